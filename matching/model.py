@@ -1,0 +1,279 @@
+"""The columns everything is made of: messages, subscriptions, changes, updates.
+
+Each type is a NamedTuple of C-contiguous numpy arrays of one length n (ragged columns are an offsets array of
+n + 1 entries and a flat array). Numba takes them as they are, Ray ships them without a copy, `topology.frames`
+writes them. One dtype per role, fixed here, so that every kernel has exactly one compiled signature.
+
+Numbers, not names, travel inside the engine: a message is its `seq`, a subscription its `number`, a term its
+`term_id`. External id strings go straight to the delivery bolt (`Names`). Read on in `matching.window` for
+boundaries and in `matching.naive` for what the answers must be.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+SEQ = np.int64
+NUMBER = np.int64
+SLOT = np.int32
+TERM = np.int32
+WEIGHT = np.float32
+COORD = np.float64
+SCORE = np.float64
+TIME_US = np.int64
+
+Int8 = NDArray[np.int8]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+UInt8 = NDArray[np.uint8]
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+#: Kinds of subscription; the position is the code in `SubscriptionTable.kind`.
+KINDS = ("boolean", "topk", "decay", "knn", "skyline")
+BOOLEAN, TOPK, DECAY, KNN, SKYLINE = range(5)
+
+#: Codes in `UpdateBatch.change`, and their names on disk.
+MATCH, ENTER, LEAVE = range(3)
+CHANGES = ("match", "enter", "leave")
+
+#: Stands for a subscription's keyword that the vocabulary lacks. No message carries it and it sorts last.
+UNKNOWN_TERM = 2**31 - 1
+
+
+class Names(NamedTuple):
+    """External id strings as flat arrays: UTF-8 `data` cut at `offsets` (int64[n + 1])."""
+
+    offsets: Int64
+    data: UInt8
+
+    @classmethod
+    def of(cls, strings: Sequence[str]) -> "Names":
+        """Pack strings. O(total bytes)."""
+        encoded = [text.encode("utf-8", "surrogatepass") for text in strings]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(text) for text in encoded], out=offsets[1:])
+        return cls(offsets, np.frombuffer(b"".join(encoded), np.uint8))
+
+    def strings(self) -> list[str]:
+        """Unpack every string. O(total bytes)."""
+        data, cuts = self.data.tobytes(), self.offsets.tolist()
+        return [data[a:b].decode("utf-8", "surrogatepass") for a, b in zip(cuts, cuts[1:], strict=False)]
+
+
+class MessageBatch(NamedTuple):
+    """Messages in ascending `seq`; not necessarily dense, since a router may keep some back.
+
+    seq : int64[n]            position in the stream, dense from 0 over the whole stream
+    x, y : float64[n]         the point in the unit square (`matching.space.Space.project`)
+    west, south, east, north : float64[n]
+                              degrees, closed; a point message has west = east = lon, south = north = lat (for a
+                              batch of points `east is west` and `north is south`, which costs no second copy)
+    life : int64[n]           the message is alive while `life > Boundary.floor`: its seq (count window) or its
+                              event time in microseconds (time window)
+    term_offsets : int64[n+1] term_offsets[i]:term_offsets[i + 1] are the terms of message i
+    terms : int32[nnz]        ascending within a message, without repeats
+    weights : float32[nnz]    unit tf-idf vector over the terms in the vocabulary
+    """
+
+    seq: Int64
+    x: Float64
+    y: Float64
+    west: Float64
+    south: Float64
+    east: Float64
+    north: Float64
+    life: Int64
+    term_offsets: Int64
+    terms: Int32
+    weights: Float32
+
+    def __len__(self) -> int:  # a NamedTuple would count its fields
+        return self.seq.shape[0]
+
+    def take(self, rows: NDArray[np.integer]) -> "MessageBatch":
+        """The messages at `rows` (ascending), as a new batch. O(rows + their terms)."""
+        offsets, picked = take_ragged(self.term_offsets, rows)
+        west, south = self.west[rows], self.south[rows]
+        return MessageBatch(
+            self.seq[rows],
+            self.x[rows],
+            self.y[rows],
+            west,
+            south,
+            west if self.east is self.west else self.east[rows],
+            south if self.north is self.south else self.north[rows],
+            self.life[rows],
+            offsets,
+            self.terms[picked],
+            self.weights[picked],
+        )
+
+
+class SubscriptionTable(NamedTuple):
+    """Subscriptions of any kinds, one a row, in the order of their registration.
+
+    number : int64[n]         internal id, dense from 0 in the order of registration, never used twice
+    kind : int8[n]            position in `KINDS`
+    at : int64[n]             takes effect before the message of this seq
+    x, y : float64[n]         the point in the unit square; NaN for kinds with a region
+    region : float64[n, 4]    west, south, east, north in degrees, closed; west > east crosses the antimeridian
+                              (boolean only); NaN for kinds with a point
+    k : int32[n]              0 where the kind has none
+    alpha : float64[n]        share of the spatial score; NaN where the kind has none
+    term_offsets : int64[n+1]
+    terms : int32[nnz]        ascending, without repeats; `UNKNOWN_TERM` at most once, last, boolean only
+    weights : float32[nnz]    unit idf vector over the terms in the vocabulary
+    """
+
+    number: Int64
+    kind: Int8
+    at: Int64
+    x: Float64
+    y: Float64
+    region: Float64
+    k: Int32
+    alpha: Float64
+    term_offsets: Int64
+    terms: Int32
+    weights: Float32
+
+    def __len__(self) -> int:
+        return self.number.shape[0]
+
+    def take(self, rows: NDArray[np.integer]) -> "SubscriptionTable":
+        """The subscriptions at `rows` (indices, not a mask), as a new table. O(rows + their terms)."""
+        offsets, picked = take_ragged(self.term_offsets, rows)
+        return SubscriptionTable(
+            self.number[rows],
+            self.kind[rows],
+            self.at[rows],
+            self.x[rows],
+            self.y[rows],
+            self.region[rows],
+            self.k[rows],
+            self.alpha[rows],
+            offsets,
+            self.terms[picked],
+            self.weights[picked],
+        )
+
+    def of_kind(self, kind: int) -> "SubscriptionTable":
+        """The rows of one kind, in order."""
+        return self.take(np.flatnonzero(self.kind == kind))
+
+
+class Removals(NamedTuple):
+    """Unsubscriptions: `number` (int64[n]) of `kind` (int8[n]) ends before message `at` (int64[n])."""
+
+    number: Int64
+    kind: Int8
+    at: Int64
+
+
+class ChangeList(NamedTuple):
+    """All subscription changes that take effect inside one batch, in order of `at` then arrival.
+
+    A replaced subscription is a removal of the old number and a new number at the same seq.
+    """
+
+    batch: int
+    added: SubscriptionTable
+    names: Names
+    removed: Removals
+
+
+class UpdateBatch(NamedTuple):
+    """What subscribers are told.
+
+    as_of : int64[n]     `match`: seq of the message; `enter`, `leave`: last seq of the boundary
+    number : int64[n]    the subscription
+    seq : int64[n]       the message
+    change : int8[n]     position in `CHANGES`
+    score : float64[n]   NaN for `match`
+    """
+
+    as_of: Int64
+    number: Int64
+    seq: Int64
+    change: Int8
+    score: Float64
+
+    def __len__(self) -> int:
+        return self.number.shape[0]
+
+
+class ResultBatch(NamedTuple):
+    """Standing results: `number` int64[n], `rank` int32[n] from 1, `seq` int64[n], `score` float64[n]."""
+
+    number: Int64
+    rank: Int32
+    seq: Int64
+    score: Float64
+
+    def __len__(self) -> int:
+        return self.number.shape[0]
+
+
+def take_ragged(offsets: Int64, rows: NDArray[np.integer]) -> tuple[Int64, Int64]:
+    """Cut rows out of a ragged column.
+
+    Returns
+    -------
+    new_offsets : int64[len(rows) + 1]
+    picked : int64[nnz]     positions in the flat array, row after row
+
+    Notes
+    -----
+    O(rows + picked).
+    """
+    lengths = offsets[rows + 1] - offsets[rows]
+    new_offsets = np.zeros(rows.shape[0] + 1, np.int64)
+    np.cumsum(lengths, out=new_offsets[1:])
+    picked = np.arange(new_offsets[-1], dtype=np.int64)
+    picked += np.repeat(offsets[rows] - new_offsets[:-1], lengths)
+    return new_offsets, picked
+
+
+def _columns(table_type: type) -> dict:
+    """Empty arrays for the fields of a table type, by the role of each name."""
+    dtypes = {
+        "kind": np.int8,
+        "change": np.int8,
+        "k": np.int32,
+        "rank": np.int32,
+        "terms": TERM,
+        "weights": WEIGHT,
+        "term_offsets": np.int64,
+    }
+    integers = {"seq", "life", "number", "at", "as_of"}
+    columns: dict = {}
+    for name in table_type._fields:  # type: ignore[attr-defined]
+        dtype = dtypes.get(name, np.int64 if name in integers else np.float64)
+        shape = (1,) if name == "term_offsets" else (0, 4) if name == "region" else (0,)
+        columns[name] = np.zeros(shape, dtype)
+    return columns
+
+
+def empty(table_type: type):
+    """A table of the given type without rows."""
+    return table_type(**_columns(table_type))
+
+
+def concatenate(tables: Sequence):
+    """Join tables of one type row-wise; at least one is needed. O(total rows)."""
+    first = tables[0]
+    if len(tables) == 1:
+        return first
+    columns = {}
+    for name in first._fields:
+        parts = [getattr(table, name) for table in tables]
+        if name == "term_offsets":
+            starts = np.cumsum([0] + [part[-1] - part[0] for part in parts[:-1]])
+            joined = [part[1:] - part[0] + start for part, start in zip(parts, starts, strict=True)]
+            columns[name] = np.concatenate([np.zeros(1, np.int64), *joined])
+        else:
+            columns[name] = np.concatenate(parts)
+    return type(first)(**columns)

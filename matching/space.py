@@ -1,0 +1,83 @@
+"""The world box, its projection into the unit square, and distances there.
+
+The box is scaled by its longer side, so that a degree is a degree on both axes; distances are Euclidean in the
+unit square and MaxDist is the diagonal of the scaled box. Rectangles are compared in degrees, before projection.
+Points do not wrap around the antimeridian.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from matching.errors import ConfigError
+from matching.model import Float64
+
+PROJECTIONS = ("plate-carree", "equal-area")
+EARTH = (-180.0, -90.0, 180.0, 90.0)
+
+
+class Space(NamedTuple):
+    """World box in degrees and its projection; `plate-carree` is the papers' choice."""
+
+    west: float
+    south: float
+    east: float
+    north: float
+    projection: str = "plate-carree"
+
+    @classmethod
+    def parse(cls, text: str, extent: tuple[float, float, float, float] | None, projection: str = "plate-carree"):
+        """Read `W,S,E,N`, `earth`, or `extent` (the box of the messages; the earth if that is a point).
+
+        Raises
+        ------
+        ConfigError
+            For text of another form, a box that is empty or beyond the earth, an unknown projection.
+        """
+        if projection not in PROJECTIONS:
+            raise ConfigError(f"projection {projection!r}: choose one of {', '.join(PROJECTIONS)}")
+        if text == "earth":
+            box = EARTH
+        elif text == "extent":
+            box = extent if extent is not None and (extent[0] < extent[2] or extent[1] < extent[3]) else EARTH
+        else:
+            try:
+                box = tuple(float(part) for part in text.split(","))
+            except ValueError:
+                box = ()
+        if len(box) != 4 or not all(map(math.isfinite, box)):
+            raise ConfigError(f"world {text!r}: write WEST,SOUTH,EAST,NORTH in degrees, or earth")
+        west, south, east, north = box
+        if not (-180 <= west <= east <= 180 and -90 <= south <= north <= 90) or (west == east and south == north):
+            raise ConfigError(f"world {text!r}: needs -180 <= west <= east <= 180, -90 <= south <= north <= 90, and some size")
+        return cls(west, south, east, north, projection)
+
+    @property
+    def max_distance(self) -> float:
+        """Diagonal of the scaled box: the largest distance two points inside can have."""
+        width, height = self._sides()
+        longer = max(width, height)
+        return math.sqrt((width / longer) ** 2 + (height / longer) ** 2)
+
+    def project(self, lon: Float64, lat: Float64) -> tuple[Float64, Float64]:
+        """Degrees to the unit square: two float64[n]. O(n)."""
+        width, height = self._sides()
+        scale = 1.0 / max(width, height)
+        x = (np.asarray(lon, np.float64) - self.west) * scale
+        if self.projection == "plate-carree":
+            return x, (np.asarray(lat, np.float64) - self.south) * scale
+        rise = np.sin(np.radians(lat)) - math.sin(math.radians(self.south))
+        return x, rise * (180.0 / math.pi) * scale
+
+    def contains(self, lon: Float64, lat: Float64):
+        """bool[n]: inside the box, edges included. O(n)."""
+        return (lon >= self.west) & (lon <= self.east) & (lat >= self.south) & (lat <= self.north)
+
+    def _sides(self) -> tuple[float, float]:
+        """Width and height in degrees (for `equal-area`, of the cylinder)."""
+        width = self.east - self.west
+        if self.projection == "plate-carree":
+            return width, self.north - self.south
+        rise = math.sin(math.radians(self.north)) - math.sin(math.radians(self.south))
+        return width, rise * (180.0 / math.pi)

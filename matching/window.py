@@ -1,0 +1,75 @@
+"""Sliding windows and the boundaries at which results are told.
+
+A window is `count:N` (the last N messages) or `time:SECONDS` (by stream time, the running maximum of event time
+by seq). Both come down to one rule: a message is alive at a boundary while its `life` is greater than the
+boundary's `floor`. For a count window life is the seq and floor = last seq - N; for a time window life is the
+event time and floor = stream time - S, both in microseconds. The floor never falls.
+
+A message of a time window may come late, so a higher seq does not mean a longer life: whoever reasons about "the
+newer one outlives" must compare lives, not seqs.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from matching.errors import ConfigError
+from matching.model import Int64
+
+#: Below every life: the floor while nothing can have expired yet.
+NO_FLOOR = -(2**62)
+
+
+class Boundary(NamedTuple):
+    """The end of batch `number`: messages up to `last_seq` have been published, those with life > `floor` live.
+
+    An empty batch has `first_seq = last_seq + 1`.
+    """
+
+    number: int
+    first_seq: int
+    last_seq: int
+    floor: int
+
+
+class Window(NamedTuple):
+    """`kind` is "count" (length in messages) or "time" (length in microseconds)."""
+
+    kind: str
+    length: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Window":
+        """Read `count:N` or `time:SECONDS` (fractions allowed).
+
+        Raises
+        ------
+        ConfigError
+            For any other text, a length that is not positive, or one beyond 2**53.
+        """
+        kind, _, amount = text.partition(":")
+        try:
+            length = int(amount) if kind == "count" else float(amount)
+        except ValueError:
+            length = 0
+        if kind not in ("count", "time") or not math.isfinite(length) or not 0 < length < 2**33:
+            raise ConfigError(f"window {text!r}: write count:N (messages) or time:SECONDS, e.g. count:20000 or time:3600")
+        return cls(kind, int(length) if kind == "count" else max(1, round(length * 1_000_000)))
+
+    def __str__(self) -> str:
+        return f"count:{self.length}" if self.kind == "count" else f"time:{self.length / 1_000_000:g}"
+
+    def lives(self, seq: Int64, event_time_us: Int64) -> Int64:
+        """The `life` column of messages: their seq, or their event time. O(n), no copy."""
+        return seq if self.kind == "count" else event_time_us
+
+    def floor(self, last_seq: int, stream_time_us: int) -> int:
+        """The floor at a boundary; `stream_time_us` is the running maximum of event time (ignored for count)."""
+        newest = last_seq if self.kind == "count" else stream_time_us
+        return max(NO_FLOOR, newest - self.length)
+
+
+def stream_time(event_time_us: Int64, before_us: int = NO_FLOOR) -> int:
+    """Running maximum of event time after these messages; NO_FLOOR while there were none. O(n)."""
+    return int(max(before_us, np.max(event_time_us, initial=NO_FLOOR)))
