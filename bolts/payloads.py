@@ -1,0 +1,124 @@
+"""What travels on the streams of the topology, by stream name.
+
+    stream      from -> to                      payload         grouping
+    batches     messages -> distribution        StreamBatch     direct: task = batch number mod tasks
+    changes     subscriptions -> distribution,  ChangeList      all
+                query, delivery
+    parts       distribution -> query           Part            direct: one for every query task, maybe empty
+    window      distribution -> tuples          Part            direct: one for every tuple task, maybe empty
+    ids         distribution -> delivery        MessageIds      all
+    updates     query -> delivery               Closed          all
+    results     query -> delivery               ResultBatch     all (once, when the stream has ended)
+    relax       query -> distribution           Relax           all, feedback
+    raise       query -> distribution           Raise           all, feedback
+    relaxed     distribution -> query           Relaxed         direct, feedback
+    ask         query -> tuples                 WindowQueries   all, feedback
+    partial     tuples -> aggregation           WindowAnswers   direct: task = request mod tasks, feedback
+    refilled    aggregation -> query            WindowAnswers   direct: the home task, feedback
+
+Every payload is a NamedTuple of arrays, scalars and such NamedTuples. Every receiver takes batches strictly in
+the order of their numbers (`bolts.ordering`).
+"""
+
+from typing import NamedTuple
+
+from matching.model import Float32, Float64, Int8, Int32, Int64, MessageBatch, Names, UpdateBatch
+from matching.window import Boundary
+
+
+class StreamBatch(NamedTuple):
+    """A whole batch as the spout cut it; `published_s` is the topology's clock when it was emitted."""
+
+    boundary: Boundary
+    published_s: float
+    messages: MessageBatch
+    names: Names  # message ids, one for each seq of the batch
+
+
+class Part(NamedTuple):
+    """The part of a batch that one receiver gets; empty parts are sent too and serve as the marker of the batch."""
+
+    boundary: Boundary
+    published_s: float
+    messages: MessageBatch
+
+
+class MessageIds(NamedTuple):
+    """External ids of the messages of one batch, `names` in the order of seq from `boundary.first_seq` on."""
+
+    boundary: Boundary
+    published_s: float
+    names: Names
+
+
+class Closed(NamedTuple):
+    """A query task has closed `boundary`.
+
+    `updates` are those of this boundary and, late, of boundaries whose refill came back meanwhile.
+    `complete_through` is the number of the last batch up to which this task has told every event, -1 if none.
+    """
+
+    boundary: Boundary
+    complete_through: int
+    updates: UpdateBatch
+
+
+class Relax(NamedTuple):
+    """Ask every distribution task to treat these subscriptions as having no threshold (`request` is echoed)."""
+
+    request: int
+    home: int
+    number: Int64
+    version: Int64
+
+
+class Raise(NamedTuple):
+    """New thresholds; a receiver ignores a version older than the one it knows. May come late, never early."""
+
+    number: Int64
+    version: Int64
+    threshold: Float64
+
+
+class Relaxed(NamedTuple):
+    """Answer to `Relax`: batches after `last_batch` are routed by this task without those thresholds."""
+
+    request: int
+    last_batch: int
+
+
+class WindowQueries(NamedTuple):
+    """Ask for the window as of boundary `as_of`, and for what came after it up to batch `up_to`.
+
+    One row a subscription: number, x, y, alpha, how many (`rank`, ties at the cut included), terms, weights.
+    """
+
+    request: int
+    home: int
+    as_of: Boundary
+    up_to: int
+    number: Int64
+    x: Float64
+    y: Float64
+    alpha: Float64
+    rank: Int32
+    term_offsets: Int64
+    terms: Int32
+    weights: Float32
+
+
+class WindowAnswers(NamedTuple):
+    """Messages for the rows of a `WindowQueries`, row after row (`offsets` int64[rows + 1]).
+
+    `after` is 1 for messages of the batches after `as_of`, 0 for those alive at it. `threshold` (float64[rows]) is
+    set by the aggregation: the score of the rank-th best alive, minus infinity if there are fewer.
+    """
+
+    request: int
+    home: int
+    offsets: Int64
+    seq: Int64
+    life: Int64
+    score: Float64
+    after: Int8
+    threshold: Float64
