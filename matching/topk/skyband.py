@@ -1,0 +1,365 @@
+"""Result buffers: for each subscription the k-skyband of the messages that reach its threshold, as flat arrays.
+
+A message is dominated by another that ranks above it (higher score; of equal scores the higher seq) and lives at
+least as long. Whatever is dominated by k others can never be among the k best again, so it is dropped; the rest is
+the k-skyband (Wang et al., Skype, section 6). Two facts make it exact:
+
+- while a buffer holds at least k messages, or has no threshold, its k first are the k best of the window;
+- it holds fewer than k exactly when fewer than k messages of the window reach the threshold. Then the
+  threshold must fall, which needs the window: a refill (`matching.topk.stream`).
+
+Entries of a slot lie in one block of a pool in rank order, so its result is the front of the block, and what
+a newcomer dominates is a part of what stands behind it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import Float64, Int32, Int64, take_ragged
+from matching.topk.store import resized
+
+#: Block sizes by class: steps of about a third keep the waste of a block below that share.
+_SIZES = np.array([4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128] + [192 << i for i in range(24)], np.int64)
+_NO_BLOCK = -1
+
+
+class Buffers(NamedTuple):
+    """Kernel view of the buffers; n slots.
+
+    start : int64[n]        place of the slot's block in the pool, -1 if it has none
+    size_class : int8[n]    its size, as position in the table of sizes
+    count : int32[n]        entries in use, in rank order: score descending, then seq descending
+    oldest : int64[n]       a lower bound of the lives in the block (nothing to expire while it is above the floor)
+    score : float64[pool], seq : int64[pool]
+    life : int64[pool]      the same array as `seq` for count windows
+    dominators : int16[pool] how many entries dominate this one, always below k
+    free : int64[classes]   first block of a list of free ones by size, chained through `seq`; -1 ends it
+    used : int64[1]         end of the used part of the pool
+    """
+
+    start: Int64
+    size_class: np.ndarray
+    count: Int32
+    oldest: Int64
+    score: Float64
+    seq: Int64
+    life: Int64
+    dominators: np.ndarray
+    free: Int64
+    used: Int64
+
+
+class Held(NamedTuple):
+    """Results of some slots, row after row: `offsets` int64[rows + 1], `seq` int64, `score` float64."""
+
+    offsets: Int64
+    seq: Int64
+    score: Float64
+
+    def take(self, rows: Int64) -> "Held":
+        """Some rows. O(rows + entries)."""
+        offsets, picked = take_ragged(self.offsets, rows)
+        return Held(offsets, self.seq[picked], self.score[picked])
+
+
+class SkybandBuffers:
+    """The buffers of all slots of a store.
+
+    Parameters
+    ----------
+    seq_is_life : bool
+        True for count windows, where a message's life is its seq and need not be kept twice.
+    """
+
+    def __init__(self, seq_is_life: bool):
+        self.seq_is_life = seq_is_life
+        seq = np.zeros(0, np.int64)
+        self.view = Buffers(
+            np.zeros(0, np.int64),
+            np.zeros(0, np.int8),
+            np.zeros(0, np.int32),
+            np.zeros(0, np.int64),
+            np.zeros(0, np.float64),
+            seq,
+            seq if seq_is_life else np.zeros(0, np.int64),
+            np.zeros(0, np.int16),
+            np.full(_SIZES.shape[0], _NO_BLOCK, np.int64),
+            np.zeros(1, np.int64),
+        )
+
+    def ensure_slots(self, capacity: int) -> None:
+        """Have room for slots 0 to `capacity` - 1, new ones empty."""
+        v = self.view
+        if v.start.shape[0] < capacity:
+            self.view = v._replace(
+                start=resized(v.start, capacity, _NO_BLOCK),
+                size_class=resized(v.size_class, capacity),
+                count=resized(v.count, capacity),
+                oldest=resized(v.oldest, capacity, np.iinfo(np.int64).max),
+            )
+
+    def offer(self, slots: Int32, seqs: Int64, lives: Int64, scores: Float64, k: Int32) -> None:
+        """Offer message i to the buffer of `slots[i]`; every score reaches the slot's threshold already.
+
+        O(entries of a block) an offer. Order does not matter; offering a message twice is the caller's fault.
+        """
+        done = 0
+        while done < slots.shape[0]:
+            done = _offer_all(self.view, slots, seqs, lives, scores, k, done, _SIZES)
+            if done < slots.shape[0]:
+                self._grow_pool()
+
+    def expire(self, slots: Int32, floor: int) -> None:
+        """Drop from these slots whatever has life <= floor. O(entries)."""
+        _expire_all(self.view, slots, floor)
+
+    def due(self, floor: int) -> Int32:
+        """Slots that may hold something with life <= floor (int32, ascending). O(slots), one pass over one array."""
+        return _due(self.view.oldest, floor)
+
+    def raise_threshold(self, slots: Int32, ranks: Int32, thresholds: Float64) -> None:
+        """Set thresholds[slot] to the score at rank ranks[slot] of the buffer and drop what lies below. O(entries).
+
+        Each slot must hold at least that many; entries equal to the new threshold stay.
+        """
+        _raise_all(self.view, slots, ranks, thresholds, _SIZES)
+
+    def clear(self, slots: Int32) -> None:
+        """Empty the buffers of these slots and free their blocks. O(slots)."""
+        _clear_all(self.view, slots)
+
+    def held(self, slots: Int32, k: Int32) -> Held:
+        """The results of these slots: the first min(k, count) entries of each. O(result)."""
+        offsets = np.zeros(slots.shape[0] + 1, np.int64)
+        np.cumsum(np.minimum(self.view.count[slots], k[slots]), out=offsets[1:])
+        held = Held(offsets, np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.float64))
+        _copy_held(self.view, slots, held)
+        return held
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array needed to continue, the pool trimmed to what is in use."""
+        used = int(self.view.used[0])
+        pools = ("score", "seq", "life", "dominators")
+        arrays = {name: value[:used] if name in pools else value for name, value in self.view._asdict().items()}
+        if self.seq_is_life:
+            del arrays["life"]
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "SkybandBuffers":
+        """Continue from `arrays`; everything is copied."""
+        buffers = cls(seq_is_life="life" not in arrays)
+        copied = {name: arrays[name].copy() for name in Buffers._fields if name in arrays}
+        copied.setdefault("life", copied["seq"])
+        buffers.view = Buffers(**copied)
+        return buffers
+
+    def _grow_pool(self) -> None:
+        v = self.view
+        size = max(4096, v.score.shape[0] + v.score.shape[0] // 2)
+        seq = resized(v.seq, size)
+        self.view = v._replace(
+            score=resized(v.score, size),
+            seq=seq,
+            life=seq if self.seq_is_life else resized(v.life, size),
+            dominators=resized(v.dominators, size),
+        )
+
+
+@njit(cache=True, nogil=True)
+def _offer_all(v, slots, seqs, lives, scores, k, first, sizes):
+    """Offer from hit `first` on; returns the hit that found no room in the pool, or the number of hits."""
+    for hit in range(first, slots.shape[0]):
+        slot = slots[hit]
+        if v.start[slot] < 0 or v.count[slot] == sizes[v.size_class[slot]]:
+            if not _move_block(v, slot, 0 if v.start[slot] < 0 else v.size_class[slot] + 1, sizes):
+                return hit
+        _offer(v, slot, seqs[hit], lives[hit], scores[hit], k[slot])
+    return slots.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _offer(v, slot, seq, life, score, k):
+    """Insert one message into a block that has room, counting whom it dominates and who dominates it."""
+    start, count = v.start[slot], v.count[slot]
+    # Entries that rank above the newcomer come first; of them, those that live as long dominate it.
+    above = 0
+    dominators = 0
+    while above < count:
+        at = start + above
+        if v.score[at] < score or (v.score[at] == score and v.seq[at] < seq):
+            break
+        if v.life[at] >= life:
+            dominators += 1
+        above += 1
+    if dominators >= k:
+        return
+    kept = above
+    for at in range(start + above, start + count):
+        now = v.dominators[at] + (1 if v.life[at] <= life else 0)
+        if now < k:
+            v.dominators[start + kept] = now
+            v.score[start + kept] = v.score[at]
+            v.seq[start + kept] = v.seq[at]
+            v.life[start + kept] = v.life[at]
+            kept += 1
+    for at in range(start + kept, start + above, -1):
+        v.score[at] = v.score[at - 1]
+        v.seq[at] = v.seq[at - 1]
+        v.life[at] = v.life[at - 1]
+        v.dominators[at] = v.dominators[at - 1]
+    at = start + above
+    v.score[at] = score
+    v.seq[at] = seq
+    v.life[at] = life
+    v.dominators[at] = dominators
+    v.count[slot] = kept + 1
+    v.oldest[slot] = min(v.oldest[slot], life)
+
+
+@njit(cache=True, nogil=True)
+def _move_block(v, slot, new_class, sizes):
+    """Move a slot's entries to a block of another size; False if the pool has no such block left."""
+    size = sizes[new_class]
+    new_start = v.free[new_class]
+    if new_start >= 0:
+        v.free[new_class] = v.seq[new_start]
+    else:
+        new_start = v.used[0]
+        if new_start + size > v.score.shape[0]:
+            return False
+        v.used[0] = new_start + size
+    old_start = v.start[slot]
+    if old_start >= 0:
+        for i in range(v.count[slot]):
+            v.score[new_start + i] = v.score[old_start + i]
+            v.seq[new_start + i] = v.seq[old_start + i]
+            v.life[new_start + i] = v.life[old_start + i]
+            v.dominators[new_start + i] = v.dominators[old_start + i]
+        _free_block(v, slot)
+    v.start[slot] = new_start
+    v.size_class[slot] = new_class
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _free_block(v, slot):
+    """Chain the slot's block into the list of free ones of its size."""
+    block, its_class = v.start[slot], v.size_class[slot]
+    v.seq[block] = v.free[its_class]
+    v.free[its_class] = block
+    v.start[slot] = -1
+
+
+@njit(cache=True, nogil=True)
+def _clear_all(v, slots):
+    for slot in slots:
+        if v.start[slot] >= 0:
+            _free_block(v, slot)
+        v.count[slot] = 0
+        v.oldest[slot] = np.iinfo(np.int64).max
+
+
+@njit(cache=True, nogil=True)
+def _expire_all(v, slots, floor):
+    """Drop dead entries. No counter changes: what dies dominates only what dies with it or before it."""
+    for slot in slots:
+        if v.oldest[slot] > floor:
+            continue
+        start = v.start[slot]
+        kept = 0
+        oldest = np.iinfo(np.int64).max
+        for i in range(v.count[slot]):
+            at = start + i
+            if v.life[at] > floor:
+                to = start + kept
+                v.score[to] = v.score[at]
+                v.seq[to] = v.seq[at]
+                v.life[to] = v.life[at]
+                v.dominators[to] = v.dominators[at]
+                oldest = min(oldest, v.life[to])
+                kept += 1
+        v.count[slot] = kept
+        v.oldest[slot] = oldest
+
+
+@njit(cache=True, nogil=True)
+def _due(oldest, floor):
+    found = 0
+    for slot in range(oldest.shape[0]):
+        if oldest[slot] <= floor:
+            found += 1
+    due = np.empty(found, np.int32)
+    found = 0
+    for slot in range(oldest.shape[0]):
+        if oldest[slot] <= floor:
+            due[found] = slot
+            found += 1
+    return due
+
+
+@njit(cache=True, nogil=True)
+def _raise_all(v, slots, ranks, thresholds, sizes):
+    """Cut the blocks off at their new thresholds, moving what is left into a smaller block where half is unused."""
+    for slot in slots:
+        start = v.start[slot]
+        threshold = v.score[start + ranks[slot] - 1]
+        count = ranks[slot]
+        while count < v.count[slot] and v.score[start + count] >= threshold:
+            count += 1
+        v.count[slot] = count
+        thresholds[slot] = threshold
+        if 2 * count < sizes[v.size_class[slot]]:
+            new_class = 0
+            while sizes[new_class] < count + count // 4 + 1:
+                new_class += 1
+            _move_block(v, slot, new_class, sizes)  # no room is no harm: the block stays as large as it was
+
+
+@njit(cache=True, nogil=True)
+def _copy_held(v, slots, held):
+    for row in range(slots.shape[0]):
+        start, first = v.start[slots[row]], held.offsets[row]
+        for i in range(held.offsets[row + 1] - first):
+            held.seq[first + i] = v.seq[start + i]
+            held.score[first + i] = v.score[start + i]
+
+
+@njit(cache=True, nogil=True)
+def difference(before, after, out_row, out_seq, out_score, out_enters):
+    """Write the set difference of two results of the same rows; returns how many were written.
+
+    Parameters
+    ----------
+    before, after : Held
+        Results in rank order, row for row; a message keeps its score.
+    out_row : int32[m], out_seq : int64[m], out_score : float64[m], out_enters : bool[m]
+        m at least the entries of both together; what left a row stands before what entered it.
+
+    Notes
+    -----
+    One pass over both in rank order. Reference: set difference in `matching.naive`.
+    """
+    written = 0
+    for row in range(before.offsets.shape[0] - 1):
+        for enters in (False, True):
+            old = after if enters else before
+            new = before if enters else after
+            i, last_i = old.offsets[row], old.offsets[row + 1]
+            j, last_j = new.offsets[row], new.offsets[row + 1]
+            while i < last_i:
+                # skip what ranks above old[i]; scores and seqs are exact copies, so equality is exact
+                while j < last_j and (
+                    new.score[j] > old.score[i] or (new.score[j] == old.score[i] and new.seq[j] > old.seq[i])
+                ):
+                    j += 1
+                if j == last_j or new.seq[j] != old.seq[i]:
+                    out_row[written] = row
+                    out_seq[written] = old.seq[i]
+                    out_score[written] = old.score[i]
+                    out_enters[written] = enters
+                    written += 1
+                i += 1
+    return written
