@@ -22,8 +22,11 @@ the order of their numbers (`bolts.ordering`).
 
 from typing import NamedTuple
 
-from matching.model import Float32, Float64, Int8, Int32, Int64, MessageBatch, Names, UpdateBatch
+from matching.model import Float64, Int64, MessageBatch, Names, UpdateBatch
+from matching.topk.window_index import WindowAnswers, WindowQueries
 from matching.window import Boundary
+
+__all__ = ["Closed", "MessageIds", "Part", "Raise", "Relax", "Relaxed", "StreamBatch", "WindowAnswers", "WindowQueries"]
 
 
 class StreamBatch(NamedTuple):
@@ -85,40 +88,3 @@ class Relaxed(NamedTuple):
 
     request: int
     last_batch: int
-
-
-class WindowQueries(NamedTuple):
-    """Ask for the window as of boundary `as_of`, and for what came after it up to batch `up_to`.
-
-    One row a subscription: number, x, y, alpha, how many (`rank`, ties at the cut included), terms, weights.
-    """
-
-    request: int
-    home: int
-    as_of: Boundary
-    up_to: int
-    number: Int64
-    x: Float64
-    y: Float64
-    alpha: Float64
-    rank: Int32
-    term_offsets: Int64
-    terms: Int32
-    weights: Float32
-
-
-class WindowAnswers(NamedTuple):
-    """Messages for the rows of a `WindowQueries`, row after row (`offsets` int64[rows + 1]).
-
-    `after` is 1 for messages of the batches after `as_of`, 0 for those alive at it. `threshold` (float64[rows]) is
-    set by the aggregation: the score of the rank-th best alive, minus infinity if there are fewer.
-    """
-
-    request: int
-    home: int
-    offsets: Int64
-    seq: Int64
-    life: Int64
-    score: Float64
-    after: Int8
-    threshold: Float64

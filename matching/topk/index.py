@@ -61,9 +61,8 @@ class TopkIndex(ABC):
         self.store.remove(slots)
 
     def withdraw(self, slots: Int32) -> None:
-        """Match these slots no more, but keep their columns; `store.remove` must follow one day."""
+        """Match these slots no more, but keep their columns; `store.remove` must follow, and no new threshold."""
         self.postings.remove(self.store, slots)
-        self.store.columns.term_count[slots] = 0
 
     def set_thresholds(self, slots: Int32, thresholds: Float64 | float) -> None:
         """Set thresholds (float64[n] or one for all), up or down. O(n + terms)."""

@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float64, Int32, Int64, take_ragged
-from matching.topk.store import resized
+from matching.slots import resized
 
 #: Block sizes by class: steps of about a third keep the waste of a block below that share.
 _SIZES = np.array([4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128] + [192 << i for i in range(24)], np.int64)

@@ -12,7 +12,7 @@ from numba import njit
 
 from matching.errors import EngineError
 from matching.model import Float32, Float64, Int32, Int64, SubscriptionTable
-from matching.slots import SlotMap
+from matching.slots import SlotMap, resized
 
 #: A pool is compacted when it is full and this share of it is dead.
 _DEAD_SHARE = 0.25
@@ -22,7 +22,7 @@ _FEWEST = 16
 class Subscriptions(NamedTuple):
     """Kernel view of the store; n slots, of which only live ones mean anything.
 
-    number : int64[n]      -1 for a free slot
+    number : int64[n]      negative for a free slot; the column of the store's `SlotMap`
     x, y, alpha, threshold : float64[n]
     k : int32[n]
     term_start : int64[n]  term_start[s] : term_start[s] + term_count[s] are the terms of slot s
@@ -49,8 +49,9 @@ class SubscriptionStore:
     """Top-k subscriptions by slot, with insertion, removal and round trip through arrays."""
 
     def __init__(self):
+        self._slots = SlotMap()
         self._columns = Subscriptions(
-            np.full(0, -1, np.int64),
+            self._slots.number,
             *(np.zeros(0) for _ in range(4)),
             np.zeros(0, np.int32),
             np.zeros(0, np.int64),
@@ -59,7 +60,6 @@ class SubscriptionStore:
             np.zeros(0, np.float32),
             np.zeros(0, np.int32),
         )
-        self._slots = SlotMap()
         self._pool_used = 0
         self._pool_dead = 0
 
@@ -74,7 +74,7 @@ class SubscriptionStore:
     @property
     def capacity(self) -> int:
         """How many slots the columns have, free ones included."""
-        return self._columns.number.shape[0]
+        return self._columns.threshold.shape[0]
 
     def live_slots(self) -> Int32:
         """Slots in use, ascending. O(capacity)."""
@@ -99,8 +99,7 @@ class SubscriptionStore:
         if self._pool_used + needed > self._columns.terms.shape[0]:
             self._make_room(needed)
         c = self._columns
-        for column, values in ((c.number, table.number), (c.x, table.x), (c.y, table.y), (c.alpha, table.alpha)):
-            column[slots] = values
+        c.x[slots], c.y[slots], c.alpha[slots] = table.x, table.y, table.alpha
         c.threshold[slots] = -np.inf
         c.k[slots] = table.k
         c.term_count[slots] = lengths
@@ -120,7 +119,6 @@ class SubscriptionStore:
             raise EngineError("top-k store: a slot to be removed is not in use; this is a fault of the caller")
         self._pool_dead += int(c.term_count[slots].sum())
         self._slots.remove(c.number[slots])
-        c.number[slots] = -1
         c.term_count[slots] = 0
         c.threshold[slots] = np.inf
 
@@ -129,6 +127,7 @@ class SubscriptionStore:
         used = self._pool_used
         pools = ("terms", "weights", "position")
         columns = {name: value[:used] if name in pools else value for name, value in self._columns._asdict().items()}
+        del columns["number"]
         pool = np.array([used, self._pool_dead], np.int64)
         return {**columns, **{f"slots_{name}": value for name, value in self._slots.arrays().items()}, "pool": pool}
 
@@ -136,24 +135,25 @@ class SubscriptionStore:
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "SubscriptionStore":
         """Continue from `arrays`; everything is copied, since the store writes."""
         store = cls()
-        store._columns = Subscriptions(**{name: arrays[name].copy() for name in Subscriptions._fields})
         store._slots = SlotMap.from_arrays(
             {name[len("slots_") :]: value for name, value in arrays.items() if name.startswith("slots_")}
         )
+        rest = {name: arrays[name].copy() for name in Subscriptions._fields if name != "number"}
+        store._columns = Subscriptions(number=store._slots.number, **rest)
+        store._grow_slots(store._slots.capacity)
         store._pool_used, store._pool_dead = (int(value) for value in arrays["pool"])
         return store
 
     def _grow_slots(self, needed: int) -> None:
-        c = self._columns
-        if needed <= self.capacity:
-            return
-        fills = {"number": -1, "threshold": np.inf}
+        """Lengthen the columns by slot to `needed`, and take over the number column of the slot map."""
         pools = {"terms", "weights", "position"}
-        grown = {
-            name: value if name in pools else resized(value, needed, fills.get(name, 0))
-            for name, value in c._asdict().items()
-        }
-        self._columns = Subscriptions(**grown)
+        columns = self._columns._asdict()
+        for name in Subscriptions._fields:
+            if name == "number":
+                columns[name] = self._slots.number
+            elif name not in pools and columns[name].shape[0] < needed:
+                columns[name] = resized(columns[name], needed, np.inf if name == "threshold" else 0)
+        self._columns = Subscriptions(**columns)
 
     def _make_room(self, needed: int) -> None:
         """Compact the pool of terms if that pays, else grow it."""
@@ -169,13 +169,6 @@ class SubscriptionStore:
             self._columns = c._replace(
                 terms=resized(c.terms, size), weights=resized(c.weights, size), position=resized(c.position, size)
             )
-
-
-def resized(column: np.ndarray, length: int, fill: float = 0) -> np.ndarray:
-    """A longer copy of a column, the new part filled. O(length)."""
-    grown = np.full((length, *column.shape[1:]), fill, column.dtype)
-    grown[: column.shape[0]] = column
-    return grown
 
 
 @njit(cache=True, nogil=True)

@@ -1,0 +1,471 @@
+"""Standing top-k results over a stream: what a query bolt does for the subscriptions it is home to.
+
+Batch by batch the index (`matching.topk.index`) finds the messages that reach a subscription's threshold, the buffers
+(`matching.topk.skyband`) take them in and let the expired go, and what changed in the results is told. A buffer
+that runs short asks for a refill from the window (`matching.topk.window_index`) and *pends*: its threshold is
+minus infinity, its hits are queued, and when the answer has come they are replayed boundary by boundary, so that its
+updates come late but never wrong. A new subscription is the same thing with an empty result.
+
+The caller moves requests and answers: `topology.skyray` through tuple and aggregation bolts, `LocalTopk` directly.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from matching.errors import EngineError
+from matching.model import (
+    ENTER,
+    LEAVE,
+    Float64,
+    Int32,
+    Int64,
+    MessageBatch,
+    Removals,
+    ResultBatch,
+    SubscriptionTable,
+    UpdateBatch,
+    concatenate,
+    empty,
+)
+from matching.space import Space
+from matching.topk.index import TopkIndex, _part
+from matching.topk.skyband import Held, SkybandBuffers, difference
+from matching.topk.window_index import WindowAnswers, WindowIndex, WindowQueries, merge_answers
+from matching.window import Boundary, Window
+
+#: A refill asks for this many times k: about 28 windows pass before the next one (spec 2.3; k = 10, rank 20).
+REFILL_FACTOR = 2.0
+#: A buffer longer than this many times k is cut back to `REFILL_FACTOR` times k by raising its threshold.
+RAISE_FACTOR = 3.0
+#: The rank asked for is at least k plus this, since small k would run short at once.
+_LEAST_SPARE = 3
+_EVERY_HIT = 1 << 21
+
+
+class Refill(NamedTuple):
+    """A request for the window as of a boundary, for rows of subscriptions.
+
+    `relax` says that routers may still hold a threshold for them: they must be relaxed first, and the answer
+    must reach up to the last batch that was routed before they were (`up_to` of the query).
+    """
+
+    query: WindowQueries
+    versions: Int64
+    relax: bool
+
+
+class Step(NamedTuple):
+    """What came of a batch or of an answer.
+
+    updates : UpdateBatch
+    refills : requests to be answered through `install`
+    raised : subscriptions whose threshold rose: (number int64[n], version int64[n], threshold float64[n])
+    scanned, verified, matched : work done by the index; offers to the buffers
+    """
+
+    updates: UpdateBatch
+    refills: list[Refill]
+    raised: tuple[Int64, Int64, Float64]
+    scanned: int
+    verified: int
+    matched: int
+
+
+class _Pending(NamedTuple):
+    """A block of subscriptions that wait for the same answer; `before` is their result before boundary `as_of`."""
+
+    as_of: Boundary
+    up_to: int
+    slots: Int32
+    before: Held
+    relax: bool
+
+
+class TopkStream:
+    """Results of top-k subscriptions over the stream.
+
+    Parameters
+    ----------
+    index : TopkIndex
+        Empty, or with the subscriptions of the buffers (`from_arrays`).
+    window : Window
+    home : int
+        Stamped on requests, so that the answer finds the way back.
+    """
+
+    def __init__(self, index: TopkIndex, window: Window, home: int = 0):
+        self.index = index
+        self.window = window
+        self.home = home
+        self.buffers = SkybandBuffers(seq_is_life=window.kind == "count")
+        self.boundary = Boundary(-1, 0, -1, -(2**62))
+        self._next_request = 0
+        self._pending: dict[int, _Pending] = {}
+        self._boundaries: dict[int, Boundary] = {}  # those that pending blocks must still be led through
+        self._queued: dict[int, tuple[Int32, Int64, Int64, Float64]] = {}  # hits of pending slots by batch
+        self._closing: dict[int, int] = {}  # pending slot -> batch at whose boundary it is unsubscribed
+        self._version = np.zeros(0, np.int64)
+        self._waits = np.zeros(0, np.bool_)  # slot is in a pending block
+
+    def __len__(self) -> int:
+        return len(self.index) - len(self._closing)
+
+    @property
+    def complete_through(self) -> int:
+        """Number of the last batch up to which every update has been told, -1 if none."""
+        return min((block.as_of.number - 1 for block in self._pending.values()), default=self.boundary.number)
+
+    def process(
+        self, boundary: Boundary, messages: MessageBatch, added: SubscriptionTable, removed: Removals
+    ) -> Step:
+        """Take the next batch and its subscription changes (rows of other kinds must have been left out).
+
+        Raises
+        ------
+        EngineError
+            If the batch is not the next one, a number is added twice or an unknown one removed.
+        """
+        if boundary.number != self.boundary.number + 1:
+            raise EngineError(f"topk: batch {boundary.number} cannot follow batch {self.boundary.number}")
+        began_empty = boundary.first_seq == 0
+        self.boundary = boundary
+        new_slots = self._add(added)
+        gone_slots = self._find_removed(removed)
+        if self._pending:
+            self._boundaries[boundary.number] = boundary
+        # a slot that goes at this boundary, whether old or new, is not matched and ends with an empty result
+        waiting = self._waits[gone_slots]
+        leaving = gone_slots[~waiting]
+        for slot in gone_slots[waiting]:
+            self._closing[int(slot)] = boundary.number
+        before_leaving = self.buffers.held(leaving, self._k)
+        self.index.withdraw(gone_slots)
+        fresh = new_slots[~np.isin(new_slots, gone_slots)]
+        if not began_empty:
+            self._waits[fresh] = True  # what it hits in this batch comes with its first answer
+
+        touched, before, work = self._match(boundary, messages)
+        due = self.buffers.due(boundary.floor)
+        due = due[~self._waits[due] & ~np.isin(due, touched) & ~np.isin(due, leaving)]
+        touched = np.concatenate([touched, due])
+        before = concatenate_held(before, self.buffers.held(due, self._k))
+        updates, short, before_short = self._close(boundary, touched, before)
+
+        parts = [updates, self._tell_leaves(boundary, leaving, before_leaving)]
+        self._forget(leaving)
+        refills = []
+        if not began_empty and fresh.size:
+            nothing = Held(np.zeros(fresh.size + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
+            refills.append(self._pend(boundary, boundary.number, fresh, nothing, relax=False))
+        if short.size:
+            refills.append(self._pend(boundary, boundary.number, short, before_short, relax=True))
+        raised = self._raise(touched[~self._waits[touched]])
+        return Step(concatenate(parts), refills, raised, *work)
+
+    def install(self, answers: WindowAnswers) -> Step:
+        """Take the merged answer to a request and lead its subscriptions up to the present boundary.
+
+        Raises
+        ------
+        EngineError
+            If the request is unknown or was answered before.
+        """
+        if answers.request not in self._pending:
+            raise EngineError(f"topk: an answer to request {answers.request}, which nobody waits for")
+        block = self._pending.pop(answers.request)
+        slots, before, rows = block.slots, block.before, np.arange(block.slots.size)
+        self.buffers.clear(slots)
+        self.index.store.columns.threshold[slots] = answers.threshold  # the index learns it when they have caught up
+        row_of = np.repeat(rows, np.diff(answers.offsets))
+        parts, refills = [], []
+        for number in range(block.as_of.number, self.boundary.number + 1):
+            boundary = block.as_of if number == block.as_of.number else self._boundaries[number]
+            closing = np.array([self._closing.get(int(slot)) == number for slot in slots], np.bool_)
+            if closing.any():
+                parts.append(self._tell_leaves(boundary, slots[closing], before.take(np.flatnonzero(closing))))
+                self._forget(slots[closing])
+                slots, before = slots[~closing], before.take(np.flatnonzero(~closing))
+            if not slots.size:
+                break
+            if number == block.as_of.number:
+                chosen = np.flatnonzero((answers.after == 0) & np.isin(block.slots[row_of], slots))
+                hits = (block.slots[row_of[chosen]], answers.seq[chosen], answers.life[chosen], answers.score[chosen])
+            elif number <= block.up_to:
+                chosen = np.flatnonzero(
+                    (answers.after == 1)
+                    & (answers.seq >= boundary.first_seq)
+                    & (answers.seq <= boundary.last_seq)
+                    & np.isin(block.slots[row_of], slots)
+                )
+                hits = (block.slots[row_of[chosen]], answers.seq[chosen], answers.life[chosen], answers.score[chosen])
+            else:
+                hits = self._queued_hits(number, slots)
+            self.buffers.offer(*hits, self._k)
+            updates, short, before_short = self._close(boundary, slots, before)
+            parts.append(updates)
+            if short.size:
+                up_to = max(block.up_to, number)
+                refills.append(self._pend(boundary, up_to, short, before_short, relax=False))
+                slots = slots[~np.isin(slots, short)]
+            before = self.buffers.held(slots, self._k)
+        self._waits[slots] = False
+        thresholds = self.index.store.columns.threshold[slots]
+        self.index.set_thresholds(slots, thresholds)
+        self._raise(slots)
+        thresholds = self.index.store.columns.threshold[slots]
+        told = thresholds > -np.inf
+        numbers = self.index.store.columns.number[slots]
+        self._forget_queue()
+        matched = int((answers.after == 0).sum())
+        raised = (numbers[told], self._version[slots[told]], thresholds[told])
+        return Step(concatenate(parts) if parts else empty(UpdateBatch), refills, raised, 0, 0, matched)
+
+    def relaxed_up_to(self, request: int, up_to: int) -> WindowQueries:
+        """The query of a request after routers have been relaxed; the last batch routed before that is `up_to`."""
+        block = self._pending[request]
+        up_to = max(block.up_to, up_to)
+        self._pending[request] = block._replace(up_to=up_to)
+        return self._query(request)
+
+    def waiting_requests(self) -> list[Refill]:
+        """Requests not yet answered; after a restore they are asked again."""
+        return [self._refill(request) for request in self._pending]
+
+    def results(self) -> ResultBatch:
+        """Standing results at the last boundary, of subscriptions that do not wait. O(results)."""
+        slots = self.index.store.live_slots()
+        slots = slots[~self._waits[slots]]
+        held = self.buffers.held(slots, self._k)
+        lengths = np.diff(held.offsets)
+        rank = np.arange(held.seq.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
+        numbers = np.repeat(self.index.store.columns.number[slots], lengths)
+        return ResultBatch(numbers, rank.astype(np.int32), held.seq, held.score)
+
+    def load(self, answers: WindowAnswers, slots: Int32) -> None:
+        """Fill the buffers of new slots in bulk, as of `boundary`; for benchmarks and imports, before any batch."""
+        self._ensure_slots()
+        rows = np.repeat(np.arange(slots.size), np.diff(answers.offsets))
+        self.buffers.offer(slots[rows], answers.seq, answers.life, answers.score, self._k)
+        self.index.set_thresholds(slots, answers.threshold)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Everything needed to continue at this boundary, waiting refills included."""
+        arrays = {f"index_{name}": value for name, value in self.index.arrays().items()}
+        arrays |= {f"buffers_{name}": value for name, value in self.buffers.arrays().items()}
+        arrays["boundary"] = np.array(self.boundary, np.int64)
+        arrays["boundaries"] = np.array(list(self._boundaries.values()), np.int64).reshape(-1, 4)
+        arrays["version"], arrays["waits"] = self._version, self._waits
+        arrays["closing"] = np.array(list(self._closing.items()), np.int64).reshape(-1, 2)
+        arrays["home"] = np.array([self.home, self._next_request], np.int64)
+        arrays["pending"] = np.array(list(self._pending), np.int64)
+        for request, block in self._pending.items():
+            prefix = f"pending_{request}_"
+            arrays[prefix + "slots"] = block.slots
+            arrays[prefix + "head"] = np.array([*block.as_of, block.up_to, block.relax], np.int64)
+            arrays |= {prefix + name: value for name, value in block.before._asdict().items()}
+        arrays["queued"] = np.array(list(self._queued), np.int64)
+        for number, hits in self._queued.items():
+            for name, value in zip(("slots", "seq", "life", "score"), hits, strict=True):
+                arrays[f"queued_{number}_{name}"] = value
+        return arrays
+
+    @classmethod
+    def from_arrays(
+        cls, engine: type[TopkIndex], space: Space, window: Window, arrays: dict[str, np.ndarray]
+    ) -> "TopkStream":
+        """Continue from `arrays`; then ask `waiting_requests` again."""
+        stream = cls(engine.from_arrays(space, _part(arrays, "index_")), window, int(arrays["home"][0]))
+        stream.buffers = SkybandBuffers.from_arrays(_part(arrays, "buffers_"))
+        stream.boundary = Boundary(*map(int, arrays["boundary"]))
+        stream._boundaries = {int(row[0]): Boundary(*map(int, row)) for row in arrays["boundaries"]}
+        stream._version, stream._waits = arrays["version"].copy(), arrays["waits"].copy()
+        stream._closing = {int(slot): int(number) for slot, number in arrays["closing"]}
+        stream._next_request = int(arrays["home"][1])
+        for request in map(int, arrays["pending"]):
+            prefix = f"pending_{request}_"
+            *as_of, up_to, relax = map(int, arrays[prefix + "head"])
+            before = Held(*(arrays[prefix + name].copy() for name in Held._fields))
+            stream._pending[request] = _Pending(
+                Boundary(*as_of), up_to, arrays[prefix + "slots"].copy(), before, bool(relax)
+            )  # fmt: skip
+        for number in map(int, arrays["queued"]):
+            hits = tuple(arrays[f"queued_{number}_{name}"].copy() for name in ("slots", "seq", "life", "score"))
+            stream._queued[number] = hits  # type: ignore[assignment]
+        return stream
+
+    @property
+    def _k(self) -> Int32:
+        return self.index.store.columns.k
+
+    def _ensure_slots(self) -> None:
+        capacity = self.index.store.capacity
+        self.buffers.ensure_slots(capacity)
+        if self._waits.shape[0] < capacity:
+            grown = capacity - self._waits.shape[0]
+            self._waits = np.concatenate([self._waits, np.zeros(grown, np.bool_)])
+            self._version = np.concatenate([self._version, np.zeros(grown, np.int64)])
+
+    def _add(self, added: SubscriptionTable) -> Int32:
+        slots = self.index.insert(added) if len(added) else np.zeros(0, np.int32)
+        self._ensure_slots()
+        self._version[slots] = 0
+        return slots
+
+    def _find_removed(self, removed: Removals) -> Int32:
+        slots = self.index.store.find(removed.number) if removed.number.size else np.zeros(0, np.int32)
+        if np.any(slots < 0):
+            unknown = removed.number[slots < 0][0]
+            raise EngineError(f"topk: subscription number {unknown} is to be removed but is not here")
+        return slots
+
+    def _match(self, boundary: Boundary, messages: MessageBatch):
+        """Match a batch and offer the hits: (slots touched, their results before, (scanned, verified, offers))."""
+        touched, before = np.zeros(0, np.int32), _no_held()
+        queued = []
+        scanned = verified = offers = row = 0
+        while row < len(messages):
+            hits = self.index.match(messages, row, _EVERY_HIT)
+            row, scanned, verified = hits.next_row, scanned + hits.scanned, verified + hits.verified
+            seq, life = messages.seq[hits.row], messages.life[hits.row]
+            slot, score = hits.slot, hits.score
+            if self._pending or self._waits.any():
+                waits = self._waits[slot]
+                queued.append((slot[waits], seq[waits], life[waits], score[waits]))
+                slot, seq, life, score = slot[~waits], seq[~waits], life[~waits], score[~waits]
+            new = np.setdiff1d(np.unique(slot), touched)
+            before = concatenate_held(before, self.buffers.held(new, self._k))
+            touched = np.concatenate([touched, new])
+            self.buffers.offer(slot, seq, life, score, self._k)
+            offers += slot.shape[0]
+            if row < len(messages):
+                self._raise(np.unique(slot))  # so many hits: thresholds are low, and the rest of the batch is large
+        if queued and self._pending:
+            self._queued[boundary.number] = tuple(np.concatenate(column) for column in zip(*queued, strict=True))
+        return touched, before, (scanned, verified, offers)
+
+    def _close(self, boundary: Boundary, slots: Int32, before: Held):
+        """Expire, find who runs short, and tell how the others' results changed: (updates, short, their before)."""
+        self.buffers.expire(slots, boundary.floor)
+        columns = self.index.store.columns
+        is_short = (self.buffers.view.count[slots] < columns.k[slots]) & (columns.threshold[slots] > -np.inf)
+        short = np.flatnonzero(is_short)
+        if short.size:
+            whole = np.flatnonzero(~is_short)
+            updates = self._tell(boundary, slots[whole], before.take(whole), self.buffers.held(slots[whole], self._k))
+        else:
+            updates = self._tell(boundary, slots, before, self.buffers.held(slots, self._k))
+        return updates, slots[short], before.take(short)
+
+    def _tell(self, boundary: Boundary, slots: Int32, before: Held, after: Held) -> UpdateBatch:
+        """The updates that lead from one result to the other."""
+        most = before.seq.shape[0] + after.seq.shape[0]
+        row, seq = np.empty(most, np.int32), np.empty(most, np.int64)
+        score, enters = np.empty(most, np.float64), np.empty(most, np.bool_)
+        n = difference(before, after, row, seq, score, enters)
+        number = self.index.store.columns.number[slots[row[:n]]]
+        change = np.where(enters[:n], ENTER, LEAVE).astype(np.int8)
+        return UpdateBatch(np.full(n, boundary.last_seq), number, seq[:n].copy(), change, score[:n].copy())
+
+    def _tell_leaves(self, boundary: Boundary, slots: Int32, before: Held) -> UpdateBatch:
+        after = Held(np.zeros(slots.shape[0] + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        return self._tell(boundary, slots, before, after)
+
+    def _raise(self, slots: Int32) -> tuple[Int64, Int64, Float64]:
+        """Raise the thresholds of buffers that have grown long."""
+        columns = self.index.store.columns
+        count, k = self.buffers.view.count[slots], columns.k[slots]
+        long = slots[count > np.maximum(RAISE_FACTOR * k, k + 2 * _LEAST_SPARE)]
+        if long.size:
+            self.buffers.raise_threshold(long, self._ranks(), columns.threshold)
+            self.index.set_thresholds(long, columns.threshold[long])
+        return columns.number[long], self._version[long], columns.threshold[long]
+
+    def _ranks(self) -> Int32:
+        """How many of the best a refill asks for, by slot."""
+        k = self._k
+        return np.maximum(REFILL_FACTOR * k, k + _LEAST_SPARE).astype(np.int32)
+
+    def _pend(self, boundary: Boundary, up_to: int, slots: Int32, before: Held, relax: bool) -> Refill:
+        """Let slots wait for the window as of a boundary."""
+        request = self._next_request
+        self._next_request += 1
+        self._pending[request] = _Pending(boundary, up_to, slots, before, relax)
+        self._waits[slots] = True
+        if relax:
+            self._version[slots] += 1
+        live = slots[np.array([int(slot) not in self._closing for slot in slots], np.bool_)] if self._closing else slots
+        self.index.set_thresholds(live, -np.inf)
+        return self._refill(request)
+
+    def _refill(self, request: int) -> Refill:
+        block = self._pending[request]
+        return Refill(self._query(request), self._version[block.slots], block.relax)
+
+    def _query(self, request: int) -> WindowQueries:
+        block = self._pending[request]
+        c = self.index.store.columns
+        slots = block.slots
+        starts, counts = c.term_start[slots], c.term_count[slots].astype(np.int64)
+        offsets = np.zeros(slots.size + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        picked = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
+        return WindowQueries(
+            request, self.home, block.as_of, block.up_to, c.number[slots], c.x[slots], c.y[slots], c.alpha[slots],
+            self._ranks()[slots], offsets, c.terms[picked], c.weights[picked],
+        )  # fmt: skip
+
+    def _queued_hits(self, number: int, slots: Int32):
+        """Hits of these slots in a batch that reach their new thresholds."""
+        if number not in self._queued:
+            return np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+        slot, seq, life, score = self._queued[number]
+        wanted = np.isin(slot, slots) & (score >= self.index.store.columns.threshold[slot])
+        return slot[wanted], seq[wanted], life[wanted], score[wanted]
+
+    def _forget(self, slots: Int32) -> None:
+        """Free withdrawn slots."""
+        self.buffers.clear(slots)
+        self._waits[slots] = False
+        for slot in slots:
+            self._closing.pop(int(slot), None)
+        self.index.store.remove(slots)
+
+    def _forget_queue(self) -> None:
+        """Drop what no pending block will be led through any more."""
+        first = min((block.as_of.number for block in self._pending.values()), default=self.boundary.number + 1)
+        self._queued = {number: hits for number, hits in self._queued.items() if number > first}
+        self._boundaries = {number: b for number, b in self._boundaries.items() if number > first}
+
+
+class LocalTopk:
+    """Top-k in one process: a stream that refills from a window of its own. The bare engine of the benchmarks."""
+
+    def __init__(self, index: TopkIndex, window: Window):
+        self.stream = TopkStream(index, window)
+        self.window_index = WindowIndex(index.max_distance, kept_boundaries=1)
+
+    def process(
+        self, boundary: Boundary, messages: MessageBatch, added: SubscriptionTable, removed: Removals
+    ) -> Step:
+        """Take the next batch; every update of its boundary is in what comes back."""
+        self.window_index.store(boundary, messages)
+        steps = [self.stream.process(boundary, messages, added, removed)]
+        refills = list(steps[0].refills)
+        while refills:
+            query = refills.pop(0).query
+            steps.append(self.stream.install(merge_answers(query.rank, [self.window_index.query(query)])))
+            refills += steps[-1].refills
+        return steps[0]._replace(updates=concatenate([step.updates for step in steps]))
+
+
+def concatenate_held(first: Held, second: Held) -> Held:
+    """Join results row-wise."""
+    if not second.offsets.shape[0] - 1:
+        return first
+    offsets = np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]])
+    return Held(offsets, np.concatenate([first.seq, second.seq]), np.concatenate([first.score, second.score]))
+
+
+def _no_held() -> Held:
+    return Held(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0))

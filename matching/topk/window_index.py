@@ -1,0 +1,431 @@
+"""The window of messages, indexed so that a refill finds the best of it without reading all of it.
+
+Messages arrive in batches and are kept in segments: inverted lists in which the messages of a term lie along a
+Z-order curve, cut into blocks that know their bounding box and their largest suffix norm. A query visits, term
+by term, only blocks whose bound reaches its present K-th best score. Small segments are merged into larger ones of
+at most an eighth of the window (as log-structured merge trees do), and a segment is dropped when all of it is too old.
+
+The window answers "as of" any boundary of the last few, not only of the newest: it keeps what expired since.
+Used by the tuple bolts (`bolts.tuples`), each of which holds a part of the messages.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.errors import EngineError
+from matching.model import Float32, Float64, Int8, Int32, Int64, MessageBatch, concatenate
+from matching.window import NO_FLOOR, Boundary
+
+_BLOCK = 64
+#: Segments of about the same size that are merged into one.
+_FAN_IN = 4
+_SLACK = 1e-5
+
+
+class WindowQueries(NamedTuple):
+    """Ask for the window as of boundary `as_of`, and for what came after it up to batch `up_to`.
+
+    One row a subscription: number, x, y, alpha, `rank` (how many of the best, ties at the cut included), terms,
+    weights. `request` and `home` (the task that asked) are echoed in the answer.
+    """
+
+    request: int
+    home: int
+    as_of: Boundary
+    up_to: int
+    number: Int64
+    x: Float64
+    y: Float64
+    alpha: Float64
+    rank: Int32
+    term_offsets: Int64
+    terms: Int32
+    weights: Float32
+
+
+class WindowAnswers(NamedTuple):
+    """Messages for the rows of a `WindowQueries`, row after row (`offsets` int64[rows + 1]).
+
+    `after` is 1 for messages of the batches after `as_of`, 0 for those alive at it. `threshold` (float64[rows]) is
+    the score of the rank-th best alive, minus infinity if there are fewer; messages below it are left out.
+    """
+
+    request: int
+    home: int
+    offsets: Int64
+    seq: Int64
+    life: Int64
+    score: Float64
+    after: Int8
+    threshold: Float64
+
+
+class Segment(NamedTuple):
+    """Messages of a span of the stream as inverted lists; n messages, t distinct terms, p postings, b blocks.
+
+    term : int32[t]              ascending
+    list_start : int64[t + 1]    postings of the term
+    block_start : int64[t + 1]   its blocks; each has up to 64 postings, and lists start a new block
+    row : int32[p]               the message, as row of the columns below
+    suffix : float32[p]          norm of the message's weights from this term on
+    box : float32[b, 4]          x from, y from, x to, y to: rounded outwards
+    largest_suffix : float32[b]
+    messages : MessageBatch      the messages themselves
+    """
+
+    term: Int32
+    list_start: Int64
+    block_start: Int64
+    row: Int32
+    suffix: Float32
+    box: Float32
+    largest_suffix: Float32
+    messages: MessageBatch
+
+
+class WindowIndex:
+    """The messages one task holds of the window.
+
+    Parameters
+    ----------
+    max_distance : float
+        Diagonal of the scaled world box.
+    kept_boundaries : int
+        How many boundaries back `query` may ask about: what expired since is kept that long.
+    """
+
+    def __init__(self, max_distance: float, kept_boundaries: int = 16):
+        self.max_distance = max_distance
+        self.kept_boundaries = kept_boundaries
+        self.boundaries: list[Boundary] = []
+        self._segments: list[Segment] = []
+
+    @property
+    def stored_through(self) -> int:
+        """Number of the last batch stored, -1 if none."""
+        return self.boundaries[-1].number if self.boundaries else -1
+
+    def __len__(self) -> int:
+        """Messages held, expired ones that are still kept included."""
+        return sum(len(segment.messages) for segment in self._segments)
+
+    def store(self, boundary: Boundary, messages: MessageBatch) -> None:
+        """Take this task's part of the next batch. Amortised O(postings * log(window / batch)).
+
+        Raises
+        ------
+        EngineError
+            If the batch is not the next one.
+        """
+        if self.boundaries and boundary.number != self.boundaries[-1].number + 1:
+            raise EngineError(f"window: batch {boundary.number} cannot follow batch {self.boundaries[-1].number}")
+        self.boundaries = [*self.boundaries[-self.kept_boundaries :], boundary]
+        self._drop_expired()
+        if len(messages):
+            self._segments.append(build_segment(messages))
+            self._merge()
+
+    def query(self, asked: WindowQueries) -> WindowAnswers:
+        """Answer from this task's part of the window; the caller merges the parts (`merge_answers`).
+
+        Raises
+        ------
+        EngineError
+            If `asked.as_of` is no longer (or not yet) known, or `asked.up_to` is not stored yet.
+        """
+        known = {boundary.number: boundary for boundary in self.boundaries}
+        if asked.as_of.number not in known or asked.up_to > self.stored_through:
+            raise EngineError(
+                f"window: asked as of batch {asked.as_of.number} up to batch {asked.up_to}, "
+                f"but batches {min(known, default=-1)} to {self.stored_through} are known"
+            )
+        last_seq = known[max(asked.up_to, asked.as_of.number)].last_seq
+        return _assemble(asked, *self._find(asked, last_seq))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Messages and boundaries; the lists are rebuilt from them."""
+        arrays = {"boundaries": np.array([list(b) for b in self.boundaries], np.int64).reshape(-1, 4)}
+        if self._segments:
+            held = concatenate([segment.messages for segment in self._segments])
+            held = held.take(np.argsort(held.seq, kind="stable"))
+            arrays |= {f"message_{name}": value for name, value in held._asdict().items()}
+        arrays["kept_boundaries"] = np.array([self.kept_boundaries], np.int64)
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, max_distance: float, arrays: dict[str, np.ndarray]) -> "WindowIndex":
+        """Continue from `arrays`. O(postings * log postings)."""
+        index = cls(max_distance, int(arrays["kept_boundaries"][0]))
+        index.boundaries = [Boundary(*map(int, row)) for row in arrays["boundaries"]]
+        if "message_seq" in arrays:
+            messages = MessageBatch(**{name: arrays[f"message_{name}"].copy() for name in MessageBatch._fields})
+            pieces = np.array_split(np.arange(len(messages)), _FAN_IN * 2)
+            index._segments = [build_segment(messages.take(piece)) for piece in pieces if piece.size]
+        return index
+
+    def _find(self, asked: WindowQueries, last_seq: int):
+        """All that reaches the rows' final thresholds, as lists of columns (row, seq, life, score, after)."""
+        # a min-heap of the best scores so far for each row, one behind the other
+        heaps = np.zeros(asked.number.shape[0] + 1, np.int64)
+        np.cumsum(asked.rank, out=heaps[1:])
+        best = np.full(heaps[-1], -np.inf)
+        found = []
+        for segment in reversed(self._segments):  # newest first: they are small and give a first bar
+            found.append((segment, asked.as_of.floor, -1, asked.as_of.last_seq, True))
+        for segment in reversed(self._segments):
+            if last_seq > asked.as_of.last_seq and segment.messages.seq[-1] > asked.as_of.last_seq:
+                found.append((segment, NO_FLOOR, asked.as_of.last_seq, last_seq, False))
+        columns = []
+        for segment, floor, after_seq, through_seq, push in found:
+            row, seq, life, score = _search(
+                segment, asked.x, asked.y, asked.alpha, asked.term_offsets, asked.terms, asked.weights,
+                self.max_distance, after_seq, through_seq, floor, heaps, best, push,
+            )  # fmt: skip
+            columns.append((row, seq, life, score, np.full(row.shape[0], not push, np.int8)))
+        return best[heaps[:-1]], columns
+
+    def _drop_expired(self) -> None:
+        """Drop segments that no boundary we may still be asked about sees alive."""
+        floor = self.boundaries[0].floor
+        kept = []
+        for segment in self._segments:
+            if segment.messages.life.max() > floor:
+                kept.append(segment)
+        self._segments = kept
+
+    def _merge(self) -> None:
+        """Merge the newest segments while there are several of about the same size."""
+        largest = max(1 << 12, len(self) // 8)
+        while len(self._segments) >= _FAN_IN:
+            tail = self._segments[-_FAN_IN:]
+            sizes = [len(segment.messages) for segment in tail]
+            if sizes[0] > 2 * sizes[-1] * _FAN_IN // 2 or sum(sizes) > largest:
+                return
+            self._segments[-_FAN_IN:] = [build_segment(concatenate([segment.messages for segment in tail]))]
+
+
+def merge_answers(asked_rank: Int32, parts: list[WindowAnswers]) -> WindowAnswers:
+    """Merge the answers of all tasks to one request; what an aggregation bolt does.
+
+    Parameters
+    ----------
+    asked_rank : int32[rows]
+        The `rank` of the queries.
+    parts : list of WindowAnswers
+        One from each task, of one request.
+
+    Notes
+    -----
+    O(m log m) for m messages. The rank-th best of the union is among the rank best of the parts, and every part
+    sent its ties, so the union holds every message at or above the merged threshold.
+    """
+    rows = asked_rank.shape[0]
+    row = np.concatenate([np.repeat(np.arange(rows), np.diff(part.offsets)) for part in parts])
+    seq, life, score, after = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("seq", "life", "score", "after")
+    )
+    order = np.lexsort((-score, after, row))
+    row, seq, life, score, after = row[order], seq[order], life[order], score[order], after[order]
+    threshold = np.full(rows, -np.inf)
+    alive = np.bincount(row[after == 0], minlength=rows)
+    starts = np.searchsorted(row, np.arange(rows))
+    full = np.flatnonzero(alive >= asked_rank)
+    threshold[full] = score[starts[full] + asked_rank[full] - 1]
+    keep = score >= threshold[row]
+    offsets = np.zeros(rows + 1, np.int64)
+    np.cumsum(np.bincount(row[keep], minlength=rows), out=offsets[1:])
+    first = parts[0]
+    return WindowAnswers(
+        first.request, first.home, offsets, seq[keep], life[keep], score[keep], after[keep], threshold
+    )  # fmt: skip
+
+
+def build_segment(messages: MessageBatch) -> Segment:
+    """Index messages (ascending seq). O(p log p) for p postings."""
+    lengths = np.diff(messages.term_offsets)
+    owner = np.repeat(np.arange(len(messages), dtype=np.int32), lengths)
+    suffix = _suffix_norms(messages.term_offsets, messages.weights)
+    curve = _z_order(messages.x, messages.y)
+    order = np.lexsort((curve[owner], messages.terms))
+    terms = messages.terms[order]
+    firsts = np.flatnonzero(np.r_[True, terms[1:] != terms[:-1]]) if terms.size else np.zeros(0, np.int64)
+    list_start = np.r_[firsts, terms.size].astype(np.int64)
+    block_start = np.zeros(list_start.shape[0], np.int64)
+    np.cumsum((np.diff(list_start) + _BLOCK - 1) // _BLOCK, out=block_start[1:])
+    box = np.empty((int(block_start[-1]), 4), np.float32)
+    largest = np.empty(box.shape[0], np.float32)
+    row, suffix = owner[order], suffix[order]
+    _bound_blocks(list_start, block_start, row, suffix, messages.x, messages.y, box, largest)
+    return Segment(terms[firsts], list_start, block_start, row, suffix, box, largest, messages)
+
+
+def _assemble(asked: WindowQueries, threshold: Float64, columns: list) -> WindowAnswers:
+    """Lay out what was found row after row, dropping what fell below the row's final threshold."""
+    empty = (np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int8))
+    row, seq, life, score, after = (np.concatenate(column) for column in zip(empty, *columns, strict=True))
+    keep = np.flatnonzero(score >= threshold[row])
+    keep = keep[np.argsort(row[keep], kind="stable")]
+    offsets = np.zeros(threshold.shape[0] + 1, np.int64)
+    np.cumsum(np.bincount(row[keep], minlength=threshold.shape[0]), out=offsets[1:])
+    return WindowAnswers(
+        asked.request, asked.home, offsets, seq[keep], life[keep], score[keep], after[keep], threshold
+    )  # fmt: skip
+
+
+def _z_order(x: Float64, y: Float64) -> Int64:
+    """Place of each point along a Z-order curve of 2^16 by 2^16 cells of the unit square. O(n)."""
+    return _spread(x) | (_spread(y) << 1)
+
+
+def _spread(values: Float64) -> Int64:
+    """Interleave the 16 bits of each coordinate with zeros."""
+    bits = np.clip(values * 65536.0, 0, 65535).astype(np.int64)
+    for shift, mask in ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
+        bits = (bits | (bits << shift)) & mask
+    return bits
+
+
+@njit(cache=True, nogil=True)
+def _suffix_norms(offsets, weights):
+    """Norm of each message's weights from each of its terms on (float32[nnz])."""
+    norms = np.empty(weights.shape[0], np.float32)
+    for row in range(offsets.shape[0] - 1):
+        square = 0.0
+        for at in range(offsets[row + 1] - 1, offsets[row] - 1, -1):
+            square += np.float64(weights[at]) * np.float64(weights[at])
+            norms[at] = math.sqrt(square)
+    return norms
+
+
+@njit(cache=True, nogil=True)
+def _bound_blocks(list_start, block_start, row, suffix, x, y, box, largest):
+    """Fill each block's bounding box, widened by more than float32 rounds, and its largest suffix norm."""
+    for t in range(list_start.shape[0] - 1):
+        for block in range(block_start[t], block_start[t + 1]):
+            first = list_start[t] + (block - block_start[t]) * _BLOCK
+            last = min(first + _BLOCK, list_start[t + 1])
+            west, south, east, north, norm = np.inf, np.inf, -np.inf, -np.inf, np.float32(0)
+            for p in range(first, last):
+                west, east = min(west, x[row[p]]), max(east, x[row[p]])
+                south, north = min(south, y[row[p]]), max(north, y[row[p]])
+                norm = max(norm, suffix[p])
+            box[block, 0], box[block, 1] = west - 1e-6, south - 1e-6
+            box[block, 2], box[block, 3] = east + 1e-6, north + 1e-6
+            largest[block] = norm
+
+
+@njit(cache=True, nogil=True)
+def _first_common(terms, other):
+    """The first term two ascending lists share; -1 if none."""
+    i, j = 0, 0
+    while i < terms.shape[0] and j < other.shape[0]:
+        if terms[i] == other[j]:
+            return terms[i]
+        if terms[i] < other[j]:
+            i += 1
+        else:
+            j += 1
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _search(
+    segment, xs, ys, alphas, term_offsets, all_terms, all_weights, max_distance, after_seq, last_seq, floor, heaps,
+    best, push
+):  # fmt: skip
+    """Find for each row the segment's messages with after_seq < seq <= last_seq, life > floor and score >= the bar.
+
+    The bar of row r is best[heaps[r]], the least of its min-heap best[heaps[r] : heaps[r + 1]]; with `push` every score
+    found enters the heap, so that the bar rises. Returns row, seq, life and score of all that reached the
+    bar at their time: a superset of those that reach the last one.
+    """
+    m = segment.messages
+    room = 1024
+    out_row = np.empty(room, np.int32)
+    out_seq = np.empty(room, np.int64)
+    out_life = np.empty(room, np.int64)
+    out_score = np.empty(room, np.float64)
+    found = 0
+    for r in range(xs.shape[0]):
+        terms = all_terms[term_offsets[r] : term_offsets[r + 1]]
+        weights = all_weights[term_offsets[r] : term_offsets[r + 1]]
+        x, y, alpha = xs[r], ys[r], alphas[r]
+        heap = best[heaps[r] : heaps[r + 1]]
+        square = 0.0
+        for weight in weights:
+            square += np.float64(weight) * np.float64(weight)
+        for j in range(terms.shape[0]):
+            text_room = (1.0 - alpha) * math.sqrt(max(0.0, square))
+            square -= np.float64(weights[j]) * np.float64(weights[j])
+            t = np.searchsorted(segment.term, terms[j])
+            if t == segment.term.shape[0] or segment.term[t] != terms[j]:
+                continue
+            for block in range(segment.block_start[t], segment.block_start[t + 1]):
+                dx = max(0.0, segment.box[block, 0] - x, x - segment.box[block, 2])
+                dy = max(0.0, segment.box[block, 1] - y, y - segment.box[block, 3])
+                nearest = math.sqrt(dx * dx + dy * dy)
+                bound = alpha * (1.0 - nearest / max_distance) + text_room * segment.largest_suffix[block] + _SLACK
+                if bound < heap[0]:
+                    continue
+                first = segment.list_start[t] + (block - segment.block_start[t]) * _BLOCK
+                for p in range(first, min(first + _BLOCK, segment.list_start[t + 1])):
+                    row = segment.row[p]
+                    if m.seq[row] <= after_seq or m.seq[row] > last_seq or m.life[row] <= floor:
+                        continue
+                    dx = x - m.x[row]
+                    dy = y - m.y[row]
+                    spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
+                    if alpha * spatial + text_room * segment.suffix[p] + _SLACK < heap[0]:
+                        continue
+                    a, b = m.term_offsets[row], m.term_offsets[row + 1]
+                    if _first_common(terms, m.terms[a:b]) != terms[j]:
+                        continue  # met under an earlier term already
+                    text = 0.0
+                    i = j
+                    while i < terms.shape[0] and a < b:
+                        if terms[i] < m.terms[a]:
+                            i += 1
+                        elif terms[i] > m.terms[a]:
+                            a += 1
+                        else:
+                            text += np.float64(weights[i]) * np.float64(m.weights[a])
+                            i += 1
+                            a += 1
+                    score = alpha * spatial + (1.0 - alpha) * text
+                    if score < heap[0]:
+                        continue
+                    if found == room:
+                        out_row = np.concatenate((out_row, np.empty(room, np.int32)))
+                        out_seq = np.concatenate((out_seq, np.empty(room, np.int64)))
+                        out_life = np.concatenate((out_life, np.empty(room, np.int64)))
+                        out_score = np.concatenate((out_score, np.empty(room, np.float64)))
+                        room *= 2
+                    out_row[found] = r
+                    out_seq[found] = m.seq[row]
+                    out_life[found] = m.life[row]
+                    out_score[found] = score
+                    found += 1
+                    if push:
+                        _replace_least(heap, score)
+    return out_row[:found], out_seq[:found], out_life[:found], out_score[:found]
+
+
+@njit(cache=True, nogil=True)
+def _replace_least(heap, value):
+    """Put `value` in place of the least entry of a min-heap."""
+    at = 0
+    size = heap.shape[0]
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        if child + 1 < size and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = value
