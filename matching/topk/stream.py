@@ -454,7 +454,7 @@ class LocalTopk:
         refills = list(steps[0].refills)
         while refills:
             query = refills.pop(0).query
-            steps.append(self.stream.install(merge_answers(query.rank, [self.window_index.query(query)])))
+            steps.append(self.stream.install(merge_answers([self.window_index.query(query)])))
             refills += steps[-1].refills
         return steps[0]._replace(updates=concatenate([step.updates for step in steps]))
 

@@ -51,10 +51,12 @@ class WindowAnswers(NamedTuple):
 
     `after` is 1 for messages of the batches after `as_of`, 0 for those alive at it. `threshold` (float64[rows]) is
     the score of the rank-th best alive, minus infinity if there are fewer; messages below it are left out.
+    `rank` (int32[rows]) is that of the queries.
     """
 
     request: int
     home: int
+    rank: Int32
     offsets: Int64
     seq: Int64
     life: Int64
@@ -207,13 +209,11 @@ class WindowIndex:
             self._segments[-_FAN_IN:] = [build_segment(concatenate([segment.messages for segment in tail]))]
 
 
-def merge_answers(asked_rank: Int32, parts: list[WindowAnswers]) -> WindowAnswers:
+def merge_answers(parts: list[WindowAnswers]) -> WindowAnswers:
     """Merge the answers of all tasks to one request; what an aggregation bolt does.
 
     Parameters
     ----------
-    asked_rank : int32[rows]
-        The `rank` of the queries.
     parts : list of WindowAnswers
         One from each task, of one request.
 
@@ -222,6 +222,7 @@ def merge_answers(asked_rank: Int32, parts: list[WindowAnswers]) -> WindowAnswer
     O(m log m) for m messages. The rank-th best of the union is among the rank best of the parts, and every part
     sent its ties, so the union holds every message at or above the merged threshold.
     """
+    asked_rank = parts[0].rank
     rows = asked_rank.shape[0]
     row = np.concatenate([np.repeat(np.arange(rows), np.diff(part.offsets)) for part in parts])
     seq, life, score, after = (
@@ -239,7 +240,7 @@ def merge_answers(asked_rank: Int32, parts: list[WindowAnswers]) -> WindowAnswer
     np.cumsum(np.bincount(row[keep], minlength=rows), out=offsets[1:])
     first = parts[0]
     return WindowAnswers(
-        first.request, first.home, offsets, seq[keep], life[keep], score[keep], after[keep], threshold
+        first.request, first.home, asked_rank, offsets, seq[keep], life[keep], score[keep], after[keep], threshold
     )  # fmt: skip
 
 
@@ -271,7 +272,7 @@ def _assemble(asked: WindowQueries, threshold: Float64, columns: list) -> Window
     offsets = np.zeros(threshold.shape[0] + 1, np.int64)
     np.cumsum(np.bincount(row[keep], minlength=threshold.shape[0]), out=offsets[1:])
     return WindowAnswers(
-        asked.request, asked.home, offsets, seq[keep], life[keep], score[keep], after[keep], threshold
+        asked.request, asked.home, asked.rank, offsets, seq[keep], life[keep], score[keep], after[keep], threshold
     )  # fmt: skip
 
 

@@ -1,0 +1,250 @@
+"""Router `location`: each query task owns a part of the world.
+
+The unit square is cut into 64 x 64 cells, and the cells, along a Z-order curve, into runs of about equal load, one for
+each task (spec 3.2). A boolean subscription is held by every task whose part its rectangle touches, a message goes to
+the owner of its place; a range message goes to every task it touches, and the pair belongs to the owner of the
+lower-left corner of the intersection. A top-k subscription is held by the owner of its point, and a message goes to
+every task where it may matter:
+
+    it is sent to task r for its term w  if  1 - d(message, r) / MaxDist >= L[r, w]
+
+with d the distance from the message's cell to the nearest cell of r, and L[r, w] the least spatial
+similarity with which any subscription at r that carries w can still reach its threshold,
+(threshold - (1 - alpha)) / alpha: Skype's Lemma 6 for regions, one bound for each term instead of one for all, which
+also keeps back messages whose terms nobody registered. Exact, since a pair that scores shares some term w.
+Bounds may be lower than needed, never higher: rises are taken in when the table is rebuilt now and then.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from distribution.router import Router, RoutingTable, check_tasks
+from matching.model import BOOLEAN, TOPK, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.slots import resized
+from matching.space import Space
+from matching.topk.store import SubscriptionStore
+
+CELLS_A_SIDE = 64
+#: Points on a cell border must fall on the same side whichever way they were projected.
+_BORDER = 1e-12
+_SLACK = 1e-6
+_REBUILD_SHARE = 0.125
+
+
+class LocationRouter(Router):
+    """Parts of the world by load.
+
+    Parameters
+    ----------
+    tasks : int
+    space : Space
+    load_x, load_y : float64[n]
+        Points of the unit square by which the parts are balanced, e.g. a sample of messages and subscriptions.
+    """
+
+    name = "location"
+    uses_thresholds = True
+
+    def __init__(self, tasks: int, space: Space, load_x: Float64, load_y: Float64):
+        check_tasks(tasks)
+        super().__init__(tasks)
+        self.space = space
+        self.owner = _cut(cell_of(load_x, load_y), tasks)
+        self.similarity = _similarities(self.owner, tasks, space.max_distance)
+
+    def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
+        held = np.zeros(len(table), np.bool_)
+        boolean = table.kind == BOOLEAN
+        held[~boolean] = self.owner[cell_of(table.x[~boolean], table.y[~boolean])] == task
+        region = table.region[boolean]
+        west, south, east, north = region.T
+        crosses = west > east
+        mine = self._touches(west, south, np.where(crosses, 180.0, east), north, task)
+        mine[crosses] |= self._touches(
+            np.full(int(crosses.sum()), -180.0), south[crosses], east[crosses], north[crosses], task
+        )
+        held[boolean] = mine
+        return held
+
+    def owned_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
+        if messages.east is messages.west and messages.north is messages.south:
+            return np.flatnonzero(self.owner[self._cells(messages.west, messages.south)] == task)
+        return np.flatnonzero(self._touches(messages.west, messages.south, messages.east, messages.north, task))
+
+    def owned_pairs(self, region: Float64, messages: MessageBatch, row: Int32, task: int) -> NDArray[np.bool_] | None:
+        if messages.east is messages.west and messages.north is messages.south:
+            return None  # a point is sent to one owner only
+        west, south, east, _ = region.T
+        crosses = west > east
+        # of the two boxes of a region across the antimeridian, the western side answers if it meets the message
+        first = np.where(crosses & (messages.east[row] < west), -180.0, west)
+        corner_x = np.maximum(first, messages.west[row])
+        corner_y = np.maximum(south, messages.south[row])
+        return self.owner[self._cells(corner_x, corner_y)] == task
+
+    def table(self) -> RoutingTable:
+        return LocationTable(self)
+
+    def describe(self):
+        cells = np.bincount(self.owner, minlength=self.tasks)
+        return super().describe() | {"cells_of_each_task": cells.tolist()}
+
+    def _cells(self, lon: Float64, lat: Float64) -> Int64:
+        return cell_of(*self.space.project(lon, lat))
+
+    def _touches(self, west: Float64, south: Float64, east: Float64, north: Float64, task: int) -> NDArray[np.bool_]:
+        """bool[n]: which boxes (degrees, west <= east) touch a cell of the task. O(n)."""
+        low_x, low_y = self.space.project(west, south)
+        high_x, high_y = self.space.project(east, north)
+        # number of the task's cells in every rectangle of cells, from sums over prefixes
+        sums = np.zeros((CELLS_A_SIDE + 1, CELLS_A_SIDE + 1), np.int64)
+        sums[1:, 1:] = (self.owner == task).reshape(CELLS_A_SIDE, CELLS_A_SIDE).cumsum(0).cumsum(1)
+        x0, y0 = _step(low_x - _BORDER), _step(low_y - _BORDER)
+        x1, y1 = _step(high_x + _BORDER) + 1, _step(high_y + _BORDER) + 1
+        return sums[y1, x1] - sums[y0, x1] - sums[y1, x0] + sums[y0, x0] > 0
+
+
+class LocationTable(RoutingTable):
+    """Top-k subscriptions as a distribution task knows them, and the bounds made of them."""
+
+    sends_all = False
+
+    def __init__(self, router: LocationRouter):
+        self.router = router
+        self.store = SubscriptionStore()
+        self._task = np.zeros(0, np.int32)
+        self._version = np.zeros(0, np.int64)
+        self._least = np.full((router.tasks, 0), np.inf)
+        self._has_boolean = False
+        self._stale = 0
+
+    def change(self, added: SubscriptionTable, removed: Removals) -> None:
+        self._has_boolean |= bool(np.any(added.kind == BOOLEAN))
+        topk = added.of_kind(TOPK)
+        if len(topk):
+            slots = self.store.insert(topk)
+            if self._task.shape[0] < self.store.capacity:
+                self._task = resized(self._task, self.store.capacity)
+                self._version = resized(self._version, self.store.capacity)
+            self._task[slots] = self.router.owner[cell_of(topk.x, topk.y)]
+            self._version[slots] = 0
+            terms = int(np.max(topk.terms, initial=-1)) + 1
+            if terms > self._least.shape[1]:
+                grown = np.full((self.router.tasks, max(terms, self._least.shape[1] * 5 // 4)), np.inf)
+                grown[:, : self._least.shape[1]] = self._least
+                self._least = grown
+            self._lower(slots)
+        gone = removed.number[removed.kind == TOPK]
+        if gone.size:
+            slots = self.store.find(gone)
+            self.store.remove(slots)
+            self._stale += slots.size
+
+    def relax(self, number: Int64, version: Int64) -> None:
+        slots = self.store.find(number)
+        known = slots >= 0  # others have been removed meanwhile
+        slots, version = slots[known], version[known]
+        self.store.columns.threshold[slots] = -np.inf
+        self._version[slots] = version
+        self._lower(slots)
+
+    def raise_thresholds(self, number: Int64, version: Int64, threshold: Float64) -> None:
+        slots = self.store.find(number)
+        valid = slots >= 0
+        valid[valid] = version[valid] >= self._version[slots[valid]]
+        self.store.columns.threshold[slots[valid]] = threshold[valid]
+        self._stale += int(valid.sum())
+
+    def route(self, messages: MessageBatch) -> list[Int64]:
+        if self._stale > max(64, _REBUILD_SHARE * len(self.store)):
+            self._least.fill(np.inf)
+            self._lower(self.store.live_slots())
+            self._stale = 0
+        router = self.router
+        wanted = np.zeros((router.tasks, len(messages)), np.bool_)
+        if self._has_boolean:
+            for task in range(router.tasks):
+                wanted[task, router.owned_rows(messages, task)] = True
+        _mark_wanted(
+            cell_of(messages.x, messages.y), messages.term_offsets, messages.terms, router.similarity, self._least, wanted
+        )  # fmt: skip
+        return [np.flatnonzero(row) for row in wanted]
+
+    def _lower(self, slots: Int32) -> None:
+        _lower(self.store.columns, slots, self._task, self._least)
+
+
+def cell_of(x: Float64, y: Float64) -> Int64:
+    """Cell of each point of the unit square; points outside count to the nearest border cell. O(n)."""
+    return _step(y) * CELLS_A_SIDE + _step(x)
+
+
+def _step(values: Float64) -> Int64:
+    return np.clip(np.floor(values * CELLS_A_SIDE), 0, CELLS_A_SIDE - 1).astype(np.int64)
+
+
+def _cut(cells: Int64, tasks: int) -> Int64:
+    """Give every cell an owner: runs of about equal load along a Z-order curve. Cells without load count a little."""
+    load = np.bincount(cells, minlength=CELLS_A_SIDE**2) + 1e-3 * max(1, cells.size) / CELLS_A_SIDE**2
+    row, column = np.divmod(np.arange(CELLS_A_SIDE**2), CELLS_A_SIDE)
+    curve = np.zeros_like(row)
+    for bit in range(CELLS_A_SIDE.bit_length() - 1):
+        curve |= ((column >> bit) & 1) << (2 * bit) | ((row >> bit) & 1) << (2 * bit + 1)
+    order = np.argsort(curve)
+    before = np.cumsum(load[order]) - load[order]
+    owner = np.empty(CELLS_A_SIDE**2, np.int64)
+    owner[order] = np.minimum((before / load.sum() * tasks).astype(np.int64), tasks - 1)
+    return owner
+
+
+def _similarities(owner: Int64, tasks: int, max_distance: float) -> Float64:
+    """Upper bound of the spatial similarity of a point in a cell to a point of a task's part: float64[tasks, cells].
+
+    Border cells stand for everything beyond them too, so distances are taken between cells only. Minus infinity
+    for a task without cells.
+    """
+    side = 1.0 / CELLS_A_SIDE
+    row, column = np.divmod(np.arange(CELLS_A_SIDE**2), CELLS_A_SIDE)
+    best = np.full((tasks, CELLS_A_SIDE**2), -np.inf)
+    for task in range(tasks):
+        rows, columns = row[owner == task], column[owner == task]
+        if not rows.size:
+            continue
+        for cell in range(CELLS_A_SIDE**2):
+            dx = np.maximum(np.abs(columns - column[cell]) - 1, 0)
+            dy = np.maximum(np.abs(rows - row[cell]) - 1, 0)
+            nearest = math.sqrt(float(np.min(dx * dx + dy * dy))) * side
+            best[task, cell] = 1.0 - nearest / max_distance
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _lower(c, slots, task, least):
+    """Lower the bounds of the slots' terms to what their thresholds need."""
+    for slot in slots:
+        alpha, threshold = c.alpha[slot], c.threshold[slot]
+        # score <= alpha * similarity + (1 - alpha) * 1; the slack covers norms that round to more than 1
+        rest = threshold - _SLACK - (1.0 - alpha) * (1.0 + _SLACK)
+        if alpha > 0.0:
+            need = rest / alpha
+        else:
+            need = -np.inf if rest <= 0.0 else np.inf
+        for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            term = c.terms[at]
+            if need < least[task[slot], term]:
+                least[task[slot], term] = need
+
+
+@njit(cache=True, nogil=True)
+def _mark_wanted(cell, term_offsets, terms, similarity, least, wanted):
+    """Set wanted[task, row] for messages that may matter to a top-k subscription held by the task."""
+    for row in range(cell.shape[0]):
+        for task in range(similarity.shape[0]):
+            bound = similarity[task, cell[row]] + _SLACK
+            for at in range(term_offsets[row], term_offsets[row + 1]):
+                if terms[at] < least.shape[1] and bound >= least[task, terms[at]] and least[task, terms[at]] < np.inf:
+                    wanted[task, row] = True
+                    break

@@ -1,0 +1,88 @@
+"""What a router decides: which query tasks hold a subscription, and which are sent a message.
+
+A router is a small frozen thing that every distribution and query task has a copy of, so that all agree without
+asking. What depends on the subscriptions is kept apart, in the `RoutingTable` of each distribution task. Routers may
+send too much, never too little; where a pair could meet at several query tasks, `owned_rows` and `owned_pairs` say
+which of them answers for it. Read on in `distribution.hashing` and `distribution.location`.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matching.errors import ConfigError
+from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
+
+
+class RoutingTable:
+    """What one distribution task knows of the subscriptions; this plainest one knows nothing and sends to all.
+
+    Attributes
+    ----------
+    sends_all : bool
+        Whether every message goes to every query task, so that one payload serves all.
+    """
+
+    sends_all = True
+
+    def change(self, added: SubscriptionTable, removed: Removals) -> None:
+        """Take the changes of a batch, before the batch is routed."""
+
+    def relax(self, number: Int64, version: Int64) -> None:
+        """Treat these subscriptions as having no threshold, at once."""
+
+    def raise_thresholds(self, number: Int64, version: Int64, threshold: Float64) -> None:
+        """Learn higher thresholds; those of an older version than the known one are ignored."""
+
+    def route(self, messages: MessageBatch) -> list[Int64]:
+        """Rows to send to each query task, ascending. Only where not `sends_all`."""
+        raise NotImplementedError
+
+
+class Router(ABC):
+    """Places subscriptions and messages on `tasks` query tasks."""
+
+    #: As written after `--router`.
+    name: str
+    #: Whether thresholds matter to routing: then a refill must relax the routing tables first.
+    uses_thresholds = False
+
+    def __init__(self, tasks: int):
+        self.tasks = tasks
+
+    @abstractmethod
+    def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
+        """bool[n]: which subscriptions query task `task` holds. O(n)."""
+
+    def owned_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
+        """Messages sent to `task` that it must match against its boolean subscriptions; None for all of them."""
+        return None
+
+    def owned_pairs(self, region: Float64, messages: MessageBatch, row: Int32, task: int) -> NDArray[np.bool_] | None:
+        """bool[m]: which boolean matches `task` answers for; None for all of them.
+
+        `region` (float64[m, 4]) belongs to the subscription of each match, `row` (int32[m]) is its message.
+        """
+        return None
+
+    @abstractmethod
+    def table(self) -> RoutingTable:
+        """A new routing table for a distribution task."""
+
+    def describe(self) -> dict[str, Any]:
+        """What it does, JSON-ready, for the report of a run."""
+        return {"router": self.name, "query_tasks": self.tasks}
+
+
+def spread(number: Int64, tasks: int) -> Int64:
+    """Task of each number, by a multiplicative hash that is the same everywhere. O(n)."""
+    mixed = number.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return ((mixed >> np.uint64(32)) % np.uint64(tasks)).astype(np.int64)
+
+
+def check_tasks(tasks: int) -> None:
+    """Refuse a number of query tasks no router can serve."""
+    if tasks < 1:
+        raise ConfigError(f"a router needs at least one query bolt, not {tasks}")
