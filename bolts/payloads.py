@@ -5,9 +5,11 @@
     changes     subscriptions -> distribution,  ChangeList      all
                 query, delivery
     parts       distribution -> query           Part            direct: one for every query task, maybe empty
+    whole       distribution -> query           Part            all: instead of parts, where all get the same
     window      distribution -> tuples          Part            direct: one for every tuple task, maybe empty
     ids         distribution -> delivery        MessageIds      all
     updates     query -> delivery               Closed          all
+    late        query -> delivery               Late            all: when a refill has come back
     results     query -> delivery               ResultBatch     all (once, when the stream has ended)
     relax       query -> distribution           Relax           all, feedback
     raise       query -> distribution           Raise           all, feedback
@@ -26,7 +28,7 @@ from matching.model import Float64, Int64, MessageBatch, Names, UpdateBatch
 from matching.topk.window_index import WindowAnswers, WindowQueries
 from matching.window import Boundary
 
-__all__ = ["Closed", "MessageIds", "Part", "Raise", "Relax", "Relaxed", "StreamBatch", "WindowAnswers", "WindowQueries"]
+__all__ = ["Closed", "Late", "MessageIds", "Part", "Raise", "Relax", "Relaxed", "StreamBatch", "WindowAnswers", "WindowQueries"]
 
 
 class StreamBatch(NamedTuple):
@@ -57,11 +59,18 @@ class MessageIds(NamedTuple):
 class Closed(NamedTuple):
     """A query task has closed `boundary`.
 
-    `updates` are those of this boundary and, late, of boundaries whose refill came back meanwhile.
+    `updates` are those of this boundary, but for subscriptions that wait for a refill (see `Late`).
     `complete_through` is the number of the last batch up to which this task has told every event, -1 if none.
     """
 
     boundary: Boundary
+    complete_through: int
+    updates: UpdateBatch
+
+
+class Late(NamedTuple):
+    """Updates of boundaries closed before, whose refill has come back; `complete_through` as in `Closed`."""
+
     complete_through: int
     updates: UpdateBatch
 

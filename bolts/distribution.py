@@ -1,0 +1,104 @@
+"""The distribution bolt: sends every batch on its way.
+
+Batch b comes whole to task b mod D; the subscription changes of every batch come to every task. The query tasks get the
+messages the router does not keep from them (an empty part is the marker of the batch), the tuple tasks store every
+message, each its share, and delivery gets the message ids. Between batches, query tasks relax and raise thresholds of
+the routing table (spec 3.5). Read on in `bolts.query`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from bolts.ordering import InOrder
+from bolts.payloads import MessageIds, Part, Raise, Relax, Relaxed, StreamBatch
+from distribution.router import Router
+from matching.model import ChangeList, MessageBatch
+from topology.component import Bolt, Context, Delivery
+
+
+class DistributionBolt(Bolt):
+    """Routes messages.
+
+    Parameters
+    ----------
+    router : Router
+    """
+
+    def __init__(self, router: Router):
+        self.router = router
+
+    def prepare(self, context: Context) -> None:
+        self.context = context
+        self.query_tasks = context.size_of("query")
+        self.tuple_tasks = context.size_of("tuples")
+        self.table = self.router.table()
+        self.inputs = InOrder({"batches": 1, "changes": 1}, name=f"distribution:{context.task}")
+        self.last_batch = -1
+        self.messages = 0
+        self.sent = np.zeros(self.query_tasks, np.int64)
+        self.sent_bytes = 0
+
+    def execute(self, delivery: Delivery) -> None:
+        payload = delivery.payload
+        if delivery.stream == "relax":
+            self._relax(payload)
+        elif delivery.stream == "raise":
+            self._raise(payload)
+        elif delivery.stream == "changes":
+            self.inputs.put(payload.batch, "changes", payload)
+            if payload.batch % self.context.tasks != self.context.task:
+                self.inputs.put(payload.batch, "batches", None)  # another task routes this one
+            self._advance()
+        else:
+            self.inputs.put(payload.boundary.number, "batches", payload)
+            self._advance()
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "messages": self.messages,
+            "sent_to_each_query_task": self.sent.tolist(),
+            "sent_bytes": self.sent_bytes,
+            **self.router.describe(),
+        }
+
+    def _advance(self) -> None:
+        while (ready := self.inputs.take()) is not None:
+            changes: ChangeList = ready.payloads["changes"][0]
+            self.table.change(changes.added, changes.removed)
+            batch = ready.payloads["batches"][0]
+            if batch is not None:
+                self._send(batch)
+                self.last_batch = ready.number
+
+    def _send(self, batch: StreamBatch) -> None:
+        boundary, messages = batch.boundary, batch.messages
+        self.context.emit("ids", MessageIds(boundary, batch.published_s, batch.names))
+        if self.table.sends_all:
+            self.context.emit("whole", Part(boundary, batch.published_s, messages))
+            self._count(slice(None), messages, self.query_tasks)
+        else:
+            for task, rows in enumerate(self.table.route(messages)):
+                part = messages if rows.size == len(messages) else messages.take(rows)
+                self.context.emit("parts", Part(boundary, batch.published_s, part), to=task)
+                self._count(task, part, 1)
+        self.messages += len(messages)
+        if self.tuple_tasks == 1:
+            self.context.emit("window", Part(boundary, batch.published_s, messages), to=0)
+            return
+        share = messages.seq % self.tuple_tasks
+        for task in range(self.tuple_tasks):
+            rows = np.flatnonzero(share == task)
+            self.context.emit("window", Part(boundary, batch.published_s, messages.take(rows)), to=task)
+
+    def _count(self, tasks: int | slice, messages: MessageBatch, receivers: int) -> None:
+        self.sent[tasks] += len(messages)
+        columns = {id(column): column.nbytes for column in messages}
+        self.sent_bytes += receivers * sum(columns.values())
+
+    def _relax(self, relax: Relax) -> None:
+        self.table.relax(relax.number, relax.version)
+        self.context.emit("relaxed", Relaxed(relax.request, self.last_batch), to=relax.home)
+
+    def _raise(self, raised: Raise) -> None:
+        self.table.raise_thresholds(raised.number, raised.version, raised.threshold)

@@ -1,0 +1,168 @@
+"""The query bolt: holds subscriptions, matches batches, keeps results.
+
+A task takes batches strictly in order, each together with the subscription changes that belong to it, and closes a
+batch by telling delivery what changed. Boolean matches are told at once. Top-k buffers that run short pend: the task
+first has the routers relax them, if thresholds play a part in routing, then asks the tuple tasks for the window
+as of the boundary, and leads them up to the present when the answer has come. Nothing ever waits.
+Read on in `matching.boolean.stream` and `matching.topk.stream`, which do the work.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from bolts.ordering import InOrder
+from bolts.payloads import Closed, Late, Part, Raise, Relax, Relaxed
+from distribution.router import Router
+from matching.boolean.stream import BooleanStream
+from matching.model import BOOLEAN, TOPK, ChangeList, Removals, UpdateBatch, concatenate
+from matching.registry import engine_class
+from matching.space import Space
+from matching.topk.stream import Refill, Step, TopkStream
+from matching.window import Boundary, Window
+from topology.component import Bolt, Context, Delivery
+
+
+class QueryBolt(Bolt):
+    """Holds the subscriptions the router gives to this task.
+
+    Parameters
+    ----------
+    router : Router
+    space : Space
+    window : Window
+    engines : dict of kind to engine name
+        See `matching.registry`; kinds left out get the default.
+    """
+
+    def __init__(self, router: Router, space: Space, window: Window, engines: dict[str, str]):
+        self.router = router
+        self.space = space
+        self.window = window
+        self.engines = engines
+
+    def prepare(self, context: Context) -> None:
+        self.context = context
+        self.boolean = BooleanStream(engine_class("boolean", self.engines.get("boolean"))(self.space))
+        self.topk = TopkStream(engine_class("topk", self.engines.get("topk"))(self.space), self.window, context.task)
+        self.inputs = InOrder({"parts": 1, "changes": 1}, name=f"query:{context.task}")
+        self.boundary = Boundary(-1, 0, -1, 0)
+        self.relaxing: dict[int, tuple[int, int]] = {}  # request -> answers still missing, largest batch so far
+        self.finished = False
+        self.subscriptions = 0
+        self.requests = 0
+
+    def execute(self, delivery: Delivery) -> None:
+        payload = delivery.payload
+        if delivery.stream in ("whole", "parts"):
+            self.inputs.put(payload.boundary.number, "parts", payload)
+            self._advance()
+        elif delivery.stream == "changes":
+            self.inputs.put(payload.batch, "changes", payload)
+            self._advance()
+        elif delivery.stream == "relaxed":
+            self._note_relaxed(payload)
+        else:
+            self._install(payload)
+
+    def finish(self) -> None:
+        self.finished = True
+        self._tell_results()
+
+    def idle(self) -> bool:
+        return self.topk.complete_through == self.boundary.number
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "held": {"boolean": len(self.boolean), "topk": len(self.topk)},
+            "subscriptions_taken": self.subscriptions,
+            "refill_requests": self.requests,
+            "engines": {"boolean": type(self.boolean.engine).__name__, "topk": type(self.topk.index).__name__},
+        }
+
+    def _advance(self) -> None:
+        while (ready := self.inputs.take()) is not None:
+            self._process(ready.payloads["changes"][0], ready.payloads["parts"][0])
+
+    def _process(self, changes: ChangeList, part: Part) -> None:
+        boundary, messages = part.boundary, part.messages
+        self.boundary = boundary
+        mine = np.flatnonzero(self.router.held_by(changes.added, self.context.task))
+        added = changes.added.take(mine)
+        self.subscriptions += len(added)
+        topk, boolean = added.of_kind(TOPK), added.of_kind(BOOLEAN)
+        updates = self._match_boolean(boundary, part, boolean, changes.removed)
+        gone = _those(changes.removed, TOPK)
+        known = (self.topk.index.store.find(gone.number) >= 0) | np.isin(gone.number, topk.number)
+        step = self.topk.process(boundary, messages, topk, _rows(gone, known))
+        self._follow(step)
+        self._count(step)
+        self.context.emit(
+            "updates", Closed(boundary, self.topk.complete_through, concatenate([updates, step.updates]))
+        )  # fmt: skip
+
+    def _match_boolean(self, boundary: Boundary, part: Part, added, removed: Removals) -> UpdateBatch:
+        gone = _those(removed, BOOLEAN)
+        known = self.boolean.engine.holds(gone.number) | np.isin(gone.number, added.number)
+        rows = self.router.owned_rows(part.messages, self.context.task)
+        messages = part.messages if rows is None or rows.size == len(part.messages) else part.messages.take(rows)
+        before = (self.boolean.scanned, self.boolean.verified, self.boolean.matched)
+        updates = self.boolean.process(boundary, messages, added, _rows(gone, known), self._owned)
+        after = (self.boolean.scanned, self.boolean.verified, self.boolean.matched)
+        for name, old, new in zip(("scanned", "verified", "matched"), before, after, strict=True):
+            self.context.count(name, new - old)
+        return updates
+
+    def _owned(self, region, messages, row):
+        return self.router.owned_pairs(region, messages, row, self.context.task)
+
+    def _follow(self, step: Step) -> None:
+        """Send out what a step of the top-k stream asks for."""
+        for refill in step.refills:
+            self.requests += 1
+            self.context.count("refills", refill.query.number.shape[0])
+            if refill.relax and self.router.uses_thresholds:
+                self._relax(refill)
+            else:
+                self.context.emit("ask", refill.query)
+        number, version, threshold = step.raised
+        if self.router.uses_thresholds and number.size:
+            self.context.emit("raise", Raise(number, version, threshold))
+
+    def _relax(self, refill: Refill) -> None:
+        request = refill.query.request
+        self.relaxing[request] = (self.context.size_of("distribution"), -1)
+        self.context.emit("relax", Relax(request, self.context.task, refill.query.number, refill.versions))
+
+    def _note_relaxed(self, relaxed: Relaxed) -> None:
+        missing, last_batch = self.relaxing.pop(relaxed.request)
+        last_batch = max(last_batch, relaxed.last_batch)
+        if missing > 1:
+            self.relaxing[relaxed.request] = (missing - 1, last_batch)
+            return
+        self.context.emit("ask", self.topk.relaxed_up_to(relaxed.request, last_batch))
+
+    def _install(self, answers) -> None:
+        step = self.topk.install(answers)
+        self._follow(step)
+        self._count(step)
+        self.context.emit("late", Late(self.topk.complete_through, step.updates))
+        if self.finished:
+            self._tell_results()
+
+    def _tell_results(self) -> None:
+        if self.idle():
+            self.context.emit("results", self.topk.results())
+
+    def _count(self, step: Step) -> None:
+        for name in ("scanned", "verified", "matched"):
+            self.context.count(name, getattr(step, name))
+
+
+def _those(removed: Removals, kind: int) -> Removals:
+    """Removals of one kind."""
+    return _rows(removed, removed.kind == kind)
+
+
+def _rows(removed: Removals, mask: np.ndarray) -> Removals:
+    return Removals(removed.number[mask], removed.kind[mask], removed.at[mask])
