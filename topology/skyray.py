@@ -1,0 +1,249 @@
+"""The topology of this product: which components there are, how they are wired, and how a run is started.
+
+    messages ──▶ distribution ──parts──▶ query ──updates──▶ delivery
+    subscriptions ──changes──▶ distribution, query, delivery
+                 distribution ──window──▶ tuples ··partial··▶ aggregation ··refilled··▶ query
+                 query ··relax, raise··▶ distribution ··relaxed··▶ query ··ask··▶ tuples
+
+Dotted edges are feedback: they carry no end and no credit. What travels on each stream stands in `bolts.payloads`. A
+message's way goes on in `spouts.parquet`, then `bolts.distribution`.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bolts.aggregation import AggregationBolt
+from bolts.delivery import DeliveryBolt
+from bolts.distribution import DistributionBolt
+from bolts.query import QueryBolt
+from bolts.tuples import TupleBolt
+from distribution.hashing import HashingRouter
+from distribution.location import LocationRouter
+from distribution.router import Router
+from matching.errors import ConfigError, InputError
+from matching.registry import engine_class
+from matching.space import Space
+from matching.text import Vocabulary
+from matching.warmup import warmup
+from matching.window import Window
+from spouts.parquet import ParquetSpout, read_points
+from spouts.subscriptions import SubscriptionSpout, load_vocabulary
+from topology.builder import TopologyBuilder
+from topology.component import Bolt, Spout
+from topology.config import RunConfig
+from topology.grouping import ALL, DIRECT
+from topology.local import run_local
+from topology.plan import Plan
+from topology.task import RunReport
+
+ROUTERS = ("hashing", "location")
+_LOAD_SAMPLE = 20_000
+
+
+def wire(
+    messages: Spout,
+    subscriptions: Spout,
+    router: Router,
+    space: Space,
+    window: Window,
+    delivery: Bolt,
+    *,
+    engines: dict[str, str] | None = None,
+    distribution_bolts: int = 1,
+    tuple_bolts: int = 1,
+    aggregation_bolts: int = 1,
+    credits: int = 4,
+) -> Plan:
+    """Build the topology over any pair of spouts and any delivery bolt (tests and benchmarks bring their own).
+
+    Raises
+    ------
+    ConfigError
+        For an engine nobody knows.
+    TopologyError
+        For numbers of tasks that cannot be.
+    """
+    engines = engines or {}
+    for kind, name in engines.items():
+        engine_class(kind, name)  # refuse an unknown one here, not in an actor
+    builder = TopologyBuilder("skyray")
+    builder.spout("messages", messages, clock=True)
+    builder.spout("subscriptions", subscriptions)
+    builder.bolt("distribution", DistributionBolt(router), tasks=distribution_bolts)
+    builder.bolt("query", QueryBolt(router, space, window, engines), tasks=router.tasks)
+    builder.bolt("tuples", TupleBolt(space.max_distance, 2 * credits + 2), tasks=tuple_bolts)
+    builder.bolt("aggregation", AggregationBolt(), tasks=aggregation_bolts)
+    builder.bolt("delivery", delivery)
+    builder.edge("messages", "batches", "distribution", DIRECT)
+    for receiver in ("distribution", "query", "delivery"):
+        builder.edge("subscriptions", "changes", receiver, ALL)
+    builder.edge("distribution", "parts", "query", DIRECT)
+    builder.edge("distribution", "whole", "query", ALL)
+    builder.edge("distribution", "window", "tuples", DIRECT)
+    builder.edge("distribution", "ids", "delivery", ALL)
+    for stream in ("updates", "late", "results"):
+        builder.edge("query", stream, "delivery", ALL)
+    builder.edge("query", "relax", "distribution", ALL, feedback=True)
+    builder.edge("query", "raise", "distribution", ALL, feedback=True)
+    builder.edge("distribution", "relaxed", "query", DIRECT, feedback=True)
+    builder.edge("query", "ask", "tuples", ALL, feedback=True)
+    builder.edge("tuples", "partial", "aggregation", DIRECT, feedback=True)
+    builder.edge("aggregation", "refilled", "query", DIRECT, feedback=True)
+    return builder.acknowledged_by("delivery").warmed_by(warmup).build(credits)
+
+
+def read_manifest(messages: Path) -> dict[str, Any]:
+    """The manifest of an ETL output directory.
+
+    Raises
+    ------
+    InputError
+        If there is none, or it cannot be read.
+    """
+    path = messages / "manifest.json"
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError("no_manifest", f"{messages} is no output folder of `skyray etl`: it has no manifest.json") from None
+    except (OSError, ValueError) as error:
+        raise InputError("bad_manifest", f"{path} cannot be read ({error}); run `skyray etl` again") from None
+
+
+def space_of(config: RunConfig) -> Space:
+    """The world of a run: the box asked for, by default the extent of the messages."""
+    extent = read_manifest(config.messages).get("extent")
+    return Space.parse(config.world, tuple(extent) if extent else None, config.projection)
+
+
+def router_of(config: RunConfig, space: Space) -> Router:
+    """The router of a run. `location` balances the world by a sample of the messages.
+
+    Raises
+    ------
+    ConfigError
+        For a router nobody knows.
+    """
+    if config.router == "hashing":
+        return HashingRouter(config.query_bolts)
+    if config.router == "location":
+        return LocationRouter(config.query_bolts, space, *read_points(config.messages, space, _LOAD_SAMPLE))
+    raise ConfigError(f"router {config.router!r}: choose one of {', '.join(ROUTERS)}")
+
+
+def build_plan(config: RunConfig) -> Plan:
+    """The topology that the settings ask for; reads the manifest, the vocabulary and a sample of the messages.
+
+    Raises
+    ------
+    ConfigError, InputError, TopologyError
+        With what is wrong, where, and what to do.
+    """
+    space, window = space_of(config), Window.parse(config.window)
+    vocabulary: Vocabulary = load_vocabulary(config.messages)
+    messages = ParquetSpout(
+        config.messages, window, space, config.batch, limit=config.limit, follow=config.follow
+    )  # fmt: skip
+    subscriptions = SubscriptionSpout(config.subscriptions, vocabulary, space, rejects=config.out / "rejected.jsonl")
+    delivery = DeliveryBolt(config.out, sink=config.sink, slack=config.credits)
+    return wire(
+        messages,
+        subscriptions,
+        router_of(config, space),
+        space,
+        window,
+        delivery,
+        engines=config.engine,
+        distribution_bolts=config.distribution_bolts,
+        tuple_bolts=config.tuple_bolts,
+        aggregation_bolts=config.aggregation_bolts,
+        credits=config.credits,
+    )
+
+
+def prepare_out(out: Path, overwrite: bool) -> None:
+    """Make the output folder; an earlier run's is kept unless it may be replaced.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds anything and `overwrite` is not set, or holds what no run has left there.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if not overwrite:
+            raise ConfigError(f"output folder {out} is in use: name another, or add --overwrite to replace it")
+        if not out.is_dir() or not (out / "run.json").exists():
+            raise ConfigError(f"output folder {out} holds something that is no run of skyray: remove it yourself")
+        shutil.rmtree(out)
+    out.mkdir(parents=True, exist_ok=True)
+
+
+def run(config: RunConfig, on_progress: Callable[[Any], None] | None = None) -> dict[str, Any]:
+    """Run the topology over the files of the settings, to the end of the stream.
+
+    Parameters
+    ----------
+    config : RunConfig
+    on_progress : callable, optional
+        Called with a snapshot of the running topology a few times a second (`topology.task.Snapshot`).
+
+    Returns
+    -------
+    dict
+        The report, also written to `run.json` in the output folder: settings, counts, digest, routing, metrics.
+    """
+    plan = build_plan(config)
+    prepare_out(config.out, config.overwrite)
+    began = time.perf_counter()  # how long people wait; no result depends on it
+    if config.executor == "local":
+        report = run_local(plan, seed=config.seed, on_progress=on_progress)
+    else:
+        from topology.runner import run_ray  # Ray takes a second to import: only for those who use it
+
+        report = run_ray(plan, address=config.address, on_progress=on_progress)
+    summary = summarise(config, report, time.perf_counter() - began)
+    partial = config.out / ".run.json.tmp"
+    partial.write_text(json.dumps(summary, indent=1, sort_keys=True))
+    os.replace(partial, config.out / "run.json")
+    return summary
+
+
+def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str, Any]:
+    """The report of a run as JSON-ready values; counts and digest first, then the papers' measures of routing."""
+    parts = report.reports
+    delivery = parts["delivery"][0]
+    routing = parts["distribution"]
+    messages = sum(part["messages"] for part in routing)
+    sent = np.sum([part["sent_to_each_query_task"] for part in routing], axis=0)
+    taken = sum(part["subscriptions_taken"] for part in parts["query"])
+    accepted = parts["subscriptions"][0]["accepted"]
+    return {
+        "messages": str(config.messages.resolve()),
+        "subscriptions": [str(path.resolve()) for path in config.subscriptions],
+        "window": config.window,
+        "world": config.world,
+        "projection": config.projection,
+        "batch": config.batch,
+        "limit": config.limit,
+        "boundaries": {"batch": config.batch},
+        "settings": config.as_json(),
+        "seconds": seconds,
+        "digest": delivery["digest"],
+        "delivery": delivery,
+        "routing": {
+            "router": config.router,
+            "replication_ratio": taken / accepted if accepted else 0.0,
+            "messages_sent_per_message": float(sent.sum()) / messages if messages else 0.0,
+            "bytes_sent": sum(part["sent_bytes"] for part in routing),
+            "messages_of_each_query_bolt": sent.tolist(),
+            "subscriptions_of_each_query_bolt": [part["held"] for part in parts["query"]],
+        },
+        "spouts": {"messages": parts["messages"][0], "subscriptions": parts["subscriptions"][0]},
+        "components": report.as_json(),
+    }
