@@ -1,0 +1,272 @@
+"""The topology in one process: deterministic, seedable, fast enough for a laptop.
+
+Every pair of tasks has its own first-in-first-out link, as between actors; a scheduler picks which link delivers
+next. Without a seed it goes round robin; with one it picks at random and now and then starves some links for a long
+stretch, so that a test sees interleavings that real runs show once a month. Everything the executors promise is in
+`topology.component`; the distributed twin of this file is `topology.runner`.
+"""
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import structlog
+
+from matching.errors import TopologyError
+from topology.clock import Clock, SystemClock
+from topology.metrics import Meter, RunReport, Snapshot, TaskStatus
+from topology.payload import fingerprint
+from topology.plan import Plan
+from topology.task import Destination, TaskFailed, TaskHost, never_acknowledged, who_waits
+
+_PROGRESS_EVERY_S = 0.25
+#: Steps between two looks at the wall clock for progress; a step is rarely below 10 microseconds.
+_STEPS_BETWEEN_LOOKS = 64
+
+
+class Parcel(NamedTuple):
+    """What waits on a link; `mark` is the payload's fingerprint when it was sent (None: not taken)."""
+
+    edge: int
+    sender: int
+    number: int
+    payload: Any
+    mark: int | None
+
+
+class RoundRobin:
+    """Every non-empty link in turn. O(1) a pick."""
+
+    def __init__(self):
+        self._ready: deque[int] = deque()
+
+    def add(self, link: int) -> None:
+        """A link has something to deliver."""
+        self._ready.append(link)
+
+    def pick(self) -> int | None:
+        """Take a link out, None if there is none; the caller adds it again if it holds more."""
+        return self._ready.popleft() if self._ready else None
+
+
+class SeededShuffle:
+    """A random link each time, some of them starved for stretches of up to 400 picks.
+
+    A starved link is picked only when nothing else is ready. O(ready links) a pick.
+    """
+
+    def __init__(self, seed: int, links: int):
+        self._random = random.Random(seed)
+        self._links = links
+        self._ready: list[int] = []
+        self._starved: set[int] = set()
+        self._left = 0
+
+    def add(self, link: int) -> None:
+        """A link has something to deliver."""
+        self._ready.append(link)
+
+    def pick(self) -> int | None:
+        """Take a link out, None if there is none; the caller adds it again if it holds more."""
+        if not self._ready:
+            return None
+        if self._left == 0:
+            share = self._random.choice((0.0, 0.1, 0.3, 0.7))
+            self._starved = {link for link in range(self._links) if self._random.random() < share}
+            self._left = self._random.choice((20, 100, 400))
+        self._left -= 1
+        fed = [place for place, link in enumerate(self._ready) if link not in self._starved]
+        place = self._random.choice(fed) if fed else self._random.randrange(len(self._ready))
+        self._ready[place], self._ready[-1] = self._ready[-1], self._ready[place]
+        return self._ready.pop()
+
+
+class _Mailroom:
+    """All links of the topology; link `sender * tasks + receiver`, and one more that stands for publishing."""
+
+    def __init__(self, tasks: int, seed: int | None):
+        self.tasks = tasks
+        self.publishing = tasks * tasks
+        self.links: list[deque[Parcel]] = [deque() for _ in range(tasks * tasks)]
+        self.scheduler = RoundRobin() if seed is None else SeededShuffle(seed, tasks * tasks + 1)
+        self.checks = seed is not None
+
+    def wire(self, sender: int) -> "_LocalWire":
+        return _LocalWire(self, sender)
+
+
+class _LocalWire:
+    """The links that leave one task."""
+
+    def __init__(self, mailroom: _Mailroom, sender: int):
+        self._mailroom = mailroom
+        self._sender = sender
+
+    def send(self, destinations: Sequence[Destination], payload: Any, size_bytes: int) -> None:
+        room = self._mailroom
+        mark = fingerprint(payload) if room.checks and size_bytes else None
+        for address, edge, number in destinations:
+            link = self._sender * room.tasks + address
+            waiting = room.links[link]
+            if not waiting:
+                room.scheduler.add(link)
+            waiting.append(Parcel(edge, self._sender, number, payload, mark))
+
+
+def run_local(
+    plan: Plan,
+    seed: int | None = None,
+    clock: Clock | None = None,
+    on_progress: Callable[[Snapshot], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> RunReport:
+    """Run a topology in this process to its end.
+
+    Parameters
+    ----------
+    plan : Plan
+    seed : int, optional
+        Replays one random interleaving; it also makes every receiver check that a payload was not written to after
+        it was emitted. None: round robin, unchecked.
+    clock : Clock, optional
+        What `Context.now` says; the system's time if None.
+    on_progress : callable, optional
+        Called with a `Snapshot` about four times a second, and once at the end.
+    stop : callable, optional
+        Asked before each batch; once it says True the stream ends there and the topology drains.
+
+    Returns
+    -------
+    RunReport
+
+    Raises
+    ------
+    TopologyError
+        If a component fails (its exception is the `__cause__`), if nothing can be delivered although tasks have not
+        ended (naming who waits for what), or if a batch is never acknowledged. All components are closed first.
+    """
+    return _LocalRun(plan, seed, clock or SystemClock(), on_progress, stop).run()
+
+
+class _LocalRun:
+    def __init__(
+        self,
+        plan: Plan,
+        seed: int | None,
+        clock: Clock,
+        on_progress: Callable[[Snapshot], None] | None,
+        stop: Callable[[], bool] | None,
+    ):
+        self._plan = plan
+        self._room = _Mailroom(len(plan.tasks), seed)
+        log = structlog.get_logger("topology")
+        self._hosts = [
+            TaskHost(plan, address, self._room.wire(address), log.bind(task=str(task)), clock.now, seed or 0)
+            for address, task in enumerate(plan.tasks)
+        ]
+        self._clock_host = self._hosts[plan.clock_address]
+        self._on_progress = on_progress
+        self._stop = stop
+        self._meter = Meter(plan)
+        self._started = time.perf_counter()
+        self._publishing = False
+
+    def run(self) -> RunReport:
+        warm_up_s = 0.0
+        try:
+            if self._plan.warm_up is not None:
+                self._plan.warm_up()
+                warm_up_s = time.perf_counter() - self._started
+            for host in self._hosts:
+                host.open()
+            startup_s = time.perf_counter() - self._started
+            self._started += startup_s
+            self._deliver_all()
+            elapsed_s = time.perf_counter() - self._started
+            figures = [host.report() for host in self._hosts]
+            for host in self._hosts:
+                host.close()
+        except BaseException as error:
+            self._close_quietly()
+            if isinstance(error, TaskFailed):
+                raise error.failure.error() from error.__cause__
+            raise
+        statuses = self._statuses()
+        self._tell_progress(elapsed_s)
+        return self._meter.report("local", statuses, figures, elapsed_s, startup_s, warm_up_s)
+
+    def _deliver_all(self) -> None:
+        """Publish and deliver until nothing is left; then see that everybody has ended."""
+        steps = 0
+        reported = self._started
+        while True:
+            self._offer_publishing()
+            while (link := self._room.scheduler.pick()) is not None:
+                self._step(link)
+                steps += 1
+                if steps % _STEPS_BETWEEN_LOOKS == 0 and (now := time.perf_counter()) - reported >= _PROGRESS_EVERY_S:
+                    reported = now
+                    self._tell_progress(now - self._started)
+            unfed = [host for host in self._hosts if not host.fed and not host.ended]
+            statuses = self._statuses()
+            if any(host.fed and not host.ended for host in self._hosts) or (not unfed and not self._all_ended()):
+                raise who_waits(self._plan, statuses)
+            for host in unfed:
+                host.finish_unfed()
+            if unfed and not self._anything_waits() and not self._all_ended():
+                raise who_waits(self._plan, self._statuses())
+            if not unfed:
+                break
+        clock = statuses[self._plan.clock_address]
+        if clock.waits_for:
+            raise never_acknowledged(self._plan, clock)
+
+    def _tell_progress(self, elapsed_s: float) -> None:
+        snapshot = self._meter.snapshot(self._statuses(), elapsed_s)  # also without listener: it notes the peaks
+        if self._on_progress is not None:
+            self._on_progress(snapshot)
+
+    def _step(self, link: int) -> None:
+        room = self._room
+        if link == room.publishing:
+            self._publishing = False
+            if self._stop is not None and self._stop():
+                self._clock_host.stop()
+            self._clock_host.publish()
+        else:
+            waiting = room.links[link]
+            parcel = waiting.popleft()
+            if waiting:
+                room.scheduler.add(link)
+            if parcel.mark is not None and fingerprint(parcel.payload) != parcel.mark:
+                stream, sender = self._plan.edges[parcel.edge].stream, self._plan.tasks[parcel.sender]
+                raise TopologyError(
+                    f"{sender} wrote to an array of a payload after emitting it on {stream!r}: "
+                    "emit a copy, or leave the array alone"
+                )
+            self._hosts[link % room.tasks].receive(parcel.edge, parcel.sender, parcel.number, parcel.payload)
+        self._offer_publishing()
+
+    def _offer_publishing(self) -> None:
+        if not self._publishing and self._clock_host.can_publish:
+            self._publishing = True
+            self._room.scheduler.add(self._room.publishing)
+
+    def _statuses(self) -> list[TaskStatus]:
+        return [host.status() for host in self._hosts]
+
+    def _all_ended(self) -> bool:
+        return all(host.ended for host in self._hosts)
+
+    def _anything_waits(self) -> bool:
+        return any(self._room.links)
+
+    def _close_quietly(self) -> None:
+        """Close everything after a failure; a second failure must not hide the first."""
+        for host in self._hosts:
+            try:
+                host.close()
+            except TaskFailed as second:
+                structlog.get_logger("topology").warning("close_failed", task=str(host.id), why=second.failure.summary)

@@ -1,0 +1,328 @@
+"""What a run measures: counts and busy time of every task, latency histograms, live snapshots and the final report.
+
+Both executors build the same `Snapshot` (for a live table) and `RunReport` (for the end) from the `TaskStatus` of
+every task, so a figure means the same in one process and on a cluster. Read on in `topology.task`, which counts.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from matching.model import Int64
+from topology.plan import Plan
+
+#: Buckets for each doubling of latency: neighbours differ by 4.4 %, so a quantile is off by at most that.
+_PER_DOUBLING = 16
+#: From below 1 microsecond to 2**36 microseconds (19 hours); what lies beyond falls into the last bucket.
+_BUCKETS = 36 * _PER_DOUBLING + 1
+
+
+class LatencyHistogram:
+    """Latencies in logarithmic buckets: fixed size, mergeable, the maximum kept exactly.
+
+    Attributes
+    ----------
+    counts : int64[577]
+        Bucket 0 is below 1 microsecond, then 16 buckets for each doubling.
+    max_s : float
+        The largest latency recorded, in seconds; 0 if none.
+    """
+
+    def __init__(self, counts: Int64 | None = None, max_s: float = 0.0):
+        self.counts: Int64 = np.zeros(_BUCKETS, np.int64) if counts is None else counts
+        self.max_s = max_s
+
+    def record(self, seconds: np.ndarray | float, counts: np.ndarray | int = 1) -> None:
+        """Add each of `seconds`, `counts` times; negative ones (clocks of two machines) count as 0. O(n)."""
+        values = np.maximum(np.atleast_1d(np.asarray(seconds, np.float64)), 0.0)
+        if values.size == 0:
+            return
+        weights = np.broadcast_to(np.asarray(counts, np.int64), values.shape)
+        doublings = np.log2(np.maximum(values * 1e6, 0.5)) * _PER_DOUBLING
+        np.add.at(self.counts, np.clip(np.floor(doublings).astype(np.int64) + 1, 0, _BUCKETS - 1), weights)
+        counted = values[weights > 0]
+        self.max_s = max(self.max_s, float(np.max(counted, initial=0.0)))
+
+    def merge(self, other: "LatencyHistogram") -> None:
+        """Add what another histogram holds."""
+        self.counts = self.counts + other.counts
+        self.max_s = max(self.max_s, other.max_s)
+
+    def quantile(self, share: float) -> float | None:
+        """Upper edge, in seconds, of the bucket that holds the given share of latencies; None while empty."""
+        total = int(self.counts.sum())
+        if total == 0:
+            return None
+        rank = max(1, int(np.ceil(share * total)))
+        bucket = int(np.searchsorted(np.cumsum(self.counts), rank))
+        return min(self.max_s, 2.0 ** (bucket / _PER_DOUBLING) * 1e-6)
+
+    def summary(self) -> dict[str, float | int | None]:
+        """`count`, `p50_s`, `p99_s`, `max_s`; None while empty."""
+        count = int(self.counts.sum())
+        return {
+            "count": count,
+            "p50_s": self.quantile(0.5),
+            "p99_s": self.quantile(0.99),
+            "max_s": self.max_s if count else None,
+        }
+
+
+class TaskStatus(NamedTuple):
+    """Where one task stands; everything counts from the start of the run.
+
+    `received` and `sent` count every parcel of the wire, ends, ticks and acknowledgements included (`sent_to`:
+    int64[tasks of the plan], by address): the run is quiet when both sums agree over all tasks. `incoming`,
+    `outgoing` and `busy_ns` are by stream and count payloads alone. `waits_for` says in words why the task has not
+    ended; for the clock spout that has, which batches lack an acknowledgement. The last four are the clock spout's.
+    """
+
+    address: int
+    ended: bool
+    waits_for: str
+    failure: Any
+    received: int
+    sent: int
+    sent_to: Int64
+    incoming: dict[str, int]
+    outgoing: dict[str, int]
+    bytes_out: dict[str, int]
+    unrouted: dict[str, int]
+    busy_ns: dict[str, int]
+    counters: dict[str, int]
+    latency: tuple[Int64, float] | None
+    published: int = 0
+    acknowledged: int = 0
+    in_flight_peak: int = 0
+    blocked_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class ComponentSnapshot:
+    """A component while it runs, summed over its tasks.
+
+    `received` and `emitted` count payloads; `queue_depth` those sent to it and not yet taken; `busy_share` (0 to 1)
+    is the mean over its tasks of the time spent working since the snapshot before; `latency_p50_s` and
+    `latency_p99_s` are None where nothing records latency.
+    """
+
+    name: str
+    kind: str
+    tasks: int
+    ended_tasks: int
+    received: int
+    emitted: int
+    queue_depth: int
+    busy_share: float
+    counters: dict[str, int]
+    latency_p50_s: float | None
+    latency_p99_s: float | None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run while it goes on, `elapsed_s` after the first batch could leave; batches counted at the clock spout."""
+
+    elapsed_s: float
+    published: int
+    acknowledged: int
+    in_flight: int
+    components: dict[str, ComponentSnapshot]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """One task after the run.
+
+    `incoming`, `outgoing`, `bytes_out`, `unrouted` and `busy_s` are by stream. `bytes_out` counts a payload once,
+    however many tasks get it; `unrouted` counts payloads emitted on a stream without edges; `queue_depth_peak` is the
+    largest depth seen at a snapshot, about four a second; `figures` is what the component's own `report` says.
+    """
+
+    task: int
+    incoming: dict[str, int]
+    outgoing: dict[str, int]
+    bytes_out: dict[str, int]
+    unrouted: dict[str, int]
+    busy_s: dict[str, float]
+    busy_share: float
+    queue_depth_peak: int
+    counters: dict[str, int]
+    latency: dict[str, float | int | None]
+    figures: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ComponentReport:
+    """One component after the run, summed over its tasks (`busy_share` is the mean, `queue_depth_peak` the largest)."""
+
+    name: str
+    kind: str
+    incoming: dict[str, int]
+    outgoing: dict[str, int]
+    bytes_out: dict[str, int]
+    unrouted: dict[str, int]
+    busy_s: dict[str, float]
+    busy_share: float
+    queue_depth_peak: int
+    counters: dict[str, int]
+    latency: dict[str, float | int | None]
+    tasks: tuple[TaskReport, ...]
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """A whole run.
+
+    `elapsed_s` is from the first batch to the last end, without the start of processes (`startup_s`, which includes
+    `warm_up_s`). `blocked_s` is how long the clock spout stood without a credit; `in_flight_peak` never exceeds the
+    plan's credits. A task's own figures (`Spout.report`, `Bolt.report`) are in `components[NAME].tasks[i].figures`.
+    """
+
+    executor: str
+    elapsed_s: float
+    startup_s: float
+    warm_up_s: float
+    published: int
+    acknowledged: int
+    in_flight_peak: int
+    blocked_s: float
+    components: dict[str, ComponentReport]
+    plan: dict[str, Any] = field(repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+class Meter:
+    """Turns task statuses into snapshots and the report, remembering what differences need."""
+
+    def __init__(self, plan: Plan):
+        self._plan = plan
+        self._busy_before = [0] * len(plan.tasks)
+        self._elapsed_before = 0.0
+        self._peaks = [0] * len(plan.tasks)
+
+    def snapshot(self, statuses: list[TaskStatus], elapsed_s: float) -> Snapshot:
+        """The present, from one status for each task by address. O(tasks**2) additions of small arrays."""
+        depths = self._queue_depths(statuses)
+        span_ns = max(elapsed_s - self._elapsed_before, 1e-9) * 1e9
+        components = {}
+        for part in self._plan.components:
+            mine = [statuses[address] for address in self._plan.addresses_of(part.name)]
+            busy = [sum(status.busy_ns.values()) for status in mine]
+            before = [self._busy_before[status.address] for status in mine]
+            latency = _merged_latency(mine)
+            components[part.name] = ComponentSnapshot(
+                name=part.name,
+                kind=part.kind,
+                tasks=part.tasks,
+                ended_tasks=sum(status.ended for status in mine),
+                received=sum(sum(status.incoming.values()) for status in mine),
+                emitted=sum(sum(status.outgoing.values()) for status in mine),
+                queue_depth=sum(depths[status.address] for status in mine),
+                busy_share=min(1.0, (sum(busy) - sum(before)) / span_ns / part.tasks),
+                counters=_summed([status.counters for status in mine]),
+                latency_p50_s=latency.quantile(0.5),
+                latency_p99_s=latency.quantile(0.99),
+            )
+        self._busy_before = [sum(status.busy_ns.values()) for status in statuses]
+        self._elapsed_before = elapsed_s
+        clock = statuses[self._plan.clock_address]
+        return Snapshot(
+            elapsed_s, clock.published, clock.acknowledged, clock.published - clock.acknowledged, components
+        )
+
+    def report(
+        self,
+        executor: str,
+        statuses: list[TaskStatus],
+        figures: list[dict[str, Any]],
+        elapsed_s: float,
+        startup_s: float,
+        warm_up_s: float,
+    ) -> RunReport:
+        """The end, from one status and one dict of figures for each task by address."""
+        self._queue_depths(statuses)
+        components = {}
+        for part in self._plan.components:
+            addresses = self._plan.addresses_of(part.name)
+            mine = [statuses[address] for address in addresses]
+            tasks = tuple(
+                TaskReport(
+                    task=task,
+                    busy_share=_share(status, elapsed_s),
+                    queue_depth_peak=self._peaks[status.address],
+                    latency=_merged_latency([status]).summary(),
+                    figures=figures[status.address],
+                    **_streams([status]),
+                )
+                for task, status in enumerate(mine)
+            )
+            components[part.name] = ComponentReport(
+                name=part.name,
+                kind=part.kind,
+                busy_share=sum(task.busy_share for task in tasks) / part.tasks,
+                queue_depth_peak=max(task.queue_depth_peak for task in tasks),
+                latency=_merged_latency(mine).summary(),
+                tasks=tasks,
+                **_streams(mine),
+            )
+        clock = statuses[self._plan.clock_address]
+        return RunReport(
+            executor=executor,
+            elapsed_s=elapsed_s,
+            startup_s=startup_s,
+            warm_up_s=warm_up_s,
+            published=clock.published,
+            acknowledged=clock.acknowledged,
+            in_flight_peak=clock.in_flight_peak,
+            blocked_s=clock.blocked_s,
+            components=components,
+            plan=self._plan.describe(),
+        )
+
+    def _queue_depths(self, statuses: list[TaskStatus]) -> list[int]:
+        """Parcels sent to each task and not yet taken; statuses of different moments may make it negative: then 0."""
+        sent = np.sum([status.sent_to for status in statuses], axis=0)
+        depths = [max(0, int(sent[status.address]) - status.received) for status in statuses]
+        self._peaks = [max(peak, depth) for peak, depth in zip(self._peaks, depths, strict=True)]
+        return depths
+
+
+def _streams(statuses: list[TaskStatus]) -> dict[str, dict]:
+    """The by-stream figures that task and component reports share."""
+    return {
+        "incoming": _summed([status.incoming for status in statuses]),
+        "outgoing": _summed([status.outgoing for status in statuses]),
+        "bytes_out": _summed([status.bytes_out for status in statuses]),
+        "unrouted": _summed([status.unrouted for status in statuses]),
+        "busy_s": {name: ns / 1e9 for name, ns in _summed([status.busy_ns for status in statuses]).items()},
+        "counters": _summed([status.counters for status in statuses]),
+    }
+
+
+def _share(status: TaskStatus, elapsed_s: float) -> float:
+    return min(1.0, sum(status.busy_ns.values()) / max(elapsed_s, 1e-9) / 1e9)
+
+
+def _summed(parts: list[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _merged_latency(statuses: list[TaskStatus]) -> LatencyHistogram:
+    merged = LatencyHistogram()
+    for status in statuses:
+        if status.latency is not None:
+            merged.merge(LatencyHistogram(*status.latency))
+    return merged
