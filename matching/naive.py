@@ -1,0 +1,595 @@
+"""The oracle: what every answer must be, in plain Python.
+
+Everything else in this project is a faster way to compute what stands here. The file shares no code with any
+engine: it turns a batch into Python numbers, writes every score and every test out itself, and recomputes each
+result from all that a subscription may hold. It ships with the product, because `skyray verify` compares finished
+runs with it, and it is slow on purpose: about 100,000 messages against 500 subscriptions in a minute or less.
+
+Read the functions first (what counts as a match, what a score is), then the `Standing` classes (what one
+subscription holds), then `Oracle.advance` (when changes and updates happen). From here the way leads to
+`matching.registry`, the table of engines that are held against this file.
+
+Rules, for whoever wants them in one place:
+
+- A change at seq q acts before message q. `boolean`, `knn` and `decay` follow that to the message; `topk` and
+  `skyline` start from the window and show any change at the next boundary.
+- Updates of all kinds but `boolean` are the set difference between the results at two successive boundaries. A
+  subscription that has ended holds nothing, so what it held leaves at the boundary of the batch in which it ended.
+- Ties: `topk` ranks the newer message (higher seq) first; `knn` and `decay` keep the older, a newcomer must be
+  strictly better; coincident messages of a skyline all stay.
+- A message is alive at a boundary while its life is greater than the floor. One that comes too late never enters.
+- Beside `boolean`, a message can only matter to a subscription with which it shares a keyword.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from matching.errors import TopologyError
+from matching.model import (
+    BOOLEAN,
+    DECAY,
+    ENTER,
+    KNN,
+    LEAVE,
+    MATCH,
+    SKYLINE,
+    TOPK,
+    MessageBatch,
+    Removals,
+    SubscriptionTable,
+    UpdateBatch,
+)
+from matching.window import NO_FLOOR, Boundary, Window
+
+
+class Message(NamedTuple):
+    """One message. `weights` maps each term to its weight; the last four fields matter to `decay` and `skyline`."""
+
+    seq: int
+    x: float
+    y: float
+    west: float
+    south: float
+    east: float
+    north: float
+    life: int
+    weights: Mapping[int, float]
+    counts: Mapping[int, int]
+    event_time_us: int
+    object_id: object
+    op: int
+
+
+class Subscription(NamedTuple):
+    """One subscription. `region` is west, south, east, north; `weights` maps each keyword to its weight."""
+
+    number: int
+    kind: int
+    at: int
+    x: float
+    y: float
+    region: tuple[float, float, float, float]
+    k: int
+    alpha: float
+    weights: Mapping[int, float]
+
+
+class Extras(NamedTuple):
+    """Columns of a batch that only `decay` and `skyline` ask for, row by row as in the `MessageBatch`.
+
+    event_time_us : n integers     creation time of the message
+    counts : nnz integers          how often each term occurs in its message, in the order of `terms`
+    object_id : n values           a new version of an object replaces the old one (`skyline`)
+    op : n integers                0 publish, 1 delete the object (`skyline`)
+
+    None stands for: no times or counts are needed, every message is an object of its own, nothing is deleted.
+    """
+
+    event_time_us: Sequence[int] | None = None
+    counts: Sequence[int] | None = None
+    object_id: Sequence[object] | None = None
+    op: Sequence[int] | None = None
+
+
+class DecayModel(NamedTuple):
+    """What the `decay` score needs beside the two texts.
+
+    log_base_per_s : float     ln D: by how much ln(score) falls in a second
+    smoothing : float          lambda of Jelinek and Mercer, 0..1: share of the collection in a term's probability
+    collection_count : mapping of term to its count in the whole collection
+    total_tokens : int         sum of all collection counts
+    epoch_us : int             event time at which age counts as nothing; keeps digits of the log key
+    """
+
+    log_base_per_s: float
+    smoothing: float
+    collection_count: Mapping[int, int]
+    total_tokens: int
+    epoch_us: int = 0
+
+
+class Update(NamedTuple):
+    """One row of an `UpdateBatch` as Python values."""
+
+    as_of: int
+    number: int
+    seq: int
+    change: int
+    score: float
+
+
+class Result(NamedTuple):
+    """One row of a standing result; `text_score` is NaN except for `skyline`."""
+
+    number: int
+    rank: int
+    seq: int
+    score: float
+    text_score: float
+
+
+# ---------------------------------------------------------------------------------------------- from columns to values
+
+
+def messages_of(batch: MessageBatch, extras: Extras | None = None) -> Iterator[Message]:
+    """The rows of a batch, in order. O(terms)."""
+    more = extras or Extras()
+    offsets, terms, weights = batch.term_offsets.tolist(), batch.terms.tolist(), batch.weights.tolist()
+    columns = (batch.seq, batch.x, batch.y, batch.west, batch.south, batch.east, batch.north, batch.life)
+    for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        cut = slice(offsets[row], offsets[row + 1])
+        yield Message(
+            *values,
+            weights=dict(zip(terms[cut], weights[cut], strict=True)),
+            counts={} if more.counts is None else dict(zip(terms[cut], map(int, more.counts[cut]), strict=True)),
+            event_time_us=0 if more.event_time_us is None else int(more.event_time_us[row]),
+            object_id=values[0] if more.object_id is None else more.object_id[row],
+            op=0 if more.op is None else int(more.op[row]),
+        )
+
+
+def subscriptions_of(table: SubscriptionTable) -> Iterator[Subscription]:
+    """The rows of a table, in order. O(terms)."""
+    offsets, terms, weights = table.term_offsets.tolist(), table.terms.tolist(), table.weights.tolist()
+    columns = (table.number, table.kind, table.at, table.x, table.y, table.region, table.k, table.alpha)
+    for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        cut = slice(offsets[row], offsets[row + 1])
+        number, kind, at, x, y, region, k, alpha = values
+        keywords = dict(zip(terms[cut], weights[cut], strict=True))
+        yield Subscription(number, kind, at, x, y, tuple(region), k, alpha, keywords)
+
+
+def updates_of(batch: UpdateBatch) -> Iterator[Update]:
+    """The rows of an engine's updates, in order. O(n)."""
+    columns = (batch.as_of, batch.number, batch.seq, batch.change, batch.score)
+    for values in zip(*(column.tolist() for column in columns), strict=True):
+        yield Update(*values)
+
+
+def tally(updates: Iterable[Update] | UpdateBatch) -> Counter:
+    """Count updates as comparable tuples; the NaN score of a `match` becomes None, since NaN equals nothing.
+
+    Two runs agree when their tallies are equal; `a - b` is what b misses. A repeated event counts twice, which a
+    set would hide. O(n).
+    """
+    rows = updates_of(updates) if isinstance(updates, UpdateBatch) else updates
+    return Counter((*row[:4], None if math.isnan(row.score) else row.score) for row in rows)
+
+
+# ------------------------------------------------------------------------------------------------- what is a match
+
+
+def common_terms(subscription: Subscription, message: Message) -> list[int]:
+    """Keywords of the subscription that the message carries, ascending."""
+    return sorted(term for term in subscription.weights if term in message.weights)
+
+
+def boxes(region: tuple[float, float, float, float]) -> list[tuple[float, float, float, float]]:
+    """The one or two rectangles of a region: two if it crosses the antimeridian (west > east)."""
+    west, south, east, north = region
+    if west > east:
+        return [(west, south, 180.0, north), (-180.0, south, east, north)]
+    return [region]
+
+
+def boxes_meet(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
+    """Whether two closed rectangles share a point; a border or corner is enough."""
+    return a[0] <= b[2] and b[0] <= a[2] and a[1] <= b[3] and b[1] <= a[3]
+
+
+def boolean_match(subscription: Subscription, message: Message) -> bool:
+    """All keywords contained, and the message's point or rectangle meets the region. Nothing wraps: a point at
+    longitude 180 is not at -180, though a region across the antimeridian contains both."""
+    place = (message.west, message.south, message.east, message.north)
+    return all(term in message.weights for term in subscription.weights) and any(
+        boxes_meet(box, place) for box in boxes(subscription.region)
+    )
+
+
+def distance(subscription: Subscription, message: Message) -> float:
+    """Euclidean, in the unit square; the score of `knn`."""
+    dx = subscription.x - message.x
+    dy = subscription.y - message.y
+    return math.sqrt(dx * dx + dy * dy)
+
+
+def topk_score(subscription: Subscription, message: Message, max_distance: float) -> float:
+    """Weighted sum of spatial proximity and tf-idf cosine."""
+    spatial = 1.0 - distance(subscription, message) / max_distance
+    text = 0.0
+    for term in common_terms(subscription, message):
+        text += subscription.weights[term] * message.weights[term]
+    return subscription.alpha * spatial + (1.0 - subscription.alpha) * text
+
+
+def decay_key(subscription: Subscription, message: Message, max_distance: float, model: DecayModel) -> float:
+    """ln(spatial-keyword relevance) + event time * ln D: ranks as the decaying score does, at any time.
+
+    The text relevance is the product, over all keywords of the subscription in ascending term id, of the smoothed
+    probability of the keyword in the message. A relevance of zero or less gives minus infinity.
+    """
+    length = sum(message.counts.values())
+    text = 1.0
+    for term in sorted(subscription.weights):
+        in_message = message.counts.get(term, 0) / length
+        in_collection = model.collection_count.get(term, 0) / model.total_tokens
+        text *= (1.0 - model.smoothing) * in_message + model.smoothing * in_collection
+    spatial = 1.0 - distance(subscription, message) / max_distance
+    relevance = subscription.alpha * spatial + (1.0 - subscription.alpha) * text
+    if relevance <= 0.0:
+        return -math.inf
+    return math.log(relevance) + (message.event_time_us - model.epoch_us) / 1e6 * model.log_base_per_s
+
+
+def skyline_scores(subscription: Subscription, message: Message) -> tuple[float, float] | None:
+    """(spatial, text) relevance, or None for a message outside the region.
+
+    Spatial: 1 at the centre of the region, 0 at its corners, linear in degrees between (a region is a rectangle
+    in degrees whatever the projection). Text: Jaccard. A range message stands at the centre of its rectangle.
+    """
+    west, south, east, north = subscription.region
+    lon, lat = (message.west + message.east) / 2.0, (message.south + message.north) / 2.0
+    if not (west <= lon <= east and south <= lat <= north):
+        return None
+    dx, dy = lon - (west + east) / 2.0, lat - (south + north) / 2.0
+    width, height = east - west, north - south
+    half_diagonal = math.sqrt(width * width + height * height) / 2.0
+    spatial = 1.0 if half_diagonal == 0.0 else max(0.0, 1.0 - math.sqrt(dx * dx + dy * dy) / half_diagonal)
+    common = len(common_terms(subscription, message))
+    return spatial, common / (len(subscription.weights) + len(message.weights) - common)
+
+
+def dominates(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    """Whether a is at least as good as b in both relevances and not equal to it."""
+    return a[0] >= b[0] and a[1] >= b[1] and a != b
+
+
+# ------------------------------------------------------------------------------------ what one subscription may hold
+
+
+class Standing:
+    """What one subscription may hold, and what it was last told that it holds (`told`: seq to score)."""
+
+    from_window = False  # whether it starts from the window and follows its expiry, or starts empty and never expires
+
+    def __init__(self, subscription: Subscription, max_distance: float, decay: DecayModel | None):
+        self.subscription = subscription
+        self.max_distance = max_distance
+        self.decay = decay
+        self.told: dict[int, float] = {}
+        self.changed = True  # something came or went since the last boundary
+        self.least_life: float = (
+            math.inf
+        )  # of the messages held; expiry cannot change a result before the floor is there
+
+    def offer(self, message: Message) -> None:
+        """Take notice of a message that shares a keyword."""
+        raise NotImplementedError
+
+    def withdraw(self, seq: int) -> None:
+        """Forget a message that was deleted or replaced (only `skyline` listens)."""
+
+    def ranked(self, floor: int) -> list[tuple[int, float, float]]:
+        """The result, best first: (seq, score, text score or NaN)."""
+        raise NotImplementedError
+
+
+class TopK(Standing):
+    """The k best of the window; of equal scores the newer first."""
+
+    from_window = True
+
+    def __init__(self, subscription: Subscription, max_distance: float, decay: DecayModel | None):
+        super().__init__(subscription, max_distance, decay)
+        self.scored: list[tuple[float, int, int]] = []  # score, seq, life of every eligible message of the window
+
+    def offer(self, message: Message) -> None:
+        score = topk_score(self.subscription, message, self.max_distance)
+        self.scored.append((score, message.seq, message.life))
+
+    def ranked(self, floor: int) -> list[tuple[int, float, float]]:
+        self.scored = [entry for entry in self.scored if entry[2] > floor]
+        self.least_life = min((entry[2] for entry in self.scored), default=math.inf)
+        self.scored.sort(reverse=True)  # by score, then by seq; no two entries have the same seq
+        return [(seq, score, math.nan) for score, seq, _ in self.scored[: self.subscription.k]]
+
+
+class Decay(Standing):
+    """The k best ever since registration by the log key; of equal keys the older first."""
+
+    def __init__(self, subscription: Subscription, max_distance: float, decay: DecayModel | None):
+        super().__init__(subscription, max_distance, decay)
+        self.best: list[tuple[float, int]] = []
+
+    def offer(self, message: Message) -> None:
+        if self.decay is None or not message.counts:
+            what = "decay model" if self.decay is None else f"counts for message {message.seq}"
+            raise TopologyError(f"decay subscription {self.subscription.number}: the oracle was given no {what}")
+        self.best.append((decay_key(self.subscription, message, self.max_distance, self.decay), message.seq))
+        self.best.sort(key=lambda entry: (-entry[0], entry[1]))
+        del self.best[self.subscription.k :]
+
+    def ranked(self, floor: int) -> list[tuple[int, float, float]]:
+        return [(seq, key, math.nan) for key, seq in self.best]
+
+
+class Knn(Standing):
+    """The k nearest since registration; of equal distances the older first."""
+
+    def __init__(self, subscription: Subscription, max_distance: float, decay: DecayModel | None):
+        super().__init__(subscription, max_distance, decay)
+        self.nearest: list[tuple[float, int]] = []
+
+    def offer(self, message: Message) -> None:
+        self.nearest.append((distance(self.subscription, message), message.seq))
+        self.nearest.sort()
+        del self.nearest[self.subscription.k :]
+
+    def ranked(self, floor: int) -> list[tuple[int, float, float]]:
+        return [(seq, far, math.nan) for far, seq in self.nearest]
+
+
+class Skyline(Standing):
+    """All messages of the window inside the region that no other one dominates, by spatial relevance then seq."""
+
+    from_window = True
+
+    def __init__(self, subscription: Subscription, max_distance: float, decay: DecayModel | None):
+        super().__init__(subscription, max_distance, decay)
+        self.scored: dict[int, tuple[tuple[float, float], int]] = {}  # seq: ((spatial, text), life)
+
+    def offer(self, message: Message) -> None:
+        scores = skyline_scores(self.subscription, message)
+        if scores is not None:
+            self.scored[message.seq] = (scores, message.life)
+
+    def withdraw(self, seq: int) -> None:
+        self.scored.pop(seq, None)
+
+    def ranked(self, floor: int) -> list[tuple[int, float, float]]:
+        self.scored = {seq: entry for seq, entry in self.scored.items() if entry[1] > floor}
+        self.least_life = min((life for _, life in self.scored.values()), default=math.inf)
+        # Of equal text scores only the nearest can stay, and messages with the same pair of scores share their fate.
+        nearest: dict[float, float] = {}
+        for (spatial, text), _ in self.scored.values():
+            nearest[text] = max(spatial, nearest.get(text, 0.0))
+        pairs = {(spatial, text) for text, spatial in nearest.items()}
+        best = {pair for pair in pairs if not any(dominates(other, pair) for other in pairs)}
+        kept = [(-scores[0], seq, scores[1]) for seq, (scores, _) in self.scored.items() if scores in best]
+        return [(seq, -negative, text) for negative, seq, text in sorted(kept)]
+
+
+#: How each kind but `boolean` keeps its result.
+STANDINGS: dict[int, type[Standing]] = {TOPK: TopK, DECAY: Decay, KNN: Knn, SKYLINE: Skyline}
+
+
+# --------------------------------------------------------------------------------------------------------- the oracle
+
+
+class Oracle:
+    """All five kinds over one stream, fed batch by batch in the order of seq.
+
+    Parameters
+    ----------
+    window : Window or None
+        With a window the oracle works out every floor itself and refuses a boundary that says otherwise; None trusts
+        the boundaries.
+    max_distance : float
+        Diagonal of the scaled world box (`matching.space.Space.max_distance`).
+    decay : DecayModel, optional
+        Needed as soon as a `decay` subscription meets a message.
+    standings : mapping of kind to Standing class, optional
+        For tests, which put a broken one here to see it caught.
+
+    Notes
+    -----
+    O(eligible pairs) a batch, and O(m log m) for each windowed subscription that gained or lost a message, m being
+    the eligible messages of its window.
+    """
+
+    def __init__(
+        self,
+        window: Window | None,
+        max_distance: float,
+        decay: DecayModel | None = None,
+        standings: Mapping[int, type[Standing]] | None = None,
+    ):
+        self.window = window
+        self.max_distance = max_distance
+        self.decay = decay
+        self.standings = dict(STANDINGS) | dict(standings or {})
+        self._subscriptions: dict[int, Subscription] = {}
+        self._by_term: dict[int, set[int]] = {}
+        self._standing: dict[int, Standing] = {}
+        self._ended: list[Standing] = []
+        self._kept: list[Message] = []  # the window, and what expired since it was last swept
+        self._sweep_at = 1024
+        self._version: dict[object, int] = {}  # object to the seq of its current version, of kept messages
+        self._replaced: set[int] = set()  # seqs of older versions and of deletions
+        self._newest_life = NO_FLOOR
+        self._boundary: Boundary | None = None
+
+    def advance(
+        self,
+        boundary: Boundary,
+        messages: MessageBatch,
+        added: SubscriptionTable,
+        removed: Removals,
+        extras: Extras | None = None,
+    ) -> list[Update]:
+        """Publish one batch with the changes that take effect inside it.
+
+        Parameters
+        ----------
+        boundary : Boundary            the end of this batch
+        messages : MessageBatch        ascending seq within the boundary; gaps are messages nobody asks for
+        added, removed                 in the order of `at`; see `ChangeList`
+        extras : Extras, optional      more columns of the same rows
+
+        Returns
+        -------
+        list of Update
+            The matches by seq, then the boundary's events by subscription; within a subscription, leaves first.
+
+        Raises
+        ------
+        TopologyError
+            For a boundary that does not follow the last one or has another floor than the window gives, a number
+            that is used twice, or the removal of a subscription that is not there.
+        """
+        rows = list(messages_of(messages, extras))
+        self._check(boundary, rows)
+        changes: list[tuple[int, Subscription | int]] = [(new.at, new) for new in subscriptions_of(added)]
+        changes += zip(removed.at.tolist(), removed.number.tolist(), strict=True)
+        # At one seq an addition goes first: a subscription that ends where it begins is there before it is removed.
+        changes.sort(key=lambda change: (change[0], isinstance(change[1], int)))
+        updates: list[Update] = []
+        done = 0
+        for message in rows:
+            while done < len(changes) and changes[done][0] <= message.seq:
+                self._change(changes[done][1])
+                done += 1
+            updates += self._publish(message)
+        for _, change in changes[done:]:
+            self._change(change)
+        self._boundary = boundary
+        updates += self._differences(boundary)
+        self._sweep(boundary.floor)
+        return updates
+
+    def results(self) -> list[Result]:
+        """All results as of the last boundary, by number and rank."""
+        floor = self._boundary.floor if self._boundary else NO_FLOOR
+        return [
+            Result(number, rank, seq, score, text)
+            for number in sorted(self._standing)
+            for rank, (seq, score, text) in enumerate(self._standing[number].ranked(floor), start=1)
+        ]
+
+    def _check(self, boundary: Boundary, rows: list[Message]) -> None:
+        """Refuse a boundary out of order, a message outside it, or a floor that the window does not give."""
+        last = self._boundary or Boundary(-1, 0, boundary.first_seq - 1, NO_FLOOR)
+        if boundary.first_seq != last.last_seq + 1 or boundary.last_seq < last.last_seq:
+            raise TopologyError(f"{boundary} does not follow {last}: feed every batch once, in order")
+        seqs = [boundary.first_seq - 1, *(row.seq for row in rows), boundary.last_seq + 1]
+        if any(later <= earlier for earlier, later in zip(seqs, seqs[1:], strict=False)):
+            raise TopologyError(f"messages of {boundary} are not in ascending seq inside it")
+        floor = boundary.floor
+        if self.window is not None and self.window.kind == "count":
+            floor = boundary.last_seq - self.window.length
+        elif self.window is not None:
+            # A batch from which a caller dropped rows may lack the newest message: the floor can then be higher.
+            self._newest_life = max([self._newest_life, *(row.life for row in rows)])
+            floor = max(floor, self._newest_life - self.window.length)
+        if floor != boundary.floor or floor < last.floor:
+            raise TopologyError(f"{boundary} has a wrong floor: {floor} follows from window {self.window} and {last}")
+
+    def _change(self, change: Subscription | int) -> None:
+        """Register a subscription, or end the one with this number."""
+        if isinstance(change, Subscription):
+            self._register(change)
+            return
+        subscription = self._subscriptions.pop(change, None)
+        if subscription is None:
+            raise TopologyError(f"subscription {change} cannot be removed: it was never added, or removed before")
+        for term in subscription.weights:
+            self._by_term[term].discard(change)
+        if change in self._standing:
+            self._ended.append(self._standing.pop(change))
+
+    def _register(self, new: Subscription) -> None:
+        if new.number in self._subscriptions:
+            raise TopologyError(f"subscription {new.number} cannot be added: the number is in use")
+        self._subscriptions[new.number] = new
+        for term in new.weights:
+            self._by_term.setdefault(term, set()).add(new.number)
+        if new.kind == BOOLEAN:
+            return
+        standing = self.standings[new.kind](new, self.max_distance, self.decay)
+        self._standing[new.number] = standing
+        if standing.from_window:
+            for message in self._kept:
+                if not new.weights.keys().isdisjoint(message.weights) and not self._hidden(new.kind, message.seq):
+                    standing.offer(message)
+
+    def _publish(self, message: Message) -> Iterator[Update]:
+        """One message meets every subscription with which it shares a keyword."""
+        self._replace(message)
+        self._kept.append(message)
+        meets: set[int] = set()
+        for term in message.weights:
+            meets |= self._by_term.get(term, set())
+        for number in sorted(meets):
+            subscription = self._subscriptions[number]
+            if subscription.kind == BOOLEAN:
+                if boolean_match(subscription, message):
+                    yield Update(message.seq, number, message.seq, MATCH, math.nan)
+            elif not self._hidden(subscription.kind, message.seq):
+                self._standing[number].offer(message)
+                self._standing[number].changed = True
+
+    def _replace(self, message: Message) -> None:
+        """A new version of an object, or its deletion, ends the current version for `skyline`."""
+        older = self._version.get(message.object_id)
+        if older is not None:
+            self._replaced.add(older)
+            for standing in self._standing.values():
+                standing.withdraw(older)
+                standing.changed = True
+        if message.op == 1:
+            self._replaced.add(message.seq)
+        self._version[message.object_id] = message.seq
+
+    def _hidden(self, kind: int, seq: int) -> bool:
+        """Other kinds than `skyline` take versions and deletions for messages like any other."""
+        return kind == SKYLINE and seq in self._replaced
+
+    def _differences(self, boundary: Boundary) -> Iterator[Update]:
+        """Enter and leave events between the last boundary and this one."""
+        for standing in self._ended:
+            for seq, score in standing.told.items():
+                yield Update(boundary.last_seq, standing.subscription.number, seq, LEAVE, score)
+        self._ended = []
+        for number, standing in sorted(self._standing.items()):
+            # Unless something came, was withdrawn, or can have expired, the result is what it was.
+            if not standing.changed and standing.least_life > boundary.floor:
+                continue
+            now = {seq: score for seq, score, _ in standing.ranked(boundary.floor)}
+            for seq in sorted(standing.told.keys() - now.keys()):
+                yield Update(boundary.last_seq, number, seq, LEAVE, standing.told[seq])
+            for seq in sorted(now.keys() - standing.told.keys()):
+                yield Update(boundary.last_seq, number, seq, ENTER, now[seq])
+            standing.told = now
+            standing.changed = False
+
+    def _sweep(self, floor: int) -> None:
+        """Drop expired messages now and then; a dead one that is kept longer is harmless, every result filters."""
+        if len(self._kept) < self._sweep_at:
+            return
+        self._kept = [message for message in self._kept if message.life > floor]
+        self._sweep_at = max(1024, 2 * len(self._kept))
+        alive = {message.seq for message in self._kept}
+        self._replaced &= alive
+        self._version = {name: seq for name, seq in self._version.items() if seq in alive}
