@@ -1,0 +1,1 @@
+"""Boolean subscriptions: a region and keywords that must all be contained. Start in `matching.boolean.engine`."""

@@ -1,0 +1,194 @@
+"""What every boolean engine offers: subscriptions in, messages in, matching pairs out.
+
+A pair matches when the message carries all keywords of the subscription and its point or rectangle meets the closed
+region, both compared in float64 degrees. The engines differ in how they find candidates: `inverted_list` (baseline),
+`cell_term` (the default; read on there). `stream` turns an engine into updates that are exact at each seq, and
+`matching.naive` says what is right.
+"""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple, Self
+
+import numpy as np
+from numba import njit
+
+from matching.boolean.rows import SubscriptionRows, part
+from matching.errors import EngineError
+from matching.model import BOOLEAN, KINDS, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.slots import as_input
+from matching.space import Space
+
+
+class MatchSet(NamedTuple):
+    """Matching pairs, each once, in ascending row and no order within a row; and the work it took to find them.
+
+    number : int64[m]    subscription
+    row : int32[m]       message, as row of the batch
+    scanned : int        postings looked at
+    verified : int       pairs whose subscription had to be tested: what the index could not rule out by itself
+    matched : int        m
+    """
+
+    number: Int64
+    row: Int32
+    scanned: int
+    verified: int
+    matched: int
+
+
+class Messages(NamedTuple):
+    """Kernel view of a batch: the columns of a `MessageBatch` that a boolean engine reads, read-only."""
+
+    west: np.ndarray
+    south: np.ndarray
+    east: np.ndarray
+    north: np.ndarray
+    term_offsets: np.ndarray
+    terms: np.ndarray
+
+    @classmethod
+    def of(cls, batch: MessageBatch) -> "Messages":
+        """View the columns of a batch. O(1) unless a dtype or layout is foreign."""
+        box = (as_input(column, np.float64) for column in (batch.west, batch.south, batch.east, batch.north))
+        return cls(*box, as_input(batch.term_offsets, np.int64), as_input(batch.terms, np.int32))
+
+
+class BooleanEngine(ABC):
+    """An index over boolean subscriptions.
+
+    Parameters
+    ----------
+    space : Space    world box; decides how an engine cuts the world up, never what matches
+    """
+
+    #: Name in `matching.registry`.
+    name: str
+
+    def __init__(self, space: Space):
+        self.space = space
+        self.rows = SubscriptionRows()
+        self._hit_room = 1 << 12
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def insert(self, table: SubscriptionTable) -> None:
+        """Add subscriptions. Amortised O(n + terms).
+
+        One with an unknown keyword is kept and cannot match.
+
+        Raises
+        ------
+        EngineError
+            If a number is here already, or a row is of another kind; nothing is changed then.
+        """
+        if np.any(table.kind != BOOLEAN):
+            other = table.kind[table.kind != BOOLEAN][0]
+            raise EngineError(
+                f"engine {self.name}: takes boolean subscriptions, not {KINDS[other]}; use table.of_kind(BOOLEAN)"
+            )
+        slots = self.rows.insert(table)
+        if slots.shape[0]:
+            self._index(slots)
+
+    def remove(self, numbers: Int64) -> None:
+        """Forget subscriptions. Amortised O(n + terms).
+
+        Raises
+        ------
+        EngineError
+            If a number is not here, or there twice; nothing is changed then.
+        """
+        numbers = np.ascontiguousarray(numbers, np.int64)
+        slots = self.rows.slots.find(numbers)
+        if slots.shape[0] == 0:
+            return
+        if slots.min() < 0:
+            unknown = numbers[slots < 0][0]
+            raise EngineError(
+                f"engine {self.name}: subscription {unknown} cannot be removed, it is not here; add it first"
+            )
+        if np.unique(slots).shape[0] < slots.shape[0]:
+            raise EngineError(
+                f"engine {self.name}: a subscription is to be removed twice at once; name each number once"
+            )
+        self._withdraw(slots)
+        self.rows.remove(slots)
+
+    def holds(self, numbers: Int64) -> np.ndarray:
+        """bool[n]: which of these numbers are here. O(n)."""
+        return self.rows.slots.find(np.ascontiguousarray(numbers, np.int64)) >= 0
+
+    def match(self, batch: MessageBatch) -> MatchSet:
+        """Find all matching pairs of a batch."""
+        messages = Messages.of(batch)
+        chunks_number, chunks_row = [], []
+        row, scanned, verified = 0, 0, 0
+        while row < len(batch):
+            slots, rows = np.empty(self._hit_room, np.int32), np.empty(self._hit_room, np.int32)
+            found, next_row, looked, tested = self._scan(messages, row, slots, rows)
+            if next_row == row:
+                self._hit_room *= 2  # not even one message's hits fitted: it is matched again
+                continue
+            numbers = np.empty(found, np.int64)
+            _gather(self.rows.slots.number, slots, numbers)
+            chunks_number.append(numbers)
+            chunks_row.append(rows[:found])
+            row, scanned, verified = next_row, scanned + looked, verified + tested
+            if row < len(batch):
+                # Half the buffer was not enough for half the batch: larger chunks, up to what the caches hold.
+                self._hit_room = min(self._hit_room * 2, max(self._hit_room, 1 << 17))
+        if len(chunks_number) == 1:
+            number, rows = chunks_number[0], chunks_row[0]
+        else:
+            number = np.concatenate([np.zeros(0, np.int64), *chunks_number])
+            rows = np.concatenate([np.zeros(0, np.int32), *chunks_row])
+        return MatchSet(number, rows, scanned, verified, number.shape[0])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array needed to continue: names prefixed `rows_` and `index_`. Views, no copies."""
+        rows = {f"rows_{name}": value for name, value in self.rows.arrays().items()}
+        return rows | {f"index_{name}": value for name, value in self._index_arrays().items()}
+
+    @classmethod
+    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]) -> Self:
+        """Continue from the `arrays` of an engine of the same class and space; everything is copied."""
+        engine = cls(space)
+        engine.rows = SubscriptionRows.from_arrays(part(arrays, "rows_"))
+        engine._restore_index(part(arrays, "index_"))
+        return engine
+
+    def allocated_bytes(self) -> int:
+        """Memory held, room for growth included."""
+        return self.rows.allocated_bytes() + self._index_bytes()
+
+    @abstractmethod
+    def _index(self, slots: Int32) -> None:
+        """Enter rows that have just been written."""
+
+    @abstractmethod
+    def _withdraw(self, slots: Int32) -> None:
+        """Take rows out that are about to go."""
+
+    @abstractmethod
+    def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
+        """Match rows from `first_row` on into the hit buffers until they are full.
+
+        Returns (hits, first row not matched, scanned, verified); a row whose hits do not all fit is not matched.
+        """
+
+    @abstractmethod
+    def _index_arrays(self) -> dict[str, np.ndarray]: ...
+
+    @abstractmethod
+    def _restore_index(self, arrays: dict[str, np.ndarray]) -> None: ...
+
+    @abstractmethod
+    def _index_bytes(self) -> int: ...
+
+
+@njit(cache=True, nogil=True)
+def _gather(column, slots, out):
+    """out[i] = column[slots[i]]: reads that do not wait for one another, so their cache misses overlap."""
+    for i in range(out.shape[0]):
+        out[i] = column[slots[i]]

@@ -1,0 +1,63 @@
+"""Kind and name to engine: the one table that drives tests, benchmarks and the command line.
+
+To add an engine, write it in the folder of its kind and enter it here: the tests hold it against `matching.naive`, the
+benchmarks time it beside the others, and `--engine KIND=NAME` offers it, without a further line. Read on in the engine
+you are after, for example `matching.boolean.cell_term`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from matching.boolean.cell_term import CellTerm
+from matching.boolean.inverted_list import InvertedList
+from matching.errors import ConfigError
+
+#: Kind of subscription to name to class (or another factory taking the space and options); see `default`.
+ENGINES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
+    "boolean": {
+        CellTerm.name: CellTerm,
+        InvertedList.name: InvertedList,
+    },
+}
+
+_DEFAULTS: Mapping[str, str] = {"boolean": CellTerm.name}
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """Engines of a kind, the default first.
+
+    Raises
+    ------
+    ConfigError
+        For a kind without engines.
+    """
+    first = default(kind)
+    return (first, *(name for name in ENGINES[kind] if name != first))
+
+
+def default(kind: str) -> str:
+    """Name of the engine of a kind that runs when none is asked for.
+
+    Raises
+    ------
+    ConfigError
+        For a kind without engines.
+    """
+    if kind not in ENGINES:
+        raise ConfigError(f"kind {kind!r} has no engine: choose one of {', '.join(ENGINES)}")
+    return _DEFAULTS[kind]
+
+
+def factory(kind: str, name: str | None = None) -> Callable[..., Any]:
+    """The class of an engine, the default one if no name is given.
+
+    Raises
+    ------
+    ConfigError
+        For a kind without engines or a name that the kind does not have.
+    """
+    name = name or default(kind)
+    default(kind)
+    if name not in ENGINES[kind]:
+        raise ConfigError(f"engine {name!r} for {kind}: choose one of {', '.join(names(kind))}")
+    return ENGINES[kind][name]
