@@ -105,10 +105,11 @@ def etl(
     lon: Annotated[str, typer.Option(help="Column of the longitude.")] = "lon",
     time: Annotated[str, typer.Option(help="Column of the event time; may be absent.")] = "time",
     id: Annotated[str, typer.Option(help="Column of the id; may be absent.")] = "id",
-    stem: Annotated[str | None, typer.Option(help="Language for stemming; none by default.")] = None,
+    delimiter: Annotated[str, typer.Option(help="What separates the columns of a CSV file.")] = ",",
+    stem: Annotated[str, typer.Option(help="Language for stemming, such as english; none by default.")] = "",
     stop_share: Annotated[
-        float | None, typer.Option(help="Drop terms in more than this share of the messages; none by default.")
-    ] = None,
+        float, typer.Option(help="Drop terms in more than this share of the messages; 1 drops none.")
+    ] = 1.0,
     world: Annotated[str | None, typer.Option(help="Reject messages outside W,S,E,N.")] = None,
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
     driver_memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g",
@@ -123,14 +124,15 @@ def etl(
 
     options: dict[str, Any] = {
         "inputs": tuple(raw),
-        "out": out,
-        "format": format,
-        "text": text,
-        "lat": lat,
-        "lon": lon,
-        "time": time,
-        "id": id,
-        "stem": stem,
+        "out": str(out),
+        "input_format": format,
+        "text_column": text,
+        "lat_column": lat,
+        "lon_column": lon,
+        "time_column": time,
+        "id_column": id,
+        "csv_delimiter": delimiter,
+        "stem_language": stem,
         "stop_share": stop_share,
         "world": world,
         "master": master,

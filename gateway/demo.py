@@ -45,7 +45,7 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
     with _timed(terminal, seconds, "places", "writing the world's towns"):
         count = write_places(raw, min_population)
     with _timed(terminal, seconds, "etl", f"cleaning {count:,} messages with Spark"):
-        manifest = run_etl_shown(terminal, {"inputs": (str(raw),), "out": etl_dir, "overwrite": True})
+        manifest = run_etl_shown(terminal, {"inputs": (str(raw),), "out": str(etl_dir), "overwrite": True})
     files = tuple(out / f"{kind}.jsonl" for kind in KINDS)
     with _timed(terminal, seconds, "subscriptions", f"making {len(KINDS) * per_kind:,} subscriptions"):
         _generate(etl_dir, files, per_kind)

@@ -38,33 +38,40 @@ def live_run(terminal: Terminal, batches: int | None) -> Iterator[Callable[[Any]
     with Live(progress, console=console(errors=True), transient=True, refresh_per_second=4) as live:
 
         def show(snapshot: Any) -> None:
-            figures = as_figures(snapshot)
-            published = figures.get("published", 0)
-            progress.update(
-                task,
-                completed=figures.get("acknowledged", 0),
-                description=f"{published - figures.get('acknowledged', 0)} in flight",
-            )
-            live.update(Group(component_table(figures.get("components", {})), progress))
+            in_flight = f"{snapshot.in_flight} in flight"
+            progress.update(task, completed=snapshot.acknowledged, description=in_flight)
+            live.update(Group(component_table(snapshot.as_dict()["components"]), progress))
 
         yield show
 
 
 def component_table(components: Mapping[str, Mapping[str, Any]]):
-    """One row a component: what went in and out, work done, waiting payloads, share of time at work."""
+    """One row a component: payloads in and out, work done, payloads waiting, share of the time at work.
+
+    Parameters
+    ----------
+    components : mapping
+        `components` of a snapshot or of a run report as plain values (`topology.metrics`); in a report the queue is
+        the longest there was.
+    """
     rows = []
     for name, part in components.items():
         counters = part.get("counters", {})
         work = [counters.get(counter) for counter in ("scanned", "verified", "matched")]
-        busy = part.get("busy")
-        share = None if busy is None else f"{busy:.0%}"
-        rows.append((name, part.get("tasks"), part.get("in"), part.get("out"), *work, part.get("queue"), share))
+        tasks = part.get("tasks")
+        busy = part.get("busy_share")
+        rows.append(
+            (
+                name,
+                len(tasks) if isinstance(tasks, list | tuple) else tasks,
+                part["received"] if "received" in part else sum(part.get("incoming", {}).values()),
+                part["emitted"] if "emitted" in part else sum(part.get("outgoing", {}).values()),
+                *work,
+                part.get("queue_depth", part.get("queue_depth_peak")),
+                None if busy is None else f"{busy:.0%}",
+            )
+        )
     return table(HEADINGS, rows, right=range(1, len(HEADINGS)))
-
-
-def as_figures(snapshot: Any) -> dict[str, Any]:
-    """A snapshot or report as plain mappings."""
-    return dict(snapshot) if isinstance(snapshot, Mapping) else dict(snapshot.as_json())
 
 
 def print_summary(out: Any, report: Mapping[str, Any]) -> None:

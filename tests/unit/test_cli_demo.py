@@ -69,10 +69,25 @@ def test_table_markup_in_a_message_is_shown_not_obeyed():
     assert "[red]ramen[/red]" in printed(table(("text",), [("[red]ramen[/red]",)]))
 
 
-def test_component_table_missing_figures_are_dashes():
-    shown = printed(component_table({"query": {"tasks": 2, "in": 1234, "counters": {"matched": 5}, "busy": 0.5}}))
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"tasks": 2, "received": 1234, "emitted": 7, "counters": {"matched": 5}, "queue_depth": 3, "busy_share": 0.5},
+        {
+            "tasks": [{}, {}],
+            "incoming": {"parts": 1000, "changes": 234},
+            "outgoing": {"updates": 7},
+            "counters": {"matched": 5},
+            "queue_depth_peak": 3,
+            "busy_share": 0.5,
+        },
+    ],
+    ids=["snapshot", "report"],
+)
+def test_component_table_snapshot_and_report_show_the_same(part):
+    shown = printed(component_table({"query": part}))
     line = next(line for line in shown.splitlines() if "query" in line)
-    assert line.split() == ["query", "2", "1,234", "-", "-", "-", "5", "-", "50%"]
+    assert line.split() == ["query", "2", "1,234", "7", "-", "-", "5", "3", "50%"]
 
 
 def test_print_summary_names_headline_figures():
