@@ -113,12 +113,8 @@ def sample_updates(run_dir: Path, etl_dir: Path, files: Sequence[Path], count: i
     chosen: list[dict[str, Any]] = []
     for file, change in zip(files, ("match", "enter"), strict=True):
         subscriptions = _subscriptions(file)
-        rows = updates.filter(
-            pc.and_(
-                pc.equal(updates["change"].cast(pa.string()), change),
-                pc.is_in(updates["subscription_id"], pa.array(subscriptions)),
-            )
-        )
+        told_change = pc.field("change").cast(pa.string()) == change
+        rows = updates.filter(told_change & pc.field("subscription_id").isin(pa.array(subscriptions)))
         if rows.num_rows == 0:
             continue
         step = max(1, rows.num_rows // 400)
