@@ -50,7 +50,9 @@ class Space(NamedTuple):
             raise ConfigError(f"world {text!r}: write WEST,SOUTH,EAST,NORTH in degrees, or earth")
         west, south, east, north = box
         if not (-180 <= west <= east <= 180 and -90 <= south <= north <= 90) or (west == east and south == north):
-            raise ConfigError(f"world {text!r}: needs -180 <= west <= east <= 180, -90 <= south <= north <= 90, and some size")
+            raise ConfigError(
+                f"world {text!r}: needs -180 <= west <= east <= 180, -90 <= south <= north <= 90, and some size"
+            )
         return cls(west, south, east, north, projection)
 
     @property

@@ -54,7 +54,9 @@ class Window(NamedTuple):
         except ValueError:
             length = 0
         if kind not in ("count", "time") or not math.isfinite(length) or not 0 < length < 2**33:
-            raise ConfigError(f"window {text!r}: write count:N (messages) or time:SECONDS, e.g. count:20000 or time:3600")
+            raise ConfigError(
+                f"window {text!r}: write count:N (messages) or time:SECONDS, e.g. count:20000 or time:3600"
+            )
         return cls(kind, int(length) if kind == "count" else max(1, round(length * 1_000_000)))
 
     def __str__(self) -> str:

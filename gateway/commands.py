@@ -1,0 +1,201 @@
+"""What the commands do once their options are read: call one function of the project, show its answer.
+
+Everything heavy (Ray, Spark, the kernels) is imported inside the function that needs it.
+"""
+
+import importlib.metadata
+import platform
+import statistics
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from gateway.terminal import Terminal, table
+from matching.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from topology.config import RunConfig
+
+#: Shown by `skyray version`.
+FOUNDATIONS = ("ray", "pyspark", "numba", "numpy", "pyarrow")
+
+
+def etl_messages(terminal: Terminal, options: Mapping[str, Any]) -> int:
+    """`skyray etl`."""
+    manifest = run_etl_shown(terminal, options)
+    terminal.answer(manifest, lambda out: print_manifest(out, manifest, Path(options["out"])))
+    return 0
+
+
+def run_etl_shown(terminal: Terminal, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the ETL with its stages shown; returns the manifest."""
+    from spark_etl.job import EtlOptions, run_etl
+
+    with terminal.steps("etl") as on_progress:
+        return run_etl(EtlOptions(**options), on_progress=on_progress)
+
+
+def print_manifest(out: Any, manifest: Mapping[str, Any], folder: Path) -> None:
+    """Counts of an ETL run for people: read = kept + duplicates + rejected."""
+    counts = manifest["counts"]
+    rejected = counts.get("rejected", {})
+    rows = [("read", counts.get("read")), ("kept", counts.get("kept")), ("duplicates", counts.get("duplicates"))]
+    rows += [(f"rejected: {reason}", count) for reason, count in rejected.items()]
+    rows.append(("terms in the vocabulary", manifest.get("vocabulary_size")))
+    out.print(table(("messages", "count"), rows, right=(1,)))
+    out.print(f"written to {folder}")
+
+
+def generate(
+    terminal: Terminal, messages: Path, kind: str, count: int, out: Path, seed: int, options: Mapping[str, Any]
+) -> int:
+    """`skyray subscriptions generate`."""
+    from matching.model import KINDS
+
+    if kind not in KINDS:
+        raise ConfigError(f"--kind {kind}: choose one of {', '.join(KINDS)}")
+    from gateway.generate import generate_subscriptions
+
+    generate_subscriptions(messages, kind, count, seed, out, **options)
+    payload = {"kind": kind, "count": count, "seed": seed, "out": out}
+    terminal.answer(payload, lambda shown: shown.print(f"{count:,} {kind} subscriptions written to {out}"))
+    return 0
+
+
+def run_topology(terminal: Terminal, config: "RunConfig") -> int:
+    """`skyray run`."""
+    from gateway.live import print_summary
+
+    report = run_shown(terminal, config)
+    terminal.answer(report, lambda out: print_summary(out, report))
+    return 0
+
+
+def run_shown(terminal: Terminal, config: "RunConfig") -> dict[str, Any]:
+    """Run a topology with its components shown; returns the report."""
+    from gateway.live import live_run
+    from topology import skyray
+
+    with live_run(terminal, batches_of(config)) as on_progress:
+        return skyray.run(config, on_progress=on_progress)
+
+
+def batches_of(config: "RunConfig") -> int | None:
+    """How many batches the stream has, None while the ETL still writes."""
+    kept = kept_messages(config.messages)
+    if kept is None or config.follow:
+        return None
+    return -(-min(kept, config.limit or kept) // config.batch)
+
+
+def kept_messages(etl_dir: Path) -> int | None:
+    """How many messages an ETL folder holds by its manifest; None without a readable one."""
+    import msgspec
+
+    try:
+        return int(msgspec.json.decode((etl_dir / "manifest.json").read_bytes())["counts"]["kept"])
+    except (OSError, KeyError, TypeError, msgspec.DecodeError):
+        return None
+
+
+def verify_against_oracle(terminal: Terminal, run_dir: Path, sample: int | None, seed: int) -> int:
+    """`skyray verify`: 0 only if exact."""
+    report = verify_shown(terminal, run_dir, sample, seed)
+    terminal.answer(report.as_json(), lambda out: out.print(report.render()))
+    return 0 if report.exact else 1
+
+
+def verify_shown(terminal: Terminal, run_dir: Path, sample: int | None, seed: int) -> Any:
+    """Verify a run with its progress shown; `sample` None checks everything."""
+    from gateway.verify import verify_run
+
+    if not run_dir.is_dir():
+        raise InputError("no_run", f"{run_dir} is no folder; name the --out of a finished `skyray run`")
+    with terminal.steps("verify") as on_progress:
+        return verify_run(run_dir, sample=sample, all=sample is None, seed=seed, on_progress=on_progress)
+
+
+def run_bench(
+    terminal: Terminal, runner: ModuleType, kind: str, subscriptions: int, seed: int, options: dict[str, Any]
+) -> int:
+    """`skyray bench`: 1 if an engine was not exact."""
+    if "engines" in options:
+        options["engines"] = [name for name in options["engines"].split(",") if name]
+    with terminal.steps(f"bench {kind}") as on_progress:
+        report = runner.bench(kind, subscriptions, seed=seed, on_progress=on_progress, **options)
+    headings = tuple(dict.fromkeys(name for result in report["results"] for name in result))
+    rows = [[result.get(name) for name in headings] for result in report["results"]]
+    terminal.answer(report, lambda out: out.print(table(headings, rows, right=range(1, len(headings)))))
+    return 0 if all(result["exact"] for result in report["results"]) else 1
+
+
+def run_loadtest(
+    terminal: Terminal, options: Mapping[str, Any], file: Path | None, tasks_text: str, repeat: int
+) -> int:
+    """`skyray loadtest`: the topology at full speed for each number of query bolts, medians over the repeats."""
+    from topology.config import load_config
+
+    try:
+        numbers = [int(part) for part in tasks_text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise ConfigError(f"--tasks {tasks_text}: write numbers separated by commas, such as 1,2,4")
+    reports: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers}
+    digests = set()
+    with tempfile.TemporaryDirectory(prefix="skyray-loadtest-") as folder:
+        for turn in range(repeat):  # interleaved, so that a slow minute of the machine hits all alike
+            for number in numbers:
+                out = Path(folder) / f"{number}-{turn}"
+                said = {**options, "query_bolts": number, "sink": "count", "out": out}
+                terminal.note(f"run {turn + 1} of {repeat} with {number} query bolts")
+                report = run_shown(terminal, load_config(said, file))
+                reports[number].append(report)
+                digests.add(report.get("digest"))
+    results = [{"query_bolts": number, **_medians(reports[number])} for number in numbers]
+    headings = ("query_bolts", "messages_per_s", "updates_per_s", "latency_p50_s", "latency_p99_s")
+    rows = [[result.get(name) for name in headings] for result in results]
+    payload = {"repeat": repeat, "same_updates": len(digests) == 1, "results": results}
+    terminal.answer(payload, lambda out: out.print(table(headings, rows, right=range(len(headings)))))
+    return 0 if len(digests) == 1 else 1
+
+
+def _medians(reports: list[dict[str, Any]]) -> dict[str, float | None]:
+    def median(values: list[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return statistics.median(known) if known else None
+
+    return {
+        "messages_per_s": median([report.get("messages_per_s") for report in reports]),
+        "updates_per_s": median([report.get("updates_per_s") for report in reports]),
+        "latency_p50_s": median([(report.get("latency_s") or {}).get("p50") for report in reports]),
+        "latency_p99_s": median([(report.get("latency_s") or {}).get("p99") for report in reports]),
+    }
+
+
+def show_topology(terminal: Terminal, options: Mapping[str, Any], file: Path | None) -> int:
+    """`skyray topology show`: paths may be left out, nothing is opened."""
+    from topology import skyray
+    from topology.config import collect, load_config
+
+    values, _ = collect(options, file)
+    stand_ins = {"messages": Path("MESSAGES"), "subscriptions": [Path("SUBSCRIPTIONS")], "out": Path("OUT")}
+    missing = {name: value for name, value in stand_ins.items() if name not in values}
+    plan = skyray.build_plan(load_config({**missing, **options}, file))
+    terminal.answer(plan.describe(), lambda out: out.print(plan.render(), markup=False))
+    return 0
+
+
+def versions() -> dict[str, str]:
+    """Skyray, Python, and the libraries that results depend on."""
+    found = {"skyray": _version("skyray"), "python": platform.python_version()}
+    return found | {name: _version(name) for name in FOUNDATIONS}
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

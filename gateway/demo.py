@@ -1,0 +1,210 @@
+"""`skyray demo`: the whole way of the data in a minute, on real places, checked at the end.
+
+Places -> ETL (Spark) -> subscriptions -> topology (Ray) -> a handful of updates to look at -> verification against
+the oracle. It does nothing that the other commands do not do; read on in `gateway.cli` for those.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway.commands import run_etl_shown, run_shown, verify_shown
+from gateway.live import print_summary
+from gateway.places import write_places
+from gateway.terminal import Terminal, table
+from matching.errors import ConfigError
+
+KINDS = ("boolean", "topk")
+SEED = 7
+#: Small enough that the window slides and results change, large enough for ten good answers.
+WINDOW = "count:10000"
+BATCH = 2000
+#: How many updates of each kind are shown.
+SHOWN = 4
+EARTH_RADIUS_KM = 6371.0
+LONGEST_TEXT = 46
+
+
+def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, sample: int) -> int:
+    """Run everything; 0 only if the verification says exact.
+
+    Raises
+    ------
+    ConfigError
+        If the machine lacks something, with the remedy; before any work is done.
+    """
+    from topology.config import RunConfig
+
+    _check_machine(out)
+    out.mkdir(parents=True, exist_ok=True)
+    seconds: dict[str, float] = {}
+    raw, etl_dir, run_dir = out / "places.jsonl", out / "etl", out / "run"
+    with _timed(terminal, seconds, "places", "writing the world's towns"):
+        count = write_places(raw, min_population)
+    with _timed(terminal, seconds, "etl", f"cleaning {count:,} messages with Spark"):
+        manifest = run_etl_shown(terminal, {"inputs": (str(raw),), "out": str(etl_dir), "overwrite": True})
+    files = tuple(out / f"{kind}.jsonl" for kind in KINDS)
+    with _timed(terminal, seconds, "subscriptions", f"making {len(KINDS) * per_kind:,} subscriptions"):
+        _generate(etl_dir, files, per_kind)
+    config = RunConfig(
+        messages=etl_dir, subscriptions=files, out=run_dir, window=WINDOW, batch=BATCH, overwrite=True, executor="ray"
+    )
+    with _timed(terminal, seconds, "run", "matching on Ray"):
+        report = run_shown(terminal, config)
+    examples = sample_updates(run_dir, etl_dir, files, SHOWN)
+    with _timed(terminal, seconds, "verify", f"checking {sample:,} subscriptions of each kind against the oracle"):
+        verdict = verify_shown(terminal, run_dir, min(sample, per_kind), SEED)
+    payload = {
+        "exact": verdict.exact,
+        "messages": manifest["counts"],
+        "run": report,
+        "examples": examples,
+        "verify": verdict.as_json(),
+        "seconds": {name: round(value, 2) for name, value in seconds.items()},
+        "out": out,
+    }
+    terminal.answer(payload, lambda shown: _print(shown, payload, verdict))
+    return 0 if verdict.exact else 1
+
+
+def _check_machine(out: Path) -> None:
+    from gateway.doctor import examine
+
+    faults = [finding for finding in examine(out) if finding.state == "fail"]
+    if faults:
+        raise ConfigError("; ".join(f"{fault.name}: {fault.found}: {fault.remedy}" for fault in faults))
+
+
+def _generate(etl_dir: Path, files: Sequence[Path], count: int) -> None:
+    from gateway.generate import generate_subscriptions
+
+    for kind, file in zip(KINDS, files, strict=True):
+        generate_subscriptions(etl_dir, kind, count, SEED, file)
+
+
+@contextmanager
+def _timed(terminal: Terminal, seconds: dict[str, float], name: str, title: str) -> Iterator[None]:
+    terminal.note(f"{title} ...")
+    began = time.monotonic()
+    yield
+    seconds[name] = time.monotonic() - began
+
+
+def sample_updates(run_dir: Path, etl_dir: Path, files: Sequence[Path], count: int) -> list[dict[str, Any]]:
+    """A few updates of each kind that show something: several words in common, spread over the run.
+
+    Returns
+    -------
+    list of dict
+        `kind`, `change`, `as_of`, `keywords`, `text`, `common` (words), `distance_km` (None for a region), `score`.
+
+    Notes
+    -----
+    Reads the updates once and the texts of a few hundred messages: O(updates), a second for a million.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    updates = ds.dataset(run_dir / "updates", format="parquet").to_table()
+    chosen: list[dict[str, Any]] = []
+    for file, change in zip(files, ("match", "enter"), strict=True):
+        subscriptions = _subscriptions(file)
+        told_change = pc.field("change").cast(pa.string()) == change
+        rows = updates.filter(told_change & pc.field("subscription_id").isin(pa.array(subscriptions)))
+        if rows.num_rows == 0:
+            continue
+        step = max(1, rows.num_rows // 400)
+        candidates = rows.take(list(range(0, rows.num_rows, step))).to_pylist()
+        messages = _messages(etl_dir, [row["seq"] for row in candidates])
+        told = [_tell(row, subscriptions[row["subscription_id"]], messages[row["seq"]]) for row in candidates]
+        told.sort(key=lambda row: -len(row["common"]))  # stable: the earlier of equals first
+        chosen += sorted(_unlike(told, count), key=lambda row: row["as_of"])
+    return chosen
+
+
+def _unlike(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """The first `count` rows that tell of different messages and words."""
+    seen: set[Any] = set()
+    kept = []
+    for row in rows:
+        marks = {row["text"], tuple(row["common"])}
+        if not marks & seen and len(kept) < count:
+            seen |= marks
+            kept.append(row)
+    return kept
+
+
+def _subscriptions(file: Path) -> dict[str, dict[str, Any]]:
+    import msgspec
+
+    rows = (msgspec.json.decode(line) for line in file.read_bytes().splitlines())
+    return {row["subscription_id"]: row for row in rows}
+
+
+def _messages(etl_dir: Path, seqs: Sequence[int]) -> dict[int, dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    wanted = pc.field("seq").isin(pa.array(sorted(set(seqs)), pa.int64()))
+    columns = ["seq", "lon", "lat", "text"]
+    table_ = ds.dataset(etl_dir / "messages", format="parquet").to_table(columns=columns, filter=wanted)
+    return {row["seq"]: row for row in table_.to_pylist()}
+
+
+def _tell(update: dict[str, Any], subscription: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    from matching.text import tokenise
+
+    keywords = subscription["keywords"]
+    words = [keywords] if isinstance(keywords, str) else list(keywords)
+    there = set(tokenise(message["text"]))
+    distance = None
+    if "region" not in subscription:
+        distance = distance_km(subscription["lon"], subscription["lat"], message["lon"], message["lat"])
+    return {
+        "kind": subscription["kind"],
+        "change": update["change"],
+        "as_of": update["as_of"],
+        "subscription_id": update["subscription_id"],
+        "keywords": words,
+        "text": message["text"],
+        "common": sorted({term for word in words for term in tokenise(word)} & there),
+        "distance_km": distance,
+        "score": update["score"],
+    }
+
+
+def distance_km(lon_a: float, lat_a: float, lon_b: float, lat_b: float) -> float:
+    """Great-circle distance in km on a sphere (haversine), for people to read; matching uses `matching.space`."""
+    half_dlat, half_dlon = math.radians(lat_b - lat_a) / 2, math.radians(lon_b - lon_a) / 2
+    share = math.cos(math.radians(lat_a)) * math.cos(math.radians(lat_b))
+    chord = math.sin(half_dlat) ** 2 + share * math.sin(half_dlon) ** 2
+    return 2 * EARTH_RADIUS_KM * math.asin(min(1.0, math.sqrt(chord)))
+
+
+def _print(out: Any, payload: dict[str, Any], verdict: Any) -> None:
+    headings = ("kind", "subscription wants", "message", "words in common", "km", "score")
+    rows = [
+        (
+            row["kind"],
+            " ".join(row["keywords"]),
+            _shorten(row["text"]),
+            " ".join(row["common"]),
+            "in region" if row["distance_km"] is None else f"{row['distance_km']:,.0f}",
+            None if row["distance_km"] is None else row["score"],
+        )
+        for row in payload["examples"]
+    ]
+    out.print(table(headings, rows, right=(4, 5), title="Some of the updates"))
+    print_summary(out, payload["run"])
+    out.print(verdict.render(), markup=False)
+    spent = ", ".join(f"{name} {value:.0f} s" for name, value in payload["seconds"].items())
+    out.print(f"{sum(payload['seconds'].values()):.0f} s in all: {spent}; everything is in {payload['out']}")
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"

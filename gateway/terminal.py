@@ -1,0 +1,125 @@
+"""How commands talk: one JSON object for scripts, tables for people, progress only when somebody watches.
+
+Standard output carries the answer and nothing else; progress and errors go to standard error. Colours follow
+`NO_COLOR`. Rich is imported when a person is there to see it, which keeps `skyray --help` quick.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Width of tables when the output is no terminal, so that lines are not folded in files and pipes.
+PIPED_WIDTH = 160
+
+
+class Terminal:
+    """Where a command writes.
+
+    Parameters
+    ----------
+    as_json : bool
+        Print one JSON object and neither tables nor progress.
+    """
+
+    def __init__(self, as_json: bool = False):
+        self.as_json = as_json
+
+    @property
+    def watched(self) -> bool:
+        """Whether progress is worth drawing: a person sees standard error and wants no JSON."""
+        return not self.as_json and sys.stderr.isatty()
+
+    def answer(self, payload: dict[str, Any], render: Callable[["Console"], None]) -> None:
+        """Print the command's result: `payload` as JSON, or whatever `render` draws."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(plain(payload), ensure_ascii=False, allow_nan=False) + "\n")
+            sys.stdout.flush()
+        else:
+            render(console())
+
+    def note(self, text: str) -> None:
+        """A line about what goes on, for people who watch."""
+        if self.watched:
+            console(errors=True).print(text, highlight=False)
+
+    @contextmanager
+    def steps(self, title: str) -> Iterator[Callable[..., None]]:
+        """A spinner with the name of the stage; yields the callback that takes stage names and figures."""
+        if not self.watched:
+            yield lambda *_args, **_figures: None
+            return
+        with console(errors=True).status(f"{title} ...") as status:
+
+            def show(*stage: Any, **figures: Any) -> None:
+                words = [part for part in stage if isinstance(part, str | int | float)]
+                words += [f"{name.replace('_', ' ')} {value:,}" for name, value in figures.items()]
+                status.update(" ".join([f"{title}:", *map(str, words)]))
+
+            yield show
+
+
+def console(errors: bool = False) -> "Console":
+    """A rich console on standard output or error."""
+    from rich.console import Console
+
+    stream = sys.stderr if errors else sys.stdout
+    return Console(stderr=errors, width=None if stream.isatty() else PIPED_WIDTH, highlight=False)
+
+
+def fail(message: str) -> None:
+    """Say what went wrong, in one line on standard error."""
+    sys.stderr.write("error: " + " ".join(message.split()) + "\n")
+    sys.stderr.flush()
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = (), title: str = ""):
+    """A table for people; columns named in `right` are right-aligned figures."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    for position, heading in enumerate(headings):
+        drawn.add_column(heading, justify="right" if position in right else "left")
+    for row in rows:  # Text, not markup: brackets in a message are no instructions
+        drawn.add_row(*(Text(cell(value)) for value in row))
+    return drawn
+
+
+def cell(value: Any) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={part}" for name, part in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def plain(value: Any) -> Any:
+    """JSON-ready copy: paths as text, arrays' numbers as Python's, NaN and infinities as null."""
+    if isinstance(value, dict):
+        return {str(name): plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(part) for part in value]
+    if hasattr(value, "tolist"):  # numpy array or scalar
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Path):
+        return str(value)
+    return value

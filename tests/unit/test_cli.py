@@ -1,0 +1,214 @@
+"""The command line: answers, refusals with their exit codes, and nothing on standard output but the answer."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+
+import gateway.cli as cli
+from matching.errors import ConfigError, DeliveryError, InputError, OverloadError, PackagingError, TopologyError
+from topology.config import RunConfig
+
+
+@pytest.fixture(autouse=True)
+def empty_surroundings(monkeypatch, tmp_path):
+    """No settings file in the current folder and no variable of ours in the environment."""
+    for variable in list(os.environ):
+        if variable.startswith("SKYRAY_") and variable != "SKYRAY_KERNEL_CACHE":
+            monkeypatch.delenv(variable)
+    monkeypatch.chdir(tmp_path)
+
+
+def commands():
+    """Every command with its path, `subscriptions generate` as one."""
+    root = typer.main.get_command(cli.app)
+    found = {}
+    for name, command in root.commands.items():  # type: ignore[attr-defined]
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            found[name] = command
+        else:
+            found.update({f"{name} {part}": child for part, child in inner.items()})
+    return found
+
+
+def test_cli_commands_are_those_that_scripts_rely_on():
+    expected = {"demo", "etl", "subscriptions generate", "run", "verify", "bench", "loadtest", "doctor"}
+    assert expected | {"config show", "topology show", "version"} == commands().keys()
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_cli_every_command_has_json_example_and_exit_codes(name):
+    command = commands()[name]
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert "--json" in options
+    assert f"skyray {name}" in command.epilog
+    assert "Exit codes:" in command.epilog
+    assert all(parameter.help for parameter in command.params)
+
+
+def test_cli_run_offers_every_setting_with_its_default():
+    parameters = {parameter.name: parameter for parameter in commands()["run"].params}
+    for name, field in RunConfig.model_fields.items():
+        assert "--" + name.replace("_", "-") in parameters[name].opts
+        if isinstance(field.default, str | int) and not isinstance(field.default, bool):
+            assert f"({field.default})" in parameters[name].help, name
+
+
+def test_cli_help_without_heavy_imports():
+    code = (
+        "import sys; from gateway.cli import main; main(['--help']);"
+        "heavy = {'ray', 'pyspark', 'pyarrow', 'numba', 'pandas', 'pydantic'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=cli_home())
+    assert done.returncode == 0, done.stderr
+    assert "subscriptions" in done.stdout
+
+
+def cli_home():
+    from gateway.packages import home
+
+    return home()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["run", "--foo"], "No such option: --foo"),
+        (["nothing"], "No such command 'nothing'"),
+        (["run", "--batch", "x"], "Invalid value for '--batch'"),
+        (["run"], "--messages is required; --subscriptions is required; --out is required"),
+        (["run", "--messages", "m", "--subscriptions", "a", "b", "--out", "o", "--batch", "0"], "--batch 0"),
+        (["run", "--messages", "m", "--subscriptions", "a", "--out", "o", "--config", "none.toml"], "does not exist"),
+        (["verify", "x", "--all", "--sample", "3"], "--all and --sample exclude each other"),
+        (["demo", "--min-population", "7"], "choose one of 500, 1000, 5000, 15000"),
+        (["loadtest", "--tasks", "1,x"], "--tasks 1,x: write numbers separated by commas"),
+        (
+            ["subscriptions", "generate", "--messages", "m", "--kind", "bool", "--count", "1", "--out", "o"],
+            "--kind bool",
+        ),
+    ],
+)
+def test_cli_wrong_use_is_one_line_and_exit_code_2(capsys, arguments, expected):
+    assert cli.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
+    assert expected in printed.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("c"), 2),
+        (TopologyError("t"), 3),
+        (InputError("bad_file", "i"), 4),
+        (DeliveryError("d"), 6),
+        (OverloadError("o"), 7),
+        (PackagingError("p"), 8),
+        (OSError(28, "No space left on device", "/full/file"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_cli_error_in_command_gives_its_exit_code(monkeypatch, capsys, error, code):
+    def broken(*_args):
+        raise error
+
+    monkeypatch.setattr("gateway.doctor.examine", broken)
+    assert cli.main(["doctor"]) == code
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+def test_cli_no_arguments_prints_help_and_no_error(capsys):
+    assert cli.main([]) == 2
+    printed = capsys.readouterr()
+    assert "Usage: skyray" in printed.out
+    assert "error" not in printed.err
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["--subscriptions", "a", "b", "--out", "o"], ["--subscriptions", "a", "--subscriptions", "b", "--out", "o"]),
+        (["--subscriptions", "a"], ["--subscriptions", "a"]),
+        (["--out", "o", "--subscriptions"], ["--out", "o", "--subscriptions"]),
+        (["--subscriptions", "a", "--subscriptions", "b", "c"], ["--subscriptions", "a"] + ["--subscriptions", "b"]
+         + ["--subscriptions", "c"]),
+        (["--subscriptions=a", "--json"], ["--subscriptions=a", "--json"]),
+    ],
+)  # fmt: skip
+def test_spread_several_values_become_several_options(given, expected):
+    assert cli.spread(given) == expected
+
+
+def test_cli_json_is_one_object_on_standard_output(capsys):
+    assert cli.main(["config", "show", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert {row["setting"] for row in json.loads(printed.out)["settings"]} == RunConfig.model_fields.keys()
+    assert printed.err == ""
+
+
+def test_cli_version_names_what_it_stands_on(capsys):
+    assert cli.main(["version", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out).keys() == {
+        "skyray", "python", "ray", "pyspark", "numba", "numpy", "pyarrow",
+    }  # fmt: skip
+
+
+def test_cli_config_show_without_colours_when_piped(capsys, monkeypatch):
+    monkeypatch.setenv("SKYRAY_BATCH", "77")
+    assert cli.main(["config", "show"]) == 0
+    printed = capsys.readouterr().out
+    line = next(line for line in printed.splitlines() if line.strip().startswith("batch"))
+    assert "77" in line
+    assert "environment" in line
+    assert "\x1b" not in printed
+
+
+def test_cli_closed_pipe_ends_quietly(monkeypatch, capsys):
+    class Closed(io.StringIO):
+        def write(self, _text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    assert cli.main(["version", "--json"]) == 141
+    assert capsys.readouterr().err == ""
+    sys.stdout.close()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_cli_signal_unwinds_and_gives_its_exit_code(number, code):
+    """A command that waits is told to stop: what it holds is given back before the process ends."""
+    script = (
+        "import sys, threading, gateway.cli as cli, gateway.doctor as doctor\n"
+        "def wait(_folder):\n"
+        "    try:\n"
+        "        sys.stdout.write('waiting\\n'); sys.stdout.flush(); threading.Event().wait(30)\n"
+        "    finally:\n"
+        "        sys.stdout.write('given back\\n')\n"
+        "doctor.examine = wait\n"
+        "sys.exit(cli.main(['doctor']))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cli_home()
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    began = time.monotonic()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert out == "given back\n"
+    assert "Traceback" not in err
+    assert time.monotonic() - began < 10

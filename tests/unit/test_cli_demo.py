@@ -1,0 +1,109 @@
+"""The demo's own parts: real places as raw rows, distances for people, tables and summaries."""
+
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from gateway.demo import distance_km
+from gateway.live import component_table, print_summary
+from gateway.places import places, write_places
+from gateway.terminal import Terminal, cell, plain, table
+from matching.errors import ConfigError
+
+
+def printed(renderable):
+    out = Console(file=io.StringIO(), width=160)
+    out.print(renderable)
+    return out.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_write_places_default_gives_more_than_30000_clean_rows(tmp_path):
+    count = write_places(tmp_path / "places.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "places.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert count == len(rows) > 30_000
+    assert len({row["id"] for row in rows}) == count
+    assert all(row.keys() == {"id", "text", "lon", "lat"} and row["text"] for row in rows)
+    assert all(-180 <= row["lon"] <= 180 and -90 <= row["lat"] <= 90 for row in rows)
+    tokyo = next(row for row in rows if row["text"].startswith("Tokyo, "))
+    assert "Japan, Asia Tokyo" in tokyo["text"]
+    assert "東京" in tokyo["text"]
+
+
+def test_places_population_without_list_is_refused():
+    with pytest.raises(ConfigError, match="choose one of 500"):
+        next(places(42))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ((0, 0), (0, 0), 0),
+        ((0, 0), (90, 0), 6371.0 * math.pi / 2),
+        ((0, 90), (123, -90), 6371.0 * math.pi),
+        ((179.5, 0), (-179.5, 0), 6371.0 * math.pi / 180),
+    ],
+)
+def test_distance_km_known_arcs(a, b, expected):
+    assert distance_km(*a, *b) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(None, "-"), (True, "yes"), (1234567, "1,234,567"), (0.123456, "0.123"), (12345.6, "12,346"), ({"a": 1}, "a=1")],
+)
+def test_cell_values_as_people_read_them(value, expected):
+    assert cell(value) == expected
+
+
+def test_plain_numbers_of_arrays_and_nan_become_json():
+    given = {"a": np.float64("nan"), "b": np.arange(2), "c": (float("inf"), 1.5), 4: np.int64(7)}
+    assert plain(given) == {"a": None, "b": [0, 1], "c": [None, 1.5], "4": 7}
+    assert json.dumps(plain(given), allow_nan=False)
+
+
+def test_table_markup_in_a_message_is_shown_not_obeyed():
+    assert "[red]ramen[/red]" in printed(table(("text",), [("[red]ramen[/red]",)]))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"tasks": 2, "received": 1234, "emitted": 7, "counters": {"matched": 5}, "queue_depth": 3, "busy_share": 0.5},
+        {
+            "tasks": [{}, {}],
+            "incoming": {"parts": 1000, "changes": 234},
+            "outgoing": {"updates": 7},
+            "counters": {"matched": 5},
+            "queue_depth_peak": 3,
+            "busy_share": 0.5,
+        },
+    ],
+    ids=["snapshot", "report"],
+)
+def test_component_table_snapshot_and_report_show_the_same(part):
+    shown = printed(component_table({"query": part}))
+    line = next(line for line in shown.splitlines() if "query" in line)
+    assert line.split() == ["query", "2", "1,234", "7", "-", "-", "5", "3", "50%"]
+
+
+def test_print_summary_names_headline_figures():
+    out = Console(file=io.StringIO(), width=160)
+    print_summary(out, {"messages": 34006, "updates": {"match": 5}, "latency_s": {"p50": 0.012, "p99": 0.2}})
+    shown = out.file.getvalue()  # type: ignore[attr-defined]
+    assert "34,006" in shown
+    assert "match=5" in shown
+    assert "p50 12 ms, p99 200 ms" in shown
+
+
+def test_terminal_piped_is_not_watched_and_draws_no_progress(capsys):
+    terminal = Terminal()
+    assert not terminal.watched
+    terminal.note("something")
+    with terminal.steps("etl") as on_progress:
+        on_progress("reading", rows=5)
+    printed_text = capsys.readouterr()
+    assert (printed_text.out, printed_text.err) == ("", "")

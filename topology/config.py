@@ -1,0 +1,281 @@
+"""Settings of a run: one frozen model, four places to set them, and a note of where each value came from.
+
+Precedence: command line, then environment (`SKYRAY_` and the setting's name), then a TOML file (`skyray.toml` in
+the current folder unless another is named), then the default. A key nobody knows is an error wherever it stands.
+Building `RunConfig(...)` directly reads neither environment nor file, so that tests and programs get what they
+say; `load_config` is the one place where the outside comes in. Read on in `topology.skyray`, which makes a
+topology of these settings.
+"""
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PrivateAttr, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from matching.errors import ConfigError
+from matching.model import KINDS
+from matching.space import EARTH, Space
+from matching.window import Window
+
+ENV_PREFIX = "SKYRAY_"
+#: Read when it exists and no other file is named.
+DEFAULT_FILE = "skyray.toml"
+#: Variables with our prefix that are no settings of a run.
+OTHER_VARIABLES = ("SKYRAY_CONFIG", "SKYRAY_KERNEL_CACHE")
+#: A task is an actor of about 130 MB: more than this on one machine is a slip of the keyboard.
+MAX_TASKS = 4096
+
+Tasks = Annotated[int, Field(ge=1, le=MAX_TASKS)]
+
+
+class RunConfig(BaseSettings):
+    """Everything `skyray run` can be told.
+
+    Raises
+    ------
+    pydantic.ValidationError
+        When built directly with values that do not fit; `load_config` turns that into a `ConfigError`.
+    """
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_prefix=ENV_PREFIX, allow_inf_nan=False, validate_default=True
+    )
+
+    messages: Path = Field(description="output folder of `skyray etl`")
+    subscriptions: Annotated[tuple[Path, ...], NoDecode] = Field(
+        min_length=1, description="subscription files, JSON Lines or Parquet"
+    )
+    out: Path = Field(description="folder for updates, results and the report of the run")
+    window: str = Field(default="count:20000", description="count:N messages or time:SECONDS of the stream")
+    executor: Literal["local", "ray"] = Field(default="ray", description="ray, or local: one process, deterministic")
+    router: Literal["hashing", "location"] = Field(default="hashing", description="who gets which subscription")
+    query_bolts: Tasks = Field(default=2, description="tasks that hold subscriptions")
+    tuple_bolts: Tasks = Field(default=1, description="tasks that hold the window")
+    distribution_bolts: Tasks = Field(default=1, description="tasks that route messages")
+    aggregation_bolts: Tasks = Field(default=1, description="tasks that merge partial answers of the window")
+    engine: Annotated[dict[str, str], NoDecode] = Field(
+        default_factory=dict, description="engine for a kind, KIND=NAME; the registry's default otherwise"
+    )
+    world: str = Field(
+        default="extent", description="WEST,SOUTH,EAST,NORTH in degrees, earth, or extent (of the messages)"
+    )
+    projection: Literal["plate-carree", "equal-area"] = Field(
+        default="plate-carree", description="how the world is made flat"
+    )
+    batch: int = Field(default=5000, ge=1, le=1_000_000, description="messages between two boundaries")
+    credits: int = Field(default=4, ge=1, le=1024, description="batches in flight at most")
+    limit: int | None = Field(default=None, ge=1, description="stop after so many messages")
+    address: str | None = Field(default=None, description="Ray cluster to join; a local one is started otherwise")
+    sink: Literal["parquet", "jsonl", "count"] = Field(
+        default="parquet", description="form of the updates; count: digest only"
+    )
+    seed: int | None = Field(default=None, ge=0, description="order in which the local executor interleaves tasks")
+    overwrite: bool = Field(default=False, description="replace what an earlier run left in the output folder")
+    follow: bool = Field(default=False, description="go on reading while `skyray etl` still writes")
+
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Nothing but the arguments: what comes from outside is `load_config`'s business."""
+        return (init_settings,)
+
+    @field_validator("subscriptions", mode="before")
+    @classmethod
+    def _split_paths(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return json.loads(value) if value.lstrip().startswith("[") else [part for part in value.split(",") if part]
+        return value
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _split_engines(cls, value: Any) -> Any:
+        """From the environment and the command line: `topk=skype,boolean=cell_term`."""
+        if isinstance(value, str):
+            value = [part for part in value.split(",") if part]
+        if not isinstance(value, list | tuple):
+            return value
+        engines: dict[str, str] = {}
+        for part in value:
+            kind, equals, name = part.partition("=")
+            if not (kind and equals and name):
+                raise ValueError(f"{part!r} is not KIND=NAME")
+            if engines.setdefault(kind, name) != name:
+                raise ValueError(f"{kind} is given two engines, {engines[kind]} and {name}")
+        return engines
+
+    @field_validator("engine")
+    @classmethod
+    def _check_kinds(cls, value: dict[str, str]) -> dict[str, str]:
+        for kind in value:
+            if kind not in KINDS:
+                raise ValueError(f"unknown kind {kind!r}; choose from {', '.join(KINDS)}")
+        return value
+
+    @field_validator("window")
+    @classmethod
+    def _check_window(cls, value: str) -> str:
+        try:
+            return str(Window.parse(value)) and value
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+
+    @field_validator("world")
+    @classmethod
+    def _check_world(cls, value: str) -> str:
+        try:
+            Space.parse(value, EARTH)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Setting -> "command line", "environment", the TOML file, or "default"."""
+        return {name: self._origins.get(name, "default") for name in type(self).model_fields}
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings as JSON values."""
+        return self.model_dump(mode="json")
+
+
+def load_config(options: Mapping[str, Any], file: Path | None = None) -> RunConfig:
+    """Put the settings together from command line, environment, file and defaults.
+
+    Parameters
+    ----------
+    options : mapping
+        What the command line said; None stands for "not said".
+    file : Path, optional
+        TOML file that must exist. Without it `SKYRAY_CONFIG` names the file, or `skyray.toml` is read if there.
+
+    Raises
+    ------
+    ConfigError
+        For a missing or unreadable file, an unknown key, a value that does not fit, a required one that is missing;
+        the message names the setting and where it was set.
+    """
+    return _build(*collect(options, file))
+
+
+def collect(options: Mapping[str, Any], file: Path | None = None) -> tuple[dict[str, Any], dict[str, str]]:
+    """Raw values and their origins, by precedence, not yet checked (`config show` works without required ones).
+
+    Raises
+    ------
+    ConfigError
+        For a missing or unreadable file and for unknown keys in the file, the environment or `options`.
+    """
+    path, from_file = _read_toml(file)
+    from_environment = _read_environment()
+    given = {name: value for name, value in options.items() if value is not None}
+    _refuse_unknown(from_file, str(path))
+    _refuse_unknown(given, "the command line")
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for origin, layer in ((str(path), from_file), ("environment", from_environment), ("command line", given)):
+        for name, value in layer.items():
+            values[name] = value
+            origins[name] = origin
+    return values, origins
+
+
+def show_config(options: Mapping[str, Any], file: Path | None = None) -> list[dict[str, Any]]:
+    """Rows of `setting`, `value`, `origin`, `meaning` for people; required settings that are missing are None.
+
+    Raises
+    ------
+    ConfigError
+        As `load_config` does, except for required settings that are missing.
+    """
+    values, origins = collect(options, file)
+    stand_ins = {"messages": Path("."), "subscriptions": (Path("."),), "out": Path(".")}
+    missing = stand_ins.keys() - values.keys()
+    shown = _build({**stand_ins, **values}, origins).as_json()
+    return [
+        {
+            "setting": name,
+            "value": None if name in missing else shown[name],
+            "origin": "required, not set" if name in missing else origins.get(name, "default"),
+            "meaning": field.description,
+        }
+        for name, field in RunConfig.model_fields.items()
+    ]
+
+
+def _build(values: dict[str, Any], origins: dict[str, str]) -> RunConfig:
+    try:
+        config = RunConfig(**values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, origins)) from None
+    config._origins.update(origins)
+    return config
+
+
+def _read_toml(file: Path | None) -> tuple[Path, dict[str, Any]]:
+    """The TOML file to use and what it says; nothing if none was named and the default is not there."""
+    named = file or (Path(os.environ["SKYRAY_CONFIG"]) if os.environ.get("SKYRAY_CONFIG") else None)
+    path = named or Path(DEFAULT_FILE)
+    if not path.is_file():
+        if named is None:
+            return path, {}
+        raise ConfigError(f"settings file {path} does not exist; name another with --config, or leave it out")
+    try:
+        return path, TomlConfigSettingsSource(RunConfig, path).toml_data
+    except (ValueError, OSError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
+        raise ConfigError(f"settings file {path} cannot be read as TOML: {error}") from None
+
+
+def _read_environment() -> dict[str, Any]:
+    """Settings among the environment variables.
+
+    Raises
+    ------
+    ConfigError
+        For a variable with our prefix that is no setting: a misspelt one would be ignored without a word.
+    """
+    settings = {f"{ENV_PREFIX}{name.upper()}" for name in RunConfig.model_fields}
+    for variable in sorted(map(str.upper, os.environ)):
+        if variable.startswith(ENV_PREFIX) and variable not in settings and variable not in OTHER_VARIABLES:
+            raise ConfigError(f"environment variable {variable} is no setting{_suggest(variable, settings)}")
+    return EnvSettingsSource(RunConfig)()
+
+
+def _refuse_unknown(values: Mapping[str, Any], origin: str) -> None:
+    for name in values:
+        if name not in RunConfig.model_fields:
+            raise ConfigError(f"{origin}: unknown setting {name!r}{_suggest(name, RunConfig.model_fields)}")
+
+
+def _suggest(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else "; `skyray config show` lists the settings"
+
+
+def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
+    """One line for all faults: which setting, where it was set, what is wrong."""
+    faults = []
+    for fault in error.errors(include_url=False, include_context=False):
+        name = str(fault["loc"][0]) if fault["loc"] else "?"
+        option = "--" + name.replace("_", "-")
+        if fault["type"] == "missing":
+            faults.append(f"{option} is required")
+            continue
+        message = fault["msg"].removeprefix("Value error, ")
+        shown = "" if repr(fault["input"]) in message else f" {fault['input']!r}"
+        faults.append(f"{option}{shown} (from {origins.get(name, 'default')}): {message[0].lower()}{message[1:]}")
+    return "; ".join(faults)
