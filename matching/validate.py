@@ -1,0 +1,478 @@
+"""The one gate from untrusted values to arrays.
+
+Whatever comes from outside (a line of a file, a row of a table, the body of a request) passes here, and comes out
+either checked or as a reason code, one of `REASONS`. Nothing in this module raises for bad input; the caller counts the
+code and keeps the good rows beside it. Single values are checked in `matching.fields`, text becomes terms in
+`matching.text`; read on in `spark_etl.clean` (messages of a data set) or `bolts.distribution` (what happens to
+subscriptions next).
+"""
+
+import hashlib
+import math
+import operator
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from matching.errors import ConfigError
+from matching.fields import FIRST_US, MAX_ID_CHARACTERS, coordinate, encodes, event_time_us, identifier, whole_number
+from matching.model import BOOLEAN, DECAY, KINDS, SKYLINE, TERM, TOPK, UNKNOWN_TERM, SubscriptionTable
+from matching.space import Space
+from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
+
+#: Longest line that is decoded at all; a text of `MAX_TEXT_CHARACTERS` takes at most a sixteenth of it.
+MAX_LINE_BYTES = 16 * 2**20
+MAX_K = 10_000
+#: Most terms of one subscription.
+MAX_SUBSCRIPTION_TERMS = 256
+
+#: Reason code -> what it means, for people. Codes are stable: scripts and counters rely on them.
+REASONS = {
+    "bad_alpha": "alpha must be a number from 0 to 1 (topk and decay need one)",
+    "bad_csv": "the row has not as many fields as the header, or its quotes do not close",
+    "bad_id": f"an id must be text or a whole number, of at most {MAX_ID_CHARACTERS} characters",
+    "bad_k": f"k must be a whole number from 1 to {MAX_K:,} (topk, decay and knn need one)",
+    "bad_op": "op must be publish (0) or delete (1)",
+    "bad_rectangle": "west, south, east, north must be given together, with west <= east and south <= north",
+    "bad_region": "region must be [west, south, east, north] in degrees, south <= north; a skyline's needs some size",
+    "bad_span": "at and until must be whole numbers >= 0, and until greater than at",
+    "bad_time": "the time is neither ISO 8601 nor seconds, milliseconds or microseconds since 1970",
+    "bad_utf8": "the text is not valid UTF-8, or holds half a surrogate pair",
+    "broken_file": "the file cannot be read to its end",
+    "coordinate_not_finite": "a coordinate is NaN or infinite",
+    "coordinate_not_number": "a coordinate is text that is no plain decimal number",
+    "coordinate_out_of_range": "longitude must be within -180..180 and latitude within -90..90",
+    "crosses_antimeridian": "west is greater than east, which only boolean regions may have",
+    "duplicate_id": "an earlier message has the same id and other content",
+    "empty_line": "the line is empty",
+    "empty_text": "the text is missing or blank",
+    "line_too_long": f"the line is longer than {MAX_LINE_BYTES:,} bytes",
+    "missing_coordinate": "longitude or latitude is missing",
+    "missing_id": "subscription_id is missing",
+    "no_keyword": "no word is left of the keywords",
+    "no_known_keyword": "no message has any of the keywords, and this kind matches by shared keywords",
+    "not_json": "the line is not a JSON object",
+    "nul_byte": "the line, text or id holds a NUL",
+    "number_not_finite": "a number is NaN, infinite, or too large",
+    "outside_world": "the point lies outside the world box",
+    "stop_term": "a keyword is a stop term that was removed from the messages, so all keywords can never be found",
+    "text_too_long": f"the text is longer than {MAX_TEXT_CHARACTERS:,} characters",
+    "too_many_keywords": f"the keywords give more than {MAX_SUBSCRIPTION_TERMS} terms",
+    "unknown_column": "the row has a column that no subscription has; check the spelling",
+    "unknown_kind": f"kind must be one of {', '.join(KINDS)}",
+    "wrong_place": "boolean and skyline take a region and no point, the other kinds a point and no region",
+    "wrong_type": "a value has the wrong type",
+}
+
+#: What a message can have, in the order of `RawMessage`.
+MESSAGE_ROLES = ("text", "lat", "lon", "time", "id", "west", "south", "east", "north", "object_id", "op")
+SUBSCRIPTION_COLUMNS = frozenset(
+    ("subscription_id", "kind", "keywords", "lon", "lat", "region", "k", "alpha", "at", "until")
+)
+PUBLISH, DELETE = 0, 1
+
+_BARE_NOT_FINITE = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity)\b")
+_HALF_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_OPS = {
+    None: PUBLISH,
+    "": PUBLISH,
+    0: PUBLISH,
+    "0": PUBLISH,
+    "publish": PUBLISH,
+    1: DELETE,
+    "1": DELETE,
+    "delete": DELETE,
+}
+_NUMBERS = struct.Struct("<6dqB")
+
+
+class RawMessage(NamedTuple):
+    """Values of one message as they came, by role; None where there is none."""
+
+    text: Any = None
+    lat: Any = None
+    lon: Any = None
+    time: Any = None
+    id: Any = None
+    west: Any = None
+    south: Any = None
+    east: Any = None
+    north: Any = None
+    object_id: Any = None
+    op: Any = None
+
+
+class ParsedMessage(NamedTuple):
+    """A checked message. Degrees; microseconds since 1970; `content` is a 16-byte hash of all but the id."""
+
+    message_id: str
+    content: bytes
+    lon: float
+    lat: float
+    west: float | None
+    south: float | None
+    east: float | None
+    north: float | None
+    event_time_us: int | None
+    text: str
+    object_id: str
+    op: int
+
+
+class ParsedSubscription(NamedTuple):
+    """A checked subscription.
+
+    `kind` is the position in `KINDS`; `x`, `y` are in the unit square (NaN for kinds with a region), `region` is west,
+    south, east, north in degrees (NaN for kinds with a point); `k` is 0 and `alpha` NaN where the kind has none.
+    `terms` ascend, `idf` goes with them (0 for `UNKNOWN_TERM`). `words` are all terms as people read them. `unknown`
+    and `stopped` count those the vocabulary lacks and those it removed; a boolean with `unknown` > 0 cannot match.
+    """
+
+    subscription_id: str
+    kind: int
+    x: float
+    y: float
+    region: tuple[float, float, float, float]
+    k: int
+    alpha: float
+    terms: tuple[int, ...]
+    idf: tuple[float, ...]
+    words: tuple[str, ...]
+    unknown: int
+    stopped: int
+    at: int
+    until: int | None
+
+
+class MessageDecoder:
+    """Decodes lines of JSON into `RawMessage`; made once for a set of column names.
+
+    Parameters
+    ----------
+    columns : mapping
+        Role (one of `MESSAGE_ROLES`) to column name; a role without a column, or with an empty one, stays None.
+
+    Raises
+    ------
+    ConfigError
+        For a role that messages do not have, or a column name with a quote, backslash or control character.
+    """
+
+    def __init__(self, columns: Mapping[str, str | None]):
+        if unknown := sorted(set(columns) - set(MESSAGE_ROLES)):
+            raise ConfigError(f"no such message column: {', '.join(unknown)}; there are {', '.join(MESSAGE_ROLES)}")
+        names = sorted({name for name in columns.values() if name})
+        if bad := [name for name in names if not name.isprintable() or '"' in name or "\\" in name]:
+            raise ConfigError(f"column name {bad[0]!r} cannot be used: rename the column in the input")
+        fields = {name: f"field_{number}" for number, name in enumerate(names)}
+        row_type = msgspec.defstruct(
+            "Row",
+            [(field, Any, None) for field in fields.values()] + [("absent", None, None)],
+            rename={field: name for name, field in fields.items()} | {"absent": "\uffff"},
+        )
+        self._decoder = msgspec.json.Decoder(row_type)
+        self._pick = operator.attrgetter(*(fields.get(columns.get(role) or "", "absent") for role in MESSAGE_ROLES))
+
+    def decode(self, line: bytes) -> RawMessage | str:
+        """Values of one line, or the reason why there are none. Linear; never raises."""
+        row = _decode(self._decoder, line)
+        return row if isinstance(row, str) else RawMessage._make(self._pick(row))
+
+
+def decode_object(line: bytes) -> dict[str, Any] | str:
+    """One line of JSON as a dict, or the reason why it is none. Linear; never raises."""
+    return _decode(_OBJECT_DECODER, line)
+
+
+_OBJECT_DECODER = msgspec.json.Decoder(dict[str, Any])
+
+
+def _decode(decoder: msgspec.json.Decoder, line: bytes) -> Any:
+    if len(line) > MAX_LINE_BYTES:
+        return "line_too_long"
+    try:
+        return decoder.decode(line)
+    except UnicodeDecodeError:
+        return "nul_byte" if b"\0" in line else "bad_utf8"
+    except (msgspec.DecodeError, RecursionError) as error:
+        if not line.strip():
+            return "empty_line"
+        if b"\0" in line:
+            return "nul_byte"
+        if "out of range" in str(error) or _BARE_NOT_FINITE.search(line):
+            return "number_not_finite"
+        if not _is_utf8(line):
+            return "bad_utf8"
+        # The decoder calls half a surrogate pair truncated input; a line that does end in a brace is not truncated.
+        return "bad_utf8" if _HALF_SURROGATE.search(line) and line.rstrip().endswith(b"}") else "not_json"
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def message_row(raw: RawMessage, space: Space | None = None) -> ParsedMessage | str:
+    """Check one message.
+
+    Parameters
+    ----------
+    raw : RawMessage
+        Values of any type.
+    space : Space, optional
+        World box; points outside are `outside_world`. None lets in the whole earth.
+
+    Returns
+    -------
+    ParsedMessage, or str
+        A reason code of `REASONS`.
+
+    Notes
+    -----
+    A delete (`op` 1) may lack text and never has terms, but needs a point like every message. A range message may lack
+    its point: it gets the middle of its rectangle. Without an id the hash of the content is the id. About 8 us.
+    """
+    op = _OPS.get(raw.op) if isinstance(raw.op, str | int | None) else None
+    if op is None:
+        return "bad_op"
+    text = "" if raw.text is None else raw.text
+    if type(text) is not str:
+        return "wrong_type"
+    if len(text) > MAX_TEXT_CHARACTERS:
+        return "text_too_long"
+    if op == PUBLISH and not text.strip():
+        return "empty_text"
+    box = _rectangle(raw)
+    if isinstance(box, str):
+        return box
+    west, south, east, north = box
+    if west is not None and raw.lon is None and raw.lat is None:
+        lon, lat = (west + east) / 2, (south + north) / 2  # type: ignore[operator]
+    else:
+        lon = coordinate(raw.lon, 180.0)
+        if isinstance(lon, str):
+            return lon
+        lat = coordinate(raw.lat, 90.0)
+        if isinstance(lat, str):
+            return lat
+    if space is not None and not (space.west <= lon <= space.east and space.south <= lat <= space.north):
+        return "outside_world"
+    try:
+        time_us = event_time_us(raw.time)
+    except ValueError:
+        return "bad_time"
+    message_id = identifier(raw.id)
+    object_id = identifier(raw.object_id)
+    if message_id is None or object_id is None:
+        return "bad_id"
+    try:
+        encoded = f"{object_id}\0{text}".encode()
+        message_id.encode()
+    except UnicodeEncodeError:
+        return "bad_utf8"
+    if "\0" in text or "\0" in message_id or "\0" in object_id:
+        return "nul_byte"
+    nan = math.nan
+    numbers = _NUMBERS.pack(
+        lon,
+        lat,
+        *((nan, nan, nan, nan) if west is None else box),
+        FIRST_US - 1 if time_us is None else time_us,
+        op,
+    )
+    content = hashlib.blake2b(numbers + encoded, digest_size=16)
+    message_id = message_id or content.hexdigest()
+    return ParsedMessage(
+        message_id, content.digest(), lon, lat, west, south, east, north, time_us, text, object_id or message_id, op
+    )
+
+
+def _rectangle(raw: RawMessage) -> tuple[float, float, float, float] | tuple[None, None, None, None] | str:
+    """The rectangle of a range message, four times None for a point, or a reason code."""
+    sides = raw[5:9]
+    if sides == (None, None, None, None) or all(side is None or side == "" for side in sides):
+        return None, None, None, None
+    degrees = []
+    for side, limit in zip(sides, (180.0, 90.0, 180.0, 90.0), strict=True):
+        value = coordinate(side, limit)
+        if isinstance(value, str):
+            return "bad_rectangle" if value == "missing_coordinate" else value
+        degrees.append(value)
+    west, south, east, north = degrees
+    return (west, south, east, north) if west <= east and south <= north else "bad_rectangle"
+
+
+def subscription_row(obj: Mapping[str, Any], vocabulary: Vocabulary, space: Space) -> ParsedSubscription | str:
+    """Check one subscription of any kind.
+
+    Parameters
+    ----------
+    obj : mapping
+        Column name (`SUBSCRIPTION_COLUMNS`) to a value of any type; None counts as absent.
+    vocabulary : Vocabulary
+        Gives keywords their ids; unknown and stop terms are treated as design says for each kind.
+    space : Space
+        World box and projection; a point outside is `outside_world`. A region may reach beyond the box.
+
+    Returns
+    -------
+    ParsedSubscription, or str
+        A reason code of `REASONS`.
+
+    Notes
+    -----
+    About 15 us. `k` and `alpha` of kinds that have none are ignored; a point for a kind with a region, or the other way
+    round, is `wrong_place`, since its owner expects something that would not happen.
+    """
+    if any(name not in SUBSCRIPTION_COLUMNS and value is not None for name, value in obj.items()):
+        return "unknown_column"
+    subscription_id = identifier(obj.get("subscription_id"))
+    if not subscription_id:
+        return "bad_id" if subscription_id is None else "missing_id"
+    if "\0" in subscription_id:
+        return "nul_byte"
+    if not encodes(subscription_id):
+        return "bad_utf8"
+    name = obj.get("kind")
+    if not isinstance(name, str) or name not in KINDS:
+        return "unknown_kind"
+    kind = KINDS.index(name)
+    place = _region_of(obj, kind) if kind in (BOOLEAN, SKYLINE) else _point_of(obj, space)
+    if isinstance(place, str):
+        return place
+    k, alpha = 0, math.nan
+    if kind not in (BOOLEAN, SKYLINE):
+        k = whole_number(obj.get("k"))
+        if k is None or not 1 <= k <= MAX_K:
+            return "bad_k"
+    if kind in (TOPK, DECAY):
+        alpha = obj.get("alpha")
+        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
+            return "bad_alpha"
+        alpha = float(alpha)
+    at = 0 if obj.get("at") is None else whole_number(obj["at"])
+    until = None if obj.get("until") is None else whole_number(obj["until"])
+    if (
+        at is None
+        or not 0 <= at < 2**62
+        or (obj.get("until") is not None and (until is None or not at < until < 2**62))
+    ):
+        return "bad_span"
+    found = _keywords_of(obj.get("keywords"), kind, vocabulary)
+    if isinstance(found, str):
+        return found
+    return ParsedSubscription(subscription_id, kind, *place, k, alpha, *found, at, until)
+
+
+_Place = tuple[float, float, tuple[float, float, float, float]]
+_Found = tuple[tuple[int, ...], tuple[float, ...], tuple[str, ...], int, int]
+_NO_REGION = (math.nan, math.nan, math.nan, math.nan)
+
+
+def _point_of(obj: Mapping[str, Any], space: Space) -> _Place | str:
+    """x, y, no region; or a reason code."""
+    if obj.get("region") is not None:
+        return "wrong_place"
+    lon = coordinate(obj.get("lon"), 180.0)
+    if isinstance(lon, str):
+        return lon
+    lat = coordinate(obj.get("lat"), 90.0)
+    if isinstance(lat, str):
+        return lat
+    if not space.contains(lon, lat):  # type: ignore[arg-type]
+        return "outside_world"
+    x, y = space.project(lon, lat)  # type: ignore[arg-type]
+    return float(x), float(y), _NO_REGION
+
+
+def _region_of(obj: Mapping[str, Any], kind: int) -> _Place | str:
+    """No x, no y, the region; or a reason code."""
+    if obj.get("lon") is not None or obj.get("lat") is not None:
+        return "wrong_place"
+    sides = obj.get("region")
+    if not isinstance(sides, list | tuple) or len(sides) != 4:
+        return "bad_region"
+    degrees = []
+    for side, limit in zip(sides, (180.0, 90.0, 180.0, 90.0), strict=True):
+        value = coordinate(side, limit)
+        if isinstance(value, str):
+            return value if value.startswith("coordinate") else "bad_region"
+        degrees.append(value)
+    west, south, east, north = degrees
+    if kind == SKYLINE and west > east:
+        return "crosses_antimeridian"
+    # A skyline measures closeness in half diagonals of its region, so that needs one.
+    if south > north or (kind == SKYLINE and west == east and south == north):
+        return "bad_region"
+    return math.nan, math.nan, (west, south, east, north)
+
+
+def _keywords_of(keywords: Any, kind: int, vocabulary: Vocabulary) -> _Found | str:
+    """Ids, their idf, all words, how many were unknown and how many stop terms; or a reason code."""
+    texts = [keywords] if isinstance(keywords, str) else keywords
+    if texts is None:
+        return "no_keyword"
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        return "wrong_type"
+    if sum(map(len, texts)) > MAX_TEXT_CHARACTERS:
+        return "text_too_long"
+    words = tuple(vocabulary.keyword_terms(texts))
+    if not words:
+        return "no_keyword"
+    if len(words) > MAX_SUBSCRIPTION_TERMS:
+        return "too_many_keywords"
+    if not all(map(encodes, words)):
+        return "bad_utf8"
+    stopped = sum(word in vocabulary.stop_terms for word in words)
+    if stopped and kind == BOOLEAN:
+        return "stop_term"
+    terms = sorted(term_id for term_id in map(vocabulary.id_of, words) if term_id is not None)
+    idf = tuple(vocabulary.idf[terms].tolist())
+    unknown = len(words) - len(terms) - stopped
+    if kind == BOOLEAN and unknown:
+        return (*terms, UNKNOWN_TERM), (*idf, 0.0), words, unknown, stopped
+    return (tuple(terms), idf, words, unknown, stopped) if terms else "no_known_keyword"
+
+
+def build_table(parsed: Sequence[ParsedSubscription], numbers: Sequence[int], ats: Sequence[int]) -> SubscriptionTable:
+    """Lay checked subscriptions out as columns.
+
+    Parameters
+    ----------
+    parsed : sequence of ParsedSubscription
+    numbers, ats : sequence of int
+        Internal number of each, and the seq it takes effect before (the loader may know better than the row).
+
+    Returns
+    -------
+    SubscriptionTable
+        In the given order; weights are unit idf vectors over the terms in the vocabulary.
+
+    Notes
+    -----
+    O(rows + terms).
+    """
+    offsets = np.zeros(len(parsed) + 1, np.int64)
+    np.cumsum([len(row.terms) for row in parsed], out=offsets[1:])
+    terms = np.array([term for row in parsed for term in row.terms], TERM)
+    raw = np.array([idf for row in parsed for idf in row.idf], np.float64)
+    return SubscriptionTable(
+        number=np.array(numbers, np.int64),
+        kind=np.array([row.kind for row in parsed], np.int8),
+        at=np.array(ats, np.int64),
+        x=np.array([row.x for row in parsed], np.float64),
+        y=np.array([row.y for row in parsed], np.float64),
+        region=np.array([row.region for row in parsed], np.float64).reshape(len(parsed), 4),
+        k=np.array([row.k for row in parsed], np.int32),
+        alpha=np.array([row.alpha for row in parsed], np.float64),
+        term_offsets=offsets,
+        terms=terms,
+        weights=unit_weights(raw, offsets),
+    )

@@ -1,0 +1,291 @@
+"""The whole ETL: raw files in, a directory of numbered messages, vocabulary, rejects and manifest out.
+
+The steps in order, one file each: `spark_etl.ingest`, `spark_etl.clean`, `spark_etl.vocabulary`, `spark_etl.vectorise`.
+Between them rows rest as Parquet in a hidden directory beside the output; at the end it is renamed into place, so that
+a directory of the final name is always whole. Who reads the output is `spouts.parquet`.
+
+Inputs and output are paths that every Spark worker can reach: on one machine any path, on a cluster a shared folder.
+"""
+
+import itertools
+import json
+import os
+import shutil
+import time
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from matching.errors import ConfigError, EngineError, InputError
+from spark_etl.clean import clean_rows, judge_duplicates, rejected_rows, stream_order, write_numbered
+from spark_etl.ingest import Source, check_columns, find_sources, plan_tasks
+from spark_etl.options import EtlOptions
+from spark_etl.session import spark_session
+from spark_etl.vectorise import (
+    write_empty_messages,
+    write_empty_vocabulary,
+    write_messages,
+    write_rejected,
+    write_vocabulary,
+)
+from spark_etl.vocabulary import number_terms, split_stop_terms, term_statistics
+
+__all__ = ["STAGES", "EtlOptions", "Progress", "run_etl"]
+
+FORMAT_VERSION = 1
+STAGES = ("start", "clean", "duplicates", "order", "vocabulary", "messages", "rejected", "publish")
+#: Shuffled data that is worth a partition of its own.
+_PARTITION_BYTES = 64 * 2**20
+_run_numbers = itertools.count()
+
+
+class Progress(NamedTuple):
+    """Told at the start and at the end of each stage: `number` (from 1) `of` so many; `seconds` once it is done."""
+
+    stage: str
+    number: int
+    of: int
+    seconds: float | None
+
+
+OnProgress = Callable[[Progress], None]
+
+
+class _Run:
+    """Times the stages, tells the listener, and says which stage failed."""
+
+    def __init__(self, on_progress: OnProgress | None):
+        self._tell = on_progress or (lambda progress: None)
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        number = STAGES.index(name) + 1
+        self._tell(Progress(name, number, len(STAGES), None))
+        begin = time.monotonic()
+        try:
+            yield
+        except (PySparkException, Py4JError) as error:
+            raise EngineError(f"the ETL failed in its stage {name!r}: {_cause(error)}") from error
+        self.seconds[name] = round(time.monotonic() - begin, 3)
+        self._tell(Progress(name, number, len(STAGES), self.seconds[name]))
+
+
+def _cause(error: Exception) -> str:
+    """The line of a Spark failure that says something to a person."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if "Error" in line and not line.startswith(("at ", "File ", "Traceback"))]
+    return (said or lines or ["no reason given"])[-1 if said else 0]
+
+
+def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: SparkSession | None = None) -> dict:
+    """Run the job.
+
+    Parameters
+    ----------
+    options : EtlOptions
+    on_progress : callable, optional
+        Gets a `Progress` at the start and at the end of each stage.
+    spark : SparkSession, optional
+        Use this one and leave it running; default is a Java process for this run alone.
+
+    Returns
+    -------
+    dict
+        What `manifest.json` holds.
+
+    Raises
+    ------
+    ConfigError
+        For an option that cannot be used, an output directory in use, missing Java.
+    InputError
+        For a file that cannot be read to its end, or a table without a needed column.
+    EngineError
+        If Spark fails.
+
+    Notes
+    -----
+    The output is the same, byte by byte, for the same input files, options and versions, whatever the number of cores.
+    Rows are never brought to the driver; its memory grows with the number of files alone. Workers hold the vocabulary.
+    """
+    options.check()
+    out = Path(options.out).absolute()
+    _check_out(out, options.overwrite)
+    sources = find_sources(options)
+    if inside := next((source.path for source in sources if Path(source.path).is_relative_to(out.resolve())), None):
+        raise ConfigError(f"out {options.out}: {inside} is an input; choose another directory")
+    check_columns(sources, options)
+    run = _Run(on_progress)
+    hidden = out.with_name(f".{out.name}.partial-{os.getpid()}-{next(_run_numbers)}")
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    try:
+        hidden.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigError(
+            f"out {options.out}: {hidden} cannot be made ({error.strerror}); choose another place"
+        ) from None
+    try:
+        with ExitStack() as stack:
+            # It says so of every pandas from 3 on; nothing here hands it one.
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+            with run.stage("start"):
+                session = (
+                    stack.enter_context(spark_session(options, hidden / "scratch"))
+                    if spark is None
+                    else spark.newSession()
+                )
+                cores = session.sparkContext.defaultParallelism
+                _configure(session, sources, cores)
+            manifest = _transform(session, sources, options, hidden, cores, run)
+        with run.stage("publish"):
+            shutil.rmtree(hidden / "scratch", ignore_errors=True)
+            (hidden / "rejected").mkdir(exist_ok=True)
+            _write_json(hidden / "manifest.json", manifest)
+            log = {
+                "started_at": started_at,
+                "seconds": run.seconds,
+                "inputs": [{"path": source.path, "size_bytes": source.size_bytes} for source in sources],
+                "out": str(out),
+                "master": options.master,
+                "cores": cores,
+            }
+            _write_json(hidden / "run_log.json", log)
+            _publish(hidden, out, options.overwrite)
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+    return manifest
+
+
+def _check_out(out: Path, overwrite: bool) -> None:
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise ConfigError(f"out {out}: is not a directory; choose another name")
+    if out.is_dir() and any(out.iterdir()):
+        if not overwrite:
+            raise ConfigError(f"out {out}: is already in use; choose another directory, or ask to overwrite it")
+        if not (out / "manifest.json").is_file():
+            raise ConfigError(
+                f"out {out}: holds something other than an earlier output, so it is not overwritten; empty it"
+            )
+
+
+def _configure(session: SparkSession, sources: list[Source], cores: int) -> None:
+    size = sum(
+        source.size_bytes * (4 if source.compression or source.file_format == "parquet" else 1) for source in sources
+    )
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.conf.set("spark.sql.shuffle.partitions", max(cores, size // _PARTITION_BYTES))
+    # A batch may consist of the longest texts that are let in.
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 8192)
+    session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", _PARTITION_BYTES)
+
+
+def _transform(
+    session: SparkSession, sources: list[Source], options: EtlOptions, hidden: Path, cores: int, run: _Run
+) -> dict[str, Any]:
+    """All steps between the input and the manifest; writes into `hidden`."""
+    scratch, out = hidden / "scratch", str(hidden)
+
+    def staged(frame: DataFrame, name: str) -> DataFrame:
+        frame.write.parquet(str(scratch / name))
+        return session.read.parquet(str(scratch / name))
+
+    with run.stage("clean"):
+        cleaned = staged(clean_rows(session, plan_tasks(sources, cores), options), "cleaned")
+        reasons = {reason: count for reason, count in cleaned.groupBy("reason").count().collect()}
+        if reasons.get("broken_file"):
+            said = cleaned.where(F.col("reason") == "broken_file").select("original").first()
+            raise InputError("broken_file", f"{said[0] if said else ''}; the file is damaged or cut off, replace it")
+        read = sum(reasons.values())
+        candidates = reasons.pop(None, 0)
+    with run.stage("duplicates"):
+        judged = staged(judge_duplicates(cleaned), "judged")
+        verdicts = {verdict: count for verdict, count in judged.groupBy("verdict").count().collect()}
+        kept, duplicates = verdicts.pop("kept", 0), verdicts.pop("duplicate", 0)
+        reasons |= verdicts
+        if kept + duplicates + sum(verdicts.values()) != candidates:
+            raise EngineError("the ETL lost rows while it looked for duplicates; please report this with the run log")
+    with run.stage("order"):
+        order = write_numbered(stream_order(judged), "seq", str(scratch / "order"))
+        messages = order.join(cleaned, "row_id")
+        facts = messages.agg(
+            F.count("*").alias("rows"),
+            F.count_if(F.col("event_time_us").isNull()).alias("null_times"),
+            F.count_if(F.col("op") == 1).alias("deletes"),
+            F.count("west").alias("ranges"),
+            F.min(F.least("lon", "west")).alias("west"),
+            F.min(F.least("lat", "south")).alias("south"),
+            F.max(F.greatest("lon", "east")).alias("east"),
+            F.max(F.greatest("lat", "north")).alias("north"),
+        ).collect()[0]
+        if facts["rows"] != kept:
+            raise EngineError("the ETL lost rows while it numbered them; please report this with the run log")
+    with run.stage("vocabulary"):
+        statistics, stop_terms = split_stop_terms(
+            staged(term_statistics(messages, kept), "statistics"), kept, options.stop_share
+        )
+        vocabulary = number_terms(statistics, str(scratch / "terms"))
+        sums = vocabulary.agg(F.count("*").alias("terms"), F.sum("collection_count").alias("tokens")).collect()[0]
+        files = write_vocabulary(vocabulary, out) if sums["terms"] else write_empty_vocabulary(out)
+    with run.stage("messages"):
+        written = write_messages(messages, out, kept, options.rows_per_file) if kept else write_empty_messages(out)
+        if sum(file["rows"] for file in written) != kept:
+            raise EngineError("the ETL lost messages while it wrote them; please report this with the run log")
+    with run.stage("rejected"):
+        rejects = write_rejected(rejected_rows(cleaned, judged), out, sources) if reasons else []
+    rejected = sum(reasons.values())
+    if sum(file["rows"] for file in rejects) != rejected or read != kept + duplicates + rejected:
+        raise EngineError("the ETL's counts do not add up; please report this with the run log")
+    return {
+        "format": "skyray-etl",
+        "format_version": FORMAT_VERSION,
+        "read": read,
+        "kept": kept,
+        "duplicates": duplicates,
+        "rejected": rejected,
+        "rejected_by_reason": dict(sorted(reasons.items())),
+        "null_times": facts["null_times"],
+        "deletes": facts["deletes"],
+        "range_messages": facts["ranges"],
+        "messages_without_terms": sum(file["messages_without_terms"] for file in written),
+        "total_tokens": sums["tokens"] or 0,
+        "vocabulary_size": sums["terms"],
+        "stop_terms": stop_terms,
+        "extent": [facts[side] for side in ("west", "south", "east", "north")] if kept else None,
+        "options": options.recorded(),
+        "versions": _versions(),
+        "files": {
+            file["name"]: {"rows": file["rows"], "size_bytes": file["size_bytes"], "sha256": file["sha256"]}
+            for file in sorted(files + written + rejects, key=lambda file: file["name"])
+        },
+    }
+
+
+def _versions() -> dict[str, str]:
+    """Whatever the output's bytes may depend on."""
+    packages = ("numpy", "pyarrow", "pyspark", "regex", "snowballstemmer")
+    return {name: version(name) for name in packages} | {"unicode": unicodedata.unidata_version}
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _publish(hidden: Path, out: Path, overwrite: bool) -> None:
+    """Give the finished directory its name; an earlier output is moved aside first and removed after."""
+    _check_out(out, overwrite)  # hours may have passed
+    aside = hidden.with_name(hidden.name + "-replaced")
+    if out.is_dir():
+        out.rename(aside)
+    hidden.rename(out)
+    shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,151 @@
+"""The Java virtual machine that Spark runs in: found, started, and gone again at the end. Used by `spark_etl.job`."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+import matching
+from matching.errors import ConfigError, EngineError
+from spark_etl.options import EtlOptions
+
+MIN_JAVA = 17
+JAVA_REMEDY = (
+    f"install Java {MIN_JAVA} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
+    "macOS: brew install openjdk@17) or point JAVA_HOME at one"
+)
+_STOP_SECONDS = 20
+
+
+def check_java() -> str:
+    """Path of the Java that Spark would start.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, or it is too old, or it does not run; the message names the remedy.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        raise ConfigError(f"Spark needs Java, and there is no java on the PATH: {JAVA_REMEDY}")
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        where = "JAVA_HOME" if home else "the PATH"
+        raise ConfigError(
+            f"Spark needs Java, and {java} (from {where}) does not run ({error}): {JAVA_REMEDY}"
+        ) from None
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is None or int(found[1]) < MIN_JAVA:
+        version = found[1] if found else "of unknown version"
+        raise ConfigError(f"Spark needs Java {MIN_JAVA} or newer, and {java} is Java {version}: {JAVA_REMEDY}")
+    return java
+
+
+def _configuration(options: EtlOptions, scratch: Path) -> SparkConf:
+    project = str(Path(matching.__file__).resolve().parents[1])
+    search = os.pathsep.join(filter(None, (project, os.environ.get("PYTHONPATH"))))
+    settings = {
+        "spark.app.name": "skyray-etl",
+        "spark.master": options.master,
+        "spark.driver.memory": options.driver_memory,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-Dfile.encoding=UTF-8",
+        # Workers start wherever Spark does: tell them where the project is.
+        "spark.executorEnv.PYTHONPATH": search,
+        "spark.local.dir": str(scratch / "spark"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.log.level": "WARN",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if not options.master.startswith("local"):
+        # Executors elsewhere must be able to reach the driver.
+        del settings["spark.driver.bindAddress"], settings["spark.driver.host"]
+    return SparkConf(loadDefaults=False).setAll(list(settings.items()))
+
+
+@contextmanager
+def spark_session(options: EtlOptions, scratch: Path) -> Iterator[SparkSession]:
+    """Start Spark in a Java process of our own and end that process on the way out, whatever happened.
+
+    What Spark logs goes to `scratch/spark.log`, not to the terminal.
+
+    Raises
+    ------
+    ConfigError
+        If Java is missing or too old, or does not start with these settings.
+    EngineError
+        If this process already has a Spark running; give that one to `run_etl` instead.
+    """
+    if SparkContext._active_spark_context is not None:
+        raise EngineError("this process already runs Spark: hand its session to run_etl(spark=...) or stop it first")
+    check_java()
+    scratch.mkdir(parents=True, exist_ok=True)
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if main else None  # SparkContext sets its own and leaves it behind
+    conf = _configuration(options, scratch)
+    gateway = None
+    log_path = scratch / "spark.log"
+    try:
+        with log_path.open("wb") as log:
+            try:
+                gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
+                context = SparkContext(conf=conf, gateway=gateway)
+            except (PySparkException, RuntimeError, OSError) as error:
+                raise ConfigError(_start_failure(options, log_path)) from error
+            except Exception as error:  # whatever the Java side throws for a bad master or memory
+                if type(error).__module__.split(".")[0] != "py4j":
+                    raise
+                raise ConfigError(_start_failure(options, log_path)) from error
+            context.pythonExec = sys.executable  # else workers are whatever python3 is first on the PATH
+            spark = SparkSession(context)
+            yield spark
+            spark.stop()
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, handler)
+        _end(gateway)
+
+
+def _start_failure(options: EtlOptions, log_path: Path) -> str:
+    lines = log_path.read_text(errors="replace").splitlines()
+    telling = [line for line in lines if re.search(r"error|exception|invalid|memory", line, re.IGNORECASE)]
+    said = (telling or lines or ["nothing was said"])[0].strip()
+    return (
+        f"Spark does not start with master {options.master!r} and driver memory {options.driver_memory!r} ({said}): "
+        "check both, and that Java is complete (skyray doctor)"
+    )
+
+
+def _end(gateway: object) -> None:
+    """End the Java process without asking it anything: after an interrupt the connection may be in any state."""
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.terminate()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_STOP_SECONDS)
+        process.stdin.close()
+    if gateway is not None:
+        with suppress(Exception):
+            gateway.shutdown()  # type: ignore[attr-defined]
+    SparkContext._active_spark_context = None
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
