@@ -14,9 +14,9 @@ import numpy as np
 from bolts.ordering import InOrder
 from bolts.payloads import Closed, Late, Part, Raise, Relax, Relaxed
 from distribution.router import Router
+from matching import registry
 from matching.boolean.stream import BooleanStream
 from matching.model import BOOLEAN, TOPK, ChangeList, Removals, UpdateBatch, concatenate
-from matching.registry import engine_class
 from matching.space import Space
 from matching.topk.stream import Refill, Step, TopkStream
 from matching.window import Boundary, Window
@@ -43,8 +43,8 @@ class QueryBolt(Bolt):
 
     def prepare(self, context: Context) -> None:
         self.context = context
-        self.boolean = BooleanStream(engine_class("boolean", self.engines.get("boolean"))(self.space))
-        self.topk = TopkStream(engine_class("topk", self.engines.get("topk"))(self.space), self.window, context.task)
+        self.boolean = BooleanStream(registry.factory("boolean", self.engines.get("boolean"))(self.space))
+        self.topk = TopkStream(registry.factory("topk", self.engines.get("topk"))(self.space), self.window, context.task)
         self.inputs = InOrder({"parts": 1, "changes": 1}, name=f"query:{context.task}")
         self.boundary = Boundary(-1, 0, -1, 0)
         self.relaxing: dict[int, tuple[int, int]] = {}  # request -> answers still missing, largest batch so far

@@ -11,6 +11,8 @@ from typing import Any
 from matching.boolean.cell_term import CellTerm
 from matching.boolean.inverted_list import InvertedList
 from matching.errors import ConfigError
+from matching.topk.inverted_file import InvertedFile
+from matching.topk.l2_scan import L2Scan
 
 #: Kind of subscription to name to class (or another factory taking the space and options); see `default`.
 ENGINES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
@@ -18,9 +20,13 @@ ENGINES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
         CellTerm.name: CellTerm,
         InvertedList.name: InvertedList,
     },
+    "topk": {
+        L2Scan.name: L2Scan,
+        InvertedFile.name: InvertedFile,
+    },
 }
 
-_DEFAULTS: Mapping[str, str] = {"boolean": CellTerm.name}
+_DEFAULTS: Mapping[str, str] = {"boolean": CellTerm.name, "topk": L2Scan.name}
 
 
 def names(kind: str) -> tuple[str, ...]:

@@ -27,8 +27,8 @@ from bolts.tuples import TupleBolt
 from distribution.hashing import HashingRouter
 from distribution.location import LocationRouter
 from distribution.router import Router
+from matching import registry
 from matching.errors import ConfigError, InputError
-from matching.registry import engine_class
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.warmup import warmup
@@ -41,7 +41,7 @@ from topology.config import RunConfig
 from topology.grouping import ALL, DIRECT
 from topology.local import run_local
 from topology.plan import Plan
-from topology.task import RunReport
+from topology.metrics import RunReport, Snapshot
 
 ROUTERS = ("hashing", "location")
 _LOAD_SAMPLE = 20_000
@@ -72,7 +72,7 @@ def wire(
     """
     engines = engines or {}
     for kind, name in engines.items():
-        engine_class(kind, name)  # refuse an unknown one here, not in an actor
+        registry.factory(kind, name)  # refuse an unknown one here, not in an actor
     builder = TopologyBuilder("skyray")
     builder.spout("messages", messages, clock=True)
     builder.spout("subscriptions", subscriptions)
@@ -184,14 +184,14 @@ def prepare_out(out: Path, overwrite: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
 
 
-def run(config: RunConfig, on_progress: Callable[[Any], None] | None = None) -> dict[str, Any]:
+def run(config: RunConfig, on_progress: Callable[[Snapshot], None] | None = None) -> dict[str, Any]:
     """Run the topology over the files of the settings, to the end of the stream.
 
     Parameters
     ----------
     config : RunConfig
     on_progress : callable, optional
-        Called with a snapshot of the running topology a few times a second (`topology.task.Snapshot`).
+        Called with a snapshot of the running topology a few times a second (`topology.metrics.Snapshot`).
 
     Returns
     -------
@@ -216,7 +216,7 @@ def run(config: RunConfig, on_progress: Callable[[Any], None] | None = None) -> 
 
 def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str, Any]:
     """The report of a run as JSON-ready values; counts and digest first, then the papers' measures of routing."""
-    parts = report.reports
+    parts = {name: [task.figures for task in part.tasks] for name, part in report.components.items()}
     delivery = parts["delivery"][0]
     routing = parts["distribution"]
     messages = sum(part["messages"] for part in routing)
@@ -245,5 +245,5 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
             "subscriptions_of_each_query_bolt": [part["held"] for part in parts["query"]],
         },
         "spouts": {"messages": parts["messages"][0], "subscriptions": parts["subscriptions"][0]},
-        "components": report.as_json(),
+        "topology": report.as_dict(),
     }

@@ -6,12 +6,15 @@ hits of the few that changed are filtered by seq. `bolts.query` drives this clas
 `matching.registry`.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from matching.boolean.engine import BooleanEngine, MatchSet
 from matching.errors import EngineError
-from matching.model import BOOLEAN, MATCH, Int64, MessageBatch, Removals, SubscriptionTable, UpdateBatch
+from matching.model import BOOLEAN, MATCH, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, UpdateBatch
 from matching.slots import SlotMap, as_input, find_slot
 from matching.window import Boundary
 
@@ -38,7 +41,12 @@ class BooleanStream:
         return len(self.engine)
 
     def process(
-        self, boundary: Boundary, messages: MessageBatch, added: SubscriptionTable, removed: Removals
+        self,
+        boundary: Boundary,
+        messages: MessageBatch,
+        added: SubscriptionTable,
+        removed: Removals,
+        owned: Callable[[Float64, MessageBatch, Int32], NDArray[np.bool_] | None] | None = None,
     ) -> UpdateBatch:
         """Match one batch with the changes that take effect inside it.
 
@@ -48,6 +56,8 @@ class BooleanStream:
         messages : MessageBatch         ascending seq, gaps allowed
         added : SubscriptionTable       sees messages with seq >= `at`; rows of other kinds are passed over
         removed : Removals              sees messages with seq < `at`; may name one added in this batch
+        owned : callable, optional      which pairs are told here, where several tasks may find the same one: given
+                                        the region of each pair (float64[m, 4]), the messages and each pair's row
 
         Returns
         -------
@@ -72,6 +82,11 @@ class BooleanStream:
         self.engine.insert(added)
         hits = self.engine.match(messages)
         number, seq = hits.number, messages.seq[hits.row]
+        if owned is not None and number.shape[0]:
+            rows = self.engine.rows
+            mine = owned(rows.columns.region[rows.slots.find(number)], messages, hits.row)
+            if mine is not None:
+                number, seq = number[mine], seq[mine]
         if len(changed):
             since = np.full(len(changed), -_NEVER_ENDS, np.int64)
             until = np.full(len(changed), _NEVER_ENDS, np.int64)

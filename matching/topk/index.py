@@ -37,6 +37,8 @@ class Hits(NamedTuple):
 class TopkIndex(ABC):
     """An index over top-k subscriptions: a store, posting lists, and a way to scan them."""
 
+    #: Name in `matching.registry`.
+    name: str
     #: Whether the posting lists carry the columns of the L2 suffix bound.
     bounded = False
 

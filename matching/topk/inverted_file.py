@@ -15,6 +15,8 @@ from matching.topk.index import TopkIndex
 class InvertedFile(TopkIndex):
     """Posting lists, accumulators, no pruning. A message costs O(postings of its terms)."""
 
+    name = "inverted_file"
+
     def _scan(self, batch, first_row, most_hits, slot, row, score):
         if getattr(self, "_text", np.zeros(0)).shape[0] < self.store.capacity:
             self._text = np.full(self.store.capacity, -1.0)

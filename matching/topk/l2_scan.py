@@ -19,6 +19,7 @@ _BLOCK = 1024
 class L2Scan(TopkIndex):
     """Posting lists with the L2 suffix bound. A message costs O(postings of its terms), vectorised."""
 
+    name = "l2_scan"
     bounded = True
 
     def _scan(self, batch, first_row, most_hits, slot, row, score):
