@@ -1,0 +1,129 @@
+"""Taking numbered batches strictly in order, from several streams and senders.
+
+Executors promise order between two tasks only. A bolt that gets batch b from one distribution task, batch b + 1
+from another, and the change list of each batch from a spout, puts every payload in here as it comes and takes
+batches out once all of a batch is there:
+
+    self.inputs = InOrder({"parts": 1, "changes": 1})
+    ...
+    self.inputs.put(part.boundary.number, "parts", part)
+    while (ready := self.inputs.take()) is not None:
+        number, payloads = ready
+        self.work(payloads["changes"][0], payloads["parts"][0])
+
+Read on in `bolts.distribution`, its first user on a message's way.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from matching.errors import TopologyError
+
+
+class Ready(NamedTuple):
+    """A complete batch: for every stream its payloads, in the order of their senders."""
+
+    number: int
+    payloads: dict[str, tuple[Any, ...]]
+
+
+class _Waiting:
+    """One batch that is not complete yet."""
+
+    __slots__ = ("missing", "payloads")
+
+    def __init__(self, streams: Mapping[str, int]):
+        self.payloads: dict[str, dict[int, Any]] = {stream: {} for stream in streams}
+        self.missing = sum(streams.values())
+
+
+class InOrder:
+    """Batches 0, 1, 2, ... of several streams, handed out in order and complete.
+
+    Parameters
+    ----------
+    streams : dict of str to int
+        How many payloads of each stream make a batch complete: 1 where one task sends the batch (whichever task
+        that is), the number of senders where each of them sends its share.
+    first : int
+        Number of the first batch, above 0 after a restore.
+    limit : int
+        How many batches may be waiting. Credits keep the number small, so more means that some sender is stuck
+        or numbers its batches wrongly.
+    name : str
+        Whose inputs these are, for error messages.
+
+    Notes
+    -----
+    `put` and `take` are O(1) per payload.
+    """
+
+    def __init__(self, streams: Mapping[str, int], first: int = 0, limit: int = 4096, name: str = "inputs"):
+        if not streams or any(senders < 1 for senders in streams.values()):
+            raise TopologyError(f"{name}: every stream needs at least one sender, got {dict(streams)}")
+        self.streams = dict(streams)
+        self.next_number = first
+        self.limit = limit
+        self.name = name
+        self._waiting: dict[int, _Waiting] = {}
+
+    def __len__(self) -> int:
+        """How many batches have arrived in part or in whole and were not taken."""
+        return len(self._waiting)
+
+    def put(self, number: int, stream: str, payload: Any, sender: int = 0) -> None:
+        """Add a payload of batch `number`.
+
+        Raises
+        ------
+        TopologyError
+            If it has come before, its batch was taken, its stream or sender is unknown, or its batch is `limit`
+            or more ahead of the next one.
+        """
+        senders = self.streams.get(stream)
+        if senders is None:
+            raise TopologyError(f"{self.name}: stream {stream!r} is not among {', '.join(self.streams)}")
+        if not 0 <= sender < senders:
+            raise TopologyError(f"{self.name}: sender {sender} of stream {stream!r}, which has {senders}")
+        if number < self.next_number:
+            raise TopologyError(
+                f"{self.name}: batch {number} of {stream!r} from sender {sender} came again, "
+                f"the next batch is {self.next_number}"
+            )
+        if number >= self.next_number + self.limit:
+            raise TopologyError(
+                f"{self.name}: batch {number} of {stream!r} is {number - self.next_number} ahead of the next batch "
+                f"(limit {self.limit}); still missing: {self.missing()}"
+            )
+        waiting = self._waiting.get(number)
+        if waiting is None:
+            waiting = self._waiting[number] = _Waiting(self.streams)
+        if sender in waiting.payloads[stream]:
+            raise TopologyError(f"{self.name}: batch {number} of {stream!r} from sender {sender} came twice")
+        waiting.payloads[stream][sender] = payload
+        waiting.missing -= 1
+
+    def take(self) -> Ready | None:
+        """The next batch, or None while something of it is missing."""
+        waiting = self._waiting.get(self.next_number)
+        if waiting is None or waiting.missing:
+            return None
+        number = self.next_number
+        del self._waiting[number]
+        self.next_number += 1
+        payloads = {
+            stream: tuple(by_sender[sender] for sender in range(self.streams[stream]))
+            for stream, by_sender in waiting.payloads.items()
+        }
+        return Ready(number, payloads)
+
+    def missing(self) -> str:
+        """What the next batch waits for, in words: for error messages and a stalled run."""
+        waiting = self._waiting.get(self.next_number)
+        gaps = []
+        for stream, senders in self.streams.items():
+            got = waiting.payloads[stream] if waiting is not None else {}
+            absent = [str(sender) for sender in range(senders) if sender not in got]
+            if absent:
+                gaps.append(f"{stream!r} from sender {', '.join(absent)}")
+        return f"batch {self.next_number} waits for {'; '.join(gaps) or 'nothing'}"

@@ -1,0 +1,284 @@
+"""From rows of any size to numbered batches: what all message spouts have in common.
+
+A source (a file, a generator) yields `Rows` in the order of seq, as many at a time as suits it. A `Cutter` turns them
+into batches with their boundaries, and `MessageSpout` puts those on the stream "batches". Nearly every batch lies
+inside one piece of the source and is cut out without a copy.
+
+Read on in `spouts.parquet` and `spouts.generated` (the sources), then in `bolts.distribution` (the receiver).
+"""
+
+import threading
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bolts.payloads import StreamBatch
+from matching.errors import ConfigError, TopologyError
+from matching.model import Int64, MessageBatch, Names, concatenate, empty
+from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from topology.component import Context, Spout, Tick
+
+
+class Rows(NamedTuple):
+    """Consecutive messages and their ids, as a source reads them.
+
+    event_time_us : int64[n]    microseconds; None if the window goes by count
+    outside : bool[n]           outside the world box; None if no message is
+    """
+
+    messages: MessageBatch
+    names: Names
+    event_time_us: Int64 | None = None
+    outside: NDArray[np.bool_] | None = None
+
+
+class Batch(NamedTuple):
+    """One numbered batch as cut from the stream: unpacks as `boundary, messages, names`."""
+
+    boundary: Boundary
+    messages: MessageBatch
+    names: Names
+
+
+class Source(Protocol):
+    """Where messages come from."""
+
+    def read(self) -> Rows | None:
+        """The next rows in order of seq, dense from 0; None while there are none (see `ended`)."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more rows will ever come."""
+        ...
+
+    def close(self) -> None:
+        """Release resources."""
+        ...
+
+
+def cut_names(names: Names, first: int, last: int) -> Names:
+    """Names `first` to `last` (exclusive); the bytes are a view. O(last - first)."""
+    offsets = names.offsets[first : last + 1]
+    return Names(offsets - offsets[0], names.data[offsets[0] : offsets[-1]])
+
+
+def join_names(parts: list[Names]) -> Names:
+    """All names of all parts, in order. O(total bytes)."""
+    if len(parts) == 1:
+        return parts[0]
+    starts = np.cumsum([0] + [part.offsets[-1] for part in parts[:-1]])
+    offsets = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=True)]
+    return Names(
+        np.concatenate([np.zeros(1, np.int64), *offsets]),
+        np.concatenate([part.data[: part.offsets[-1]] for part in parts]),
+    )
+
+
+def cut_messages(messages: MessageBatch, first: int, last: int) -> MessageBatch:
+    """Messages at rows `first` to `last` (exclusive); all but the offsets are views. O(last - first)."""
+    rows = slice(first, last)
+    offsets = messages.term_offsets[first : last + 1]
+    west, south = messages.west[rows], messages.south[rows]
+    return MessageBatch(
+        messages.seq[rows],
+        messages.x[rows],
+        messages.y[rows],
+        west,
+        south,
+        west if messages.east is messages.west else messages.east[rows],
+        south if messages.north is messages.south else messages.north[rows],
+        messages.life[rows],
+        offsets - offsets[0],
+        messages.terms[offsets[0] : offsets[-1]],
+        messages.weights[offsets[0] : offsets[-1]],
+    )
+
+
+def join_messages(parts: list[MessageBatch]) -> MessageBatch:
+    """All messages of all parts, in order; without a range message `east is west` and `north is south`."""
+    joined = concatenate(parts)
+    if joined.east is joined.west and joined.north is joined.south:
+        return joined
+    if np.array_equal(joined.east, joined.west) and np.array_equal(joined.north, joined.south):
+        return _as_points(joined)
+    return joined
+
+
+def _as_points(messages: MessageBatch) -> MessageBatch:
+    # `_replace` is no use here: it believes len() to be the number of fields.
+    return MessageBatch(**(messages._asdict() | {"east": messages.west, "north": messages.south}))
+
+
+class Cutter:
+    """Cuts rows into batches of `batch` messages; the last one may be shorter.
+
+    Parameters
+    ----------
+    window : Window
+        Says where each boundary's floor is.
+    batch : int
+        Messages a batch, at least 1.
+    limit : int, optional
+        Stop after so many messages.
+    """
+
+    def __init__(self, window: Window, batch: int, limit: int | None = None):
+        if batch < 1:
+            raise ConfigError(f"batch {batch}: needs at least 1 message")
+        if limit is not None and limit < 0:
+            raise ConfigError(f"limit {limit}: cannot be negative")
+        self.window = window
+        self.batch = batch
+        self.limit = limit
+        self.number = 0
+        self.next_seq = 0
+        self.outside_world = 0
+        self._held: deque[Rows] = deque()
+        self._position = 0  # in the first of the held rows
+        self._held_rows = 0
+        self._stream_time_us = NO_FLOOR
+
+    @property
+    def full(self) -> bool:
+        """Whether a whole batch, or all that the limit allows, is here: no need to `feed` before the next `cut`."""
+        return self._held_rows >= self._wanted()
+
+    def feed(self, rows: Rows) -> None:
+        """Take the next rows of the stream."""
+        if len(rows.messages):
+            self._held.append(rows)
+            self._held_rows += len(rows.messages)
+
+    def cut(self) -> Batch | None:
+        """The next batch from what is here, shorter than usual if not `full`; None if nothing is here. No copy
+        unless the batch spans several pieces of the source."""
+        wanted = min(self._wanted(), self._held_rows)
+        if not wanted:
+            return None
+        messages, names = [], []
+        self._held_rows -= wanted
+        while wanted:
+            rows, first = self._held[0], self._position
+            last = min(first + wanted, len(rows.messages))
+            messages.append(cut_messages(rows.messages, first, last))
+            names.append(cut_names(rows.names, first, last))
+            if rows.event_time_us is not None:
+                self._stream_time_us = stream_time(rows.event_time_us[first:last], self._stream_time_us)
+            if rows.outside is not None:
+                self.outside_world += int(np.count_nonzero(rows.outside[first:last]))
+            wanted -= last - first
+            self._position = last
+            if last == len(rows.messages):
+                self._held.popleft()
+                self._position = 0
+        return self._number(join_messages(messages), join_names(names))
+
+    def cut_empty(self) -> Batch:
+        """A batch without messages, for a live stream in which nothing has come."""
+        return self._number(_as_points(empty(MessageBatch)), Names.of(()))
+
+    def _wanted(self) -> int:
+        return self.batch if self.limit is None else min(self.batch, self.limit - self.next_seq)
+
+    def _number(self, messages: MessageBatch, names: Names) -> Batch:
+        first_seq = self.next_seq
+        self.next_seq += len(messages)
+        floor = self.window.floor(self.next_seq - 1, self._stream_time_us)
+        boundary = Boundary(self.number, first_seq, self.next_seq - 1, floor)
+        self.number += 1
+        return Batch(boundary, messages, names)
+
+
+class MessageSpout(Spout):
+    """The clock of a topology: numbers messages and batches and emits them on the stream "batches".
+
+    Parameters
+    ----------
+    window, batch, limit
+        As in `Cutter`.
+    receiver : str
+        The component that gets the batches; batch b goes to its task b mod tasks.
+    poll_s : float
+        How long to wait at most, when a live source has nothing, before an empty batch is emitted instead. Waiting
+        inside the spout for longer would keep its task from answering whoever asks how it is.
+    """
+
+    def __init__(
+        self, window: Window, batch: int, limit: int | None = None, receiver: str = "distribution", poll_s: float = 0.2
+    ):
+        self.cutter = Cutter(window, batch, limit)
+        self.receiver = receiver
+        self.poll_s = poll_s
+        self._source: Source | None = None
+
+    @abstractmethod
+    def open_source(self) -> Source:
+        """Open the source; called once, where the task runs."""
+
+    def open(self, context: Context) -> None:
+        """Open the source. Raises InputError if it cannot be read."""
+        self._context = context
+        self._receivers = context.size_of(self.receiver)
+        self._source = self.open_source()
+
+    def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
+        """Emit the next batch as a `StreamBatch`; an empty one if a live source has no whole batch yet."""
+        batch = self._next()
+        if batch is None:
+            return None
+        boundary = batch.boundary
+        if boundary.number != number:
+            raise TopologyError(
+                f"{self._context.component}: batch {boundary.number} is next, but batch {number} was asked for"
+            )
+        payload = StreamBatch(boundary, self._context.now(), batch.messages, batch.names)
+        self._context.emit("batches", payload, to=number % self._receivers)
+        self._context.count("messages", len(batch.messages))
+        return Tick(number, boundary.first_seq, boundary.last_seq)
+
+    def report(self) -> dict[str, Any]:
+        """How many messages and batches went out, and how many of the messages were `outside_world`."""
+        cutter = self.cutter
+        return {"messages": cutter.next_seq, "batches": cutter.number, "outside_world": cutter.outside_world}
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+
+    def _next(self) -> Batch | None:
+        assert self._source is not None, "open() comes first"
+        waited = False
+        while not self.cutter.full:
+            rows = self._source.read()
+            if rows is not None:
+                self.cutter.feed(rows)
+            elif self._source.ended:
+                break
+            elif waited:
+                return self.cutter.cut_empty()
+            else:
+                threading.Event().wait(self.poll_s)
+                waited = True
+        return self.cutter.cut()
+
+
+def read_all(source: Source, cutter: Cutter) -> Iterator[Batch]:
+    """Iterate over the batches of a source that is not live, as a spout would cut them; closes the source."""
+    try:
+        while True:
+            while not cutter.full:
+                rows = source.read()
+                if rows is None:
+                    break
+                cutter.feed(rows)
+            batch = cutter.cut()
+            if batch is None:
+                return
+            yield batch
+    finally:
+        source.close()
