@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import structlog
-
 from matching.errors import TopologyError
 from topology.clock import Clock, SystemClock
+from topology.logs import driver_log
 from topology.metrics import Meter, RunReport, Snapshot, TaskStatus
 from topology.payload import fingerprint
 from topology.plan import Plan
@@ -93,11 +92,11 @@ class _Mailroom:
         self.scheduler = RoundRobin() if seed is None else SeededShuffle(seed, tasks * tasks + 1)
         self.checks = seed is not None
 
-    def wire(self, sender: int) -> "_LocalWire":
-        return _LocalWire(self, sender)
+    def channel(self, sender: int) -> "_LocalChannel":
+        return _LocalChannel(self, sender)
 
 
-class _LocalWire:
+class _LocalChannel:
     """The links that leave one task."""
 
     def __init__(self, mailroom: _Mailroom, sender: int):
@@ -161,9 +160,9 @@ class _LocalRun:
     ):
         self._plan = plan
         self._room = _Mailroom(len(plan.tasks), seed)
-        log = structlog.get_logger("topology")
+        log = driver_log()
         self._hosts = [
-            TaskHost(plan, address, self._room.wire(address), log.bind(task=str(task)), clock.now, seed or 0)
+            TaskHost(plan, address, self._room.channel(address), log.bind(task=str(task)), clock.now, seed or 0)
             for address, task in enumerate(plan.tasks)
         ]
         self._clock_host = self._hosts[plan.clock_address]
@@ -269,4 +268,4 @@ class _LocalRun:
             try:
                 host.close()
             except TaskFailed as second:
-                structlog.get_logger("topology").warning("close_failed", task=str(host.id), why=second.failure.summary)
+                driver_log().warning("close_failed", task=str(host.id), why=second.failure.summary)

@@ -72,7 +72,7 @@ class LatencyHistogram:
 class TaskStatus(NamedTuple):
     """Where one task stands; everything counts from the start of the run.
 
-    `received` and `sent` count every parcel of the wire, ends, ticks and acknowledgements included (`sent_to`:
+    `received` and `sent` count every parcel, ends, ticks and acknowledgements included (`sent_to`:
     int64[tasks of the plan], by address): the run is quiet when both sums agree over all tasks. `incoming`,
     `outgoing` and `busy_ns` are by stream and count payloads alone. `waits_for` says in words why the task has not
     ended; for the clock spout that has, which batches lack an acknowledgement. The last four are the clock spout's.

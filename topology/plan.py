@@ -65,7 +65,7 @@ class Plan:
     components : tuple of Component
         Spouts first, then bolts, each as they were declared.
     edges : tuple of Edge
-        As declared; the position of an edge is its number on the wire.
+        As declared; the position of an edge is its number in every parcel.
     acknowledged_by : str
         The component whose tasks say that a batch is done.
     credits : int

@@ -1,6 +1,6 @@
 """One task of a component, the same for every executor: it counts, orders, times and guards what the component does.
 
-An executor gives the host a `Wire` to send parcels through and hands over what arrives by `receive`. The host finds
+An executor gives the host a `Channel` to send parcels through and hands over what arrives by `receive`. The host finds
 the receivers of what the component emits, numbers every parcel of a link (one task to one task), checks the numbers
 of what comes in, keeps the clock spout's credits, and passes the end on:
 
@@ -10,7 +10,7 @@ of what comes in, keeps the clock spout's credits, and passes the end on:
   nothing is on its way.
 
 Whatever a component raises becomes a `TaskFailure`, text that can cross processes. Read on in `topology.local` (the
-wire in one process) or `topology.runner` (between Ray actors).
+channel in one process) or `topology.runner` (between Ray actors).
 """
 
 import pickle
@@ -33,6 +33,9 @@ from topology.plan import Plan, TaskId
 #: Parcels that are no payload: they take the place of the edge's number.
 END, TICK, ACKNOWLEDGE = -1, -2, -3
 
+#: A component that calls sys.exit() has failed; an interrupt from the keyboard is the executor's business.
+_CAUGHT = (Exception, SystemExit)
+
 
 class Destination(NamedTuple):
     """A receiver of one parcel: its address, the edge (or END, TICK, ACKNOWLEDGE), the parcel's number on the link."""
@@ -42,7 +45,7 @@ class Destination(NamedTuple):
     number: int
 
 
-class Wire(Protocol):
+class Channel(Protocol):
     """How parcels leave a task. Order from one task to another must be kept; `send` must not wait for a receiver."""
 
     def send(self, destinations: Sequence[Destination], payload: Any, size_bytes: int) -> None:
@@ -51,12 +54,17 @@ class Wire(Protocol):
 
 
 class TaskFailure(NamedTuple):
-    """Why a task cannot go on. `summary` is one line: who, where, what; `trace` the traceback as text."""
+    """Why a task cannot go on.
+
+    `summary` is one line: who, where, what; `trace` the traceback as text; `consequence` says that the cause is most
+    likely another task's failure.
+    """
 
     address: int
     summary: str
     trace: str
     exit_code: int
+    consequence: bool = False
 
     def error(self) -> TopologyError:
         """As an exception; its exit code is the cause's own if that is one of this project's errors."""
@@ -132,7 +140,7 @@ class TaskHost:
     plan : Plan
     address : int
         Which task of the plan.
-    wire : Wire
+    channel : Channel
     log : structlog logger
         Already bound to the task's name.
     clock : callable
@@ -143,7 +151,7 @@ class TaskHost:
     Every method that runs the component raises `TaskFailed`; after that only `status` and `close` are of use.
     """
 
-    def __init__(self, plan: Plan, address: int, wire: Wire, log: Any, clock: Callable[[], float], seed: int = 0):
+    def __init__(self, plan: Plan, address: int, channel: Channel, log: Any, clock: Callable[[], float], seed: int = 0):
         self.plan = plan
         self.address = address
         self.id = plan.tasks[address]
@@ -152,7 +160,7 @@ class TaskHost:
         self.failure: TaskFailure | None = None
         self.counters: dict[str, int] = {}
         self.latency = LatencyHistogram()
-        self._wire = wire
+        self._channel = channel
         self._component: Any = None
         self._context = TaskContext(self, plan, self.id, log, clock, seed)
         self._routes = self._make_routes()
@@ -184,7 +192,7 @@ class TaskHost:
             else:
                 self._component.prepare(self._context)
             self._opened = True
-        except Exception as cause:
+        except _CAUGHT as cause:
             raise self._failed("open" if self.spec.is_spout else "prepare", cause) from cause
 
     @property
@@ -210,7 +218,7 @@ class TaskHost:
                 self._send([(address, TICK) for address in followers], Tick(*tick), 0)
             if not self._credits.available:
                 self._blocked_since = time.perf_counter_ns()
-        except Exception as cause:
+        except _CAUGHT as cause:
             raise self._failed(f"next_batch({number})", cause) from cause
         finally:
             self._add_busy("next_batch", started)
@@ -231,6 +239,7 @@ class TaskHost:
                 f"the link from {self.plan.tasks[sender]}",
                 TopologyError(f"parcel {min(number, expected)} {what} (expected {expected}, got {number})"),
                 trace=False,
+                consequence=True,
             )
         self._next_number[sender] = number + 1
         self._received += 1
@@ -258,7 +267,7 @@ class TaskHost:
         """The component's own figures."""
         try:
             return self._component.report()
-        except Exception as cause:
+        except _CAUGHT as cause:
             raise self._failed("report", cause) from cause
 
     def close(self) -> None:
@@ -267,7 +276,7 @@ class TaskHost:
         if component is not None:
             try:
                 component.close()
-            except Exception as cause:
+            except _CAUGHT as cause:
                 raise self._failed("close", cause) from cause
 
     def status(self) -> TaskStatus:
@@ -374,7 +383,7 @@ class TaskHost:
         for address, edge in receivers:
             destinations.append(Destination(address, edge, int(self._sent_to[address])))
             self._sent_to[address] += 1
-        self._wire.send(destinations, payload, size_bytes)
+        self._channel.send(destinations, payload, size_bytes)
 
     def _execute(self, stream: str, sender: int, payload: Any) -> None:
         source = self.plan.tasks[sender]
@@ -384,7 +393,7 @@ class TaskHost:
             self._bolt.execute(Delivery(stream, source.component, source.task, payload))
             if self._finished and not self.ended and self._bolt.idle():
                 self._pass_end()
-        except Exception as cause:
+        except _CAUGHT as cause:
             raise self._failed(f"execute on stream {stream!r} from {source}", cause) from cause
         finally:
             self._add_busy(stream, started)
@@ -393,7 +402,7 @@ class TaskHost:
         started = time.perf_counter_ns()
         try:
             self._spout.next_batch(tick.number, tick)
-        except Exception as cause:
+        except _CAUGHT as cause:
             raise self._failed(f"next_batch({tick.number})", cause) from cause
         finally:
             self._add_busy("next_batch", started)
@@ -406,7 +415,7 @@ class TaskHost:
                 self._bolt.finish()
             if self.spec.is_spout or self._bolt.idle():
                 self._pass_end()
-        except Exception as cause:
+        except _CAUGHT as cause:
             raise self._failed("finish", cause) from cause
         finally:
             self._add_busy("finish", started)
@@ -450,12 +459,12 @@ class TaskHost:
         more = f" and {len(listed) - 4} more" if len(listed) > 4 else ""
         return f"batch {'; batch '.join(listed[:4])}{more}"
 
-    def _failed(self, where: str, cause: Exception, trace: bool = True) -> TaskFailed:
+    def _failed(self, where: str, cause: BaseException, trace: bool = True, consequence: bool = False) -> TaskFailed:
         self._unblock()
         text = "".join(traceback.format_exception(cause)) if trace else ""
         summary = f"{self.id} failed in {where}: {type(cause).__name__}: {cause}"
         exit_code = cause.exit_code if isinstance(cause, EngineError) else TopologyError.exit_code
-        failure = TaskFailure(self.address, summary, text, exit_code)
+        failure = TaskFailure(self.address, summary, text, exit_code, consequence)
         if self.failure is None:
             self.failure = failure
         return TaskFailed(failure)
