@@ -111,7 +111,8 @@ def join_messages(parts: list[MessageBatch]) -> MessageBatch:
 
 def _as_points(messages: MessageBatch) -> MessageBatch:
     # `_replace` is no use here: it believes len() to be the number of fields.
-    return MessageBatch(**(messages._asdict() | {"east": messages.west, "north": messages.south}))
+    columns: Any = messages._asdict() | {"east": messages.west, "north": messages.south}
+    return MessageBatch(**columns)
 
 
 class Cutter:

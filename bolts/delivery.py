@@ -1,0 +1,408 @@
+"""The delivery bolt: where updates leave the topology, with names instead of numbers.
+
+It takes batch b once every query task has closed it and its message ids and subscription changes are here, writes the
+updates, records their latency, and gives the batch's credit back. At the end it writes the results. Everything about
+files and names is in `bolts.sinks`, the file to read next; the end of the way is `skyray verify`, which compares what
+this bolt wrote with `matching.naive`.
+"""
+
+import contextlib
+from collections import deque
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bolts.ordering import InOrder
+from bolts.payloads import Closed, Late, MessageIds
+from bolts.sinks import (
+    GROUP_ROWS,
+    RESULT_SCHEMA,
+    CountSink,
+    Digest,
+    IdColumn,
+    JsonLinesSink,
+    ParquetSink,
+    Sink,
+    open_writer,
+    publish,
+    writing,
+)
+from matching.errors import ConfigError, DeliveryError, TopologyError
+from matching.model import (
+    CHANGES,
+    DECAY,
+    ENTER,
+    KNN,
+    LEAVE,
+    ChangeList,
+    Int8,
+    Int64,
+    ResultBatch,
+    UpdateBatch,
+    concatenate,
+)
+from matching.window import Boundary, Window
+from topology.component import Bolt, Context, Delivery
+
+SINKS = ("parquet", "jsonl", "count")
+
+
+class _Published(NamedTuple):
+    """A boundary about which updates may still come, and when its batch was published."""
+
+    boundary: Boundary
+    published_s: float
+
+
+class DeliveryBolt(Bolt):
+    """Writes updates and results; exactly one task, which also acknowledges batches.
+
+    Parameters
+    ----------
+    out_dir : str
+        Directory of the run: gets `updates/part-00000.parquet` (or `.jsonl`), ... and `results.parquet`.
+    window : Window
+        Tells when a message id can be given up.
+    slack : int
+        The acknowledgement of batch x is held back while some query task has told everything only up to a batch before
+        x - `slack`: the number of credits, so that nobody runs further ahead of a pending refill than the tuple bolts
+        remember.
+    sink : str
+        "parquet", "jsonl", or "count", which writes nothing.
+    file_rows : int
+        About how many updates a file holds.
+    query : str
+        Name of the component whose tasks close batches.
+
+    Notes
+    -----
+    Memory: ids of the window's messages and of all subscriptions, and of messages that `knn` and `decay` results hold.
+    """
+
+    def __init__(
+        self,
+        out_dir: str,
+        window: Window,
+        slack: int,
+        sink: str = "parquet",
+        file_rows: int = 5_000_000,
+        query: str = "query",
+    ):
+        if sink not in SINKS:
+            raise ConfigError(f"sink {sink!r}: choose one of {', '.join(SINKS)}")
+        if slack < 0 or file_rows < 1:
+            raise ConfigError(f"slack {slack}, file_rows {file_rows}: slack is at least 0, file_rows at least 1")
+        self.out_dir = out_dir
+        self.window = window
+        self.slack = slack
+        self.sink_name = sink
+        self.file_rows = file_rows
+        self.query = query
+        self.sink: Sink | None = None
+
+    def prepare(self, context: Context) -> None:
+        """Make the output directory. Raises DeliveryError if it has updates or results of an earlier run."""
+        if context.tasks != 1:
+            raise TopologyError(f"{context.component}: {context.tasks} tasks; delivery is a single task, give it 1")
+        self.context = context
+        self.query_tasks = context.size_of(self.query)
+        self.inputs = InOrder({"changes": 1, "ids": 1, "updates": self.query_tasks}, name=context.component)
+        self.subscriptions = IdColumn("subscription", self.sink_name != "count")
+        self.messages = IdColumn("message", self.sink_name != "count")
+        self.held = _HeldMessages()
+        self.digest = Digest()
+        self.counts = np.zeros(len(CHANGES), np.int64)
+        self.processed = -1  # last batch whose updates were taken
+        self.acknowledged = -1
+        self.told = [-1] * self.query_tasks  # complete_through of each query task, as far as its updates were taken
+        self.closed = [-1] * self.query_tasks  # last batch each query task has closed
+        self.late: list[deque[tuple[int, Late]]] = [deque() for _ in range(self.query_tasks)]
+        self.open: deque[_Published] = deque()
+        self.results: dict[int, ResultBatch] = {}
+        self.result_rows = 0
+        self.result_bytes = 0
+        self.sink = self._make_sink()
+
+    def execute(self, delivery: Delivery) -> None:
+        """Take one payload; write every batch that has become complete by it."""
+        stream, payload, sender = delivery.stream, delivery.payload, delivery.task
+        if stream == "updates":
+            self.closed[sender] = payload.boundary.number
+            self.inputs.put(payload.boundary.number, "updates", payload, sender)
+        elif stream == "late":
+            # It follows this task's own batches, while other tasks may be behind: its turn is after the same batch.
+            self.late[sender].append((self.closed[sender], payload))
+        elif stream == "changes":
+            self.inputs.put(payload.batch, "changes", payload)
+        elif stream == "ids":
+            self.inputs.put(payload.boundary.number, "ids", payload)
+        elif sender in self.results:
+            raise TopologyError(f"{self.context.component}: results of {self.query}:{sender} came twice")
+        else:
+            self.results[sender] = payload
+            return
+        self._take_late()
+        while (ready := self.inputs.take()) is not None:
+            self._take(ready.number, **ready.payloads)
+            self._take_late()
+        self._acknowledge()
+
+    def finish(self) -> None:
+        """Write the results and give the files their names.
+
+        Raises
+        ------
+        TopologyError
+            If something is missing: a batch in part, the results of a query task, updates behind a refill.
+        DeliveryError
+            If a file cannot be written.
+        """
+        name = self.context.component
+        if len(self.inputs):
+            raise TopologyError(f"{name}: all inputs have ended, but {self.inputs.missing()}")
+        behind = [f"{self.query}:{task} (batch {told})" for task, told in enumerate(self.told) if told < self.processed]
+        if behind:
+            raise TopologyError(
+                f"{name}: all inputs have ended at batch {self.processed}, but not all updates have come from "
+                + ", ".join(behind)
+            )
+        absent = [f"{self.query}:{task}" for task in range(self.query_tasks) if task not in self.results]
+        if absent:
+            raise TopologyError(f"{name}: all inputs have ended, but no results have come from {', '.join(absent)}")
+        self._write_results()
+        assert self.sink is not None
+        self.sink.commit(self.subscriptions, self.messages)
+
+    def report(self) -> dict[str, Any]:
+        """Digest, updates by kind of change, `complete_through`, batches, results, bytes written and in memory."""
+        return {
+            "digest": self.digest.hex(),
+            "updates": dict(zip(CHANGES, self.counts.tolist(), strict=True)),
+            "complete_through": self.complete_through,
+            "batches": self.processed + 1,
+            "acknowledged": self.acknowledged + 1,
+            "results": self.result_rows,
+            "bytes_written": self.result_bytes + (self.sink.bytes_written if self.sink is not None else 0),
+            "sink": self.sink_name,
+            "message_ids_held": self.messages.end - self.messages.first,
+            "id_bytes": self.messages.nbytes + self.subscriptions.nbytes,
+        }
+
+    @property
+    def complete_through(self) -> int:
+        """Number of the last batch up to which every event is out, -1 if none."""
+        return min(self.told)
+
+    def close(self) -> None:
+        if self.sink is not None:
+            self.sink.abandon()  # what was committed has its name and stays
+
+    def _make_sink(self) -> Sink:
+        if self.sink_name == "count":
+            return CountSink()
+        updates = Path(self.out_dir) / "updates"
+        with writing(updates):
+            updates.mkdir(parents=True, exist_ok=True)
+            used = sorted(path.name for path in updates.iterdir() if path.name.startswith("part-"))
+        if used or (Path(self.out_dir) / "results.parquet").exists():
+            raise DeliveryError(
+                f"{self.out_dir}: holds the output of an earlier run; remove it or choose another directory"
+            )
+        return (ParquetSink if self.sink_name == "parquet" else JsonLinesSink)(updates, self.file_rows)
+
+    def _take(
+        self, number: int, changes: tuple[ChangeList], ids: tuple[MessageIds], updates: tuple[Closed, ...]
+    ) -> None:
+        added, names, removed = changes[0].added, changes[0].names, changes[0].removed
+        if len(added) != len(names.offsets) - 1:
+            raise TopologyError(f"change list {number}: {len(added)} subscriptions, {len(names.offsets) - 1} names")
+        self._expect("subscription", self.subscriptions.end, added.number)
+        self.subscriptions.append(names)
+        if removed.number.shape[0] and not 0 <= removed.number.min() <= removed.number.max() < self.subscriptions.end:
+            raise TopologyError(f"change list {number}: removes subscription {int(removed.number.max())}, never added")
+        self.held.change(added.kind, removed.number)
+        boundary, published_s, message_names = ids[0]
+        size = boundary.last_seq - boundary.first_seq + 1
+        if boundary.first_seq != self.messages.end or size != len(message_names.offsets) - 1:
+            raise TopologyError(
+                f"ids of batch {number}: {len(message_names.offsets) - 1} from seq {boundary.first_seq} to "
+                f"{boundary.last_seq}, where seq {self.messages.end} comes next"
+            )
+        self.messages.append(message_names)
+        self.open.append(_Published(boundary, published_s))
+        self.processed = number
+        self._write(concatenate([closed.updates for closed in updates]))
+        for task, closed in enumerate(updates):
+            self._note_told(task, closed.complete_through)
+        self._forget()
+
+    def _take_late(self) -> None:
+        taken = False
+        for task, waiting in enumerate(self.late):
+            while waiting and waiting[0][0] <= self.processed:
+                late = waiting.popleft()[1]
+                self._write(late.updates)
+                self._note_told(task, late.complete_through)
+                taken = True
+        if taken:
+            self._forget()
+
+    def _note_told(self, task: int, complete_through: int) -> None:
+        if not self.told[task] <= complete_through <= self.processed:
+            raise TopologyError(
+                f"{self.query}:{task} says all is told up to batch {complete_through}, after {self.told[task]}, "
+                f"while batch {self.processed} is the last one closed"
+            )
+        self.told[task] = complete_through
+
+    def _expect(self, what: str, first: int, numbers: Int64) -> None:
+        if not np.array_equal(numbers, np.arange(first, first + numbers.shape[0])):
+            raise TopologyError(f"{self.context.component}: {what} {first} comes next, got {numbers[:3].tolist()}...")
+
+    def _write(self, updates: UpdateBatch) -> None:
+        if not len(updates):
+            return
+        if updates.change.min() < 0 or updates.change.max() >= len(CHANGES):
+            raise TopologyError(f"{self.context.component}: an update with change {int(updates.change.max())}")
+        self.digest.add(updates, self.subscriptions.hashes(updates.number), self.messages.hashes(updates.seq))
+        self.counts += np.bincount(updates.change, minlength=len(CHANGES))
+        self.held.note(updates)
+        assert self.sink is not None
+        self.sink.write(updates, self.subscriptions, self.messages)
+        # A late update counts from the publication of the batch it tells about.
+        last_seqs = np.array([published.boundary.last_seq for published in self.open], np.int64)
+        rows = np.bincount(np.searchsorted(last_seqs, updates.as_of), minlength=len(last_seqs))
+        if rows.shape[0] > last_seqs.shape[0]:
+            raise TopologyError(
+                f"{self.context.component}: an update as of seq {int(updates.as_of.max())}, not published"
+            )
+        seconds = self.context.now() - np.array([published.published_s for published in self.open])
+        some = rows > 0
+        self.context.record_latency(seconds[some], rows[some])
+
+    def _forget(self) -> None:
+        """Give up the ids that no update can name any more.
+
+        An event of boundary b names a message of its batch or one alive at b - 1, and boundaries up to
+        `complete_through` have no more events: what was dead there is never named again, unless a result of a kind
+        without window holds it. No message up to a batch lives longer than that batch's floor plus the window.
+        """
+        told = self.complete_through
+        while self.open and self.open[0].boundary.number < told:
+            self.held.expiries.append(
+                (self.open[0].boundary.last_seq, self.open[0].boundary.floor + self.window.length)
+            )
+            self.open.popleft()
+        if not self.open or self.open[0].boundary.number != told:
+            return
+        floor = self.open[0].boundary.floor
+        dead = self.held.dead_before(floor)
+        # At least as many go as stay, so that moving those that stay costs O(1) for each that goes.
+        if dead - self.messages.first > max(1024, self.messages.end - dead):
+            assert self.sink is not None
+            self.sink.flush(self.subscriptions, self.messages)
+            self.messages.drop_before(dead, self.held.messages())
+
+    def _acknowledge(self) -> None:
+        while self.acknowledged < self.processed and self.complete_through >= self.acknowledged + 1 - self.slack:
+            self.acknowledged += 1
+            self.context.acknowledge(self.acknowledged)
+
+    def _write_results(self) -> None:
+        results = concatenate([self.results[task] for task in range(self.query_tasks)])
+        self.result_rows = len(results)
+        if self.sink_name == "count":
+            return
+        distinct, rows = np.unique(results.number, return_inverse=True)
+        order_of = np.empty(distinct.shape[0], np.int64)
+        ids = self.subscriptions.names(distinct)
+        order_of[pc.call_function("array_sort_indices", [ids]).to_numpy()] = np.arange(distinct.shape[0])
+        order = np.lexsort((results.rank, order_of[rows]))  # by id, then rank: the same bytes whoever held what
+        results = _result_rows(results, order)
+        path = Path(self.out_dir) / "results.parquet"
+        temporary = path.with_name(".results.parquet.tmp")
+        try:
+            with writing(path):
+                writer = open_writer(temporary, RESULT_SCHEMA)
+                try:
+                    # An empty table is written too, so that the file is never without its schema.
+                    for first in range(0, max(1, len(results)), GROUP_ROWS):
+                        part = _result_rows(results, slice(first, first + GROUP_ROWS))
+                        writer.write_table(self._result_table(part))
+                finally:
+                    writer.close()
+                self.result_bytes = publish(temporary, path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    def _result_table(self, results: ResultBatch) -> pa.Table:
+        columns = [
+            self.subscriptions.encode(results.number).dictionary_decode(),
+            pa.array(results.rank),
+            self.messages.encode(results.seq).dictionary_decode(),
+            pa.array(results.seq),
+            pa.array(results.score),
+            pa.nulls(len(results), pa.float64()),
+        ]
+        return pa.Table.from_arrays(columns, schema=RESULT_SCHEMA)
+
+
+def _result_rows(results: ResultBatch, rows: NDArray[np.integer] | slice) -> ResultBatch:
+    return ResultBatch(results.number[rows], results.rank[rows], results.seq[rows], results.score[rows])
+
+
+class _HeldMessages:
+    """Which messages outlive the window because a `knn` or `decay` result holds them, and when the others die."""
+
+    def __init__(self) -> None:
+        self.expiries: deque[tuple[int, int]] = deque()  # (last seq, no life up to it is greater), of told boundaries
+        self._dead = 0
+        self._lasting = np.zeros(0, bool)  # by subscription number
+        self._log: list[tuple[Int64, Int64, Int8]] = []
+        self._any_lasting = False
+
+    def change(self, kinds: Int8, removed: Int64) -> None:
+        """Subscriptions come, with the next numbers, and go."""
+        lasting = (kinds == KNN) | (kinds == DECAY)
+        if lasting.shape[0]:
+            self._lasting = np.concatenate([self._lasting, lasting])
+            self._any_lasting |= bool(lasting.any())
+        self._lasting[removed] = False
+
+    def note(self, updates: UpdateBatch) -> None:
+        """Remember what lasting results gain and lose."""
+        if self._any_lasting:
+            rows = np.flatnonzero(self._lasting[updates.number])
+            if rows.shape[0]:
+                sign = np.where(updates.change[rows] == ENTER, 1, np.where(updates.change[rows] == LEAVE, -1, 0))
+                self._log.append((updates.number[rows], updates.seq[rows], sign.astype(np.int8)))
+
+    def messages(self) -> Int64:
+        """Seqs that lasting results hold, ascending. O(n log n) in what was noted since the last call."""
+        if not self._log:
+            return np.zeros(0, np.int64)
+        number, seq, sign = (np.concatenate(column) for column in zip(*self._log, strict=True))
+        alive = self._lasting[number]
+        number, seq, sign = number[alive], seq[alive], sign[alive]
+        order = np.lexsort((number, seq))
+        number, seq, sign = number[order], seq[order], sign[order]
+        starts = np.flatnonzero(np.r_[True, (number[1:] != number[:-1]) | (seq[1:] != seq[:-1])][: seq.shape[0]])
+        if not starts.shape[0]:
+            self._log = []
+            return np.zeros(0, np.int64)
+        balance = np.add.reduceat(sign.astype(np.int64), starts)
+        # Late updates may tell of a leave before its enter, so a negative balance waits for the other half.
+        open_rows = starts[balance != 0]
+        self._log = [(number[open_rows], seq[open_rows], balance[balance != 0].astype(np.int8))]
+        return np.unique(seq[starts[balance > 0]])
+
+    def dead_before(self, floor: int) -> int:
+        """First seq that may be alive at a boundary with this floor; floors never fall from call to call."""
+        while self.expiries and self.expiries[0][1] <= floor:
+            self._dead = self.expiries.popleft()[0] + 1
+        return self._dead
