@@ -2,8 +2,8 @@
 
 A block lies contiguous in two pools, `box` (words of `matching.boolean.cells`) and `link` (slot, second keyword). Its
 first part is sorted into buckets by hashed (level, cell): a subscription has one posting in each bucket that one of its
-at most four cells falls into. Behind it lies a short tail of one posting a subscription, in no order, which every message
-with the term walks; when the tail gets long the block is sorted again. Small blocks are nothing but a tail.
+at most four cells falls into. Behind it lies a short tail of one posting a subscription, in no order, which every
+message with the term walks; when the tail gets long the block is sorted again. Small blocks are nothing but a tail.
 
 That makes every change local to the blocks of its terms: no tombstone outlives its block's next sorting, and no
 change ever rebuilds the whole. Sorting by level and cell needs only the words, so a block contains all it is made of.
@@ -48,7 +48,7 @@ MORE = 1 << 31
 class Blocks(NamedTuple):
     """Kernel view; t terms, p places, c cuts.
 
-    index : int32[2**b], term : int64[t]   open addressing from term to block (`matching.slots`)
+    lookup : int32[2**b], term : int64[t]   open addressing from term to block (`matching.slots`)
     head : int32[t, 8]    a row a block: START place, SORTED and TAIL postings, ROOM, CUTS position, BUCKETS (0: only
                           a tail), LEVELS in use (bit mask), GONE among the sorted
     finest : int8[t]      finest level of a block when it was last sorted
@@ -57,7 +57,7 @@ class Blocks(NamedTuple):
     used : int64[4]       end of the used places, abandoned places; the same of cuts
     """
 
-    index: Int32
+    lookup: Int32
     term: Int64
     head: Int32
     finest: np.ndarray
@@ -124,7 +124,7 @@ def append(order, term, box, link, done, blocks):
         until = done
         while until < n and term[order[until]] == term[order[done]]:
             until += 1
-        which = find_slot(blocks.index, blocks.term, np.int64(term[order[done]]))
+        which = find_slot(blocks.lookup, blocks.term, np.int64(term[order[done]]))
         head = blocks.head[which]
         more = until - done
         tail = head[TAIL] + more
@@ -263,7 +263,7 @@ def take_out(term, box, link, blocks):
     unsorted = 0
     covered = np.empty(4, np.int64)
     for i in range(term.shape[0]):
-        which = find_slot(blocks.index, blocks.term, np.int64(term[i]))
+        which = find_slot(blocks.lookup, blocks.term, np.int64(term[i]))
         if which < 0:
             return i, unsorted
         head = blocks.head[which]

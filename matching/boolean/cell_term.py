@@ -132,8 +132,7 @@ class CellTerm(BooleanEngine):
         self._box, self._link, self._cuts = pools
 
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
-        points = np.array_equal(messages.west, messages.east) and np.array_equal(messages.south, messages.north)
-        if not points and self._seen.shape[0] < self.rows.slots.capacity:
+        if not messages.are_points and self._seen.shape[0] < self.rows.slots.capacity:
             self._seen = np.zeros(self.rows.slots.capacity, np.uint8)
         columns = self.rows.columns
         frame = (self.space.west, self.space.south, self._steps_per_degree)
@@ -197,7 +196,7 @@ def _match(messages, first_row, blocks, columns, world_west, world_south, steps_
         for j in range(first, last):
             term = messages.terms[j]
             terms_seen |= one << np.uint64(term & 63)
-            which = find_slot(blocks.index, blocks.term, np.int64(term))
+            which = find_slot(blocks.lookup, blocks.term, np.int64(term))
             if which < 0:
                 continue
             head = blocks.head[which]

@@ -46,11 +46,17 @@ class Messages(NamedTuple):
     term_offsets: np.ndarray
     terms: np.ndarray
 
+    @property
+    def are_points(self) -> bool:
+        """Whether no message is a range message. O(n)."""
+        return np.array_equal(self.west, self.east) and np.array_equal(self.south, self.north)
+
     @classmethod
     def of(cls, batch: MessageBatch) -> "Messages":
         """View the columns of a batch. O(1) unless a dtype or layout is foreign."""
-        box = (as_input(column, np.float64) for column in (batch.west, batch.south, batch.east, batch.north))
-        return cls(*box, as_input(batch.term_offsets, np.int64), as_input(batch.terms, np.int32))
+        west, south = as_input(batch.west, np.float64), as_input(batch.south, np.float64)
+        east, north = as_input(batch.east, np.float64), as_input(batch.north, np.float64)
+        return cls(west, south, east, north, as_input(batch.term_offsets, np.int64), as_input(batch.terms, np.int32))
 
 
 class BooleanEngine(ABC):

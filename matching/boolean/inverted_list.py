@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.engine import BooleanEngine, Messages
-from matching.boolean.rows import Columns, all_terms_in, part, region_meets
+from matching.boolean.rows import all_terms_in, part, region_meets
 from matching.model import Int32, Int64
 from matching.slots import SlotMap, as_input, find_slot, grown_length, resized
 from matching.space import Space
@@ -21,17 +21,17 @@ _DEAD_SHARE = 0.25
 class Lists(NamedTuple):
     """Kernel view of the lists; t terms, p places, n slots.
 
-    index : int32[2**b], term : int64[t]   open addressing from term to list (`matching.slots`)
-    start, count, room : int32[t]          slots of list i: pool[start[i] : start[i] + count[i]]
+    lookup : int32[2**b], term : int64[t]   open addressing from term to list (`matching.slots`)
+    start, length, room : int32[t]         slots of list i: pool[start[i] : start[i] + length[i]]
     pool : int32[p]
     place : int32[n]                       where in the pool a slot stands, so that removal needs no search
     used : int64[2]                        end of the used part of the pool, abandoned places in it
     """
 
-    index: Int32
+    lookup: Int32
     term: Int64
     start: Int32
-    count: Int32
+    length: Int32
     room: Int32
     pool: Int32
     place: Int32
@@ -47,11 +47,11 @@ class InvertedList(BooleanEngine):
         super().__init__(space)
         self._terms = SlotMap()
         nothing = np.zeros(0, np.int32)
-        self._start, self._count, self._room, self._pool, self._place = (nothing,) * 5
+        self._start, self._length, self._room, self._pool, self._place = (nothing,) * 5
         self._used = np.zeros(2, np.int64)
 
     def _view(self) -> Lists:
-        columns = (self._start, self._count, self._room, self._pool, self._place)
+        columns = (self._start, self._length, self._room, self._pool, self._place)
         return Lists(self._terms.index, self._terms.number, *columns, self._used)
 
     def _index(self, slots: Int32) -> None:
@@ -64,8 +64,8 @@ class InvertedList(BooleanEngine):
         fresh = np.unique(first)
         self._terms.insert(fresh[self._terms.find(fresh) < 0])
         if self._terms.capacity > self._start.shape[0]:
-            self._start, self._count, self._room = (
-                resized(column, self._terms.capacity) for column in (self._start, self._count, self._room)
+            self._start, self._length, self._room = (
+                resized(column, self._terms.capacity) for column in (self._start, self._length, self._room)
             )
         if columns.start.shape[0] > self._place.shape[0]:
             self._place = resized(self._place, columns.start.shape[0], -1)
@@ -94,17 +94,17 @@ class InvertedList(BooleanEngine):
 
     def _index_arrays(self) -> dict[str, np.ndarray]:
         terms, slots = self._terms.high_water, self.rows.slots.high_water
-        columns = {"start": self._start[:terms], "count": self._count[:terms], "room": self._room[:terms]}
+        columns = {"start": self._start[:terms], "length": self._length[:terms], "room": self._room[:terms]}
         columns |= {"pool": self._pool[: self._used[0]], "place": self._place[:slots], "used": self._used}
         return columns | {f"terms_{name}": value for name, value in self._terms.arrays().items()}
 
     def _restore_index(self, arrays: dict[str, np.ndarray]) -> None:
         self._terms = SlotMap.from_arrays(part(arrays, "terms_"))
-        self._start, self._count, self._room = (arrays[name].copy() for name in ("start", "count", "room"))
+        self._start, self._length, self._room = (arrays[name].copy() for name in ("start", "length", "room"))
         self._pool, self._place, self._used = (arrays[name].copy() for name in ("pool", "place", "used"))
 
     def _index_bytes(self) -> int:
-        columns = (self._start, self._count, self._room, self._pool, self._place)
+        columns = (self._start, self._length, self._room, self._pool, self._place)
         return self._terms.allocated_bytes() + sum(column.nbytes for column in columns)
 
 
@@ -116,8 +116,8 @@ def _append(slots, first, done, lists):
         until = done
         while until < n and first[until] == first[done]:
             until += 1
-        which = find_slot(lists.index, lists.term, first[done])
-        have, more = lists.count[which], until - done
+        which = find_slot(lists.lookup, lists.term, first[done])
+        have, more = lists.length[which], until - done
         if have + more > lists.room[which]:
             room = have + more + (have >> 2)
             end = lists.used[0]
@@ -136,7 +136,7 @@ def _append(slots, first, done, lists):
         for i in range(more):
             lists.pool[tail + i] = slots[done + i]
             lists.place[slots[done + i]] = tail + i
-        lists.count[which] = have + more
+        lists.length[which] = have + more
         done = until
     return done, 0
 
@@ -148,9 +148,9 @@ def _take_out(slots, columns, lists):
         if columns.start[slot] < 0:
             continue
         term = columns.terms[columns.start[slot]]
-        which = find_slot(lists.index, lists.term, np.int64(~term if term < 0 else term))
-        lists.count[which] -= 1
-        last = lists.pool[lists.start[which] + lists.count[which]]
+        which = find_slot(lists.lookup, lists.term, np.int64(~term if term < 0 else term))
+        lists.length[which] -= 1
+        last = lists.pool[lists.start[which] + lists.length[which]]
         lists.pool[lists.place[slot]] = last
         lists.place[last] = lists.place[slot]
         lists.place[slot] = -1
@@ -162,7 +162,7 @@ def _compact(order, lists):
     end = 0
     for which in order:
         start = lists.start[which]
-        for i in range(lists.count[which]):
+        for i in range(lists.length[which]):
             slot = lists.pool[start + i]
             lists.pool[end + i] = slot
             lists.place[slot] = end + i
@@ -181,11 +181,11 @@ def _match(messages, first_row, lists, columns, out_slot, out_row):
         first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
         before, scanned_before = found, scanned
         for j in range(first, last):
-            which = find_slot(lists.index, lists.term, np.int64(messages.terms[j]))
+            which = find_slot(lists.lookup, lists.term, np.int64(messages.terms[j]))
             if which < 0:
                 continue
-            scanned += lists.count[which]
-            for place in range(lists.start[which], lists.start[which] + lists.count[which]):
+            scanned += lists.length[which]
+            for place in range(lists.start[which], lists.start[which] + lists.length[which]):
                 slot = lists.pool[place]
                 if not region_meets(columns.region, slot, west, south, east, north):
                     continue

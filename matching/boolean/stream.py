@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from matching.boolean.engine import BooleanEngine, MatchSet
+from matching.boolean.engine import BooleanEngine, MatchSet, Messages
 from matching.errors import EngineError
 from matching.model import BOOLEAN, MATCH, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, UpdateBatch
 from matching.slots import SlotMap, as_input, find_slot
@@ -57,7 +57,8 @@ class BooleanStream:
         added : SubscriptionTable       sees messages with seq >= `at`; rows of other kinds are passed over
         removed : Removals              sees messages with seq < `at`; may name one added in this batch
         owned : callable, optional      which pairs are told here, where several tasks may find the same one: given
-                                        the region of each pair (float64[m, 4]), the messages and each pair's row
+                                        the region of each pair (float64[m, 4]), the messages and each pair's row;
+                                        not asked for batches of points
 
         Returns
         -------
@@ -82,7 +83,8 @@ class BooleanStream:
         self.engine.insert(added)
         hits = self.engine.match(messages)
         number, seq = hits.number, messages.seq[hits.row]
-        if owned is not None and number.shape[0]:
+        # A point is sent to one owner only; asking for each of its pairs would cost as much as finding them.
+        if owned is not None and number.shape[0] and not Messages.of(messages).are_points:
             rows = self.engine.rows
             mine = owned(rows.columns.region[rows.slots.find(number)], messages, hits.row)
             if mine is not None:

@@ -1,0 +1,1 @@
+"""Workloads and measurements; not installed with the product. Start in `benchmarks.run`."""
