@@ -64,7 +64,8 @@ def _configuration(options: EtlOptions, scratch: Path) -> SparkConf:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": "-Dfile.encoding=UTF-8",
-        # Workers start wherever Spark does: tell them where the project is.
+        # Workers start in the current directory and would look there first, at whatever is called `matching`.
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.executorEnv.PYTHONPATH": search,
         "spark.local.dir": str(scratch / "spark"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),

@@ -1,0 +1,67 @@
+"""What must hold of the tokeniser whatever the text."""
+
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matching.text import MAX_TERM_CHARACTERS, Vocabulary, _tokenise_unicode, tokenise
+
+# Text in which the awkward characters are frequent.
+awkward = st.text(
+    st.one_of(
+        st.sampled_from(
+            "aZ09 _#@&;.:/\u00ad\u200b\u200c\u200d\ufe0f\u0301\u0307\u0345\u0130\u00df\uff9e\u30ab\u0e01\u0e31\u4e00"
+        ),
+        st.characters(codec="utf-8"),
+    ),
+    max_size=60,
+)
+texts = st.one_of(
+    awkward, st.sampled_from(["http://x.y", "www.a.b #t", "&lt;b&gt;"]).flatmap(lambda a: awkward.map(a.__add__))
+)
+
+
+@given(texts)
+@settings(max_examples=400, deadline=None)
+def test_tokenise_any_text_gives_clean_terms(text):
+    for token in tokenise(text):
+        assert 0 < len(token) <= MAX_TERM_CHARACTERS
+        assert not any(character.isspace() for character in token)
+        assert regex.search(r"[\p{L}\p{N}\p{RI}\p{Extended_Pictographic}]", token)
+        assert token.encode()
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=80))
+@settings(max_examples=400, deadline=None)
+def test_tokenise_ascii_short_cut_agrees_with_the_long_way(text):
+    if "&" not in text:
+        assert tokenise(text) == _tokenise_unicode(text)
+
+
+@given(texts)
+@settings(max_examples=400, deadline=None)
+def test_tokenise_every_term_finds_itself(text):
+    # Whoever subscribes to a term exactly as a message has it must get that very term.
+    for token in tokenise(text):
+        assert token in tokenise(token)
+
+
+@given(texts)
+@settings(max_examples=200, deadline=None)
+def test_tokenise_case_does_not_matter_for_ascii_letters(text):
+    shouted = "".join(c.upper() if c.isascii() and c.isalpha() else c for c in text)
+    if "&" not in text:
+        assert tokenise(shouted) == tokenise(text)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 9)), min_size=1, max_size=12))
+@settings(max_examples=200, deadline=None)
+def test_vocabulary_vectors_have_unit_norm_and_ascending_terms(messages):
+    vocabulary = Vocabulary.of_counts(messages)
+    assert vocabulary.document_frequency.tolist() == sorted(vocabulary.document_frequency.tolist())
+    for counts in messages:
+        vector = vocabulary.unit_vector(counts)
+        ids = vector.terms.tolist()
+        assert ids == sorted(set(ids)) and len(ids) == len(counts) and vector.unknown == 0
+        if ids:
+            assert abs(float((vector.weights.astype(float) ** 2).sum()) - 1) < 1e-6

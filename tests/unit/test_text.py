@@ -1,0 +1,180 @@
+"""The tokeniser and the vocabulary on hand-made texts."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+
+from matching.errors import ConfigError
+from matching.text import (
+    MAX_TERM_CHARACTERS,
+    Vocabulary,
+    count_terms,
+    inverse_document_frequency,
+    stemmer,
+    tokenise,
+    unit_weights,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", []),
+        ("  \t\n ... :-) ", []),
+        ("Ramen near me", ["ramen", "near", "me"]),
+        ("Tom &amp; Jerry&#39;s", ["tom", "jerry", "s"]),
+        ("see http://t.co/Ab?x=1 or WWW.example.com/y now", ["see", "or", "now"]),
+        ("#Ramen ramen @Chef_1", ["#ramen", "ramen", "@chef_1"]),
+        ("mail a@b.org, C# a#b", ["mail", "a", "b", "org", "c", "a", "b"]),
+        ("___ #___ @_ # @", []),
+        ("snake_case 3.14", ["snake", "case", "3", "14"]),
+        ("Straße STRASSE", ["strasse", "strasse"]),
+        ("\uff32\uff41\uff4d\uff45\uff4e \uff03\uff54\uff41\uff47", ["ramen", "#tag"]),
+        ("cafe\u0301 caf\u00e9", ["caf\u00e9", "caf\u00e9"]),
+        ("\u0130stanbul", ["istanbul"]),
+        ("na\u00adive", ["naive"]),
+        ("हिन्दी में", ["हिन्दी", "में"]),
+        ("می\u200cخواهم", ["میخواهم"]),
+        ("東京タ", ["東", "京", "タ", "東京", "京タ"]),
+        ("手机iPhone壳", ["手", "机", "手机", "iphone", "壳"]),
+        ("한국 어", ["한", "국", "한국", "어"]),
+        ("ที่นี่", ["ที่", "นี่", "ที่นี่"]),
+        ("#ラーメン 食", ["#ラーメン", "食"]),
+        ("\U0001f35c\U0001f35c ok", ["\U0001f35c", "\U0001f35c", "ok"]),
+        ("\u0301\u0301 x", ["x"]),
+    ],
+)
+def test_tokenise_text_gives_tokens(text, tokens):
+    assert tokenise(text) == tokens
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 1_000_000,
+        "e" + "\u0300\u0316" * 500_000,
+        "\u0300\uff9e" * 500_000,
+        "_" * 1_000_000 + "\u00e9",
+        "#" * 1_000_000 + "\u00e9",
+        "@_" * 500_000 + "\u00e9",
+        "&" * 1_000_000,
+        "&#" + "9" * 1_000_000 + ";",
+        "http://" * 140_000 + "\u00e9",
+        "\u0e01" + "\u0e31" * 1_000_000,
+        "\u200d" * 1_000_000 + "\u00e9",
+    ],
+    ids=lambda text: ascii(text[:8]),
+)
+def test_tokenise_hostile_megabyte_is_linear(text):
+    # Quadratic time would take minutes, so the generous limit holds on any machine.
+    begin = time.process_time()
+    tokenise(text)
+    assert time.process_time() - begin < 10
+
+
+def test_tokenise_ten_megabytes_returns_quickly():
+    begin = time.process_time()
+    assert tokenise("word " * 2_000_000).count("word") == 2_000_000
+    assert time.process_time() - begin < 20
+
+
+def test_tokenise_long_word_is_cut():
+    assert tokenise("x" * 1000) == ["x" * MAX_TERM_CHARACTERS]
+    assert tokenise("\u00e9" * 1000) == ["\u00e9" * MAX_TERM_CHARACTERS]
+
+
+def test_count_terms_repeats_are_counted():
+    assert count_terms("b a b") == {"b": 2, "a": 1}
+
+
+def test_stemmer_english_leaves_tags_alone():
+    stem = stemmer("english")
+    assert [stem("running"), stem("#running"), stem("@running")] == ["run", "#running", "@running"]
+    assert count_terms("run running", stem) == {"run": 2}
+
+
+def test_stemmer_unknown_language_names_choices():
+    with pytest.raises(ConfigError, match="klingon.*english"):
+        stemmer("klingon")
+
+
+def small_vocabulary(**options):
+    return Vocabulary.of_counts([{"a": 1, "b": 2}, {"a": 1, "c": 1}, {"a": 3}], **options)
+
+
+def test_vocabulary_ids_ascend_by_frequency_then_term():
+    vocabulary = small_vocabulary()
+    assert vocabulary.terms == ["b", "c", "a"]
+    assert vocabulary.document_frequency.tolist() == [1, 1, 3]
+    assert vocabulary.collection_count.tolist() == [2, 1, 5]
+    assert vocabulary.idf.tolist() == [math.log(4), math.log(4), math.log(2)]
+    assert (vocabulary.messages, vocabulary.total_tokens, len(vocabulary)) == (3, 8, 3)
+
+
+def test_unit_vector_weighs_count_times_idf():
+    vector = small_vocabulary().unit_vector({"a": 2, "zebra": 1, "b": 1})
+    raw = [1 * math.log(4), 2 * math.log(2)]
+    norm = math.sqrt(raw[0] ** 2 + raw[1] ** 2)
+    assert vector.terms.tolist() == [0, 2] and vector.counts.tolist() == [1, 2]
+    assert vector.weights.tolist() == [np.float32(value / norm) for value in raw]
+    assert (vector.unknown, vector.stopped) == (1, 0)
+    assert (vector.terms.dtype, vector.counts.dtype, vector.weights.dtype) == (np.int32, np.int32, np.float32)
+
+
+def test_keyword_vector_weighs_idf_only():
+    vector = small_vocabulary().keyword_vector(["a", "a", "b"])
+    raw = [math.log(4), math.log(2)]
+    norm = math.sqrt(raw[0] ** 2 + raw[1] ** 2)
+    assert vector.weights.tolist() == [np.float32(value / norm) for value in raw]
+
+
+def test_unit_vector_without_known_terms_is_empty():
+    vector = small_vocabulary().unit_vector({"zebra": 1})
+    assert len(vector.terms) == len(vector.weights) == 0 and vector.unknown == 1
+
+
+def test_vocabulary_stop_terms_are_counted_apart():
+    vocabulary = Vocabulary(["b"], [1], [1], [1.0], 2, stop_terms=["the"])
+    vector = vocabulary.unit_vector({"b": 1, "the": 4, "zebra": 1})
+    assert (vector.terms.tolist(), vector.unknown, vector.stopped) == ([0], 1, 1)
+
+
+def test_vocabulary_admit_gives_next_ids_and_half_a_document():
+    vocabulary = small_vocabulary()
+    assert vocabulary.admit("a") == 2
+    assert [vocabulary.admit(f"new{number}") for number in range(100)] == list(range(3, 103))
+    assert vocabulary.admit("new5") == 8 and vocabulary.id_of("new5") == 8
+    assert vocabulary.idf[:3].tolist() == [math.log(4), math.log(4), math.log(2)]
+    assert set(vocabulary.idf[3:].tolist()) == {inverse_document_frequency(3, 0.5)}
+    assert len(vocabulary) == len(vocabulary.idf) == len(vocabulary.document_frequency) == 103
+
+
+def test_vocabulary_repeated_term_is_refused():
+    with pytest.raises(ConfigError, match="twice"):
+        Vocabulary(["a", "a"], [1, 1], [1, 1], [1.0, 1.0], 1)
+
+
+def test_vocabulary_keyword_terms_uses_its_stemmer():
+    vocabulary = small_vocabulary(stem_language="english")
+    assert vocabulary.keyword_terms(["Running shoes", "shoe"]) == ["run", "shoe"]
+
+
+def test_unit_weights_one_row_or_many_give_the_same_bits():
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(0, 40, 300)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    raw = rng.uniform(0.1, 12.0, offsets[-1])
+    together = unit_weights(raw, offsets)
+    for a, b in zip(offsets, offsets[1:], strict=False):
+        total = 0.0
+        for value in raw[a:b].tolist():
+            total += value * value
+        plain = [np.float32(value / math.sqrt(total)) for value in raw[a:b].tolist()]
+        assert together[a:b].tolist() == plain
+        assert unit_weights(raw[a:b], np.array([0, b - a])).tolist() == plain
+
+
+def test_unit_weights_zero_row_stays_zero():
+    assert unit_weights(np.zeros(2), np.array([0, 2])).tolist() == [0.0, 0.0]
