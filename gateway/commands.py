@@ -33,17 +33,20 @@ def run_etl_shown(terminal: Terminal, options: Mapping[str, Any]) -> dict[str, A
     """Run the ETL with its stages shown; returns the manifest."""
     from spark_etl.job import EtlOptions, run_etl
 
-    with terminal.steps("etl") as on_progress:
+    with terminal.steps("etl") as show:
+
+        def on_progress(progress: Any) -> None:
+            show(f"{progress.stage} ({progress.number} of {progress.of})")
+
         return run_etl(EtlOptions(**options), on_progress=on_progress)
 
 
 def print_manifest(out: Any, manifest: Mapping[str, Any], folder: Path) -> None:
     """Counts of an ETL run for people: read = kept + duplicates + rejected."""
-    counts = manifest["counts"]
-    rejected = counts.get("rejected", {})
-    rows = [("read", counts.get("read")), ("kept", counts.get("kept")), ("duplicates", counts.get("duplicates"))]
-    rows += [(f"rejected: {reason}", count) for reason, count in rejected.items()]
-    rows.append(("terms in the vocabulary", manifest.get("vocabulary_size")))
+    rows = [(name, manifest[name]) for name in ("read", "kept", "duplicates")]
+    rows += [(f"rejected: {reason}", count) for reason, count in manifest["rejected_by_reason"].items()]
+    rows += [("without time", manifest["null_times"]), ("without terms", manifest["messages_without_terms"])]
+    rows.append(("terms in the vocabulary", manifest["vocabulary_size"]))
     out.print(table(("messages", "count"), rows, right=(1,)))
     out.print(f"written to {folder}")
 
@@ -95,7 +98,7 @@ def kept_messages(etl_dir: Path) -> int | None:
     import msgspec
 
     try:
-        return int(msgspec.json.decode((etl_dir / "manifest.json").read_bytes())["counts"]["kept"])
+        return int(msgspec.json.decode((etl_dir / "manifest.json").read_bytes())["kept"])
     except (OSError, KeyError, TypeError, msgspec.DecodeError):
         return None
 

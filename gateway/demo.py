@@ -59,7 +59,7 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
         verdict = verify_shown(terminal, run_dir, min(sample, per_kind), SEED)
     payload = {
         "exact": verdict.exact,
-        "messages": manifest["counts"],
+        "messages": {name: manifest[name] for name in ("read", "kept", "duplicates", "rejected")},
         "run": report,
         "examples": examples,
         "verify": verdict.as_json(),
