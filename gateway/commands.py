@@ -4,6 +4,7 @@ Everything heavy (Ray, Spark, the kernels) is imported inside the function that 
 """
 
 import importlib.metadata
+import logging
 import platform
 import statistics
 import tempfile
@@ -33,6 +34,9 @@ def run_etl_shown(terminal: Terminal, options: Mapping[str, Any]) -> dict[str, A
     """Run the ETL with its stages shown; returns the manifest."""
     from spark_etl.job import EtlOptions, run_etl
 
+    # An interrupt cuts its connection to Java, of which it would tell at length, by its own logger and by the root's.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
     with terminal.steps("etl") as show:
 
         def on_progress(progress: Any) -> None:
