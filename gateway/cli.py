@@ -18,6 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from gateway.leftovers import children, end_children
 from gateway.packages import check_packages, from_checkout
 from gateway.terminal import Terminal, fail, table
 from matching.errors import ConfigError, EngineError
@@ -373,13 +374,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] in (["run"], ["loadtest"]) or given[:2] == ["topology", "show"]:
         given = spread(given)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    before = signal.signal(signal.SIGTERM, _terminated)
+    handler = signal.signal(signal.SIGTERM, _terminated)
+    earlier = children()
     try:
         check_packages()
         code = int(typer.main.get_command(app).main(given, prog_name="skyray", standalone_mode=False) or 0)
         if code == 130:
             fail("interrupted")
+            end_children(earlier)
         return code
+    except SystemExit:
+        end_children(earlier)
+        raise
     except EngineError as error:
         fail(str(error))
         return error.exit_code
@@ -394,7 +400,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         fail(f"{error.filename or 'system'}: {error.strerror or error}")
         return 1
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, handler)
 
 
 if __name__ == "__main__":

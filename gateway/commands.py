@@ -4,6 +4,7 @@ Everything heavy (Ray, Spark, the kernels) is imported inside the function that 
 """
 
 import importlib.metadata
+import logging
 import platform
 import statistics
 import tempfile
@@ -33,17 +34,23 @@ def run_etl_shown(terminal: Terminal, options: Mapping[str, Any]) -> dict[str, A
     """Run the ETL with its stages shown; returns the manifest."""
     from spark_etl.job import EtlOptions, run_etl
 
-    with terminal.steps("etl") as on_progress:
+    # An interrupt cuts its connection to Java, of which it would tell at length, by its own logger and by the root's.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
+    with terminal.steps("etl") as show:
+
+        def on_progress(progress: Any) -> None:
+            show(f"{progress.stage} ({progress.number} of {progress.of})")
+
         return run_etl(EtlOptions(**options), on_progress=on_progress)
 
 
 def print_manifest(out: Any, manifest: Mapping[str, Any], folder: Path) -> None:
     """Counts of an ETL run for people: read = kept + duplicates + rejected."""
-    counts = manifest["counts"]
-    rejected = counts.get("rejected", {})
-    rows = [("read", counts.get("read")), ("kept", counts.get("kept")), ("duplicates", counts.get("duplicates"))]
-    rows += [(f"rejected: {reason}", count) for reason, count in rejected.items()]
-    rows.append(("terms in the vocabulary", manifest.get("vocabulary_size")))
+    rows = [(name, manifest[name]) for name in ("read", "kept", "duplicates")]
+    rows += [(f"rejected: {reason}", count) for reason, count in manifest["rejected_by_reason"].items()]
+    rows += [("without time", manifest["null_times"]), ("without terms", manifest["messages_without_terms"])]
+    rows.append(("terms in the vocabulary", manifest["vocabulary_size"]))
     out.print(table(("messages", "count"), rows, right=(1,)))
     out.print(f"written to {folder}")
 
@@ -95,7 +102,7 @@ def kept_messages(etl_dir: Path) -> int | None:
     import msgspec
 
     try:
-        return int(msgspec.json.decode((etl_dir / "manifest.json").read_bytes())["counts"]["kept"])
+        return int(msgspec.json.decode((etl_dir / "manifest.json").read_bytes())["kept"])
     except (OSError, KeyError, TypeError, msgspec.DecodeError):
         return None
 
@@ -163,29 +170,66 @@ def run_loadtest(
 
 
 def _medians(reports: list[dict[str, Any]]) -> dict[str, float | None]:
+    from gateway.live import headline
+
+    figures = [headline(report) for report in reports]
+
     def median(values: list[float | None]) -> float | None:
         known = [value for value in values if value is not None]
         return statistics.median(known) if known else None
 
     return {
-        "messages_per_s": median([report.get("messages_per_s") for report in reports]),
-        "updates_per_s": median([report.get("updates_per_s") for report in reports]),
-        "latency_p50_s": median([(report.get("latency_s") or {}).get("p50") for report in reports]),
-        "latency_p99_s": median([(report.get("latency_s") or {}).get("p99") for report in reports]),
+        "messages_per_s": median([run["messages_per_s"] for run in figures]),
+        "updates_per_s": median([run["updates_per_s"] for run in figures]),
+        "latency_p50_s": median([run["latency"].get("p50_s") for run in figures]),
+        "latency_p99_s": median([run["latency"].get("p99_s") for run in figures]),
     }
 
 
 def show_topology(terminal: Terminal, options: Mapping[str, Any], file: Path | None) -> int:
-    """`skyray topology show`: paths may be left out, nothing is opened."""
-    from topology import skyray
+    """`skyray topology show`: with messages and subscriptions the very plan of a run, else the same without data."""
     from topology.config import collect, load_config
 
-    values, _ = collect(options, file)
     stand_ins = {"messages": Path("MESSAGES"), "subscriptions": [Path("SUBSCRIPTIONS")], "out": Path("OUT")}
+    values, _ = collect(options, file)
     missing = {name: value for name, value in stand_ins.items() if name not in values}
-    plan = skyray.build_plan(load_config({**missing, **options}, file))
+    config = load_config({**missing, **options}, file)
+    plan = _plan_without_data(config) if missing.keys() & {"messages", "subscriptions"} else _plan(config)
     terminal.answer(plan.describe(), lambda out: out.print(plan.render(), markup=False))
     return 0
+
+
+def _plan(config: "RunConfig") -> Any:
+    from topology.skyray import build_plan
+
+    return build_plan(config)
+
+
+def _plan_without_data(config: "RunConfig") -> Any:
+    """The components and edges of a run whose data is not there yet; nothing is read."""
+    from bolts.delivery import DeliveryBolt
+    from distribution.hashing import HashingRouter
+    from matching.space import EARTH, Space
+    from matching.text import Vocabulary
+    from matching.window import Window
+    from spouts.parquet import ParquetSpout
+    from spouts.subscriptions import SubscriptionSpout
+    from topology.skyray import wire
+
+    space, window = Space(*EARTH), Window.parse(config.window)
+    return wire(
+        ParquetSpout(config.messages, window, space, config.batch),
+        SubscriptionSpout(config.subscriptions, Vocabulary([], [], [], [], 0), space),
+        HashingRouter(config.query_bolts),
+        space,
+        window,
+        DeliveryBolt(str(config.out), window, config.credits),
+        engines=config.engine,
+        distribution_bolts=config.distribution_bolts,
+        tuple_bolts=config.tuple_bolts,
+        aggregation_bolts=config.aggregation_bolts,
+        credits=config.credits,
+    )
 
 
 def versions() -> dict[str, str]:

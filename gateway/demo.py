@@ -5,6 +5,7 @@ the oracle. It does nothing that the other commands do not do; read on in `gatew
 """
 
 import math
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from gateway.terminal import Terminal, table
 from matching.errors import ConfigError
 
 KINDS = ("boolean", "topk")
+#: File that tells a demo's work folder from any other.
+MARK = ".skyray-demo"
 SEED = 7
 #: Small enough that the window slides and results change, large enough for ten good answers.
 WINDOW = "count:10000"
@@ -39,19 +42,17 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
     from topology.config import RunConfig
 
     _check_machine(out)
-    out.mkdir(parents=True, exist_ok=True)
+    _clear(out)
     seconds: dict[str, float] = {}
     raw, etl_dir, run_dir = out / "places.jsonl", out / "etl", out / "run"
     with _timed(terminal, seconds, "places", "writing the world's towns"):
         count = write_places(raw, min_population)
     with _timed(terminal, seconds, "etl", f"cleaning {count:,} messages with Spark"):
-        manifest = run_etl_shown(terminal, {"inputs": (str(raw),), "out": str(etl_dir), "overwrite": True})
+        manifest = run_etl_shown(terminal, {"inputs": (str(raw),), "out": str(etl_dir)})
     files = tuple(out / f"{kind}.jsonl" for kind in KINDS)
     with _timed(terminal, seconds, "subscriptions", f"making {len(KINDS) * per_kind:,} subscriptions"):
         _generate(etl_dir, files, per_kind)
-    config = RunConfig(
-        messages=etl_dir, subscriptions=files, out=run_dir, window=WINDOW, batch=BATCH, overwrite=True, executor="ray"
-    )
+    config = RunConfig(messages=etl_dir, subscriptions=files, out=run_dir, window=WINDOW, batch=BATCH, executor="ray")
     with _timed(terminal, seconds, "run", "matching on Ray"):
         report = run_shown(terminal, config)
     examples = sample_updates(run_dir, etl_dir, files, SHOWN)
@@ -59,7 +60,7 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
         verdict = verify_shown(terminal, run_dir, min(sample, per_kind), SEED)
     payload = {
         "exact": verdict.exact,
-        "messages": manifest["counts"],
+        "messages": {name: manifest[name] for name in ("read", "kept", "duplicates", "rejected")},
         "run": report,
         "examples": examples,
         "verify": verdict.as_json(),
@@ -76,6 +77,22 @@ def _check_machine(out: Path) -> None:
     faults = [finding for finding in examine(out) if finding.state == "fail"]
     if faults:
         raise ConfigError("; ".join(f"{fault.name}: {fault.found}: {fault.remedy}" for fault in faults))
+
+
+def _clear(out: Path) -> None:
+    """Make the work folder empty; only one that an earlier demo made, finished or not, is touched.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds anything else.
+    """
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).is_file())):
+        raise ConfigError(f"{out} holds something that is no earlier demo; name another folder with --out")
+    if out.is_dir():
+        shutil.rmtree(out)
+    out.mkdir(parents=True)
+    (out / MARK).write_text("made by `skyray demo`, which will replace this folder\n")
 
 
 def _generate(etl_dir: Path, files: Sequence[Path], count: int) -> None:

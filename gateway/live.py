@@ -76,28 +76,60 @@ def component_table(components: Mapping[str, Mapping[str, Any]]):
 
 def print_summary(out: Any, report: Mapping[str, Any]) -> None:
     """The end of a run for people: headline figures, then the components."""
-    pairs = [(label, value) for label, value in headline(report) if value is not None]
-    wide = max((len(label) for label, _ in pairs), default=0)
-    for label, value in pairs:
-        out.print(f"{label:<{wide}}  {cell(value)}")
-    components = report.get("components")
-    if components:
-        out.print(component_table(components))
-
-
-def headline(report: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """What a person wants to know first."""
-    latency = report.get("latency_s") or {}
-    quantiles = [f"{name} {1000 * latency[name]:,.0f} ms" for name in ("p50", "p99") if latency.get(name) is not None]
-    return [
-        ("messages", report.get("messages")),
-        ("subscriptions", report.get("subscriptions")),
-        ("rejected subscriptions", report.get("rejected_subscriptions")),
-        ("updates", report.get("updates")),
-        ("messages/s", report.get("messages_per_s")),
-        ("updates/s", report.get("updates_per_s")),
-        ("latency", ", ".join(quantiles) or None),
-        ("stream time", f"{report['stream_s']:.1f} s" if report.get("stream_s") is not None else None),
+    figures = headline(report)
+    pairs = [
+        ("messages", figures["messages"]),
+        ("subscriptions", figures["subscriptions"]),
+        ("rejected subscriptions", figures["rejected_subscriptions"] or None),
+        ("updates", {change: count for change, count in (figures["updates"] or {}).items() if count}),
+        ("messages/s", figures["messages_per_s"]),
+        ("updates/s", figures["updates_per_s"]),
+        ("latency", ", ".join(_quantiles(figures["latency"])) or None),
+        ("copies of a subscription", figures["replication_ratio"]),
+        ("query bolts for a message", figures["messages_sent_per_message"]),
         ("digest", report.get("digest")),
-        ("output", report.get("out")),
     ]
+    pairs = [(label, value) for label, value in pairs if value is not None]
+    wide = max(len(label) for label, _ in pairs)
+    for label, value in pairs:
+        out.print(f"{label:<{wide}}  {cell(value)}", markup=False)
+    out.print(component_table(_topology(report).get("components", {})))
+
+
+def headline(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person wants to know first, from the report of `topology.skyray.run`; None where it is not known.
+
+    Rates are over the time from the first batch to the last end, without the start of processes.
+    """
+    spouts, delivery = report.get("spouts", {}), report.get("delivery", {})
+    run = _topology(report)
+    messages = spouts.get("messages", {}).get("messages")
+    updates = delivery.get("updates")
+    elapsed_s = run.get("elapsed_s")
+    routing = report.get("routing", {})
+    return {
+        "messages": messages,
+        "subscriptions": spouts.get("subscriptions", {}).get("accepted"),
+        "rejected_subscriptions": spouts.get("subscriptions", {}).get("rejected"),
+        "updates": updates,
+        "elapsed_s": elapsed_s,
+        "messages_per_s": _rate(messages, elapsed_s),
+        "updates_per_s": _rate(sum(updates.values()) if updates else None, elapsed_s),
+        "latency": run.get("components", {}).get("delivery", {}).get("latency", {}),
+        "replication_ratio": routing.get("replication_ratio"),
+        "messages_sent_per_message": routing.get("messages_sent_per_message"),
+    }
+
+
+def _topology(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The executor's part of the report (`topology.metrics.RunReport`)."""
+    return report.get("components", {})
+
+
+def _rate(count: int | None, seconds: float | None) -> float | None:
+    return count / seconds if count is not None and seconds else None
+
+
+def _quantiles(latency: Mapping[str, Any]) -> list[str]:
+    named = (("p50", "p50_s"), ("p99", "p99_s"), ("longest", "max_s"))
+    return [f"{label} {1000 * latency[key]:,.0f} ms" for label, key in named if latency.get(key) is not None]

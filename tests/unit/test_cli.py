@@ -12,6 +12,7 @@ import pytest
 import typer
 
 import gateway.cli as cli
+from gateway import leftovers
 from matching.errors import ConfigError, DeliveryError, InputError, OverloadError, PackagingError, TopologyError
 from topology.config import RunConfig
 
@@ -192,7 +193,10 @@ def test_cli_signal_unwinds_and_gives_its_exit_code(number, code):
     """A command that waits is told to stop: what it holds is given back before the process ends."""
     script = (
         "import sys, threading, gateway.cli as cli, gateway.doctor as doctor\n"
+        "import subprocess\n"
         "def wait(_folder):\n"
+        "    child = subprocess.Popen(['sleep', '60'])\n"
+        "    sys.stdout.write(f'{child.pid}\\n'); sys.stdout.flush()\n"
         "    try:\n"
         "        sys.stdout.write('waiting\\n'); sys.stdout.flush(); threading.Event().wait(30)\n"
         "    finally:\n"
@@ -204,6 +208,7 @@ def test_cli_signal_unwinds_and_gives_its_exit_code(number, code):
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cli_home()
     )
     assert process.stdout is not None
+    child = int(process.stdout.readline())
     assert process.stdout.readline() == "waiting\n"
     began = time.monotonic()
     process.send_signal(number)
@@ -211,4 +216,27 @@ def test_cli_signal_unwinds_and_gives_its_exit_code(number, code):
     assert process.returncode == code
     assert out == "given back\n"
     assert "Traceback" not in err
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 15
+    assert not os.path.exists(f"/proc/{child}"), "a process that the command started was left behind"
+
+
+def test_end_children_earlier_ones_are_left_alone():
+    with subprocess.Popen(["sleep", "30"]) as old, subprocess.Popen(["sleep", "30"]) as young:
+        try:
+            assert leftovers.end_children(leftovers.children() - {young.pid}) == 1
+            assert not os.path.exists(f"/proc/{young.pid}")
+            assert old.poll() is None
+        finally:
+            old.kill()
+            young.kill()
+
+
+def test_end_children_stubborn_one_is_killed(monkeypatch):
+    monkeypatch.setattr(leftovers, "PATIENCE_S", 0.3)
+    earlier = leftovers.children()
+    deaf = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    with subprocess.Popen(["sh", "-c", deaf], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        assert leftovers.end_children(earlier) >= 1
+        assert not os.path.exists(f"/proc/{child.pid}")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from gateway.demo import distance_km
-from gateway.live import component_table, print_summary
+from gateway.demo import _clear, _unlike, distance_km
+from gateway.live import component_table, headline, print_summary
 from gateway.places import places, write_places
 from gateway.terminal import Terminal, cell, plain, table
 from matching.errors import ConfigError
@@ -90,13 +90,57 @@ def test_component_table_snapshot_and_report_show_the_same(part):
     assert line.split() == ["query", "2", "1,234", "7", "-", "-", "5", "3", "50%"]
 
 
+REPORT = {
+    "digest": "abc",
+    "spouts": {"messages": {"messages": 34006}, "subscriptions": {"accepted": 40, "rejected": 2}},
+    "delivery": {"updates": {"match": 500, "enter": 0, "leave": 180}},
+    "routing": {"replication_ratio": 1.0, "messages_sent_per_message": 2.0},
+    "components": {
+        "elapsed_s": 2.0,
+        "components": {"delivery": {"latency": {"p50_s": 0.012, "p99_s": 0.2, "max_s": 0.31}, "tasks": [{}]}},
+    },
+}
+
+
+def test_headline_rates_are_over_the_stream_alone():
+    figures = headline(REPORT)
+    assert (figures["messages_per_s"], figures["updates_per_s"]) == (17003.0, 340.0)
+    assert (figures["subscriptions"], figures["rejected_subscriptions"]) == (40, 2)
+
+
+def test_headline_empty_report_knows_nothing():
+    assert headline({})["messages_per_s"] is None
+
+
 def test_print_summary_names_headline_figures():
     out = Console(file=io.StringIO(), width=160)
-    print_summary(out, {"messages": 34006, "updates": {"match": 5}, "latency_s": {"p50": 0.012, "p99": 0.2}})
+    print_summary(out, REPORT)
     shown = out.file.getvalue()  # type: ignore[attr-defined]
-    assert "34,006" in shown
-    assert "match=5" in shown
-    assert "p50 12 ms, p99 200 ms" in shown
+    for expected in ("34,006", "match=500, leave=180", "17,003", "p50 12 ms, p99 200 ms, longest 310 ms", "abc"):
+        assert expected in shown
+
+
+def test_clear_folder_of_somebody_else_is_refused_and_kept(tmp_path):
+    (tmp_path / "thesis.txt").write_text("all of it")
+    with pytest.raises(ConfigError, match="no earlier demo"):
+        _clear(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "all of it"
+
+
+def test_clear_earlier_demo_finished_or_not_is_replaced(tmp_path):
+    folder = tmp_path / "new" / "demo"
+    _clear(folder)
+    (folder / "half.jsonl").write_text("")
+    _clear(folder)
+    assert [path.name for path in folder.iterdir()] == [".skyray-demo"]
+
+
+def test_unlike_updates_of_the_same_message_or_words_are_shown_once():
+    rows = [
+        {"text": text, "common": common}
+        for text, common in [("a", ["x"]), ("a", ["y"]), ("b", ["x"]), ("c", ["z"]), ("d", ["w"])]
+    ]
+    assert [row["text"] for row in _unlike(rows, 2)] == ["a", "c"]
 
 
 def test_terminal_piped_is_not_watched_and_draws_no_progress(capsys):
