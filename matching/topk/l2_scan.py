@@ -60,10 +60,10 @@ def exact_score(c, slot, term, x, y, terms, weights, max_distance):
 
 
 @njit(cache=True, nogil=True)
-def _bound_block(x, y, steepness, base, suffix, message_x, message_y, message_norm, passed):
+def _bound_block(x, y, steepness, base, own, rest, message_x, message_y, message_weight, message_rest, passed):
     """Set passed[p] to 1 where the bound of posting p reaches its threshold. All float32; the loop vectorises."""
     for p in range(x.shape[0]):
-        room = base[p] + suffix[p] * message_norm
+        room = base[p] + own[p] * message_weight + rest[p] * message_rest
         dx = x[p] - message_x
         dy = y[p] - message_y
         # room >= alpha / MaxDist * distance, without the root
@@ -86,11 +86,12 @@ def _scan(c, v, batch, max_distance, first_row, most_hits, out_slot, out_row, ou
         x, y = batch.x[r], batch.y[r]
         square = 0.0
         for i in range(terms.shape[0] - 1, -1, -1):
-            square += np.float64(weights[i]) * np.float64(weights[i])
+            weight = np.float64(weights[i])
+            rest = math.sqrt(square)
+            square += weight * weight
             term = terms[i]
             if term >= v.start.shape[0]:
                 continue
-            norm = np.float32(math.sqrt(square))
             start, count = v.start[term], v.count[term]
             scanned += count
             for block in range(start, start + count, _BLOCK):
@@ -103,10 +104,12 @@ def _scan(c, v, batch, max_distance, first_row, most_hits, out_slot, out_row, ou
                     v.y[block:end],
                     v.steepness[block:end],
                     v.base[block:end],
-                    v.suffix[block:end],
+                    v.own[block:end],
+                    v.rest[block:end],
                     np.float32(x),
                     np.float32(y),
-                    norm,
+                    np.float32(weight),
+                    np.float32(rest),
                     passed,
                 )
                 for word in range((size + 7) >> 3):

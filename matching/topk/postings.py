@@ -6,8 +6,9 @@ so that a scan reads them in a row, many at a time, and touches a subscription o
 (`matching.topk.l2_scan`).
 
 The bound of posting (s, j) for a message m whose i-th term it is, if that is their first common term:
-score <= alpha * (1 - distance / MaxDist) + (1 - alpha) * |s suffix from j| * |m suffix from i|
-(Cauchy-Schwarz over the terms from the first common one on; spec 1.3 and 1.4).
+score <= alpha * (1 - distance / MaxDist) + (1 - alpha) * (s_j * m_i + |s after j| * |m after i|)
+(all further common terms lie after both; Cauchy-Schwarz over them; spec 1.3 and 1.4). It is tighter than the product of
+the norms from j and i on, and exact where either has no term left.
 """
 
 import math
@@ -35,7 +36,8 @@ class Lists(NamedTuple):
     x, y : float32[p]       its point                                      (bounded lists only, else empty)
     steepness : float32[p]  (alpha / MaxDist) squared
     base : float32[p]       alpha - threshold + slack; plus infinity without a threshold
-    suffix : float32[p]     (1 - alpha) * norm of its weights from this term on
+    own : float32[p]        (1 - alpha) * its weight of this term
+    rest : float32[p]       (1 - alpha) * norm of its weights after this term
     used : int64[2]         end of the used part of the pool, dead places in it
     """
 
@@ -48,7 +50,8 @@ class Lists(NamedTuple):
     y: Float32
     steepness: Float32
     base: Float32
-    suffix: Float32
+    own: Float32
+    rest: Float32
     used: Int64
 
 
@@ -63,7 +66,7 @@ class Postings:
             np.zeros(0, np.int32),
             np.zeros(0, np.int32),
             np.zeros(0, np.int16),
-            *(np.zeros(0, np.float32) for _ in range(5)),
+            *(np.zeros(0, np.float32) for _ in range(6)),
             np.zeros(2, np.int64),
         )
         self._added = np.zeros(0, np.int32)  # zeroed counters, one a term; `_append` leaves them zeroed
@@ -120,7 +123,7 @@ class Postings:
             size = max(used + needed, size + size // 4)
             wide = {name: resized(getattr(v, name), size) for name in ("slot", "ordinal")}
             if self.bounded:
-                wide |= {name: resized(getattr(v, name), size) for name in ("x", "y", "steepness", "base", "suffix")}
+                wide |= {name: resized(getattr(v, name), size) for name in ("x", "y", "steepness", "base", "own", "rest")}
             self.view = v._replace(**wide)
 
 
@@ -175,13 +178,14 @@ def _append(c, slots, v, added, max_distance, bounded):
             c.position[start + j] = place
             if bounded:
                 weight = np.float64(c.weights[start + j])
-                square += weight * weight
                 v.x[place] = c.x[slot]
                 v.y[place] = c.y[slot]
                 ratio = c.alpha[slot] / max_distance
                 v.steepness[place] = ratio * ratio
                 v.base[place] = c.alpha[slot] - c.threshold[slot] + SLACK
-                v.suffix[place] = (1.0 - c.alpha[slot]) * math.sqrt(square)
+                v.own[place] = (1.0 - c.alpha[slot]) * weight
+                v.rest[place] = (1.0 - c.alpha[slot]) * math.sqrt(square)
+                square += weight * weight
 
 
 @njit(cache=True, nogil=True)
@@ -210,7 +214,8 @@ def _copy_place(v, c, source, target, bounded):
         v.y[target] = v.y[source]
         v.steepness[target] = v.steepness[source]
         v.base[target] = v.base[source]
-        v.suffix[target] = v.suffix[source]
+        v.own[target] = v.own[source]
+        v.rest[target] = v.rest[source]
 
 
 @njit(cache=True, nogil=True)

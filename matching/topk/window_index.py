@@ -1,8 +1,8 @@
 """The window of messages, indexed so that a refill finds the best of it without reading all of it.
 
 Messages arrive in batches and are kept in segments: inverted lists in which the messages of a term lie along a
-Z-order curve, cut into blocks that know their bounding box and their largest suffix norm. A query visits, term
-by term, only blocks whose bound reaches its present K-th best score. Small segments are merged into larger ones of
+Z-order curve, cut into blocks that know their bounding box and their largest weights. A query visits blocks by
+falling bound until the bound is below its present K-th best score. Small segments are merged into larger ones of
 at most an eighth of the window (as log-structured merge trees do), and a segment is dropped when all of it is too old.
 
 The window answers "as of" any boundary of the last few, not only of the newest: it keeps what expired since.
@@ -20,9 +20,12 @@ from matching.model import Float32, Float64, Int8, Int32, Int64, MessageBatch, c
 from matching.window import NO_FLOOR, Boundary
 
 _BLOCK = 64
+#: Blocks of a query are visited best bound first, to within one of so many steps.
+_BUCKETS = 64
 #: Segments of about the same size that are merged into one.
 _FAN_IN = 4
 _SLACK = 1e-5
+_WEIGHT_LEVELS = 16
 
 
 class WindowQueries(NamedTuple):
@@ -72,9 +75,10 @@ class Segment(NamedTuple):
     list_start : int64[t + 1]    postings of the term
     block_start : int64[t + 1]   its blocks; each has up to 64 postings, and lists start a new block
     row : int32[p]               the message, as row of the columns below
-    suffix : float32[p]          norm of the message's weights from this term on
+    weight : float32[p]          the term's weight in the message
+    rest : float32[p]            norm of the message's weights after this term
     box : float32[b, 4]          x from, y from, x to, y to: rounded outwards
-    largest_suffix : float32[b]
+    largest_weight, largest_rest : float32[b]
     messages : MessageBatch      the messages themselves
     """
 
@@ -82,9 +86,11 @@ class Segment(NamedTuple):
     list_start: Int64
     block_start: Int64
     row: Int32
-    suffix: Float32
+    weight: Float32
+    rest: Float32
     box: Float32
-    largest_suffix: Float32
+    largest_weight: Float32
+    largest_rest: Float32
     messages: MessageBatch
 
 
@@ -248,19 +254,23 @@ def build_segment(messages: MessageBatch) -> Segment:
     """Index messages (ascending seq). O(p log p) for p postings."""
     lengths = np.diff(messages.term_offsets)
     owner = np.repeat(np.arange(len(messages), dtype=np.int32), lengths)
-    suffix = _suffix_norms(messages.term_offsets, messages.weights)
+    rest = _rest_norms(messages.term_offsets, messages.weights)
     curve = _z_order(messages.x, messages.y)
-    order = np.lexsort((curve[owner], messages.terms))
+    # blocks of like weight and near place have tight bounds
+    level = -np.floor(messages.weights * _WEIGHT_LEVELS).astype(np.int8)
+    order = np.lexsort((curve[owner], level, messages.terms))
     terms = messages.terms[order]
     firsts = np.flatnonzero(np.r_[True, terms[1:] != terms[:-1]]) if terms.size else np.zeros(0, np.int64)
     list_start = np.r_[firsts, terms.size].astype(np.int64)
     block_start = np.zeros(list_start.shape[0], np.int64)
     np.cumsum((np.diff(list_start) + _BLOCK - 1) // _BLOCK, out=block_start[1:])
-    box = np.empty((int(block_start[-1]), 4), np.float32)
-    largest = np.empty(box.shape[0], np.float32)
-    row, suffix = owner[order], suffix[order]
-    _bound_blocks(list_start, block_start, row, suffix, messages.x, messages.y, box, largest)
-    return Segment(terms[firsts], list_start, block_start, row, suffix, box, largest, messages)
+    blocks = int(block_start[-1])
+    segment = Segment(
+        terms[firsts], list_start, block_start, owner[order], messages.weights[order], rest[order],
+        np.empty((blocks, 4), np.float32), np.empty(blocks, np.float32), np.empty(blocks, np.float32), messages,
+    )  # fmt: skip
+    _bound_blocks(segment)
+    return segment
 
 
 def _assemble(asked: WindowQueries, threshold: Float64, columns: list) -> WindowAnswers:
@@ -290,32 +300,32 @@ def _spread(values: Float64) -> Int64:
 
 
 @njit(cache=True, nogil=True)
-def _suffix_norms(offsets, weights):
-    """Norm of each message's weights from each of its terms on (float32[nnz])."""
+def _rest_norms(offsets, weights):
+    """Norm of each message's weights after each of its terms (float32[nnz])."""
     norms = np.empty(weights.shape[0], np.float32)
     for row in range(offsets.shape[0] - 1):
         square = 0.0
         for at in range(offsets[row + 1] - 1, offsets[row] - 1, -1):
-            square += np.float64(weights[at]) * np.float64(weights[at])
             norms[at] = math.sqrt(square)
+            square += np.float64(weights[at]) * np.float64(weights[at])
     return norms
 
 
 @njit(cache=True, nogil=True)
-def _bound_blocks(list_start, block_start, row, suffix, x, y, box, largest):
-    """Fill each block's bounding box, widened by more than float32 rounds, and its largest suffix norm."""
-    for t in range(list_start.shape[0] - 1):
-        for block in range(block_start[t], block_start[t + 1]):
-            first = list_start[t] + (block - block_start[t]) * _BLOCK
-            last = min(first + _BLOCK, list_start[t + 1])
-            west, south, east, north, norm = np.inf, np.inf, -np.inf, -np.inf, np.float32(0)
-            for p in range(first, last):
-                west, east = min(west, x[row[p]]), max(east, x[row[p]])
-                south, north = min(south, y[row[p]]), max(north, y[row[p]])
-                norm = max(norm, suffix[p])
-            box[block, 0], box[block, 1] = west - 1e-6, south - 1e-6
-            box[block, 2], box[block, 3] = east + 1e-6, north + 1e-6
-            largest[block] = norm
+def _bound_blocks(s):
+    """Fill each block's bounding box, widened by more than float32 rounds, and its largest weights."""
+    for t in range(s.list_start.shape[0] - 1):
+        for block in range(s.block_start[t], s.block_start[t + 1]):
+            first = s.list_start[t] + (block - s.block_start[t]) * _BLOCK
+            west, south, east, north = np.inf, np.inf, -np.inf, -np.inf
+            weight, rest = np.float32(0), np.float32(0)
+            for p in range(first, min(first + _BLOCK, s.list_start[t + 1])):
+                x, y = s.messages.x[s.row[p]], s.messages.y[s.row[p]]
+                west, east, south, north = min(west, x), max(east, x), min(south, y), max(north, y)
+                weight, rest = max(weight, s.weight[p]), max(rest, s.rest[p])
+            s.box[block, 0], s.box[block, 1] = west - 1e-6, south - 1e-6
+            s.box[block, 2], s.box[block, 3] = east + 1e-6, north + 1e-6
+            s.largest_weight[block], s.largest_rest[block] = weight, rest
 
 
 @njit(cache=True, nogil=True)
@@ -350,68 +360,111 @@ def _search(
     out_life = np.empty(room, np.int64)
     out_score = np.empty(room, np.float64)
     found = 0
+    bounds = np.empty(256)
+    blocks = np.empty(256, np.int64)  # a block, and the position of its term among the row's terms
+    positions = np.empty(256, np.int32)
+    ordered = np.empty(256, np.int64)
+    starts = np.empty(_BUCKETS + 1, np.int64)
     for r in range(xs.shape[0]):
         terms = all_terms[term_offsets[r] : term_offsets[r + 1]]
         weights = all_weights[term_offsets[r] : term_offsets[r + 1]]
         x, y, alpha = xs[r], ys[r], alphas[r]
         heap = best[heaps[r] : heaps[r + 1]]
+        own = np.empty(terms.shape[0])  # (1 - alpha) * weight of each term, and * norm of those after it
+        rest = np.empty(terms.shape[0])
+        lists = np.empty(terms.shape[0], np.int64)
+        count = 0
         square = 0.0
-        for weight in weights:
-            square += np.float64(weight) * np.float64(weight)
-        for j in range(terms.shape[0]):
-            text_room = (1.0 - alpha) * math.sqrt(max(0.0, square))
-            square -= np.float64(weights[j]) * np.float64(weights[j])
+        for j in range(terms.shape[0] - 1, -1, -1):
+            own[j] = (1.0 - alpha) * weights[j]
+            rest[j] = (1.0 - alpha) * math.sqrt(square)
+            square += np.float64(weights[j]) * np.float64(weights[j])
             t = np.searchsorted(segment.term, terms[j])
-            if t == segment.term.shape[0] or segment.term[t] != terms[j]:
+            lists[j] = t if t < segment.term.shape[0] and segment.term[t] == terms[j] else -1
+            if lists[j] < 0:
                 continue
+            more = segment.block_start[t + 1] - segment.block_start[t]
+            if count + more > bounds.shape[0]:
+                bounds = np.concatenate((bounds[:count], np.empty(count + 2 * more)))
+                blocks = np.concatenate((blocks[:count], np.empty(count + 2 * more, np.int64)))
+                positions = np.concatenate((positions[:count], np.empty(count + 2 * more, np.int32)))
+                ordered = np.empty(bounds.shape[0], np.int64)
             for block in range(segment.block_start[t], segment.block_start[t + 1]):
                 dx = max(0.0, segment.box[block, 0] - x, x - segment.box[block, 2])
                 dy = max(0.0, segment.box[block, 1] - y, y - segment.box[block, 3])
                 nearest = math.sqrt(dx * dx + dy * dy)
-                bound = alpha * (1.0 - nearest / max_distance) + text_room * segment.largest_suffix[block] + _SLACK
-                if bound < heap[0]:
+                text = own[j] * segment.largest_weight[block] + rest[j] * segment.largest_rest[block]
+                bound = alpha * (1.0 - nearest / max_distance) + text + _SLACK
+                if bound >= heap[0]:
+                    bounds[count] = bound
+                    blocks[count] = block
+                    positions[count] = j
+                    count += 1
+        _order_by_bound(bounds[:count], ordered, starts)
+        for c in range(count):
+            if bounds[ordered[c]] < heap[0]:
+                continue
+            block, j = blocks[ordered[c]], positions[ordered[c]]
+            t = lists[j]
+            first = segment.list_start[t] + (block - segment.block_start[t]) * _BLOCK
+            for p in range(first, min(first + _BLOCK, segment.list_start[t + 1])):
+                row = segment.row[p]
+                dx = x - m.x[row]
+                dy = y - m.y[row]
+                spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
+                if alpha * spatial + own[j] * segment.weight[p] + rest[j] * segment.rest[p] + _SLACK < heap[0]:
                     continue
-                first = segment.list_start[t] + (block - segment.block_start[t]) * _BLOCK
-                for p in range(first, min(first + _BLOCK, segment.list_start[t + 1])):
-                    row = segment.row[p]
-                    if m.seq[row] <= after_seq or m.seq[row] > last_seq or m.life[row] <= floor:
-                        continue
-                    dx = x - m.x[row]
-                    dy = y - m.y[row]
-                    spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
-                    if alpha * spatial + text_room * segment.suffix[p] + _SLACK < heap[0]:
-                        continue
-                    a, b = m.term_offsets[row], m.term_offsets[row + 1]
-                    if _first_common(terms, m.terms[a:b]) != terms[j]:
-                        continue  # met under an earlier term already
-                    text = 0.0
-                    i = j
-                    while i < terms.shape[0] and a < b:
-                        if terms[i] < m.terms[a]:
-                            i += 1
-                        elif terms[i] > m.terms[a]:
-                            a += 1
-                        else:
-                            text += np.float64(weights[i]) * np.float64(m.weights[a])
-                            i += 1
-                            a += 1
-                    score = alpha * spatial + (1.0 - alpha) * text
-                    if score < heap[0]:
-                        continue
-                    if found == room:
-                        out_row = np.concatenate((out_row, np.empty(room, np.int32)))
-                        out_seq = np.concatenate((out_seq, np.empty(room, np.int64)))
-                        out_life = np.concatenate((out_life, np.empty(room, np.int64)))
-                        out_score = np.concatenate((out_score, np.empty(room, np.float64)))
-                        room *= 2
-                    out_row[found] = r
-                    out_seq[found] = m.seq[row]
-                    out_life[found] = m.life[row]
-                    out_score[found] = score
-                    found += 1
-                    if push:
-                        _replace_least(heap, score)
+                if m.seq[row] <= after_seq or m.seq[row] > last_seq or m.life[row] <= floor:
+                    continue
+                a, b = m.term_offsets[row], m.term_offsets[row + 1]
+                if _first_common(terms, m.terms[a:b]) != terms[j]:
+                    continue  # found under an earlier term, or bounded out there
+                text = 0.0
+                i = j
+                while i < terms.shape[0] and a < b:
+                    if terms[i] < m.terms[a]:
+                        i += 1
+                    elif terms[i] > m.terms[a]:
+                        a += 1
+                    else:
+                        text += np.float64(weights[i]) * np.float64(m.weights[a])
+                        i += 1
+                        a += 1
+                score = alpha * spatial + (1.0 - alpha) * text
+                if score < heap[0]:
+                    continue
+                if found == room:
+                    out_row = np.concatenate((out_row, np.empty(room, np.int32)))
+                    out_seq = np.concatenate((out_seq, np.empty(room, np.int64)))
+                    out_life = np.concatenate((out_life, np.empty(room, np.int64)))
+                    out_score = np.concatenate((out_score, np.empty(room, np.float64)))
+                    room *= 2
+                out_row[found] = r
+                out_seq[found] = m.seq[row]
+                out_life[found] = m.life[row]
+                out_score[found] = score
+                found += 1
+                if push:
+                    _replace_least(heap, score)
     return out_row[:found], out_seq[:found], out_life[:found], out_score[:found]
+
+
+@njit(cache=True, nogil=True)
+def _order_by_bound(bounds, ordered, starts):
+    """Write positions of `bounds` into `ordered`, largest first but for the width of a bucket. O(n)."""
+    if bounds.shape[0] == 0:
+        return
+    low, high = bounds.min(), bounds.max()
+    scale = (_BUCKETS - 1) / (high - low) if high > low else 0.0
+    starts[:] = 0
+    for bound in bounds:
+        starts[int((high - bound) * scale) + 1] += 1
+    for bucket in range(_BUCKETS):
+        starts[bucket + 1] += starts[bucket]
+    for i in range(bounds.shape[0]):
+        bucket = int((high - bounds[i]) * scale)
+        ordered[starts[bucket]] = i
+        starts[bucket] += 1
 
 
 @njit(cache=True, nogil=True)
