@@ -1,0 +1,182 @@
+"""The whole topology over random worlds, in one process with seeded interleavings, against the oracle."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from bolts.query import QueryBolt
+from distribution.hashing import HashingRouter
+from distribution.location import LocationRouter
+from distribution.router import RoutingTable
+from matching.model import UpdateBatch
+from matching.naive import tally
+from topology.local import run_local
+from topology.skyray import wire
+from tests.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
+
+WINDOWS = ("count:50", "time:40", "count:9", "time:15")
+
+
+def plan_of(world: World, router: str, seed: int, query=2, tuples=1, distribution=1, aggregation=1, credits=4, engines=None):
+    if router == "hashing":
+        placed = HashingRouter(query)
+    else:
+        rng = np.random.default_rng(seed)
+        placed = LocationRouter(query, SPACE, rng.random(200), rng.random(200) / 2)
+    return wire(
+        WorldMessages(world),
+        WorldChanges(world),
+        placed,
+        SPACE,
+        world.window,
+        Collector(credits),
+        engines=engines,
+        distribution_bolts=distribution,
+        tuple_bolts=tuples,
+        aggregation_bolts=aggregation,
+        credits=credits,
+    )
+
+
+def differences(world: World, figures: dict) -> str:
+    """What the run missed or made up, in words; empty when it agrees with the oracle."""
+    dtypes = (np.int64, np.int64, np.int64, np.int8, np.float64)
+    columns = [np.array(column, dtype) for column, dtype in zip(figures["updates"], dtypes, strict=True)]
+    got, results = tally(UpdateBatch(*columns)), Counter(zip(*figures["results"], strict=True))
+    per_batch, expected_results = world.expected()
+    expected = sum(per_batch, Counter())
+    told = ""
+    if got != expected:
+        told += f"missing {list(expected - got)[:3]}, extra {list(got - expected)[:3]}; "
+    if results != expected_results:
+        told += f"results missing {expected_results - results}, extra {results - expected_results}; "
+    if figures["complete_through"] != len(world.batches) - 1:
+        told += f"complete only through {figures['complete_through']}"
+    return told
+
+
+def run_random(seed: int) -> tuple[str, dict]:
+    """A random world on a random topology under a random interleaving, all from one seed."""
+    rng = np.random.default_rng(seed)
+    recipe = Recipe(
+        window=str(rng.choice(WINDOWS)),
+        batch=int(rng.choice([1, 5, 20, 70])),
+        messages=int(rng.choice([60, 200])),
+        grid=[None, 3][rng.integers(2)],
+        ranges=float(rng.choice([0.0, 0.3])),
+        terms=int(rng.choice([4, 12, 30])),
+    )
+    world = make_world(recipe, seed)
+    plan = plan_of(
+        world,
+        str(rng.choice(["hashing", "location"])),
+        seed,
+        *(int(rng.choice(choices)) for choices in ([1, 2, 4], [1, 3], [1, 2], [1, 2], [1, 2, 4, 8])),
+    )
+    figures = run_local(plan, seed=seed).components["delivery"].tasks[0].figures
+    return differences(world, figures), figures
+
+
+def test_topology_random_configurations_equal_oracle():
+    late = 0
+    for seed in range(40):
+        told, figures = run_random(seed)
+        assert not told, f"seed {seed}: {told}"
+        late += figures["late"]
+    assert late > 500, "refills that are never late do not test the protocol"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_topology_a_thousand_interleavings_equal_oracle():
+    for seed in range(1000, 2000):
+        told, _ = run_random(seed)
+        assert not told, f"seed {seed}: {told}"
+
+
+def broken_runs(recipe: Recipe, router: str, **tasks) -> list[str]:
+    found = []
+    for seed in range(8):
+        world = make_world(recipe, seed)
+        plan = plan_of(world, router, seed, **tasks)
+        found.append(differences(world, run_local(plan, seed=seed).components["delivery"].tasks[0].figures))
+    return found
+
+
+REFILLING = Recipe(batch=5, messages=200, window="count:30")
+
+
+class NoBarrier(QueryBolt):
+    """Broken: asks the window at once, without relaxing the routers first."""
+
+    def _relax(self, refill):
+        self.context.emit("ask", refill.query)
+
+
+def test_topology_without_relaxing_routers_first_is_found_out(monkeypatch):
+    monkeypatch.setattr("topology.skyray.QueryBolt", NoBarrier)
+    assert any(broken_runs(REFILLING, "location", query=4, distribution=2, credits=8))
+
+
+class ForgetsHitsInBetween(QueryBolt):
+    """Broken: what a pending subscription hits while it waits is thrown away."""
+
+    def prepare(self, context):
+        super().prepare(context)
+        self.topk._queued_hits = lambda number, slots: (  # type: ignore[method-assign]
+            np.zeros(0, np.int32),
+            np.zeros(0, np.int64),
+            np.zeros(0, np.int64),
+            np.zeros(0),
+        )
+
+
+def test_topology_that_forgets_hits_of_pending_subscriptions_is_found_out(monkeypatch):
+    monkeypatch.setattr("topology.skyray.QueryBolt", ForgetsHitsInBetween)
+    assert any(broken_runs(REFILLING, "hashing", query=2, tuples=3, credits=8))
+
+
+def test_topology_that_ignores_versions_only_ever_loses_to_late_raises(monkeypatch):
+    """A raise that overtook nothing is harmless; one of an older version taken for new would lose results."""
+    table = LocationRouter(2, SPACE, np.zeros(1), np.zeros(1)).table()
+    world = make_world(Recipe(), 0)
+    added = world.batches[0][2].added
+    table.change(added, world.batches[0][2].removed)
+    topk = added.number[added.kind == 1]
+    table.relax(topk, np.ones(topk.size, np.int64))
+    table.raise_thresholds(topk, np.zeros(topk.size, np.int64), np.full(topk.size, 2.0))
+    assert np.all(table.store.columns.threshold[table.store.find(topk)] == -np.inf)
+    table.raise_thresholds(topk, np.ones(topk.size, np.int64), np.full(topk.size, 2.0))
+    assert np.all(table.store.columns.threshold[table.store.find(topk)] == 2.0)
+
+
+class SendsNothingFar(LocationRouter):
+    """Broken: sends top-k messages to the owner of their place only."""
+
+    def table(self) -> RoutingTable:
+        table = super().table()
+        table._least = np.full_like(table._least, np.inf)
+        table._lower = lambda slots: None  # type: ignore[attr-defined]
+        return table
+
+
+def test_topology_that_keeps_far_messages_back_is_found_out(monkeypatch):
+    monkeypatch.setattr(f"{__name__}.LocationRouter", SendsNothingFar)
+    assert any(broken_runs(REFILLING, "location", query=4))
+
+
+def test_topology_range_messages_are_told_once_whoever_finds_them():
+    world = make_world(Recipe(ranges=0.8, kinds=(0,), subscriptions=120), 5)
+    figures = run_local(plan_of(world, "location", 5, query=4), seed=5).components["delivery"].tasks[0].figures
+    assert not differences(world, figures)
+
+
+def test_location_router_sends_fewer_messages_than_hashing():
+    world = make_world(Recipe(messages=2000, batch=100, terms=200, subscriptions=100, window="count:500", churn=0), 3)
+    sent = {}
+    for router in ("hashing", "location"):
+        report = run_local(plan_of(world, router, 3, query=4))
+        assert not differences(world, report.components["delivery"].tasks[0].figures)
+        sent[router] = sum(report.components["distribution"].tasks[0].figures["sent_to_each_query_task"])
+    assert sent["location"] < sent["hashing"]

@@ -1,0 +1,198 @@
+"""Top-k over a stream, every engine, against the oracle; and engines broken on purpose, which must be found out."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matching import registry
+from matching.errors import EngineError
+from matching.model import TOPK, Removals, SubscriptionTable, empty
+from matching.naive import tally
+from matching.topk import stream as stream_module
+from matching.topk.l2_scan import L2Scan
+from matching.topk.skyband import SkybandBuffers
+from matching.topk.stream import LocalTopk, TopkStream
+from matching.topk.window_index import WindowIndex
+from matching.window import Boundary, Window
+from tests.worlds import SPACE, Recipe, World, make_world
+
+ENGINES = registry.names("topk")
+RECIPES = {
+    "count": Recipe(kinds=(TOPK,)),
+    "time_with_late_messages": Recipe(window="time:40", kinds=(TOPK,)),
+    "ties": Recipe(grid=3, kinds=(TOPK,)),
+    "ties_and_late_messages": Recipe(grid=3, window="time:40", kinds=(TOPK,)),
+    "batch_longer_than_window": Recipe(batch=70, kinds=(TOPK,)),
+    "one_message_a_batch": Recipe(batch=1, messages=100, window="count:9", kinds=(TOPK,)),
+    "few_words_short_window": Recipe(window="time:15", batch=5, terms=4, kinds=(TOPK,)),
+    "k_beyond_the_window": Recipe(window="count:12", batch=5, largest_k=30, terms=4, kinds=(TOPK,)),
+}
+
+
+def run(world: World, engine: type, restore: bool = False) -> tuple[list[Counter], Counter, int]:
+    """Updates of each batch, standing results, and how many subscriptions were refilled."""
+    local = LocalTopk(engine(SPACE), world.window)
+    updates, refills = [], 0
+    for number, (boundary, messages, changes) in enumerate(world.batches):
+        step = local.process(boundary, messages, changes.added, changes.removed)
+        updates.append(tally(step.updates))
+        refills += sum(refill.query.number.size for refill in step.refills)
+        if restore and number % 3 == 1:
+            local.stream = TopkStream.from_arrays(engine, SPACE, world.window, local.stream.arrays())
+            local.window_index = WindowIndex.from_arrays(SPACE.max_distance, local.window_index.arrays())
+    results = local.stream.results()
+    rows = zip(*(column.tolist() for column in results), strict=True)
+    return updates, Counter(rows), refills
+
+
+def differences(world: World, engine: type, restore: bool = False) -> list[str]:
+    """What is missing or extra, in words; empty when the engine agrees with the oracle."""
+    expected, expected_results = world.expected()
+    updates, results, _ = run(world, engine, restore)
+    told = []
+    for number, (want, got) in enumerate(zip(expected, updates, strict=True)):
+        if want != got:
+            told.append(f"batch {number}: missing {list((want - got))[:3]}, extra {list((got - want))[:3]}")
+    if results != expected_results:
+        told.append(f"results: missing {expected_results - results}, extra {results - expected_results}")
+    return told
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_topk_stream_over_random_worlds_equals_oracle(engine, recipe):
+    for seed in range(3):
+        assert not differences(make_world(recipe, seed), registry.factory("topk", engine)), f"seed {seed}"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["count", "ties_and_late_messages"])
+def test_topk_stream_restored_midway_equals_oracle(engine, name):
+    for seed in range(3):
+        assert not differences(make_world(RECIPES[name], seed), registry.factory("topk", engine), restore=True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    window=st.sampled_from(["count:1", "count:7", "count:60", "time:3", "time:30"]),
+    batch=st.sampled_from([1, 3, 17, 60]),
+    terms=st.integers(1, 20),
+    grid=st.sampled_from([None, 1, 2, 5]),
+    late_s=st.sampled_from([0.0, 5.0, 60.0]),
+    largest_k=st.sampled_from([1, 3, 12]),
+)
+def test_topk_stream_any_world_equals_oracle(seed, window, batch, terms, grid, late_s, largest_k):
+    recipe = Recipe(window, 60, batch, 15, terms, grid, 0.0, late_s, 0.6, largest_k, (TOPK,))
+    world = make_world(recipe, seed)
+    if sum(len(changes.added) for *_, changes in world.batches) and any(len(batch.terms) for _, batch, _ in world.batches):
+        try:
+            expected, results = world.expected()
+        except AssertionError:
+            return  # nothing happens in this one
+        got, standing, _ = run(world, L2Scan)
+        assert (got, standing) == (expected, results)
+
+
+def test_topk_stream_needs_refills_in_these_worlds():
+    refills = sum(run(make_world(recipe, 0), L2Scan)[2] for recipe in RECIPES.values())
+    assert refills > 100, "worlds that never refill do not test refills"
+
+
+class KthScorePruning(TopkStream):
+    """Broken: raises every threshold to the k-th score after each batch, without keeping those between."""
+
+    def _raise(self, slots):
+        c = self.index.store.columns
+        full = slots[self.buffers.view.count[slots] > c.k[slots]]
+        c.threshold[full] = self.buffers.view.score[self.buffers.view.start[full] + c.k[full] - 1]
+        self.index.set_thresholds(full, c.threshold[full])
+        return super()._raise(slots[:0])
+
+    def _close(self, boundary, slots, before):
+        updates, short, before_short = super()._close(boundary, slots, before)
+        return updates, short[:0], before_short.take(np.zeros(0, np.int64))
+
+
+class NoRefill(TopkStream):
+    """Broken: never notices that a buffer runs short."""
+
+    def _close(self, boundary, slots, before):
+        c = self.index.store.columns
+        kept = c.threshold[slots].copy()
+        c.threshold[slots] = -np.inf
+        told = super()._close(boundary, slots, before)
+        c.threshold[slots] = kept
+        return told
+
+
+class LateExpiry(TopkStream):
+    """Broken: lets everything live one message longer."""
+
+    def _close(self, boundary, slots, before):
+        return super()._close(boundary._replace(floor=boundary.floor - 1), slots, before)
+
+
+class OlderWinsTies(SkybandBuffers):
+    """Broken: of equal scores the older ranks first."""
+
+    def offer(self, slots, seqs, lives, scores, k):
+        super().offer(slots, seqs, lives, scores - seqs * 1e-12, k)
+
+
+class LooseNorms(L2Scan):
+    """Broken: bounds too tight by a hair more than the slack."""
+
+    def insert(self, table):
+        slots = super().insert(table)
+        self.postings.view.base[:] -= np.float32(0.05)
+        return slots
+
+
+@pytest.mark.parametrize("broken", [KthScorePruning, NoRefill, LateExpiry])
+def test_topk_stream_broken_on_purpose_is_found_out(broken, monkeypatch):
+    monkeypatch.setattr(stream_module, "TopkStream", broken)
+    found = [differences(make_world(RECIPES[name], seed), L2Scan) for name in ("count", "ties") for seed in range(3)]
+    assert any(found), f"{broken.__name__} went unnoticed"
+
+
+def test_topk_stream_with_ties_the_wrong_way_is_found_out(monkeypatch):
+    monkeypatch.setattr(stream_module, "SkybandBuffers", OlderWinsTies)
+    assert any(differences(make_world(RECIPES["ties"], seed), L2Scan) for seed in range(3))
+
+
+def test_topk_index_with_bounds_too_tight_is_found_out():
+    assert any(differences(make_world(RECIPES["count"], seed), LooseNorms) for seed in range(3))
+
+
+def test_topk_index_skips_what_cannot_matter():
+    world = make_world(Recipe(messages=4000, batch=500, subscriptions=400, window="count:2000", churn=0, kinds=(TOPK,)), 1)
+    verified = {}
+    for name in ENGINES:
+        local = LocalTopk(registry.factory("topk", name)(SPACE), world.window)
+        steps = [local.process(b, messages, c.added, c.removed) for b, messages, c in world.batches]
+        verified[name] = sum(step.verified for step in steps[4:])
+    assert verified["l2_scan"] * 4 < verified["inverted_file"]
+
+
+def test_topk_stream_batch_out_of_order_raises():
+    stream = TopkStream(L2Scan(SPACE), Window("count", 5))
+    with pytest.raises(EngineError, match="cannot follow"):
+        nothing = Removals(np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.int64))
+        _, messages, _ = make_world(RECIPES["count"], 0).batches[0]
+        stream.process(Boundary(1, 0, 19, -5), messages, empty(SubscriptionTable), nothing)
+
+
+def test_window_index_asked_too_far_back_raises():
+    local = LocalTopk(L2Scan(SPACE), Window("count", 50))
+    world = make_world(RECIPES["count"], 0)
+    first = None
+    for boundary, messages, changes in world.batches:
+        step = local.process(boundary, messages, changes.added, changes.removed)
+        first = first or (step.refills[0].query if step.refills else None)
+    assert first is not None
+    with pytest.raises(EngineError, match="are known"):
+        local.window_index.query(first)
