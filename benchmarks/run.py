@@ -1,0 +1,143 @@
+"""Time the engines of a kind beside each other: what `skyray bench KIND` and `python -m benchmarks.run KIND` run.
+
+Every engine is built, held against the oracle on a sample, and then timed in turns with the others (A B A B), so that a
+slow minute of the machine hits all alike; the figures are medians over the turns. What a kind needs stands in one class
+a kind (`KindBench`); read on in `benchmarks.boolean`.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from statistics import median
+from time import perf_counter
+from typing import Any, Protocol
+
+from benchmarks.boolean import BooleanBench
+from matching import registry
+from matching.errors import ConfigError
+from matching.warmup import warmup
+
+
+class KindBench(Protocol):
+    """One workload of a kind, on which engines are built, checked and timed."""
+
+    #: What was measured on, JSON-ready.
+    workload: dict[str, Any]
+    #: How many turns `time` is made for.
+    rounds: int
+
+    def __init__(self, subscriptions: int, messages: int | None, window: int | None, rounds: int, seed: int): ...
+
+    def build(self, name: str) -> Any:
+        """An engine with all subscriptions in it; this is what `build_s` times."""
+        ...
+
+    def check(self, engine: Any) -> dict[str, Any]:
+        """`exact` (bool) and how much was compared; leaves the engine fit for timing."""
+        ...
+
+    def memory(self, engine: Any) -> dict[str, Any]:
+        """`bytes_per_subscription`, and what else a kind reports of its size."""
+        ...
+
+    def time(self, engine: Any, turn: int) -> dict[str, float]:
+        """Figures of one turn; each is reported as the median over the turns."""
+        ...
+
+
+#: Kind to its class; a kind is offered by `skyray bench` as soon as it stands here.
+BENCHES: dict[str, type[KindBench]] = {"boolean": BooleanBench}
+
+_ROUNDS = 7
+
+
+def bench(
+    kind: str,
+    subscriptions: int = 100_000,
+    *,
+    window: int | None = None,
+    messages: int | None = None,
+    engines: Sequence[str] | None = None,
+    figure: str | None = None,
+    seed: int = 0,
+    rounds: int = _ROUNDS,
+    on_progress: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Measure engines of a kind on one synthetic workload.
+
+    Parameters
+    ----------
+    kind : str                   one of `BENCHES`
+    subscriptions : int          how many are live
+    window, messages : int       messages in the window (kinds that have one), messages timed; each kind has its own
+                                 defaults
+    engines : sequence of str    names in `matching.registry`; all of the kind by default
+    seed, rounds : int           of the workload; turns of each engine
+    on_progress : callable       told what is going on, a sentence at a time
+
+    Returns
+    -------
+    dict    `kind`, `workload`, `results`: for each engine its name, `exact`, `build_s`, and the figures of the kind
+
+    Raises
+    ------
+    ConfigError
+        For a kind that has no benchmark, or an engine that the kind does not have.
+    """
+    if kind not in BENCHES:
+        raise ConfigError(f"kind {kind!r} has no benchmark: choose one of {', '.join(BENCHES)}")
+    if figure is not None:
+        raise ConfigError(
+            f"figure {figure!r}: no figure of a paper can be reproduced for {kind} yet; leave --figure out"
+        )
+    chosen = tuple(dict.fromkeys(engines or registry.names(kind)))
+    for name in chosen:
+        registry.factory(kind, name)
+    tell = on_progress or (lambda _: None)
+    tell("compiling kernels")
+    warmup()
+    tell("making the workload")
+    made = BENCHES[kind](subscriptions, messages, window, rounds, seed)
+    built, results = {}, {}
+    for name in chosen:
+        tell(f"building {name}")
+        begun = perf_counter()
+        built[name] = made.build(name)
+        build_s = perf_counter() - begun
+        tell(f"checking {name} against the oracle")
+        results[name] = {"engine": name, **made.check(built[name]), "build_s": build_s, **made.memory(built[name])}
+    turns: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
+    for turn in range(made.rounds):
+        for name in chosen:
+            tell(f"turn {turn + 1} of {made.rounds}: {name}")
+            turns[name].append(made.time(built[name], turn))
+    for name in chosen:
+        for figure_name in turns[name][0]:
+            figures = [figures[figure_name] for figures in turns[name] if figure_name in figures]
+            results[name][figure_name] = median(figures)
+    return {"kind": kind, "workload": made.workload, "results": [results[name] for name in chosen]}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; returns 1 if an engine was not exact."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Time the engines of a kind.")
+    parser.add_argument("kind", choices=sorted(BENCHES))
+    parser.add_argument("--subscriptions", type=int, default=100_000)
+    parser.add_argument("--window", type=int)
+    parser.add_argument("--messages", type=int)
+    parser.add_argument("--engines", type=lambda text: text.split(","), help="names separated by commas")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=_ROUNDS)
+    options = vars(parser.parse_args(arguments))
+    report = bench(options.pop("kind"), options.pop("subscriptions"), on_progress=_say, **options)
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    return 0 if all(result["exact"] for result in report["results"]) else 1
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(sentence + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
