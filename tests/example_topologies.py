@@ -281,3 +281,98 @@ def pipeline(batches: int = 30, size: int = 20, trouble: str = "none", credits: 
         .acknowledged_by("ack")
         .build(credits=credits)
     )
+
+
+class KeyBolt(Bolt):
+    """Sends every word on alone, keyed by itself; acknowledges the batch."""
+
+    def prepare(self, context: Context) -> None:
+        self.context = context
+
+    def execute(self, delivery: Delivery) -> None:
+        for word in delivery.payload.words.tolist():
+            self.context.emit("keyed", Answer(delivery.payload.batch, word), key=word)
+        self.context.acknowledge(delivery.payload.batch)
+
+
+class SeenBolt(Bolt):
+    """Remembers the words it got."""
+
+    def prepare(self, context: Context) -> None:
+        self.seen: list[int] = []
+
+    def execute(self, delivery: Delivery) -> None:
+        self.seen.append(delivery.payload.total)
+
+    def report(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+
+def keyed(batches: int, size: int) -> Plan:
+    """Every word of every batch to the task that its key names."""
+    return (
+        TopologyBuilder("keyed")
+        .spout("numbers", NumberSpout(batches, size), clock=True)
+        .bolt("key", KeyBolt())
+        .bolt("seen", SeenBolt(), tasks=3)
+        .edge("numbers", "words", "key", "shuffle")
+        .edge("key", "keyed", "seen", "fields")
+        .acknowledged_by("key")
+        .build()
+    )
+
+
+def broadcast(batches: int, size: int, tasks: int) -> Plan:
+    """Large batches to every task of one bolt and to another bolt as well."""
+    return (
+        TopologyBuilder("broadcast")
+        .spout("numbers", NumberSpout(batches, size), clock=True)
+        .bolt("every", AckBolt(), tasks=tasks)
+        .bolt("one", SeenWordsBolt())
+        .edge("numbers", "words", "every", "all")
+        .edge("numbers", "words", "one", "shuffle")
+        .acknowledged_by("every")
+        .build()
+    )
+
+
+class SeenWordsBolt(Bolt):
+    """Sums batches and says whether their arrays can be written to."""
+
+    def prepare(self, context: Context) -> None:
+        self.sums: list[int] = []
+        self.writeable = False
+
+    def execute(self, delivery: Delivery) -> None:
+        self.sums.append(int(delivery.payload.words.sum()))
+        self.writeable |= delivery.payload.words.flags.writeable
+
+    def report(self) -> dict[str, Any]:
+        return {"sums": self.sums, "writeable": self.writeable}
+
+
+class SilentBolt(Bolt):
+    """Takes batches and acknowledges none."""
+
+    def prepare(self, context: Context) -> None:
+        pass
+
+    def execute(self, delivery: Delivery) -> None:
+        pass
+
+
+def deadlocked() -> Plan:
+    """Credits never come back."""
+    return (
+        TopologyBuilder("stuck")
+        .spout("numbers", NumberSpout(9), clock=True)
+        .bolt("silent", SilentBolt(), tasks=2)
+        .edge("numbers", "words", "silent", "shuffle")
+        .acknowledged_by("silent")
+        .build(credits=2)
+    )
+
+
+def failing_warm_up() -> None:
+    """Stands for kernels that do not compile."""
+    raise RuntimeError("no compiler")

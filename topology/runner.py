@@ -283,6 +283,7 @@ class _RayRun:
         self._closed = False
         self._unfed_finished = False
         self._gap_since: float | None = None
+        self._stalled: int | None = None
         self._meter = Meter(plan)
         self._log = driver_log()
         self._statuses: dict[int, TaskStatus] = {}
@@ -326,11 +327,11 @@ class _RayRun:
         """End every actor; components that were not closed get a moment to do so."""
         try:
             if not self._closed and self._actors:
-                calls = [actor.close.remote() for actor in self._actors]
-                done, _ = ray.wait(calls, num_returns=len(calls), timeout=_CLOSE_AFTER_FAILURE_S)
-                for address, call in enumerate(calls):
-                    if call in done:
-                        self._show_close(address, call)
+                calls = {actor.close.remote(): address for address, actor in enumerate(self._actors)}
+                awaited = [call for call, address in calls.items() if address != self._stalled]
+                done, _ = ray.wait(awaited, num_returns=len(awaited), timeout=_CLOSE_AFTER_FAILURE_S)
+                for call in done:
+                    self._show_close(calls[call], call)
         finally:
             for actor in self._actors:
                 ray.kill(actor, no_restart=True)
@@ -473,6 +474,7 @@ class _RayRun:
         late = [(since, address) for address, since in self._pending.values()]
         if late and now - max(min(late)[0], moved) > self._stall_s:
             since, address = min(late)
+            self._stalled = address
             raise TopologyError(
                 f"{self._plan.tasks[address]} has not answered for {now - since:.0f} s and nothing else moves: its "
                 f"process is paused, or one execute or next_batch takes longer than stall_s = {self._stall_s:g} s"

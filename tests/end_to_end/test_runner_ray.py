@@ -1,0 +1,206 @@
+"""The same topologies on Ray: same answers, and no way to go wrong that hangs or stays unnamed."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+
+import pytest
+
+from matching.errors import TopologyError
+from tests.example_topologies import (
+    broadcast,
+    deadlocked,
+    expected_totals,
+    failing_warm_up,
+    keyed,
+    pipeline,
+    word_count,
+)
+from topology.grouping import task_of_key
+from topology.local import run_local
+from topology.runner import run_ray
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
+
+
+def figures(report, name, task=0):
+    return report.components[name].tasks[task].figures
+
+
+def assert_no_actor_is_left():
+    """Every run's actors are named; poll until Ray has forgotten them all."""
+    from ray.util import list_named_actors
+
+    deadline = time.monotonic() + 20
+    while True:
+        left = [actor for actor in list_named_actors(all_namespaces=True) if actor["namespace"].startswith("skyray-")]
+        if not left:
+            return
+        assert time.monotonic() < deadline, f"still there: {left}"
+        threading.Event().wait(0.05)
+
+
+def test_run_ray_word_count_with_feedback_equals_local():
+    told = []
+    report = run_ray(word_count(batches=12, size=20), on_progress=told.append)
+    alone = run_local(word_count(batches=12, size=20))
+    assert figures(report, "sum")["totals"] == expected_totals(12, 20) == figures(alone, "sum")["totals"]
+    assert figures(report, "sum")["finishes"] == 1
+    assert figures(report, "marker")["ticks"] == list(range(12))
+    assert report.published == report.acknowledged == 12 and 1 <= report.in_flight_peak <= 4
+    for name, part in report.components.items():
+        assert part.incoming == alone.components[name].incoming
+        assert part.outgoing == alone.components[name].outgoing
+        assert part.counters == alone.components[name].counters
+    for task in report.components["count"].tasks:
+        by_sender = defaultdict(list)
+        for sender, batch in task.figures["order"]:
+            by_sender[sender].append(batch)
+        assert all(order == list(range(sender, 12, 2)) for sender, order in by_sender.items()) and by_sender
+    assert sum(len(task.figures["answers"]) for task in report.components["split"].tasks) == 12
+    assert told[-1].published == 12 and told[-1].components["sum"].queue_depth == 0
+    assert told[-1].components["sum"].latency_p50_s == pytest.approx(0.001, rel=0.05)
+    json.dumps(report.as_dict())
+
+
+def test_run_ray_fields_grouping_keeps_a_key_on_its_task():
+    report = run_ray(keyed(batches=5, size=20))
+    seen = [figures(report, "seen", task)["seen"] for task in range(3)]
+    assert sum(map(len, seen)) == 100
+    assert all(task_of_key(word, 3) == task for task, words in enumerate(seen) for word in words)
+    assert sum(map(bool, seen)) > 1
+
+
+def test_run_ray_large_batches_to_many_receivers_arrive_whole_and_read_only():
+    report = run_ray(broadcast(batches=6, size=30_000, tasks=3))  # 240 kB each: shared, not copied into the calls
+    sums = [figures(report, "every", task)["sums"] for task in range(3)]
+    assert sums[0] == sums[1] == sums[2] == figures(report, "one")["sums"] and len(set(sums[0])) == 6
+    assert figures(report, "one")["writeable"] is False
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("prepare", "pass:0 failed in prepare: RuntimeError: no room"),
+        ("raise", "pass:0 failed in execute on stream 'words' from numbers:0: ZeroDivisionError(.|\n)*_deeper"),
+        ("lock", "pass:0 emitted on 'words' what cannot travel: payload.1 is a lock"),
+        ("unpack", "ack:0 could not take a parcel on stream 'words' from pass:0: .*batch 3 does not come out again"),
+        ("skip", "nobody acknowledged batch 3 by ack:0"),
+        ("close", "pass:0 failed in close: OSError: the disk is full"),
+    ],
+)
+@pytest.mark.fault
+def test_run_ray_component_in_trouble_raises_naming_it(trouble, words):
+    with pytest.raises(TopologyError, match=words):
+        run_ray(pipeline(trouble=trouble))
+    assert_no_actor_is_left()
+
+
+@pytest.mark.fault
+def test_run_ray_killed_actor_ends_the_run_in_seconds_naming_it():
+    began = time.monotonic()
+    with pytest.raises(TopologyError, match="pass:0 died: .*worker process has died"):
+        run_ray(pipeline(batches=10**6, trouble="kill", at=20))
+    assert time.monotonic() - began < 20
+    assert_no_actor_is_left()
+
+
+@pytest.mark.fault
+def test_run_ray_paused_process_is_named_after_the_stall_time():
+    with pytest.raises(TopologyError, match="pass:0 has not answered for 2 s and nothing else moves"):
+        run_ray(pipeline(batches=10**6, trouble="pause", at=20), stall_s=2.0)
+    assert_no_actor_is_left()
+
+
+def test_run_ray_without_acknowledgements_names_who_waits():
+    with pytest.raises(TopologyError, match="'stuck' is deadlocked(.|\n)*numbers:0 has no credit left.* by silent:0"):
+        run_ray(deadlocked())
+    assert_no_actor_is_left()
+
+
+def test_run_ray_slow_bolt_keeps_the_queue_within_the_credits():
+    told = []
+    report = run_ray(pipeline(batches=60, credits=3, work_loops=300), on_progress=told.append, poll_s=0.05)
+    assert report.in_flight_peak == 3
+    depths = [snapshot.components["pass"].queue_depth for snapshot in told]
+    assert max(depths) <= 3 + 1, "batches and the end"
+    assert report.components["pass"].queue_depth_peak == max(depths)
+    assert max(snapshot.in_flight for snapshot in told) == 3
+    assert report.blocked_s > 0.3 * report.elapsed_s, "the bolt was not the slow one: nothing was tested"
+
+
+def test_run_ray_stop_ends_an_endless_stream_and_drains():
+    told = []
+    report = run_ray(pipeline(batches=10**9), on_progress=told.append, stop=lambda: len(told) > 3, poll_s=0.05)
+    assert 0 < report.published == report.acknowledged < 10**9
+    assert figures(report, "ack")["order"] == list(range(report.published))
+
+
+def test_run_ray_log_of_tasks_reaches_stderr_with_their_names(capsys):
+    run_ray(pipeline(batches=1))
+    lines = [line for line in capsys.readouterr().err.splitlines() if "prepared" in line]
+    assert len(lines) == 1 and "pass:0" in lines[0]
+
+
+def test_run_ray_interrupt_leaves_nothing_behind():
+    def interrupt(snapshot):
+        if snapshot.published > 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_ray(pipeline(batches=10**9), on_progress=interrupt)
+    assert_no_actor_is_left()
+
+
+def test_run_ray_two_runs_at_once_do_not_clash():
+    reports = {}
+
+    def run(size):
+        reports[size] = run_ray(pipeline(batches=6, size=size))
+
+    threads = [threading.Thread(target=run, args=(size,)) for size in (10, 30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(100)
+    for size in (10, 30):
+        alone = run_local(pipeline(batches=6, size=size))
+        assert figures(reports[size], "ack")["sums"] == figures(alone, "ack")["sums"]
+
+
+def test_run_ray_failing_warm_up_is_told():
+    plan = dataclasses.replace(pipeline(), warm_up=failing_warm_up)
+    with pytest.raises(TopologyError, match="warm-up on .* failed(.|\n)*no compiler"):
+        run_ray(plan)
+    assert_no_actor_is_left()
+
+
+def test_run_ray_class_in_the_main_script_is_refused():
+    plan = pipeline()
+    parts = [dataclasses.replace(part, class_name="__main__." + part.name) for part in plan.components]
+    with pytest.raises(TopologyError, match="spout 'numbers': its class .* main script"):
+        run_ray(dataclasses.replace(plan, components=tuple(parts)))
+
+
+_ALONE = """
+import ray
+from tests.example_topologies import pipeline
+from topology.runner import run_ray
+report = run_ray(pipeline(4))
+assert report.components["ack"].tasks[0].figures["order"] == [0, 1, 2, 3]
+assert not ray.is_initialized(), "what it started it must stop"
+"""
+
+
+def test_run_ray_starts_and_stops_ray_by_itself():
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    environment = {**os.environ, "PYTHONPATH": root}
+    done = subprocess.run(
+        [sys.executable, "-c", _ALONE], cwd=root, env=environment, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,150 @@
+"""The small parts both executors stand on: credits, payloads, histograms, clocks, logs."""
+
+import threading
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from matching.errors import TopologyError
+from matching.model import MessageBatch, empty
+from topology.backpressure import Credits
+from topology.clock import FakeClock
+from topology.logs import LogBuffer, show
+from topology.metrics import LatencyHistogram
+from topology.payload import fingerprint, seal
+
+
+class Pair(NamedTuple):
+    number: int
+    batch: object
+
+
+def test_credits_are_spent_and_come_back_when_all_tasks_have_said_so():
+    credits = Credits(limit=2, tasks=2)
+    assert [credits.publish(), credits.publish()] == [0, 1]
+    assert not credits.available
+    credits.acknowledge(1, 0)
+    assert not credits.available and credits.missing() == {0: [0, 1], 1: [1]}
+    credits.acknowledge(1, 1)
+    assert credits.available and (credits.published, credits.acknowledged, credits.peak) == (2, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"), [([(5, 0)], "never published"), ([(0, 0), (0, 0)], "already"), ([(1, 0), (1, 0)], "already")]
+)
+def test_credits_wrong_acknowledgement_raises(said, words):
+    credits = Credits(limit=4, tasks=1)
+    credits.publish(), credits.publish()
+    with pytest.raises(TopologyError, match=words):
+        for batch, task in said:
+            credits.acknowledge(batch, task)
+
+
+def test_credits_same_task_twice_raises():
+    credits = Credits(limit=1, tasks=2)
+    credits.publish()
+    credits.acknowledge(0, 1)
+    with pytest.raises(TopologyError, match="task 1 acknowledged batch 0 twice"):
+        credits.acknowledge(0, 1)
+
+
+def test_seal_gives_read_only_views_and_counts_shared_arrays_once():
+    column = np.arange(10.0)
+    messages = empty(MessageBatch)._asdict() | {"west": column, "east": column}
+    payload = Pair(3, MessageBatch(**messages))
+    sealed, size_bytes = seal(payload)
+    assert sealed.number == 3 and type(sealed.batch) is MessageBatch
+    assert sealed.batch.east is sealed.batch.west, "one array must stay one: receivers test for it"
+    assert np.shares_memory(sealed.batch.west, column)
+    with pytest.raises(ValueError, match="read-only"):
+        sealed.batch.west[0] = 1.0
+    column[0] = 1.0  # the sender's own array stays writable
+    assert size_bytes == 80 + 8  # the column, and the offsets of an empty ragged column
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (Pair(1, threading.Lock()), "payload.batch is a lock"),
+        (Pair(1, (0, [1])), "payload.batch.1 is a list"),
+        ({"a": 1}, "payload is a dict"),
+        (Pair(1, np.array([object()])), "array of Python objects"),
+    ],
+)
+def test_seal_what_cannot_travel_raises_naming_the_field(payload, words):
+    with pytest.raises(TypeError, match=words):
+        seal(payload)
+
+
+def test_fingerprint_changes_with_any_array():
+    first = Pair(1, (np.zeros(4), np.zeros(3, np.int8)))
+    second = Pair(1, (np.zeros(4), np.array([0, 0, 1], np.int8)))
+    assert fingerprint(first) == fingerprint(Pair(1, (np.zeros(4), np.zeros(3, np.int8)))) != fingerprint(second)
+
+
+def test_histogram_quantiles_are_within_a_bucket_of_the_truth():
+    seconds = np.exp(np.random.default_rng(1).normal(-5.0, 2.0, 20_000))
+    histogram = LatencyHistogram()
+    histogram.record(seconds)
+    for share in (0.01, 0.5, 0.9, 0.99, 0.999):
+        exact = float(np.quantile(seconds, share, method="inverted_cdf"))
+        told = histogram.quantile(share)
+        assert told is not None and exact <= told <= exact * 1.045
+    assert histogram.summary()["max_s"] == seconds.max()
+
+
+def test_histogram_merged_equals_recorded_together():
+    seconds = np.random.default_rng(2).exponential(0.01, 1000)
+    whole, left, right = LatencyHistogram(), LatencyHistogram(), LatencyHistogram()
+    whole.record(seconds)
+    left.record(seconds[:300])
+    right.record(seconds[300:])
+    left.merge(right)
+    assert left.counts.tolist() == whole.counts.tolist() and left.summary() == whole.summary()
+
+
+def test_histogram_counts_weigh_and_extremes_stay_inside():
+    histogram = LatencyHistogram()
+    histogram.record(np.array([1.0, 2.0]), np.array([99, 1]))
+    assert 1.0 <= histogram.quantile(0.99) < 1.05 and histogram.quantile(1.0) == 2.0
+    histogram.record(np.array([-1.0, 0.0, 1e9]), 1)
+    assert histogram.summary()["count"] == 103 and histogram.summary()["max_s"] == 1e9
+    assert LatencyHistogram().summary() == {"count": 0, "p50_s": None, "p99_s": None, "max_s": None}
+
+
+def test_fake_clock_steps_and_advances():
+    clock = FakeClock(10.0, step_s=0.5)
+    assert [clock.now(), clock.now()] == [10.0, 10.5]
+    clock.advance(-5.0)
+    assert clock.now() == 6.0
+
+
+def test_log_buffer_keeps_plain_values_and_counts_what_it_drops():
+    buffer = LogBuffer()
+    log = buffer.logger.bind(index="grid")
+    log.warning("slow_batch", rows=3, box=(1, 2))
+    try:
+        raise ValueError("why")
+    except ValueError:
+        log.exception("broken")
+    events = buffer.fetch()
+    assert events[0] == ("warning", "slow_batch", {"index": "grid", "rows": 3, "box": "(1, 2)"})
+    assert events[1].level == "error" and "ValueError: why" in events[1].values["exception"]
+    assert buffer.fetch() == []
+    for number in range(1005):
+        log.info("flood", number=number)
+    assert buffer.fetch()[-1] == ("warning", "log_events_dropped", {"count": 5})
+
+
+def test_show_names_the_task():
+    lines = []
+
+    class Log:
+        def info(self, event, **values):
+            lines.append((event, values))
+
+    buffer = LogBuffer()
+    buffer.logger.info("prepared", rows=1)
+    show(Log(), "query:3", buffer.fetch())
+    assert lines == [("prepared", {"rows": 1, "task": "query:3"})]
