@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from matching.errors import InputError
 from matching.model import Int64, MessageBatch, Names
@@ -24,6 +25,8 @@ from matching.space import Space
 from matching.window import Window
 from spouts.cutting import Batch, Cutter, MessageSpout, Rows, Source, read_all
 
+#: `format_version` in the manifest of the ETL outputs that this release reads.
+ETL_FORMAT = 1
 SIDES = ("west", "south", "east", "north")
 _REQUIRED = {
     "seq": pa.int64(),
@@ -48,7 +51,7 @@ class ParquetSource(Source):
         Decides what `life` is.
     space : Space
         Projects the points. Messages outside its box keep their seq but lose their terms, so that they match
-        nothing; they are counted as `outside_world`, and stand on the edge of the box.
+        nothing; they are counted as `outside_world`, and stand as points on the edge of the box.
     follow : bool
         The directory is still being written: files appear by rename in the order of their names, and
         `manifest.json` appears last.
@@ -104,10 +107,22 @@ class ParquetSource(Source):
             raise InputError(
                 "missing_file", f"{self.directory}: has no folder messages/; give a directory that `skyray etl` wrote"
             )
-        if not list_message_files(self.directory) and read_manifest(self.directory) is None:
+        manifest = read_manifest(self.directory)
+        if manifest is None and not list_message_files(self.directory):
             raise InputError(
                 "missing_file", f"{self.directory / 'messages'}: holds no *.parquet files; run the ETL to its end first"
             )
+        files = manifest.get("files") if manifest else None
+        for name, facts in files.items() if isinstance(files, dict) else ():
+            if not name.startswith("messages/"):
+                continue
+            path = self.directory / name
+            try:
+                size_bytes = path.stat().st_size
+            except OSError as error:
+                raise InputError("missing_file", f"{path}: named in manifest.json and not there; {_REMEDY}") from error
+            if size_bytes != facts.get("size_bytes", size_bytes):
+                raise _damaged(path, f"has {size_bytes:,} bytes, manifest.json says {facts['size_bytes']:,}")
 
     def _read_group(self) -> Rows | None:
         while True:
@@ -148,12 +163,11 @@ class ParquetSource(Source):
         return True
 
     def _require_all(self, manifest: dict[str, Any] | None) -> None:
-        expected = kept_messages(manifest) if manifest else None
-        if expected is not None and expected != self.next_seq:
+        expected = manifest.get("kept") if manifest else None
+        if isinstance(expected, int) and expected != self.next_seq:
             raise InputError(
                 "missing_file",
-                f"{self.directory / 'messages'}: {self.next_seq:,} messages, manifest.json says {expected:,}; "
-                + _REMEDY,
+                f"{self.directory / 'messages'}: {self.next_seq:,} messages, manifest.json says {expected:,}; {_REMEDY}",
             )
 
     def _check_schema(self, schema: pa.Schema) -> list[str]:
@@ -193,11 +207,11 @@ class ParquetSource(Source):
             raise _damaged(self._path, "has a coordinate that is not finite")
         offsets, terms, weights = self._convert_terms(columns["terms"], columns["weights"])
         outside = ~self.space.contains(lon, lat)
-        box = self._convert_sides(columns, lon, lat)
         if outside.any():
             offsets, terms, weights = _drop_terms(offsets, terms, weights, ~outside)
             lon = np.clip(lon, self.space.west, self.space.east)
             lat = np.clip(lat, self.space.south, self.space.north)
+        box = self._convert_sides(columns, lon, lat, outside)
         x, y = self.space.project(lon, lat)
         times = self._convert_times(columns["event_time"]) if self.window.kind == "time" else None
         life = seq if times is None else self.window.lives(seq, times)
@@ -220,8 +234,10 @@ class ParquetSource(Source):
             raise _null_times(self._path, column.null_count)
         return column.cast(_TIME).view(pa.int64()).to_numpy()
 
-    def _convert_sides(self, columns: dict[str, pa.Array], lon: Any, lat: Any) -> tuple[Any, Any, Any, Any]:
-        """West, south, east, north: null sides mean the point."""
+    def _convert_sides(
+        self, columns: dict[str, pa.Array], lon: Any, lat: Any, outside: Any
+    ) -> tuple[Any, Any, Any, Any]:
+        """West, south, east, north: null sides mean the point, and so does `outside`."""
         nulls = {columns[side].null_count for side in SIDES if side in columns}
         if not nulls or nulls == {len(lon)}:
             return lon, lat, lon, lat
@@ -231,7 +247,7 @@ class ParquetSource(Source):
             column = columns[side]
             if not np.array_equal(column.is_null().to_numpy(zero_copy_only=False), missing):
                 raise _damaged(self._path, "has messages with some sides of a rectangle and not all")
-            sides.append(np.where(missing, point, column.to_numpy(zero_copy_only=False)))
+            sides.append(np.where(missing | outside, point, column.to_numpy(zero_copy_only=False)))
         west, south, east, north = sides
         if not ((west <= east) & (south <= north)).all() or not np.isfinite(sides).all():
             raise _damaged(self._path, "has a rectangle whose sides are swapped or not finite")
@@ -318,14 +334,37 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
         raise _damaged(path, f"cannot be read as JSON ({_first_line(error)})") from error
     if not isinstance(manifest, dict):
         raise _damaged(path, "holds no JSON object")
+    if manifest.get("format_version", ETL_FORMAT) != ETL_FORMAT:
+        raise InputError(
+            "wrong_version",
+            f"{path}: ETL output of format {manifest['format_version']}, this release reads {ETL_FORMAT}; run the ETL again",
+        )
     return manifest
 
 
-def kept_messages(manifest: dict[str, Any]) -> int | None:
-    """How many messages the manifest says there are; None if it does not say."""
-    counts = manifest.get("counts")
-    kept = counts.get("kept") if isinstance(counts, dict) else None
-    return kept if isinstance(kept, int) else None
+def read_points(
+    directory: str | os.PathLike[str], space: Space, count: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """About `count` points of messages, evenly spread over the stream: x and y in the unit square, two float64[n].
+
+    For balancing a router by the load to come; points outside the box are left out. Reads the coordinates alone.
+    """
+    files = list_message_files(directory)
+    lons, lats = [np.zeros(0)], [np.zeros(0)]
+    try:
+        rows = 0
+        for path in files:
+            rows += pq.read_metadata(path).num_rows
+        step = max(1, rows // max(1, count))
+        for path in files:
+            table = pq.read_table(path, columns=["lon", "lat"], use_threads=False)
+            lons.append(table.column("lon").to_numpy()[::step])
+            lats.append(table.column("lat").to_numpy()[::step])
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise _damaged(path, f"cannot be read as Parquet ({_first_line(error)})") from error
+    lon, lat = np.concatenate(lons), np.concatenate(lats)
+    inside = space.contains(lon, lat)
+    return space.project(lon[inside], lat[inside])
 
 
 def count_null_times(directory: str | os.PathLike[str]) -> int:

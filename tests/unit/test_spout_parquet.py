@@ -12,7 +12,7 @@ import pytest
 from matching.errors import ConfigError, InputError
 from matching.space import Space
 from matching.window import Window
-from spouts.parquet import ParquetSpout, count_null_times, read_messages
+from spouts.parquet import ParquetSpout, count_null_times, read_messages, read_points
 
 EARTH = Space(-180.0, -90.0, 180.0, 90.0)
 COUNT = Window.parse("count:4")
@@ -65,8 +65,8 @@ def write(
     return path
 
 
-def write_manifest(directory: Path, kept: int) -> None:
-    (directory / "manifest.json").write_text(json.dumps({"counts": {"kept": kept}}))
+def write_manifest(directory: Path, kept: int, **more) -> None:
+    (directory / "manifest.json").write_text(json.dumps({"format_version": 1, "kept": kept} | more))
 
 
 def rows_of(batches) -> list[tuple]:
@@ -303,6 +303,37 @@ def test_spout_parquet_missing_file_is_noticed_first_middle_and_last(tmp_path):
             write(tmp_path, [message(seq) for seq in range(5, 10)], "part-00001.parquet")
         with pytest.raises(InputError, match=pattern):
             list(read_messages(tmp_path, COUNT, EARTH, 4))
+
+
+def test_spout_parquet_manifest_names_missing_and_damaged_files_before_the_run(tmp_path):
+    path = write(tmp_path, [message(seq) for seq in range(5)])
+    facts = {"rows": 5, "size_bytes": path.stat().st_size}
+    write_manifest(tmp_path, 5, files={"messages/part-00000.parquet": facts, "rejected/part-0.jsonl": {}})
+    assert len(rows_of(read_messages(tmp_path, COUNT, EARTH, 4))) == 5
+    write_manifest(tmp_path, 5, files={"messages/part-00000.parquet": facts | {"size_bytes": 7}})
+    with pytest.raises(InputError, match=r"part-00000.parquet: has .* bytes, manifest.json says 7"):
+        read_messages(tmp_path, COUNT, EARTH, 4)
+    write_manifest(tmp_path, 5, files={"messages/part-00001.parquet": facts})
+    with pytest.raises(InputError, match=r"part-00001.parquet: named in manifest.json"):
+        read_messages(tmp_path, COUNT, EARTH, 4)
+    write_manifest(tmp_path, 5, format_version=2)
+    with pytest.raises(InputError, match="format 2"):
+        read_messages(tmp_path, COUNT, EARTH, 4)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(InputError, match=r"manifest.json: cannot be read as JSON"):
+        read_messages(tmp_path, COUNT, EARTH, 4)
+
+
+def test_spout_parquet_points_for_balancing_are_spread_and_inside(tmp_path):
+    write(tmp_path, [message(seq, lon=float(seq), lat=1.0) for seq in range(60)])
+    write(tmp_path, [message(seq, lon=float(seq), lat=1.0) for seq in range(60, 100)], "part-00001.parquet")
+    x, y = read_points(tmp_path, Space(0.0, 0.0, 80.0, 10.0), 10)
+    np.testing.assert_allclose(x * 80, [0, 10, 20, 30, 40, 50, 60, 70, 80])
+    np.testing.assert_allclose(y * 80, 1.0)
+    assert len(read_points(tmp_path, EARTH, 10_000)[0]) == 100
+    (tmp_path / "messages" / "part-00001.parquet").write_bytes(b"junk")
+    with pytest.raises(InputError, match="cannot be read as Parquet"):
+        read_points(tmp_path, EARTH, 10)
 
 
 def test_spout_parquet_bad_options_are_refused(tmp_path):

@@ -1,0 +1,129 @@
+"""Rows of a file of subscriptions, whatever it is packed in.
+
+JSON Lines (plain, gzip, zstd) and Parquet are told apart by their first bytes, not by name. Decompression is streamed
+and lines are bounded, so a file that unpacks to far more than its size costs time but no memory. Rows are decoded
+here and judged in `matching.validate`; read on in `spouts.subscriptions`.
+"""
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
+from matching.errors import InputError
+from matching.validate import MAX_LINE_BYTES, decode_object
+
+_BLOCK_BYTES = 1 << 20
+#: zstd packs up to 16,000 times, and one call unpacks all it is given.
+_PIECE_BYTES = 1 << 12
+_PARQUET_ROWS = 10_000
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """Number (from 1) and content of each line that is not blank, or of each row of a table.
+
+    Content is a dict, or the reason code (`matching.validate.REASONS`) why the line is none.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, or damaged so that it cannot be read to its end.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+            file.seek(0)
+            if start == b"PAR1":
+                yield from _table_rows(path)
+                return
+            number = 0
+            for line in read_lines(_unpack(file, start)):
+                number += 1
+                if line is None:
+                    yield number, "line_too_long"
+                    continue
+                if number == 1:
+                    line = line.removeprefix(_BYTE_ORDER_MARK)
+                if line and not line.isspace():
+                    yield number, decode_object(line)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        code = "missing_file" if isinstance(error, FileNotFoundError) else "broken_file"
+        raise InputError(
+            code, f"{path}: cannot be read to its end ({reason}); check the path, or make the file again"
+        ) from error
+
+
+def read_lines(blocks: Iterator[bytes]) -> Iterator[bytes | None]:
+    """Cut blocks of bytes into lines without their ends; None stands for a line over `MAX_LINE_BYTES`."""
+    rest, dropping = b"", False
+    for block in blocks:
+        lines = (rest + block).split(b"\n")
+        rest = lines.pop()
+        if lines and dropping:
+            yield None
+            del lines[0]
+            dropping = False
+        for line in lines:
+            yield line if len(line) <= MAX_LINE_BYTES else None
+        if dropping or len(rest) > MAX_LINE_BYTES:
+            rest, dropping = b"", True
+    if dropping:
+        yield None
+    elif rest:
+        yield rest
+
+
+def _unpack(file: BinaryIO, start: bytes) -> Iterator[bytes]:
+    if start[:2] == b"\x1f\x8b":
+        with gzip.open(file, "rb") as unpacked:
+            while block := unpacked.read(_BLOCK_BYTES):
+                yield block
+    elif start == b"\x28\xb5\x2f\xfd":
+        yield from _unpack_zstd(file)
+    else:
+        while block := file.read(_BLOCK_BYTES):
+            yield block
+
+
+def _unpack_zstd(file: BinaryIO) -> Iterator[bytes]:
+    """Frame after frame; small pieces go in, so that little can come out at a time, whatever they unpack to."""
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    begun = False
+    try:
+        while piece := file.read(_PIECE_BYTES):
+            while piece:
+                begun = True
+                if block := frame.decompress(piece):
+                    yield block
+                piece = b""
+                if frame.eof:
+                    piece = frame.unused_data
+                    frame = zstandard.ZstdDecompressor().decompressobj()
+                    begun = False
+    except zstandard.ZstdError as error:
+        raise OSError(str(error)) from error
+    if begun:
+        raise EOFError("the compressed file ends inside a frame")
+
+
+def _table_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    number = 0
+    try:
+        with pq.ParquetFile(path) as table:
+            for batch in table.iter_batches(_PARQUET_ROWS, use_threads=False):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except pa.ArrowException as error:
+        raise InputError(
+            "broken_file", f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]}); make the file again"
+        ) from error

@@ -1,0 +1,414 @@
+"""Subscriptions from files: which change belongs to which batch.
+
+`load_changes` reads all files once, sends every row through `matching.validate`, and works out who is subscribed
+from when to when: a later row of the same id replaces the earlier one, `until` and `{"unsubscribe": id, "at": seq}`
+end it. `SubscriptionSpout` follows the clock and hands out the changes of each batch; the verifier uses the same
+loader, so both number subscriptions alike.
+
+Read on in `spouts.lines` (how files become rows) and `bolts.distribution` (who gets the changes).
+"""
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from matching.errors import DeliveryError, InputError
+from matching.fields import encodes, identifier, whole_number
+from matching.model import BOOLEAN, KINDS, ChangeList, Int64, Names, Removals, SubscriptionTable, concatenate, empty
+from matching.space import Space
+from matching.text import Vocabulary
+from matching.validate import REASONS, ParsedSubscription, build_table, subscription_row
+from spouts.cutting import cut_names
+from spouts.lines import read_rows
+from spouts.parquet import read_manifest
+from topology.component import Context, Spout, Tick
+
+#: End of a subscription that has none.
+NEVER = 2**62
+#: Reasons that only whole files can give, beside those of `matching.validate`.
+FILE_REASONS = {"unknown_subscription": "nobody is subscribed under this id at that seq"}
+#: How much of a rejected row is quoted.
+MAX_QUOTED_CHARACTERS = 200
+#: Rows whose columns are built at a time: parsed rows take 20 times the memory of their columns.
+_CHUNK_ROWS = 20_000
+
+
+class Changes:
+    """All changes of some files, numbered and in order, with a mark up to where they have been handed out.
+
+    Attributes
+    ----------
+    table : SubscriptionTable
+        Every subscription that ever takes effect, in the order of `at` and then of the input; `number` counts up
+        from 0.
+    names : Names
+        Their external ids; several numbers may have the same one, if one replaced the other.
+    end : int64[n]
+        The seq before which each ends; `NEVER` where none is known.
+    removed : Removals
+        The same ends as a list in order of `at`.
+    counts : dict
+        `accepted` rows (subscriptions), `unsubscribed`, `replaced` (of which `replaced_at_once` never took effect),
+        `rejected`, `unknown_keywords`, `stopped_keywords`, `cannot_match` (a boolean with an unknown keyword).
+    rejected_by_reason : dict of str to int
+    """
+
+    def __init__(self, table: SubscriptionTable, names: Names, end: Int64, counts: dict[str, int], rejected: Counter):
+        self.table = table
+        self.names = names
+        self.end = end
+        ends = np.flatnonzero(end < NEVER)
+        ends = ends[np.argsort(end[ends], kind="stable")]
+        self.removed = Removals(table.number[ends], table.kind[ends], end[ends])
+        self.counts = counts
+        self.rejected_by_reason = dict(sorted(rejected.items()))
+        self._added_sent = 0
+        self._removed_sent = 0
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def changes_through(self, last_seq: int, batch: int = 0) -> ChangeList:
+        """What takes effect up to `last_seq` and was not handed out yet, as the change list of batch `batch`.
+
+        O(changes handed out). A subscription that comes and goes within the span is in both lists.
+        """
+        added = slice(self._added_sent, int(np.searchsorted(self.table.at, last_seq, "right")))
+        removed = slice(self._removed_sent, int(np.searchsorted(self.removed.at, last_seq, "right")))
+        added = slice(added.start, max(added.start, added.stop))
+        removed = slice(removed.start, max(removed.start, removed.stop))
+        self._added_sent, self._removed_sent = added.stop, removed.stop
+        return ChangeList(
+            batch,
+            self.table.take(np.arange(added.start, added.stop)),
+            cut_names(self.names, added.start, added.stop),
+            Removals(self.removed.number[removed], self.removed.kind[removed], self.removed.at[removed]),
+        )
+
+    def not_reached(self) -> dict[str, int]:
+        """How many changes lie beyond what was handed out."""
+        return {
+            "added": len(self.table) - self._added_sent,
+            "removed": self.removed.number.shape[0] - self._removed_sent,
+        }
+
+    def report(self) -> dict[str, Any]:
+        """All counts, JSON-ready."""
+        kinds = np.bincount(self.table.kind, minlength=len(KINDS)).tolist()
+        return {
+            **self.counts,
+            "rejected_by_reason": self.rejected_by_reason,
+            "by_kind": dict(zip(KINDS, kinds, strict=True)),
+            "not_reached": self.not_reached(),
+        }
+
+
+def load_changes(
+    paths: Sequence[str | os.PathLike[str]],
+    vocabulary: Vocabulary,
+    space: Space,
+    rejects: str | os.PathLike[str] | None = None,
+) -> Changes:
+    """Read subscription files, in the given order.
+
+    Parameters
+    ----------
+    paths : sequence of path
+        JSON Lines (plain, gzip, zstd) or Parquet, told apart by their first bytes.
+    vocabulary : Vocabulary
+        Of the ETL whose messages will be matched (`load_vocabulary`).
+    space : Space
+        The world box of the run.
+    rejects : path, optional
+        JSON Lines for rows that are refused: file, line, reason code, what it means, the start of the row. Written
+        only if there are any; an older file of that name goes.
+
+    Raises
+    ------
+    InputError
+        If a file is missing or cannot be read to its end. A bad row never raises.
+    DeliveryError
+        If the rejects cannot be written.
+
+    Notes
+    -----
+    About 30 us and 150 bytes a row.
+    """
+    with _Rejects(rejects) as refused:
+        loader = _Loader(vocabulary, space, refused)
+        for path in paths:
+            for line, row in read_rows(path):
+                loader.take(os.fspath(path), line, row)
+        return loader.changes()
+
+
+def load_vocabulary(directory: str | os.PathLike[str]) -> Vocabulary:
+    """The vocabulary of an ETL output directory, with what its manifest says about stop terms and stems.
+
+    Raises
+    ------
+    InputError
+        If a file is missing, damaged, or not what the ETL writes.
+    """
+    path = Path(directory, "vocabulary.parquet")
+    manifest = read_manifest(directory)
+    if manifest is None:
+        raise InputError("missing_file", f"{directory}: has no manifest.json; give a directory that `skyray etl` wrote")
+    try:
+        columns = ["term_id", "term", "document_frequency", "collection_count", "idf"]
+        table = pq.read_table(path, columns=columns, use_threads=False)
+        term_id, frequency, count, idf = (table.column(name).to_numpy() for name in columns if name != "term")
+        options = manifest.get("options")
+        vocabulary = Vocabulary(
+            table.column("term").to_pylist(),
+            frequency,
+            count,
+            idf,
+            messages=int(manifest["kept"]),
+            total_tokens=int(manifest["total_tokens"]),
+            stop_terms=manifest.get("stop_terms") or (),
+            stem_language=options.get("stem_language", "") if isinstance(options, dict) else "",
+        )
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise InputError(
+            "broken_file", f"{path}: not the vocabulary of an ETL run ({error}); run the ETL again"
+        ) from error
+    if not np.array_equal(term_id, np.arange(len(vocabulary))):
+        raise InputError("broken_file", f"{path}: term ids are not 0, 1, 2, ...; run the ETL again")
+    return vocabulary
+
+
+class SubscriptionSpout(Spout):
+    """Follows the clock: one `ChangeList` for every batch on the stream "changes", also when nothing changes.
+
+    A change at seq q goes with the batch that contains q. Parameters as in `load_changes`.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        vocabulary: Vocabulary,
+        space: Space,
+        rejects: str | os.PathLike[str] | None = None,
+    ):
+        self.paths = [os.fspath(path) for path in paths]
+        self.vocabulary: Vocabulary | None = vocabulary
+        self.space = space
+        self.rejects = os.fspath(rejects) if rejects is not None else None
+        self.changes: Changes | None = None
+
+    def open(self, context: Context) -> None:
+        """Load all files. Raises InputError if one cannot be read."""
+        assert self.vocabulary is not None
+        self._context = context
+        self.changes = load_changes(self.paths, self.vocabulary, self.space, self.rejects)
+        self.vocabulary = None  # only rows needed it
+        context.count("rejected", self.changes.counts["rejected"])
+
+    def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
+        """Emit the changes that take effect up to the last seq of the clock's batch."""
+        assert self.changes is not None and tick is not None, "a following spout is opened and told the clock's tick"
+        changes = self.changes.changes_through(tick.last_seq, number)
+        self._context.emit("changes", changes)
+        self._context.count("added", len(changes.added))
+        self._context.count("removed", changes.removed.number.shape[0])
+        return tick
+
+    def report(self) -> dict[str, Any]:
+        """Counts of the loader, and under `not_reached` the changes beyond the end of the stream."""
+        return self.changes.report() if self.changes is not None else {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A vocabulary that stems holds a function that cannot be pickled: its columns travel instead.
+        state = dict(self.__dict__)
+        words = self.vocabulary
+        if words is not None:
+            state["vocabulary"] = {
+                "terms": words.terms,
+                "document_frequency": words.document_frequency,
+                "collection_count": words.collection_count,
+                "idf": words.idf,
+                "messages": words.messages,
+                "total_tokens": words.total_tokens,
+                "stop_terms": words.stop_terms,
+                "stem_language": words.stem_language,
+            }
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        words = state.pop("vocabulary")
+        vars(self).update(state)
+        self.vocabulary = Vocabulary(**words) if words is not None else None
+
+
+class _Loader:
+    """Takes rows one by one and lays them out as columns, chunk by chunk."""
+
+    def __init__(self, vocabulary: Vocabulary, space: Space, rejects: "_Rejects"):
+        self.vocabulary = vocabulary
+        self.space = space
+        self.rejects = rejects
+        self.ids: list[str] = []
+        self.at: list[int] = []
+        self.until: list[int] = []
+        self.chunk: list[ParsedSubscription] = []
+        self.tables: list[SubscriptionTable] = []
+        #: Unsubscribe events: how many subscriptions came before it, at, id, and where it stands.
+        self.endings: list[tuple[int, int, str, str, int]] = []
+        self.counts = dict.fromkeys(("unknown_keywords", "stopped_keywords", "cannot_match"), 0)
+
+    def take(self, path: str, line: int, row: dict[str, Any] | str) -> None:
+        """One row: a dict, or the reason why it could not be decoded."""
+        if isinstance(row, str):
+            self.rejects.add(path, line, row, None)
+        elif row.get("unsubscribe") is not None:
+            self._take_ending(path, line, row)
+        else:
+            if "unsubscribe" in row:
+                row = {name: value for name, value in row.items() if name != "unsubscribe"}  # null in a table
+            parsed = subscription_row(row, self.vocabulary, self.space)
+            if isinstance(parsed, str):
+                self.rejects.add(path, line, parsed, row)
+            else:
+                self._take_subscription(parsed)
+
+    def changes(self) -> Changes:
+        """Number what takes effect and find where each ends."""
+        self._build()
+        rows = len(self.ids)
+        at = np.array(self.at, np.int64)
+        end = np.array(self.until, np.int64)
+        replaced, unsubscribed = self._find_ends(at, end)
+        lives = end > at
+        order = np.argsort(at, kind="stable")
+        order = order[lives[order]]
+        table = concatenate(self.tables).take(order) if self.tables else empty(SubscriptionTable)
+        columns: Any = table._asdict() | {"number": np.arange(order.shape[0], dtype=np.int64)}
+        counts = {
+            "accepted": rows,
+            "rejected": sum(self.rejects.counts.values()),
+            "replaced": replaced,
+            "replaced_at_once": rows - order.shape[0],
+            "unsubscribed": unsubscribed,
+            **self.counts,
+        }
+        names = Names.of([self.ids[row] for row in order.tolist()])
+        return Changes(SubscriptionTable(**columns), names, end[order], counts, self.rejects.counts)
+
+    def _take_subscription(self, parsed: ParsedSubscription) -> None:
+        self.ids.append(parsed.subscription_id)
+        self.at.append(parsed.at)
+        self.until.append(NEVER if parsed.until is None else parsed.until)
+        self.counts["unknown_keywords"] += parsed.unknown
+        self.counts["stopped_keywords"] += parsed.stopped
+        self.counts["cannot_match"] += parsed.kind == BOOLEAN and parsed.unknown > 0
+        self.chunk.append(parsed)
+        if len(self.chunk) == _CHUNK_ROWS:
+            self._build()
+
+    def _take_ending(self, path: str, line: int, row: dict[str, Any]) -> None:
+        reason, subscription_id = None, identifier(row["unsubscribe"])
+        at = 0 if row.get("at") is None else whole_number(row["at"])
+        if not subscription_id or not encodes(subscription_id):
+            reason = "bad_id"
+        elif at is None or not 0 <= at < NEVER:
+            reason = "bad_span"
+        elif any(value is not None for name, value in row.items() if name not in ("unsubscribe", "at")):
+            reason = "unknown_column"
+        if reason is not None:
+            self.rejects.add(path, line, reason, row)
+        else:
+            assert at is not None and subscription_id is not None
+            self.endings.append((len(self.ids), at, subscription_id, path, line))
+
+    def _build(self) -> None:
+        if self.chunk:
+            self.tables.append(build_table(self.chunk, [0] * len(self.chunk), [row.at for row in self.chunk]))
+            self.chunk = []
+
+    def _find_ends(self, at: Int64, end: Int64) -> tuple[int, int]:
+        """Bring `end` forward where a row is replaced or unsubscribed; how often each happened.
+
+        Events go by seq, and at one seq by their order in the input.
+        """
+        rows = at.shape[0]
+        ids = self.ids
+        if not self.endings and len(set(ids)) == rows:
+            return 0, 0
+        # An ending stands after the subscriptions that came before it: half a place behind the last of them.
+        places = np.concatenate(
+            [np.arange(rows) * 2, np.array([2 * ending[0] - 1 for ending in self.endings], np.int64)]
+        )
+        seqs = np.concatenate([at, np.array([ending[1] for ending in self.endings], np.int64)])
+        live: dict[str, int] = {}
+        replaced = unsubscribed = 0
+        for event in np.lexsort((places, seqs)).tolist():
+            seq = int(seqs[event])
+            if event < rows:
+                old = live.get(ids[event])
+                if old is not None and end[old] > seq:
+                    end[old] = seq
+                    replaced += 1
+                live[ids[event]] = event
+                continue
+            _, _, subscription_id, path, line = self.endings[event - rows]
+            old = live.pop(subscription_id, None)
+            if old is None or end[old] <= seq:
+                row = {"unsubscribe": subscription_id, "at": seq}
+                self.rejects.add(path, line, "unknown_subscription", row)
+            else:
+                end[old] = seq
+                unsubscribed += 1
+        return replaced, unsubscribed
+
+
+class _Rejects:
+    """Counts refused rows by reason and writes them to a file, if one is wanted, as they come."""
+
+    def __init__(self, path: str | os.PathLike[str] | None):
+        self.path = Path(path) if path is not None else None
+        self.counts: Counter[str] = Counter()
+        self._encoder = msgspec.json.Encoder()
+        self._file: Any = None
+
+    def __enter__(self) -> "_Rejects":
+        if self.path is not None:
+            with self._writing():
+                self.path.unlink(missing_ok=True)
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if self._file is not None:
+            with self._writing():
+                self._file.close()
+
+    def add(self, path: str, line: int, reason: str, row: Mapping[str, Any] | None) -> None:
+        """Refuse a row."""
+        self.counts[reason] += 1
+        if self.path is None:
+            return
+        what = REASONS.get(reason) or FILE_REASONS[reason]
+        entry = {"file": path, "line": line, "reason": reason, "what": what}
+        if row is not None:
+            entry["row"] = repr(row)[:MAX_QUOTED_CHARACTERS].encode("utf-8", "replace").decode()
+        with self._writing():
+            if self._file is None:
+                self._file = self.path.open("wb")
+            self._file.write(self._encoder.encode(entry) + b"\n")
+
+    @contextlib.contextmanager
+    def _writing(self) -> Any:
+        try:
+            yield
+        except OSError as error:
+            raise DeliveryError(
+                f"{self.path}: rejected rows cannot be written ({error.strerror}); free space or choose another place"
+            ) from error
