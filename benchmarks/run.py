@@ -2,7 +2,7 @@
 
 Every engine is built, held against the oracle on a sample, and then timed in turns with the others (A B A B), so that a
 slow minute of the machine hits all alike; the figures are medians over the turns. What a kind needs stands in one class
-a kind (`KindBench`); read on in `benchmarks.boolean`.
+a kind (`KindBench`); read on in `benchmarks.boolean` and `benchmarks.topk`.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from benchmarks.boolean import BooleanBench
+from benchmarks.topk import TopkBench
 from matching import registry
 from matching.errors import ConfigError
 from matching.warmup import warmup
@@ -47,7 +48,7 @@ class KindBench(Protocol):
 
 
 #: Kind to its class; a kind is offered by `skyray bench` as soon as it stands here.
-BENCHES: dict[str, type[KindBench]] = {"boolean": BooleanBench}
+BENCHES: dict[str, type[KindBench]] = {"boolean": BooleanBench, "topk": TopkBench}
 
 _ROUNDS = 7
 

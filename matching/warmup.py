@@ -11,10 +11,11 @@ import time
 import numpy as np
 
 from matching.boolean.stream import BooleanStream
-from matching.model import BOOLEAN, MessageBatch, Removals, SubscriptionTable
+from matching.model import BOOLEAN, TOPK, MessageBatch, Removals, SubscriptionTable
 from matching.registry import factory, names
 from matching.space import EARTH, Space
-from matching.window import NO_FLOOR, Boundary
+from matching.topk.stream import LocalTopk, TopkStream
+from matching.window import NO_FLOOR, Boundary, Window
 
 
 def warmup() -> None:
@@ -41,6 +42,34 @@ def _boolean() -> None:
         stream.restore(stream.snapshot())
         boundary = Boundary(6, 48, 55, NO_FLOOR)
         stream.process(boundary, _messages(48, 8, ranges=False), _boolean_table(nobody, 0), no_removals)
+
+
+def _topk() -> None:
+    """Every top-k engine through growth, refills, expiry and a restore, with both kinds of window."""
+    space = Space(*EARTH)
+    nobody = np.zeros(0, np.int64)
+    for name in names("topk"):
+        for window in (Window("count", 12), Window("time", 12)):
+            local = LocalTopk(factory("topk", name)(space), window)
+            for batch in range(8):
+                numbers = np.arange(batch * 10, batch * 10 + 10)
+                first = batch * 8
+                gone = numbers[:9] - 10 if batch else nobody
+                removed = Removals(gone, np.full(gone.shape[0], TOPK, np.int8), np.full(gone.shape[0], first + 4))
+                boundary = Boundary(batch, first, first + 7, window.floor(first + 7, first + 7))
+                local.process(boundary, _messages(first, 8, ranges=False), _topk_table(numbers, first), removed)
+            engine = type(local.stream.index)
+            TopkStream.from_arrays(engine, space, window, local.stream.arrays()).results()
+
+
+def _topk_table(numbers: np.ndarray, at: int) -> SubscriptionTable:
+    """Subscriptions of two keywords along a diagonal, k = 2."""
+    count = numbers.shape[0]
+    kind, nowhere = np.full(count, TOPK, np.int8), np.full((count, 4), np.nan)
+    place, k = np.linspace(0.1, 0.4, count), np.full(count, 2, np.int32)
+    return SubscriptionTable(
+        numbers, kind, np.full(count, at), place, place, nowhere, k, np.linspace(0, 1, count), *_texts(count, 2)
+    )  # fmt: skip
 
 
 def _messages(first_seq: int, count: int, ranges: bool) -> MessageBatch:
@@ -70,7 +99,7 @@ def _texts(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.arange(rows + 1) * length, terms, np.full(terms.shape[0], length**-0.5, np.float32)
 
 
-_WARMERS = (_boolean,)
+_WARMERS = (_boolean, _topk)
 
 
 if __name__ == "__main__":

@@ -242,9 +242,17 @@ class TopkStream:
         numbers = np.repeat(self.index.store.columns.number[slots], lengths)
         return ResultBatch(numbers, rank.astype(np.int32), held.seq, held.score)
 
-    def load(self, answers: WindowAnswers, slots: Int32) -> None:
-        """Fill the buffers of new slots in bulk, as of `boundary`; for benchmarks and imports, before any batch."""
+    def start_at(self, boundary: Boundary) -> None:
+        """Begin behind this boundary instead of at the start of a stream; before any batch."""
         self._ensure_slots()
+        self.boundary = boundary
+
+    def refill_ranks(self, slots: Int32) -> Int32:
+        """How many of the best a refill of these slots asks for. O(n)."""
+        return self._ranks()[slots]
+
+    def load(self, answers: WindowAnswers, slots: Int32) -> None:
+        """Fill the empty buffers of slots in bulk, as of the boundary of `start_at`, from one refill. O(messages)."""
         rows = np.repeat(np.arange(slots.size), np.diff(answers.offsets))
         self.buffers.offer(slots[rows], answers.seq, answers.life, answers.score, self._k)
         self.index.set_thresholds(slots, answers.threshold)

@@ -136,6 +136,18 @@ class WindowIndex:
             self._segments.append(build_segment(messages))
             self._merge()
 
+    def load(self, boundary: Boundary, messages: MessageBatch) -> None:
+        """Take a whole window at once, as of a boundary; before any batch. O(postings * log postings)."""
+        self.boundaries = [boundary]
+        pieces = np.array_split(np.arange(len(messages)), _FAN_IN * 2)
+        self._segments = [build_segment(messages.take(piece)) for piece in pieces if piece.size]
+
+    def fork(self) -> "WindowIndex":
+        """Another window of the same messages, to go on by itself; segments are never written, so both share them."""
+        other = WindowIndex(self.max_distance, self.kept_boundaries)
+        other.boundaries, other._segments = list(self.boundaries), list(self._segments)
+        return other
+
     def query(self, asked: WindowQueries) -> WindowAnswers:
         """Answer from this task's part of the window; the caller merges the parts (`merge_answers`).
 
@@ -169,9 +181,9 @@ class WindowIndex:
         index = cls(max_distance, int(arrays["kept_boundaries"][0]))
         index.boundaries = [Boundary(*map(int, row)) for row in arrays["boundaries"]]
         if "message_seq" in arrays:
-            messages = MessageBatch(**{name: arrays[f"message_{name}"].copy() for name in MessageBatch._fields})
-            pieces = np.array_split(np.arange(len(messages)), _FAN_IN * 2)
-            index._segments = [build_segment(messages.take(piece)) for piece in pieces if piece.size]
+            boundaries = index.boundaries
+            index.load(boundaries[-1], MessageBatch(**{n: arrays[f"message_{n}"].copy() for n in MessageBatch._fields}))
+            index.boundaries = boundaries
         return index
 
     def _find(self, asked: WindowQueries, last_seq: int):
@@ -210,7 +222,7 @@ class WindowIndex:
         while len(self._segments) >= _FAN_IN:
             tail = self._segments[-_FAN_IN:]
             sizes = [len(segment.messages) for segment in tail]
-            if sizes[0] > 2 * sizes[-1] * _FAN_IN // 2 or sum(sizes) > largest:
+            if sizes[0] > _FAN_IN * sizes[-1] or sum(sizes) > largest:
                 return
             self._segments[-_FAN_IN:] = [build_segment(concatenate([segment.messages for segment in tail]))]
 
