@@ -12,6 +12,8 @@ def ray_session():
     CPUs are what Ray believes it has: tasks reserve none, so that many actors fit on two cores.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import logging
+
     import ray
 
     ray.init(
@@ -20,7 +22,7 @@ def ray_session():
         num_cpus=8,
         object_store_memory=256 * 1024 * 1024,
         log_to_driver=False,
-        logging_level="ERROR",
+        logging_level=logging.ERROR,
     )
     yield
     ray.shutdown()

@@ -48,12 +48,18 @@ class Context(Protocol):
         """Send a payload along every edge of `stream` that leaves this component.
 
         `to` names the receiving task on direct edges, `key` the value that a fields grouping hashes. A payload is a
-        NamedTuple of arrays and scalars (or of such); the receiver may see read-only views of the same memory.
+        NamedTuple of arrays and scalars (or of such); the receiver sees read-only views, perhaps of the same memory,
+        so do not write to an array after emitting it. A stream without edges is counted and dropped. Not before the
+        run has begun (so not in `open` or `prepare`), and on forward edges not after this task's end.
         """
         ...
 
     def acknowledge(self, batch: int) -> None:
-        """Say that batch `batch` of the clock spout is wholly done: its credit goes back to the spout."""
+        """Say that batch `batch` of the clock spout is wholly done.
+
+        Only for tasks of the plan's acknowledging component; once each of them has said so, exactly once, the credit
+        goes back to the spout. A run in which a batch stays unacknowledged fails.
+        """
         ...
 
     def count(self, name: str, amount: int = 1) -> None:
@@ -96,7 +102,8 @@ class Spout(ABC):
         """Emit batch `number` (0, 1, 2, ...) and return its tick.
 
         The clock spout gets `tick=None` and returns None when the stream has ended, without emitting. A following
-        spout gets the clock's tick and returns it.
+        spout gets the clock's tick and returns it. A live source with nothing to tell returns an empty batch within
+        seconds: a task that does not come back for long is taken for stalled.
         """
 
     def report(self) -> dict[str, Any]:
@@ -119,7 +126,10 @@ class Bolt(ABC):
         """Work on one payload, emitting any number of others through the context. Must not block on other tasks."""
 
     def finish(self) -> None:  # noqa: B027 - optional
-        """All forward inputs have ended. Emit what is left; more may follow from `execute` while not `idle`."""
+        """All forward inputs have ended. Emit what is left; more may follow from `execute` while not `idle`.
+
+        A bolt with feedback inputs only is finished when all others have ended and nothing is on its way.
+        """
 
     def idle(self) -> bool:
         """Whether nothing is awaited over feedback edges; the task's end is passed on once this is true."""

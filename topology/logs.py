@@ -46,7 +46,7 @@ class LogBuffer:
                 name: value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)
                 for name, value in values.items()
             }
-            self._events.append(LogEvent(plain.pop("level", method), plain.pop("event", ""), plain))
+            self._events.append(LogEvent(str(plain.pop("level", method)), str(plain.pop("event", "")), plain))
         else:
             self._dropped += 1
         raise structlog.DropEvent

@@ -102,7 +102,8 @@ class TaskStatus(NamedTuple):
 class ComponentSnapshot:
     """A component while it runs, summed over its tasks.
 
-    `received` and `emitted` count payloads; `queue_depth` those sent to it and not yet taken; `busy_share` (0 to 1)
+    `received` and `emitted` count payloads; `queue_depth` what was sent to it and not yet taken (between processes it
+    may be off by what moved between the answers of sender and receiver); `busy_share` (0 to 1)
     is the mean over its tasks of the time spent working since the snapshot before; `latency_p50_s` and
     `latency_p99_s` are None where nothing records latency.
     """

@@ -13,6 +13,7 @@ while nothing else moves is stalled. Each ends the run with a `TopologyError` th
 What each task does is in `topology.task`, shared with `topology.local`, the same topology in one process.
 """
 
+import logging
 import os
 import re
 import time
@@ -243,7 +244,7 @@ def _connect(address: str | None, log_to_driver: bool) -> bool:
     if ray.is_initialized():
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    common = {"log_to_driver": log_to_driver, "logging_level": "ERROR"}
+    common = {"log_to_driver": log_to_driver, "logging_level": logging.ERROR}
     if address is not None:
         try:
             ray.init(address=address, **common)

@@ -143,6 +143,7 @@ def test_plan_addresses_count_spouts_first_then_bolts():
     assert plan.end_targets("numbers") == (1, 2, 3)  # the following spout and the splitters
     assert plan.end_sources("split") == (0, 1)  # not the counting tasks: they answer over feedback
     assert plan.end_sources("numbers") == ()
+    assert plan.end_targets("count") == (7,) and plan.end_targets("sum") == ()
 
 
 def test_plan_describe_is_json_and_complete():
@@ -166,4 +167,4 @@ def test_build_template_is_a_copy_of_the_component():
     bolt = PassBolt(at=3)
     plan = sound().bolt("extra", bolt).edge("numbers", "words", "extra", "all").build()
     bolt.at = 99
-    assert pickle.loads(plan.component("extra").template).at == 3
+    assert pickle.loads(plan.component("extra").template).at == 3  # noqa: S301 - made two lines above

@@ -35,7 +35,8 @@ def test_credits_are_spent_and_come_back_when_all_tasks_have_said_so():
 )
 def test_credits_wrong_acknowledgement_raises(said, words):
     credits = Credits(limit=4, tasks=1)
-    credits.publish(), credits.publish()
+    for _ in range(2):
+        credits.publish()
     with pytest.raises(TopologyError, match=words):
         for batch, task in said:
             credits.acknowledge(batch, task)
@@ -107,7 +108,7 @@ def test_histogram_merged_equals_recorded_together():
 def test_histogram_counts_weigh_and_extremes_stay_inside():
     histogram = LatencyHistogram()
     histogram.record(np.array([1.0, 2.0]), np.array([99, 1]))
-    assert 1.0 <= histogram.quantile(0.99) < 1.05 and histogram.quantile(1.0) == 2.0
+    assert histogram.quantile(0.99) == pytest.approx(1.02, abs=0.025) and histogram.quantile(1.0) == 2.0
     histogram.record(np.array([-1.0, 0.0, 1e9]), 1)
     assert histogram.summary()["count"] == 103 and histogram.summary()["max_s"] == 1e9
     assert LatencyHistogram().summary() == {"count": 0, "p50_s": None, "p99_s": None, "max_s": None}
