@@ -167,7 +167,8 @@ class ParquetSource(Source):
         if isinstance(expected, int) and expected != self.next_seq:
             raise InputError(
                 "missing_file",
-                f"{self.directory / 'messages'}: {self.next_seq:,} messages, manifest.json says {expected:,}; {_REMEDY}",
+                f"{self.directory / 'messages'}: {self.next_seq:,} messages, manifest.json says {expected:,}; "
+                f"{_REMEDY}",
             )
 
     def _check_schema(self, schema: pa.Schema) -> list[str]:
@@ -337,7 +338,8 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
     if manifest.get("format_version", ETL_FORMAT) != ETL_FORMAT:
         raise InputError(
             "wrong_version",
-            f"{path}: ETL output of format {manifest['format_version']}, this release reads {ETL_FORMAT}; run the ETL again",
+            f"{path}: ETL output of format {manifest['format_version']}, this release reads {ETL_FORMAT}; "
+            "run the ETL again",
         )
     return manifest
 
