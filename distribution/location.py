@@ -159,7 +159,7 @@ class LocationTable(RoutingTable):
         self._stale += int(valid.sum())
 
     def route(self, messages: MessageBatch) -> list[Int64]:
-        if self._stale > max(64, _REBUILD_SHARE * len(self.store)):
+        if self._stale > _REBUILD_SHARE * len(self.store):
             self._least.fill(np.inf)
             self._lower(self.store.live_slots())
             self._stale = 0

@@ -39,7 +39,7 @@ class Recipe:
 
     grid: points, weights and alphas are multiples of 1 / grid, so that equal scores and points on borders abound.
     ranges: share of messages that are rectangles. late_s: how far event times wander from the order of seq.
-    churn: chance that a batch has changes.
+    churn: chance that a batch has changes. alphas: to choose from; anything at all where there are none.
     """
 
     window: str = "count:50"
@@ -53,6 +53,7 @@ class Recipe:
     churn: float = 0.5
     largest_k: int = 4
     kinds: tuple[int, ...] = (BOOLEAN, TOPK)
+    alphas: tuple[float, ...] = ()
 
 
 @dataclass
@@ -160,7 +161,7 @@ def _subscriptions(rng, recipe: Recipe, number, at) -> SubscriptionTable:
     region = np.stack([west, np.minimum(lat, east_lat), east, np.maximum(lat, east_lat)], axis=1)
     boolean = kind == BOOLEAN
     region[~boolean] = np.nan
-    alpha = rng.choice([0.0, 1.0, *rng.random(6)], rows)
+    alpha = rng.choice(recipe.alphas or (0.0, 1.0, *rng.random(6)), rows)
     if recipe.grid:
         alpha = np.round(alpha * 4) / 4
     k = rng.integers(1, recipe.largest_k + 1, rows).astype(np.int32)

@@ -33,7 +33,7 @@ from matching.space import Space
 from matching.text import Vocabulary
 from matching.warmup import warmup
 from matching.window import Window
-from spouts.parquet import ParquetSpout, read_points
+from spouts.parquet import ParquetSpout, read_manifest, read_points
 from spouts.subscriptions import SubscriptionSpout, load_vocabulary
 from topology.builder import TopologyBuilder
 from topology.component import Bolt, Spout
@@ -99,26 +99,18 @@ def wire(
     return builder.acknowledged_by("delivery").warmed_by(warmup).build(credits)
 
 
-def read_manifest(messages: Path) -> dict[str, Any]:
-    """The manifest of an ETL output directory.
+def space_of(config: RunConfig) -> Space:
+    """The world of a run: the box asked for, by default the extent of the messages.
 
     Raises
     ------
     InputError
-        If there is none, or it cannot be read.
+        If the folder of the messages has no manifest.
     """
-    path = messages / "manifest.json"
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        raise InputError("no_manifest", f"{messages} is no output folder of `skyray etl`: it has no manifest.json") from None
-    except (OSError, ValueError) as error:
-        raise InputError("bad_manifest", f"{path} cannot be read ({error}); run `skyray etl` again") from None
-
-
-def space_of(config: RunConfig) -> Space:
-    """The world of a run: the box asked for, by default the extent of the messages."""
-    extent = read_manifest(config.messages).get("extent")
+    manifest = read_manifest(config.messages)
+    if manifest is None:
+        raise InputError("no_manifest", f"{config.messages} has no manifest.json: give an output folder of `skyray etl`")
+    extent = manifest.get("extent")
     return Space.parse(config.world, tuple(extent) if extent else None, config.projection)
 
 
@@ -151,7 +143,7 @@ def build_plan(config: RunConfig) -> Plan:
         config.messages, window, space, config.batch, limit=config.limit, follow=config.follow
     )  # fmt: skip
     subscriptions = SubscriptionSpout(config.subscriptions, vocabulary, space, rejects=config.out / "rejected.jsonl")
-    delivery = DeliveryBolt(config.out, sink=config.sink, slack=config.credits)
+    delivery = DeliveryBolt(str(config.out), window, config.credits, sink=config.sink)
     return wire(
         messages,
         subscriptions,
