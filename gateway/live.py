@@ -123,7 +123,7 @@ def headline(report: Mapping[str, Any]) -> dict[str, Any]:
 
 def _topology(report: Mapping[str, Any]) -> Mapping[str, Any]:
     """The executor's part of the report (`topology.metrics.RunReport`)."""
-    return report.get("components", {})
+    return report.get("topology", {})
 
 
 def _rate(count: int | None, seconds: float | None) -> float | None:
