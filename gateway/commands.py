@@ -6,8 +6,10 @@ Everything heavy (Ray, Spark, the kernels) is imported inside the function that 
 import importlib.metadata
 import logging
 import platform
+import signal
 import statistics
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -85,7 +87,15 @@ def run_shown(terminal: Terminal, config: "RunConfig") -> dict[str, Any]:
     from gateway.live import live_run
     from topology import skyray
 
-    with live_run(terminal, batches_of(config)) as on_progress:
+    terminate = signal.getsignal(signal.SIGTERM)
+    with live_run(terminal, batches_of(config)) as draw:
+
+        def on_progress(snapshot: Any) -> None:
+            # Ray takes SIGTERM for itself when it starts, and would leave the process without unwinding.
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, terminate)
+            draw(snapshot)
+
         return skyray.run(config, on_progress=on_progress)
 
 
