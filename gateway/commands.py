@@ -142,8 +142,10 @@ def run_bench(
         options["engines"] = [name for name in options["engines"].split(",") if name]
     with terminal.steps(f"bench {kind}") as on_progress:
         report = runner.bench(kind, subscriptions, seed=seed, on_progress=on_progress, **options)
-    headings = tuple(dict.fromkeys(name for result in report["results"] for name in result))
-    rows = [[result.get(name) for name in headings] for result in report["results"]]
+    engines = report["results"]
+    figures = dict.fromkeys(name for result in engines for name in result if name != "engine")
+    headings = ("figure", *(result["engine"] for result in engines))
+    rows = [[name, *(result.get(name) for result in engines)] for name in figures]
     terminal.answer(report, lambda out: out.print(table(headings, rows, right=range(1, len(headings)))))
     return 0 if all(result["exact"] for result in report["results"]) else 1
 
