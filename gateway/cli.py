@@ -363,9 +363,15 @@ def spread(arguments: Sequence[str], option: str = "--subscriptions") -> list[st
     return spread_out
 
 
-def _terminated(_signal: int, _frame: Any) -> NoReturn:
-    """A polite kill unwinds like Ctrl-C does, so that no actor and no JVM stays behind."""
-    raise SystemExit(143)
+class _Termination:
+    """Handler of SIGTERM: a polite kill unwinds like Ctrl-C does, so that no actor and no JVM stays behind."""
+
+    def __init__(self):
+        self.came = False
+
+    def __call__(self, _signal: int, _frame: Any) -> NoReturn:
+        self.came = True
+        raise SystemExit(143)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -374,18 +380,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] in (["run"], ["loadtest"]) or given[:2] == ["topology", "show"]:
         given = spread(given)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    handler = signal.signal(signal.SIGTERM, _terminated)
+    termination = _Termination()
+    handler = signal.signal(signal.SIGTERM, termination)
     earlier = children()
+    try:
+        code = _run_command(given)
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    if termination.came or code == signal.SIGTERM:  # the bare number comes from a handler that Ray puts in place
+        code = 143
+    if code in (130, 143):
+        end_children(earlier)
+    return code
+
+
+def _run_command(given: list[str]) -> int:
+    """The exit code of a command, after its error was told."""
     try:
         check_packages()
         code = int(typer.main.get_command(app).main(given, prog_name="skyray", standalone_mode=False) or 0)
         if code == 130:
             fail("interrupted")
-            end_children(earlier)
         return code
-    except SystemExit:
-        end_children(earlier)
-        raise
     except EngineError as error:
         fail(str(error))
         return error.exit_code
@@ -399,8 +415,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         fail(f"{error.filename or 'system'}: {error.strerror or error}")
         return 1
-    finally:
-        signal.signal(signal.SIGTERM, handler)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@ Everything heavy (Ray, Spark, the kernels) is imported inside the function that 
 import importlib.metadata
 import logging
 import platform
+import signal
 import statistics
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -85,7 +87,15 @@ def run_shown(terminal: Terminal, config: "RunConfig") -> dict[str, Any]:
     from gateway.live import live_run
     from topology import skyray
 
-    with live_run(terminal, batches_of(config)) as on_progress:
+    terminate = signal.getsignal(signal.SIGTERM)
+    with live_run(terminal, batches_of(config)) as draw:
+
+        def on_progress(snapshot: Any) -> None:
+            # Ray takes SIGTERM for itself when it starts, and would leave the process without unwinding.
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, terminate)
+            draw(snapshot)
+
         return skyray.run(config, on_progress=on_progress)
 
 
@@ -132,8 +142,10 @@ def run_bench(
         options["engines"] = [name for name in options["engines"].split(",") if name]
     with terminal.steps(f"bench {kind}") as on_progress:
         report = runner.bench(kind, subscriptions, seed=seed, on_progress=on_progress, **options)
-    headings = tuple(dict.fromkeys(name for result in report["results"] for name in result))
-    rows = [[result.get(name) for name in headings] for result in report["results"]]
+    engines = report["results"]
+    figures = dict.fromkeys(name for result in engines for name in result if name != "engine")
+    headings = ("figure", *(result["engine"] for result in engines))
+    rows = [[name, *(result.get(name) for result in engines)] for name in figures]
     terminal.answer(report, lambda out: out.print(table(headings, rows, right=range(1, len(headings)))))
     return 0 if all(result["exact"] for result in report["results"]) else 1
 

@@ -14,8 +14,8 @@ HEADINGS = ("component", "tasks", "in", "out", "scanned", "verified", "matched",
 
 
 @contextmanager
-def live_run(terminal: Terminal, batches: int | None) -> Iterator[Callable[[Any], None] | None]:
-    """Draw snapshots while the block runs; yields the callback, or None if nobody watches.
+def live_run(terminal: Terminal, batches: int | None) -> Iterator[Callable[[Any], None]]:
+    """Draw snapshots while the block runs; yields the callback, which does nothing if nobody watches.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def live_run(terminal: Terminal, batches: int | None) -> Iterator[Callable[[Any]
         How many batches the stream has, if that is known: the bar's length.
     """
     if not terminal.watched:
-        yield None
+        yield lambda _snapshot: None
         return
     from rich.console import Group
     from rich.live import Live
@@ -123,7 +123,7 @@ def headline(report: Mapping[str, Any]) -> dict[str, Any]:
 
 def _topology(report: Mapping[str, Any]) -> Mapping[str, Any]:
     """The executor's part of the report (`topology.metrics.RunReport`)."""
-    return report.get("components", {})
+    return report.get("topology", {})
 
 
 def _rate(count: int | None, seconds: float | None) -> float | None:

@@ -92,13 +92,13 @@ def find_sources(options: EtlOptions) -> list[Source]:
     for number, path in enumerate(paths):
         try:
             with path.open("rb") as stream:
-                start = stream.read(4)
+                start = stream.read(64)
             size_bytes = path.stat().st_size
         except OSError as error:
             raise InputError(
                 "broken_file", f"{path}: cannot be opened ({error.strerror}); check its permissions"
             ) from None
-        compression = "gzip" if start[:2] == b"\x1f\x8b" else "zstd" if start == b"\x28\xb5\x2f\xfd" else ""
+        compression = "gzip" if start[:2] == b"\x1f\x8b" else "zstd" if start[:4] == b"\x28\xb5\x2f\xfd" else ""
         file_format = _format_of(path, start, compression) if options.input_format == "auto" else options.input_format
         name = path.relative_to(shared).as_posix()
         sources.append(Source(number, str(path), name, file_format, compression, size_bytes))
@@ -133,7 +133,7 @@ def _plain_suffix(path: Path) -> str:
 
 
 def _format_of(path: Path, start: bytes, compression: str) -> str:
-    if start == b"PAR1":
+    if start[:4] == b"PAR1":
         return "parquet"
     file_format = _SUFFIXES.get(_plain_suffix(path))
     if file_format is None:

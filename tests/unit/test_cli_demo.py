@@ -95,7 +95,7 @@ REPORT = {
     "spouts": {"messages": {"messages": 34006}, "subscriptions": {"accepted": 40, "rejected": 2}},
     "delivery": {"updates": {"match": 500, "enter": 0, "leave": 180}},
     "routing": {"replication_ratio": 1.0, "messages_sent_per_message": 2.0},
-    "components": {
+    "topology": {
         "elapsed_s": 2.0,
         "components": {"delivery": {"latency": {"p50_s": 0.012, "p99_s": 0.2, "max_s": 0.31}, "tasks": [{}]}},
     },

@@ -1,0 +1,417 @@
+"""The whole ETL on real Spark, against plain Python that shares nothing with it but the tokeniser."""
+
+import csv
+import gzip
+import hashlib
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+import matching
+from matching.errors import ConfigError, InputError
+from matching.text import tokenise
+from spark_etl.job import STAGES, EtlOptions, run_etl
+from spark_etl.session import spark_session
+from spark_etl.vectorise import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
+
+pytestmark = pytest.mark.spark
+
+WORDS = ["ramen", "#ramen", "bar", "café", "東京", "tea", "open", "late", "@chef", "हिन्दी", "wine", "the"]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory):
+    options = EtlOptions(inputs=("unused",), out="unused", master="local[2]", driver_memory="1g")
+    with spark_session(options, tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+def make_rows(count: int) -> list[dict]:
+    """Rows with every sort of trouble that needs more than one row to see; their own ids where they have one."""
+    rng = random.Random(7)
+    rows = []
+    for number in range(count):
+        text = " ".join(rng.choices(WORDS, range(len(WORDS), 0, -1), k=rng.randint(1, 9)))
+        row = {
+            "id": f"m{number}",
+            "text": text,
+            "lat": round(rng.uniform(-60, 60), 4),
+            "lon": round(rng.uniform(-170, 170), 4),
+        }
+        row["time"] = rng.choice([None, f"2020-01-0{rng.randint(1, 3)}", 1_577_923_200 + rng.randint(0, 3)])
+        if number % 10 == 0:
+            del row["id"]
+        if number % 17 == 0:
+            row["lat"] = None
+        if number % 19 == 0:
+            row["time"] = "soon"
+        rows.append(row)
+        if number % 23 == 0:
+            rows.append(dict(row))  # a duplicate, with or without an id
+        if number % 29 == 0 and "id" in row:
+            rows.append(row | {"text": text + " again"})  # the same id, other content
+    return rows
+
+
+def time_us(value):
+    days = {"2020-01-01": 0, "2020-01-02": 1, "2020-01-03": 2}
+    if value is None:
+        return None
+    return (1_577_836_800 + days[value] * 86_400 if isinstance(value, str) else value) * 10**6
+
+
+def plain_etl(rows: list[dict]) -> dict:
+    """What the ETL must find, row by row."""
+    seen, kept, outcome = {}, [], Counter()
+    for row in rows:
+        content = (row["text"], row["lat"], row["lon"], row["time"] != "soon" and time_us(row["time"]))
+        if row["lat"] is None:
+            outcome["missing_coordinate"] += 1
+        elif row["time"] == "soon":
+            outcome["bad_time"] += 1
+        elif (key := row.get("id", content)) in seen:
+            outcome["duplicate" if seen[key] == content else "duplicate_id"] += 1
+        else:
+            seen[key] = content
+            kept.append(row)
+    documents = [Counter(tokenise(row["text"])) for row in kept]
+    frequency = Counter(term for counts in documents for term in counts)
+    total = sum(documents, Counter())
+    terms = sorted(frequency, key=lambda term: (frequency[term], term.encode()))
+    idf = {term: math.log(1 + len(kept) / frequency[term]) for term in terms}
+    vectors = {}
+    for row, counts in zip(kept, documents, strict=True):
+        ids = sorted(terms.index(term) for term in counts)
+        raw = [counts[terms[i]] * idf[terms[i]] for i in ids]
+        norm = math.sqrt(sum(value * value for value in raw))
+        vectors[row["text"]] = (ids, [counts[terms[i]] for i in ids], [value / norm for value in raw])
+    return {"kept": kept, "outcome": outcome, "terms": terms, "frequency": frequency, "total": total, "idf": idf} | {
+        "vectors": vectors
+    }
+
+
+def write_inputs(folder: Path, rows: list[dict]) -> None:
+    """The rows in order, over files of every format."""
+    fifth = len(rows) // 5
+    parts = [rows[number * fifth : (number + 1) * fifth] for number in range(4)] + [rows[4 * fifth :]]
+    lines = ["".join(json.dumps(row) + "\n" for row in part).encode() for part in parts]
+    folder.mkdir(exist_ok=True)
+    (folder / "a.jsonl").write_bytes(lines[0])
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(lines[1], mtime=0))
+    (folder / "c.jsonl.zst").write_bytes(zstandard.compress(lines[2]))
+    with (folder / "d.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, ["lat", "id", "time", "lon", "text", "unused"])
+        writer.writeheader()
+        writer.writerows(parts[3])
+    strings = [row | {"time": None if row["time"] is None else str(row["time"])} for row in parts[4]]
+    names = ["id", "text", "lat", "lon", "time"]
+    pq.write_table(pa.table({name: [row.get(name) for row in strings] for name in names}), folder / "e.parquet")
+
+
+def read(out: Path):
+    messages = [row for path in sorted((out / "messages").iterdir()) for row in pq.read_table(path).to_pylist()]
+    lines = [path.read_text(encoding="utf-8").splitlines() for path in sorted((out / "rejected").iterdir())]
+    rejects = [json.loads(line) for part in lines for line in part]
+    return messages, pq.read_table(out / "vocabulary.parquet").to_pylist(), rejects
+
+
+def run(spark, source, out: Path, **options) -> dict:
+    inputs = tuple(map(str, source)) if isinstance(source, list | tuple) else (str(source),)
+    return run_etl(EtlOptions(inputs=inputs, out=str(out), **options), spark=spark)
+
+
+def write_lines(path: Path, *rows: dict | bytes) -> Path:
+    path.write_bytes(b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows))
+    return path
+
+
+def digests(out: Path) -> dict[str, str]:
+    files = (path for path in out.rglob("*") if path.is_file() and path.name != "run_log.json")
+    return {path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_etl_all_formats_agree_with_plain_python(spark, tmp_path):
+    rows = make_rows(600)
+    write_inputs(tmp_path / "raw", rows)
+    stages = []
+    options = EtlOptions(inputs=(str(tmp_path / "raw"),), out=str(tmp_path / "out"), rows_per_file=200)
+    manifest = run_etl(options, stages.append, spark)
+    want = plain_etl(rows)
+    messages, vocabulary, rejects = read(tmp_path / "out")
+
+    assert len(want["kept"]) > 400 and min(want["outcome"].values()) > 5 and len(want["outcome"]) == 4
+    outcome = dict(want["outcome"])
+    assert manifest["duplicates"] == outcome.pop("duplicate")
+    assert manifest["rejected_by_reason"] == outcome
+    assert (manifest["read"], manifest["kept"]) == (len(rows), len(want["kept"]))
+    assert manifest["read"] == manifest["kept"] + manifest["duplicates"] + manifest["rejected"]
+    assert Counter(reject["reason"] for reject in rejects) == outcome
+    assert manifest == json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+
+    assert [row["term"] for row in vocabulary] == want["terms"]
+    assert [row["term_id"] for row in vocabulary] == list(range(len(want["terms"])))
+    for row in vocabulary:
+        term = row["term"]
+        assert (row["document_frequency"], row["collection_count"]) == (want["frequency"][term], want["total"][term])
+        assert math.isclose(row["idf"], want["idf"][term], rel_tol=1e-14)
+    assert manifest["vocabulary_size"] == len(vocabulary)
+    assert manifest["total_tokens"] == sum(want["total"].values())
+
+    ids = {(row["lon"], row["lat"]): row.get("id") for row in want["kept"]}
+    order = sorted(
+        messages,
+        key=lambda row: (row["event_time"] is not None, row["event_time"] or 0, row["message_id"].encode()),
+    )
+    assert [row["seq"] for row in order] == list(range(len(want["kept"]))) == [row["seq"] for row in messages]
+    assert manifest["null_times"] == sum(row["event_time"] is None for row in messages) > 50
+    places = {(row["text"], row["lon"], row["lat"], time_us(row["time"])) for row in want["kept"]}
+    found = {
+        (row["text"], row["lon"], row["lat"], row["event_time"] and round(row["event_time"].timestamp()) * 10**6)
+        for row in messages
+    }
+    assert found == places
+    for row in messages:
+        terms, counts, weights = want["vectors"][row["text"]]
+        assert (row["terms"], row["counts"]) == (terms, counts)
+        np.testing.assert_allclose(row["weights"], weights, rtol=2e-7)
+        own_id = ids[row["lon"], row["lat"]]
+        assert row["message_id"] == own_id if own_id else len(row["message_id"]) == 32
+        assert row["object_id"] == row["message_id"] and row["op"] == 0 and row["west"] is None
+    lons, lats = [row["lon"] for row in messages], [row["lat"] for row in messages]
+    assert manifest["extent"] == [min(lons), min(lats), max(lons), max(lats)]
+
+    files = sorted((tmp_path / "out" / "messages").iterdir())
+    assert [pq.read_metadata(path).num_rows for path in files[:-1]] == [200] * (len(files) - 1) and len(files) > 2
+    assert pq.read_schema(files[0]) == MESSAGE_SCHEMA
+    assert pq.read_schema(tmp_path / "out" / "vocabulary.parquet") == VOCABULARY_SCHEMA
+    on_disk = digests(tmp_path / "out")
+    assert on_disk.pop("manifest.json")
+    assert {name: file["sha256"] for name, file in manifest["files"].items()} == on_disk
+    assert [(stage.stage, stage.seconds is None) for stage in stages] == [
+        (s, start) for s in STAGES for start in (True, False)
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw"]
+
+
+def test_etl_same_input_other_place_and_partitioning_gives_the_same_bytes(spark, tmp_path, monkeypatch):
+    rows = make_rows(150)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write_inputs(tmp_path / name / "raw", rows)
+    run(spark, tmp_path / "one" / "raw", tmp_path / "one" / "out", rows_per_file=40)
+    monkeypatch.setattr("spark_etl.ingest.TASK_BYTES", 100)  # many tasks
+    monkeypatch.setattr("spark_etl.job._PARTITION_BYTES", 2_000)  # many shuffle partitions
+    run(spark, tmp_path / "two" / "raw", tmp_path / "two" / "out", rows_per_file=40)
+    assert digests(tmp_path / "one" / "out") == digests(tmp_path / "two" / "out")
+
+
+def test_etl_malformed_lines_are_rejected_with_reasons_and_good_rows_kept(spark, tmp_path):
+    good = [{"id": f"g{number}", "text": f"fine {number}", "lat": 1, "lon": number} for number in range(5)]
+    bad = {
+        b'{"id": "x", "text": "trunc': "not_json",
+        b"": "empty_line",
+        b'{"text": "\xff\xfe", "lat": 1, "lon": 1}': "bad_utf8",
+        b'{"text": "a\0b", "lat": 1, "lon": 1}': "nul_byte",
+        b'{"text": "a", "lat": NaN, "lon": 1}': "number_not_finite",
+        b'{"text": "a", "lat": 1e400, "lon": 1}': "number_not_finite",
+        b'{"text": 7, "lat": 1, "lon": 1}': "wrong_type",
+        b'{"text": "a", "lat": "north", "lon": 1}': "coordinate_not_number",
+        b'{"text": "a", "lat": 91, "lon": 1}': "coordinate_out_of_range",
+        b'{"text": "a", "lat": null, "lon": 1}': "missing_coordinate",
+        b'{"text": "  ", "lat": 1, "lon": 1}': "empty_text",
+        b"[" * 100_000: "not_json",
+        b'{"text": "' + b"x" * 10_000_000 + b'", "lat": 1, "lon": 1}': "text_too_long",
+        b"y" * 20_000_000: "line_too_long",
+        b'{"text": "a", "lat": 1, "lon": 1, "op": "erase"}': "bad_op",
+    }
+    mixed = [line for pair in zip(good, list(bad)[:5], strict=True) for line in pair] + list(bad)[5:]
+    manifest = run(spark, write_lines(tmp_path / "raw.jsonl", *mixed), tmp_path / "out")
+    messages, _, rejects = read(tmp_path / "out")
+    assert manifest["rejected_by_reason"] == dict(sorted(Counter(bad.values()).items()))
+    assert [row["message_id"] for row in messages] == [row["id"] for row in good]
+    assert [(row["line"], row["reason"]) for row in rejects] == [
+        (number, bad[line]) for number, line in enumerate(mixed, 1) if isinstance(line, bytes)
+    ]
+    assert all(row["file"] == "raw.jsonl" and len(row["row"]) <= 1000 for row in rejects)
+
+
+def test_etl_ranges_deletes_and_versions_keep_their_columns(spark, tmp_path):
+    box = {"west": 1, "south": 2, "east": 3, "north": 4}
+    source = write_lines(
+        tmp_path / "raw.jsonl",
+        {"id": "a", "text": "area", "object_id": "o1", "time": 1, **box},
+        {"id": "b", "text": "point", "lat": 0.5, "lon": 0.5, "object_id": "o1", "time": 2},
+        {"id": "c", "op": "delete", "lat": 0.5, "lon": 0.5, "object_id": "o1", "time": 3},
+        {"id": "d", "text": "half", "lat": 0.5, "lon": 0.5, "west": 1},
+    )
+    manifest = run(spark, source, tmp_path / "out")
+    messages, _, _ = read(tmp_path / "out")
+    assert [(row["message_id"], row["object_id"], row["op"]) for row in messages] == [
+        ("a", "o1", 0),
+        ("b", "o1", 0),
+        ("c", "o1", 1),
+    ]
+    assert [messages[0][side] for side in box] == [1, 2, 3, 4] and (messages[0]["lon"], messages[0]["lat"]) == (2, 3)
+    assert messages[1]["west"] is None and messages[2]["terms"] == []
+    assert manifest["rejected_by_reason"] == {"bad_rectangle": 1}
+    assert (manifest["range_messages"], manifest["deletes"], manifest["messages_without_terms"]) == (1, 1, 1)
+    assert manifest["extent"] == [0.5, 0.5, 3, 4]
+
+
+def test_etl_stop_terms_and_stems_and_world_follow_the_options(spark, tmp_path):
+    texts = ["the running dog", "the runs", "the cat", "the end"]
+    rows = [{"id": str(number), "text": text, "lat": 1, "lon": number} for number, text in enumerate(texts)]
+    source = write_lines(tmp_path / "raw.jsonl", *rows, {"id": "far", "text": "far", "lat": 1, "lon": 50})
+    manifest = run(spark, source, tmp_path / "out", stop_share=0.5, stem_language="english", world="0,0,10,10")
+    messages, vocabulary, _ = read(tmp_path / "out")
+    assert manifest["stop_terms"] == ["the"] and manifest["rejected_by_reason"] == {"outside_world": 1}
+    assert [row["term"] for row in vocabulary] == ["cat", "dog", "end", "run"]
+    assert manifest["total_tokens"] == 5
+    assert [row["terms"] for row in messages] == [[1, 3], [3], [0], [2]]
+    assert manifest["options"]["stem_language"] == "english" and manifest["options"]["world"] == "0,0,10,10"
+
+
+def test_etl_nothing_kept_still_gives_a_readable_output(spark, tmp_path):
+    manifest = run(spark, write_lines(tmp_path / "raw.jsonl", b"nonsense"), tmp_path / "out")
+    messages, vocabulary, rejects = read(tmp_path / "out")
+    assert (messages, vocabulary, len(rejects)) == ([], [], 1)
+    assert (manifest["read"], manifest["kept"], manifest["extent"]) == (1, 0, None)
+
+
+def test_etl_texts_without_words_keep_their_seq(spark, tmp_path):
+    source = write_lines(
+        tmp_path / "raw.jsonl", {"text": ":-)", "lat": 1, "lon": 1}, {"text": "...", "lat": 1, "lon": 1}
+    )
+    manifest = run(spark, source, tmp_path / "out")
+    messages, vocabulary, _ = read(tmp_path / "out")
+    assert [row["seq"] for row in messages] == [0, 1] and vocabulary == []
+    assert manifest["messages_without_terms"] == 2
+
+
+def test_etl_cut_off_gzip_is_an_error_and_leaves_nothing(spark, tmp_path):
+    lines = "".join(json.dumps({"text": str(number), "lat": 1, "lon": 1}) + "\n" for number in range(1000)).encode()
+    (tmp_path / "raw.jsonl.gz").write_bytes(gzip.compress(lines)[:-30])
+    with pytest.raises(InputError, match="raw.jsonl.gz.*cut off"):
+        run(spark, tmp_path / "raw.jsonl.gz", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["raw.jsonl.gz"]
+
+
+def test_etl_used_directory_is_kept_unless_told_to_overwrite(spark, tmp_path):
+    source = write_lines(tmp_path / "raw.jsonl", {"text": "one", "lat": 1, "lon": 1})
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.txt").write_text("only copy")
+    for overwrite in (False, True):
+        with pytest.raises(ConfigError, match="out"):
+            run(spark, source, out, overwrite=overwrite)
+    assert (out / "thesis.txt").read_text() == "only copy"
+    (out / "thesis.txt").unlink()
+    run(spark, source, out)
+    before = digests(out)
+    with pytest.raises(ConfigError, match="already in use"):
+        run(spark, source, out)
+    assert digests(out) == before
+    write_lines(source, {"text": "two", "lat": 1, "lon": 1})
+    run(spark, source, out, overwrite=True)
+    assert read(out)[0][0]["text"] == "two"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw.jsonl"]
+    with pytest.raises(ConfigError, match="is an input"):
+        run(spark, out / "messages", out, overwrite=True)
+
+
+def test_etl_file_as_output_is_refused(spark, tmp_path):
+    source = write_lines(tmp_path / "raw.jsonl", {"text": "one", "lat": 1, "lon": 1})
+    with pytest.raises(ConfigError, match="not a directory"):
+        run(spark, source, source)
+
+
+OWN_PROCESS = """
+import sys
+from spark_etl.job import EtlOptions, run_etl
+options = EtlOptions(inputs=(sys.argv[1],), out=sys.argv[2], master="local[2]", driver_memory="1g")
+print("java", flush=True)
+def tell(progress):
+    print(progress.stage, progress.seconds is None, flush=True)
+print(run_etl(options, tell)["kept"], flush=True)
+"""
+
+
+def start_alone(source: Path, out: Path, folder: Path) -> subprocess.Popen:
+    """Run the ETL in a process and process group of its own, from a folder with misleading modules in it."""
+    for name in ("matching", "spark_etl"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text("raise ImportError('not this one')")
+    environment = os.environ | {"PYTHONPATH": str(Path(matching.__file__).parents[1]), "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, "-c", OWN_PROCESS, str(source), str(out)]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def processes_of(session: int) -> list[str]:
+    """Command lines of what still runs in a session of processes."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and os.getsid(int(entry.name)) == session:
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                if state != "Z":
+                    found.append((entry / "cmdline").read_text().replace("\0", " ")[:200])
+        except OSError:
+            continue
+    return found
+
+
+def await_nothing_left(session: int, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while left := processes_of(session):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def test_etl_alone_ends_its_java_and_says_nothing_on_the_terminal(tmp_path):
+    source = write_lines(tmp_path / "raw.jsonl", {"text": "one", "lat": 1, "lon": 1})
+    process = start_alone(source, tmp_path / "out", tmp_path / "elsewhere")
+    said, complained = process.communicate(timeout=240)
+    assert (process.returncode, complained) == (0, "")
+    assert said.splitlines()[-1] == "1"
+    await_nothing_left(process.pid, 20)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "out", "raw.jsonl"]
+    assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == ["matching", "spark_etl"]
+
+
+@pytest.mark.parametrize("stage", ["start", "clean", "vocabulary"])
+def test_etl_interrupted_leaves_no_output_and_no_java(tmp_path, stage):
+    rows = [{"id": str(n), "text": f"word{n % 997} and some more", "lat": 1, "lon": n % 180} for n in range(20_000)]
+    source = write_lines(tmp_path / "raw.jsonl", *rows)
+    process = start_alone(source, tmp_path / "out", tmp_path / "elsewhere")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.split() == [stage, "True"]:
+            break
+    else:
+        pytest.fail("the stage never began")
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the job
+    said, complained = process.communicate(timeout=120)
+    assert process.returncode not in (0, None) and "KeyboardInterrupt" in complained, (said, complained)
+    await_nothing_left(process.pid, 30)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "raw.jsonl"]

@@ -1,0 +1,266 @@
+"""Finding and reading raw files, without Spark."""
+
+import gzip
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from matching.errors import ConfigError, InputError
+from matching.validate import MAX_LINE_BYTES, RawMessage
+from spark_etl import ingest
+from spark_etl.clean import CLEAN_SCHEMA, LINE_BITS, MAX_ORIGINAL_CHARACTERS, clean_share, readable, reject_line
+from spark_etl.ingest import Share, check_columns, find_sources, line_blocks, plan_tasks, read_blocks
+from spark_etl.options import EtlOptions
+
+LINES = [json.dumps({"id": f"m{n}", "text": f"word{n}", "lat": n % 90, "lon": n % 180}).encode() for n in range(500)]
+
+
+def options(*inputs, **more):
+    return EtlOptions(inputs=tuple(map(str, inputs)), out="unused", **more)
+
+
+def rows_of(path, **more):
+    given = options(path, **more)
+    (source,) = find_sources(given)
+    return [row for block in read_blocks(Share(source, 0, 1), given) for row in block]
+
+
+def values(rows):
+    return [(row.line, row.values if isinstance(row.values, str) else row.values.text) for row in rows]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(ingest, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(ingest, "BLOCK_ROWS", 7)
+
+
+def test_line_blocks_any_cut_joins_to_the_stream(small_blocks):
+    for data in (b"", b"\n", b"a", b"a\n", b"\n\n", b"\n".join(LINES), b"\n".join(LINES) + b"\n", b"x" * 999 + b"\ny"):
+        blocks = list(line_blocks(io.BytesIO(data)))
+        assert b"".join(block or b"" for _, block in blocks) == data
+        line = 1
+        for first_line, block in blocks:
+            assert first_line == line and block
+            line += block.count(b"\n")
+
+
+def test_line_blocks_endless_line_is_named_and_the_next_is_found(small_blocks, monkeypatch):
+    monkeypatch.setattr(ingest, "MAX_LINE_BYTES", 5000)
+    data = b"good\n" + b"x" * 50_000 + b"\nalso good\n" + b"y" * 50_000
+    blocks = list(line_blocks(io.BytesIO(data)))
+    assert [line for line, block in blocks if block is None] == [2, 4]
+    assert b"".join(block for _, block in blocks if block).split() == [b"good", b"also", b"good"]
+
+
+def test_read_blocks_shares_give_every_row_once(tmp_path, small_blocks):
+    path = tmp_path / "raw.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n".join(LINES)))
+    given = options(path)
+    (source,) = find_sources(given)
+    whole = [row for block in read_blocks(Share(source, 0, 1), given) for row in block]
+    shared = [row for part in range(3) for block in read_blocks(Share(source, part, 3), given) for row in block]
+    assert [row.line for row in whole] == list(range(1, 501))
+    assert sorted(shared, key=lambda row: row.line) == whole
+    assert all(any(read_blocks(Share(source, part, 3), given)) for part in range(3))
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
+def test_read_blocks_compression_is_found_from_the_bytes(tmp_path, compress):
+    path = tmp_path / "raw.jsonl"
+    path.write_bytes(compress(b"\xef\xbb\xbf" + b"\r\n".join(LINES[:3])))
+    assert values(rows_of(path)) == [(1, "word0"), (2, "word1"), (3, "word2")]
+
+
+def test_read_blocks_two_zstd_frames_are_both_read(tmp_path):
+    path = tmp_path / "raw.jsonl.zst"
+    path.write_bytes(zstandard.compress(LINES[0] + b"\n") + zstandard.compress(LINES[1]))
+    assert values(rows_of(path)) == [(1, "word0"), (2, "word1")]
+
+
+def test_read_blocks_truncated_gzip_gives_one_broken_file_row(tmp_path, small_blocks):
+    path = tmp_path / "raw.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n".join(LINES))[:-20])
+    given = options(path)
+    (source,) = find_sources(given)
+    for parts in (1, 3):
+        rows = [
+            row for part in range(parts) for block in read_blocks(Share(source, part, parts), given) for row in block
+        ]
+        assert [row.values for row in rows if row.line == 0] == ["broken_file"]
+
+
+def test_read_blocks_csv_keeps_quoted_newlines_and_finds_bad_rows(tmp_path, small_blocks):
+    path = tmp_path / "raw.csv"
+    path.write_bytes(
+        b'id,text,lat,lon,note\n1,"two\nlines, one text",1.5,2,\n2,short,1\n\n3,"caf\xc3\xa9",1,2,x\n'
+        b"4,bad \xff byte,1,2,x\n5,many,1,2,3,4\n6,last,1,2,\n"
+    )
+    assert values(rows_of(path)) == [
+        (2, "two\nlines, one text"),
+        (4, "bad_csv"),
+        (5, "empty_line"),
+        (6, "caf\u00e9"),
+        (7, "bad \udcff byte"),
+        (8, "bad_csv"),
+        (9, "last"),
+    ]
+
+
+def test_read_blocks_csv_line_too_long_spoils_one_row(tmp_path, small_blocks, monkeypatch):
+    monkeypatch.setattr(ingest, "MAX_LINE_BYTES", 5000)
+    path = tmp_path / "raw.csv"
+    path.write_bytes(b"text,lat,lon\ngood,1,2\n" + b"x" * 50_000 + b"\nfine,1,2\n")
+    assert values(rows_of(path)) == [(2, "good"), (3, "line_too_long"), (4, "fine")]
+
+
+def test_read_blocks_csv_unclosed_quote_ends_in_a_bad_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(ingest, "MAX_LINE_BYTES", 5000)
+    path = tmp_path / "raw.csv"
+    path.write_bytes(b'text,lat,lon\ngood,1,2\n"open,1,2\n' + b"later,1,2\n" * 2000)
+    found = values(rows_of(path))
+    assert found[0] == (2, "good") and "bad_csv" in dict(found).values()
+    assert found[-1] == (2003, "later")
+
+
+def test_read_blocks_tsv_has_tabs(tmp_path):
+    path = tmp_path / "raw.tsv"
+    path.write_text("text\tlat\tlon\na, b\t1\t2\n")
+    assert values(rows_of(path)) == [(2, "a, b")]
+
+
+def test_read_blocks_parquet_reads_only_what_it_needs(tmp_path, small_blocks):
+    path = tmp_path / "raw.parquet"
+    table = {
+        "text": [f"t{n}" for n in range(20)],
+        "lat": [1.5] * 20,
+        "lon": [2] * 20,
+        "id": list(range(20)),
+        "x": [[1]] * 20,
+    }
+    pq.write_table(pa.table(table), path)
+    rows = rows_of(path)
+    assert [row.line for row in rows] == list(range(1, 21))
+    assert rows[7].values == RawMessage(text="t7", lat=1.5, lon=2, id=7)
+
+
+def test_read_blocks_parquet_bad_utf8_spoils_one_row(tmp_path):
+    path = tmp_path / "raw.parquet"
+    text = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0\4\0\0\0"), pa.py_buffer(b"ok\xff\xfe")]
+    )
+    pq.write_table(pa.table({"text": text, "lat": [1.0, 1.0], "lon": [1.0, 1.0]}), path)
+    assert values(rows_of(path)) == [(1, "ok"), (2, "bad_utf8")]
+
+
+def test_read_blocks_damaged_parquet_gives_broken_file(tmp_path):
+    path = tmp_path / "raw.parquet"
+    path.write_bytes(b"PAR1" + b"\0" * 100)
+    assert [row.values for row in rows_of(path)] == ["broken_file"]
+    with pytest.raises(InputError, match="raw.parquet"):
+        check_columns(find_sources(options(path)), options(path))
+
+
+def test_clean_share_rows_have_reason_or_message(tmp_path):
+    path = tmp_path / "raw.jsonl"
+    path.write_bytes(LINES[0] + b'\n{"text": "\xff"}\n\n' + b'{"text": "a b a", "lat": "1", "lon": "2", "time": 0}')
+    given = options(path)
+    (source,) = find_sources(given)
+    batches = list(clean_share(Share(source, 0, 1), given))
+    assert all(batch.schema == CLEAN_SCHEMA for batch in batches)
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [row["row_id"] for row in rows] == [1, 2, 3, 4]
+    assert [row["reason"] for row in rows] == [None, "bad_utf8", "empty_line", None]
+    assert rows[1]["original"] == '{"text": "\\xff"}' and rows[1]["message_id"] is None
+    assert (rows[3]["terms"], rows[3]["counts"], rows[3]["event_time_us"]) == (["a", "b"], [2, 1], 0)
+
+
+def test_reject_line_names_file_line_and_reason(tmp_path):
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_bytes(LINES[0])
+    sources = find_sources(options(tmp_path))
+    line = reject_line(sources, 1 << LINE_BITS | 7, "bad_time", 'a "row"')
+    assert json.loads(line) == {"reason": "bad_time", "file": "b.jsonl", "line": 7, "row": 'a "row"'}
+
+
+def test_readable_any_bytes_become_short_utf8():
+    assert readable(b"\xff\x00ok") == "\\xff\x00ok"
+    assert readable("half \ud800") == "half \\ud800"
+    assert len(readable(b"x" * MAX_LINE_BYTES)) == MAX_ORIGINAL_CHARACTERS
+
+
+def test_find_sources_folder_pattern_and_file_come_in_order_once(tmp_path):
+    for name in ("z.jsonl", "a.csv", "deep/er.parquet", ".hidden.jsonl", "_temporary/x.jsonl", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"PAR1" if "parquet" in name else b"{}")
+    found = find_sources(options(tmp_path / "z.jsonl", tmp_path, tmp_path / "*.csv"))
+    assert [source.name for source in found] == ["z.jsonl", "a.csv", "deep/er.parquet"]
+    assert [source.number for source in found] == [0, 1, 2]
+    assert [source.file_format for source in found] == ["jsonl", "csv", "parquet"]
+
+
+def test_find_sources_unknown_name_goes_by_the_first_byte(tmp_path):
+    (tmp_path / "raw.log").write_bytes(b'\xef\xbb\xbf {"text": 1}')
+    (tmp_path / "raw.dat").write_bytes(b"1;2;3")
+    assert find_sources(options(tmp_path / "raw.log"))[0].file_format == "jsonl"
+    with pytest.raises(ConfigError, match="raw.dat.*format"):
+        find_sources(options(tmp_path / "raw.dat"))
+    assert find_sources(options(tmp_path / "raw.dat", input_format="csv"))[0].file_format == "csv"
+
+
+def test_find_sources_nothing_there_says_what_was_looked_for(tmp_path):
+    with pytest.raises(ConfigError, match="missing.jsonl: no such file"):
+        find_sources(options(tmp_path / "missing.jsonl"))
+    with pytest.raises(ConfigError, match="no file in this folder"):
+        find_sources(options(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["raw.csv", "raw.parquet"])
+def test_check_columns_missing_column_names_what_there_is(tmp_path, name):
+    path = tmp_path / name
+    if name == "raw.csv":
+        path.write_text("body,lat,lon\nx,1,2\n")
+    else:
+        pq.write_table(pa.table({"body": ["x"], "lat": [1.0], "lon": [2.0]}), path)
+    with pytest.raises(InputError, match="no column text; it has body, lat, lon"):
+        check_columns(find_sources(options(path)), options(path))
+    check_columns(find_sources(options(path)), options(path, text_column="body"))
+
+
+def test_plan_tasks_large_files_are_shared_and_small_ones_grouped(tmp_path):
+    (tmp_path / "large.jsonl").write_bytes(b"\n" * (5 * ingest.TASK_BYTES))
+    for number in range(20):
+        (tmp_path / f"small{number:02}.jsonl").write_bytes(LINES[0])
+    tasks = plan_tasks(find_sources(options(tmp_path)), 4)
+    shares = [share for task in tasks for share in task]
+    assert [(share.part, share.parts) for share in shares if share.source.name == "large.jsonl"] == [
+        (p, 4) for p in range(4)
+    ]
+    assert sorted({share.source.number for share in shares}) == list(range(21))
+    assert len(shares) == 24 and len(tasks) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"inputs": ()}, "inputs"),
+        ({"inputs": "one.jsonl"}, "inputs"),
+        ({"out": ""}, "out"),
+        ({"input_format": "xml"}, "xml"),
+        ({"csv_delimiter": ",,"}, "delimiter"),
+        ({"stop_share": 0}, "stop share"),
+        ({"stop_share": float("nan")}, "stop share"),
+        ({"rows_per_file": 0}, "rows per file"),
+        ({"text_column": ""}, "text column"),
+        ({"stem_language": "klingon"}, "klingon"),
+        ({"world": "1,2"}, "world"),
+    ],
+    ids=str,
+)
+def test_options_bad_setting_is_named(changes, said):
+    with pytest.raises(ConfigError, match=said):
+        EtlOptions(**{"inputs": ("raw.jsonl",), "out": "out"} | changes).check()

@@ -1,0 +1,85 @@
+"""Vectors and files of the ETL, without Spark."""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spark_etl import vectorise as module
+from spark_etl.clean import CLEAN_SCHEMA
+from spark_etl.vectorise import MESSAGE_SCHEMA, VOCABULARY_SCHEMA, vectorise
+
+TERM_IDS = {"rare": 0, "mid": 1, "often": 2}
+IDF = np.array([3.0, 2.0, 1.0])
+
+
+def batch_of(*texts: dict[str, int]) -> pa.RecordBatch:
+    rows = []
+    for number, counts in enumerate(texts):
+        row = dict.fromkeys(CLEAN_SCHEMA.names) | {"message_id": f"m{number}", "lon": 1.0, "lat": 2.0, "text": "x"}
+        row |= {"object_id": "o", "op": 0, "terms": list(counts), "counts": list(counts.values())}
+        rows.append(row | {"event_time_us": number, "seq": number})
+    return pa.RecordBatch.from_pylist(rows, schema=CLEAN_SCHEMA.append(pa.field("seq", pa.int64())))
+
+
+MESSAGES = [{"often": 2, "rare": 1}, {}, {"gone": 3}, {"mid": 1, "gone": 1, "rare": 2, "often": 1}]
+
+
+def expected(counts):
+    known = sorted((TERM_IDS[term], count) for term, count in counts.items() if term in TERM_IDS)
+    raw = [count * float(IDF[term_id]) for term_id, count in known]
+    total = 0.0
+    for value in raw:
+        total += value * value
+    return [t for t, _ in known], [c for _, c in known], [np.float32(value / math.sqrt(total)) for value in raw]
+
+
+@pytest.mark.parametrize("start", [0, 1, 3])
+def test_vectorise_any_slice_agrees_with_plain_python(start):
+    found = vectorise(batch_of(*MESSAGES).slice(start), TERM_IDS, IDF)
+    assert found.schema == MESSAGE_SCHEMA
+    rows = found.to_pylist()
+    assert [(row["terms"], row["counts"], row["weights"]) for row in rows] == [expected(m) for m in MESSAGES[start:]]
+    assert [row["seq"] for row in rows] == list(range(start, 4))
+
+
+def test_vectorise_without_rows_or_vocabulary_gives_empty_lists():
+    assert vectorise(batch_of(), TERM_IDS, IDF).num_rows == 0
+    assert vectorise(batch_of({"a": 1}), {}, np.zeros(0)).to_pylist()[0]["terms"] == []
+
+
+def terms_table(rows: int) -> pa.Table:
+    columns = {"term_id": range(rows), "term": [f"t{n}" for n in range(rows)], "document_frequency": [1] * rows}
+    columns |= {"collection_count": [1] * rows, "idf": [0.5] * rows}
+    return pa.table({name: list(column) for name, column in columns.items()}, schema=VOCABULARY_SCHEMA)
+
+
+def test_write_parquet_cuts_of_the_batches_do_not_show_in_the_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "ROW_GROUP_ROWS", 100)
+    table = terms_table(1050)
+    digests = set()
+    for number, size in enumerate((1, 7, 100, 333, 5000)):
+        batches = iter(table.to_batches(size))
+        told = module._write_parquet(batches, VOCABULARY_SCHEMA, str(tmp_path), f"{number}.parquet")
+        digests.add(told["sha256"])
+        assert told["rows"] == 1050
+    assert len(digests) == 1
+    file = pq.ParquetFile(tmp_path / "3.parquet")
+    assert file.num_row_groups == 11 and file.read() == table
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{n}.parquet" for n in range(5)]
+
+
+def test_write_parquet_without_rows_keeps_the_schema(tmp_path):
+    module._write_parquet(iter(()), MESSAGE_SCHEMA, str(tmp_path), "messages/part-00000.parquet")
+    assert pq.read_schema(tmp_path / "messages" / "part-00000.parquet") == MESSAGE_SCHEMA
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 100])
+def test_cut_groups_whatever_the_batches(size):
+    keys = [0, 0, 0, 2, 2, 5, 5, 5, 5, 9]
+    table = pa.table({"key": keys, "row": range(10)})
+    groups = module._cut(iter(table.to_batches(size)), lambda batch: batch.column("key").to_numpy())
+    found = {key: [row for batch in part for row in batch.column("row").to_pylist()] for key, part in groups}
+    assert found == {0: [0, 1, 2], 2: [3, 4], 5: [5, 6, 7, 8], 9: [9]}
