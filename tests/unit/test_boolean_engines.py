@@ -1,0 +1,282 @@
+"""Every boolean engine of the registry: what matches, what is refused, what a snapshot holds, how much work is done."""
+
+import numpy as np
+import pytest
+
+from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
+from matching.boolean.cell_term import CellTerm
+from matching.boolean.cells import LANES, box_of, lattice, level_bits, level_of, message_word, subscription_word
+from matching.boolean.inverted_list import InvertedList
+from matching.errors import ConfigError, EngineError
+from matching.model import TOPK, UNKNOWN_TERM, SubscriptionTable
+from matching.registry import default, factory, names
+from matching.slots import as_input
+from matching.space import Space
+from tests.unit.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, table
+
+EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)
+
+
+@pytest.fixture(params=names("boolean"))
+def engine(request):
+    return factory("boolean", request.param)(SPACE)
+
+
+@pytest.fixture(scope="module")
+def crowd():
+    """A workload in which blocks are sorted, messages match, and some messages are rectangles."""
+    messages = make_messages(12_000, 3)
+    return boolean_subscriptions(messages, 20_000, 3), messages.batch.take(np.arange(0, 12_000, 40))
+
+
+def test_registry_unknown_names_are_refused_with_the_choices():
+    assert default("boolean") == names("boolean")[0] == CellTerm.name
+    with pytest.raises(ConfigError, match="cell_term, inverted_list"):
+        factory("boolean", "r_tree")
+    with pytest.raises(ConfigError, match="boolean"):
+        factory("bool")
+
+
+def test_engine_point_on_every_border_matches(engine):
+    engine.insert(table([((10.0, 20.0, 30.0, 40.0), [1])]))
+    corners = [(10, 20), (30, 20), (10, 40), (30, 40), (20, 20), (20, 40), (10, 30), (30, 30), (20, 30)]
+    outside = [
+        (np.nextafter(10, 0), 30),
+        (np.nextafter(30, 99), 30),
+        (20, np.nextafter(20, 0)),
+        (20, np.nextafter(40, 99)),
+    ]
+    messages = batch([(place, [1]) for place in corners + outside])
+    assert engine_pairs(engine, messages) == [(0, row) for row in range(len(corners))]
+
+
+def test_engine_rectangles_match_when_they_touch(engine):
+    region = (10.0, 20.0, 30.0, 40.0)
+    engine.insert(table([(region, [1])]))
+    inside, around, touching = (15, 25, 16, 26), (0, 0, 90, 80), (30, 40, 50, 60)
+    beside, below = (30.1, 20, 40, 40), (10, 0, 30, 19.9)
+    messages = batch([(box, [1]) for box in (inside, around, touching, beside, below, (-180, -90, 180, 90))])
+    assert engine_pairs(engine, messages) == [(0, 0), (0, 1), (0, 2), (0, 5)]
+
+
+def test_engine_region_across_the_antimeridian_is_two_boxes_and_one_event(engine):
+    engine.insert(table([((170.0, -10.0, -170.0, 10.0), [1])]))
+    points = [(175, 0), (-175, 0), (180, 0), (-180, 0), (170, 10), (-170, -10), (169, 0), (-169, 0), (0, 0)]
+    ranges = [(-180, -5, 180, 5), (-175, 0, 175, 1), (-160, 0, 160, 1), (160, 0, 170, 1)]
+    messages = batch([(place, [1]) for place in points + ranges])
+    wanted = [(0, row) for row in (0, 1, 2, 3, 4, 5, 9, 10, 12)]
+    assert engine_pairs(engine, messages) == wanted == oracle_pairs(table([((170, -10, -170, 10), [1])]), messages)
+
+
+def test_engine_region_whose_gap_is_below_the_lattice_tells_each_pair_once(engine):
+    # Both boxes of the region end in the same lattice column, on either side of a gap.
+    region = (10.0002, -90.0, 10.0001, 90.0)
+    rows = [(region, [1])] * 40  # enough to be sorted into cells
+    engine.insert(table(rows))
+    places = [
+        (10.0001, 0),
+        (10.00015, 0),
+        (10.0002, 0),
+        (10.0003, 0),
+        (10.00005, 0),
+        (10, -1, 11, 1),
+        (-180, -90, 180, 90),
+    ]
+    messages = batch([(place, [1]) for place in places])
+    assert engine_pairs(engine, messages) == oracle_pairs(table(rows), messages)
+
+
+def test_engine_needs_all_keywords(engine):
+    wanted = [[1], [1, 2], [1, 2, 3], [1, 2, 3, 4, 5, 6], [2, 9], [7]]
+    engine.insert(table([(EVERYWHERE, terms) for terms in wanted]))
+    texts = [[1, 2, 3, 4, 5, 6], [1, 2, 3], [2, 3], [], [7, 2**30, 2**31 - 2], [1, 2, 3, 4, 5, 70]]
+    found = engine_pairs(engine, batch([((0.0, 0.0), text) for text in texts]))
+    assert found == [(0, 0), (0, 1), (0, 5), (1, 0), (1, 1), (1, 5), (2, 0), (2, 1), (2, 5), (3, 0), (5, 4)]
+
+
+def test_engine_keyword_that_shares_a_filter_bit_is_told_apart(engine):
+    # Keywords 64 apart look alike to a filter of 64 bits.
+    engine.insert(table([(EVERYWHERE, [1, 5]), (EVERYWHERE, [1, 69]), (EVERYWHERE, [1, 5, 69])]))
+    found = engine_pairs(engine, batch([((0, 0), [1, 5]), ((0, 0), [1, 69]), ((0, 0), [1, 5, 69]), ((0, 0), [1, 133])]))
+    assert found == [(0, 0), (0, 2), (1, 1), (1, 2), (2, 2)]
+
+
+def test_engine_subscription_that_cannot_match_is_kept_and_never_told(engine):
+    rows = [(EVERYWHERE, [1, UNKNOWN_TERM]), (EVERYWHERE, [UNKNOWN_TERM]), (EVERYWHERE, []), ((np.nan,) * 4, [1])]
+    engine.insert(table([*rows, (EVERYWHERE, [1])]))
+    assert len(engine) == 5
+    assert engine_pairs(engine, batch([((0, 0), [1]), ((0, 0), [])])) == [(4, 0)]
+    engine.remove(np.arange(4))
+    assert len(engine) == 1
+    assert engine_pairs(engine, batch([((0, 0), [1])])) == [(4, 0)]
+
+
+def test_engine_message_without_coordinates_matches_nothing(engine):
+    engine.insert(table([(EVERYWHERE, [1])] * 60))
+    nan = float("nan")
+    places = [(nan, 0, nan, 0), (0, nan, 0, nan), (nan, 0, 10, 0), (0, 0, nan, 0), (0, nan, 0, 10), (0, 0, 0, nan)]
+    assert engine_pairs(engine, batch([(place, [1]) for place in places])) == []
+
+
+def test_engine_outside_its_world_is_still_exact():
+    subscriptions = table(
+        [((-5.0, -5.0, 25.0, 25.0), [1]), ((15.0, 15.0, 20.0, 20.0), [1]), ((2.0, 2.0, 3.0, 3.0), [1])] * 20
+    )
+    places = [(12, 12), (17, 17), (-2, -2), (2.5, 2.5), (21, 21), (-90, 0), (10, 10), (0, 0), (16, 16, 18, 18)]
+    messages = batch([(place, [1]) for place in places])
+    for name in names("boolean"):
+        engine = factory("boolean", name)(Space(0.0, 0.0, 10.0, 10.0))
+        engine.insert(subscriptions)
+        assert engine_pairs(engine, messages) == oracle_pairs(subscriptions, messages)
+
+
+def test_engine_empty_batch_and_empty_engine_match_nothing(engine):
+    assert engine_pairs(engine, batch([])) == []
+    assert engine_pairs(engine, batch([((0, 0), [1])])) == []
+    engine.insert(table([]))
+    engine.remove(np.zeros(0, np.int64))
+    engine.insert(table([(EVERYWHERE, [1])]))
+    assert engine_pairs(engine, batch([])) == []
+
+
+def test_engine_more_hits_than_the_buffer_holds_are_all_told(engine):
+    engine.insert(table([(EVERYWHERE, [1])] * 5_000))
+    messages = batch([((0, 0), [1]), ((1, 1), [2]), ((2, 2), [1, 2]), ((-9, -9, 9, 9), [1])])
+    assert engine_pairs(engine, messages) == [(number, row) for number in range(5_000) for row in (0, 2, 3)]
+
+
+def test_engine_bad_changes_are_refused_and_change_nothing(engine, crowd):
+    subscriptions, messages = crowd
+    engine.insert(subscriptions.take(np.arange(2_000)))
+    before = engine_pairs(engine, messages)
+    with pytest.raises(EngineError, match="never used twice"):
+        engine.insert(subscriptions.take(np.arange(1_999, 2_500)))
+    with pytest.raises(EngineError, match="subscription 2000 cannot be removed"):
+        engine.remove(np.array([5, 2_000]))
+    with pytest.raises(EngineError, match="twice"):
+        engine.remove(np.array([5, 5]))
+    topk = subscriptions.take(np.arange(2_000, 2_010))
+    topk = SubscriptionTable(**{**topk._asdict(), "kind": np.full(10, TOPK, np.int8)})
+    with pytest.raises(EngineError, match="not topk"):
+        engine.insert(topk)
+    assert len(engine) == 2_000
+    assert engine_pairs(engine, messages) == before != []
+
+
+def test_engine_on_a_crowd_agrees_with_the_oracle_through_changes(engine, crowd):
+    subscriptions, messages = crowd
+    for start in range(0, 20_000, 1_999):
+        engine.insert(subscriptions.take(np.arange(start, min(start + 1_999, 20_000))))
+    wanted = oracle_pairs(subscriptions, messages)
+    assert len(wanted) > 300
+    assert engine_pairs(engine, messages) == wanted
+    gone = np.random.default_rng(1).permutation(20_000)[:15_000]
+    for start in range(0, 15_000, 777):
+        engine.remove(gone[start : start + 777])
+    left = set(range(20_000)) - set(gone.tolist())
+    assert engine_pairs(engine, messages) == [pair for pair in wanted if pair[0] in left] != []
+    engine.insert(subscriptions.take(np.sort(gone)))
+    assert engine_pairs(engine, messages) == wanted
+
+
+def test_engine_from_read_only_arrays_continues_on_its_own(engine, crowd):
+    subscriptions, messages = crowd
+    engine.insert(subscriptions)
+    engine.remove(np.arange(0, 20_000, 3))
+    state = {name: as_input(value.copy(), value.dtype.type) for name, value in engine.arrays().items()}
+    assert all(value.dtype != object and value.flags.c_contiguous for value in state.values())
+    other = type(engine).from_arrays(SPACE, state)
+    assert engine_pairs(other, messages) == engine_pairs(engine, messages) != []
+    for each in (engine, other):
+        each.remove(np.arange(1, 20_000, 3))
+        each.insert(subscriptions.take(np.arange(0, 20_000, 3)))
+    assert len(other) == len(engine)
+    assert engine_pairs(other, messages) == engine_pairs(engine, messages) != []
+
+
+def test_engine_read_only_messages_match_as_writable_ones(engine, crowd):
+    subscriptions, messages = crowd
+    engine.insert(subscriptions)
+    frozen = type(messages)(*(as_input(column, column.dtype.type) for column in messages))
+    assert engine_pairs(engine, frozen) == engine_pairs(engine, messages) != []
+
+
+def test_cell_term_verifies_far_fewer_than_inverted_list(crowd):
+    subscriptions, messages = crowd
+    work = {}
+    for engine in (CellTerm(WORLD), InvertedList(WORLD)):
+        engine.insert(subscriptions)
+        work[engine.name] = engine.match(messages)
+    assert work["cell_term"].matched == work["inverted_list"].matched > 0
+    assert work["cell_term"].verified * 20 < work["inverted_list"].verified
+    assert work["cell_term"].scanned * 4 < work["inverted_list"].scanned
+    # What the lattice and the cells let through, beyond what matches: second keywords, mostly.
+    assert work["cell_term"].verified < 3 * work["cell_term"].matched
+
+
+def test_cell_term_memory_a_subscription_stays_small(crowd):
+    subscriptions, _ = crowd
+    engine = CellTerm(WORLD)
+    for start in range(0, 20_000, 500):
+        engine.insert(subscriptions.take(np.arange(start, start + 500)))
+    assert sum(array.nbytes for array in engine.arrays().values()) < 150 * 20_000
+    for start in range(0, 18_000, 500):
+        engine.remove(np.arange(start, start + 500))
+        engine.insert(
+            SubscriptionTable(
+                **{
+                    **subscriptions.take(np.arange(start, start + 500))._asdict(),
+                    "number": np.arange(start, start + 500) + 20_000,
+                }
+            )
+        )
+    assert len(engine) == 20_000
+    assert engine.allocated_bytes() < 200 * 20_000, "churn leaves nothing behind"
+
+
+def test_cell_term_that_takes_a_lattice_cell_for_a_degree_is_caught():
+    """The comparison with the oracle has teeth."""
+    tiny = table([((0.0, 0.0, 1e-4, 1e-4), [1])])
+    near = batch([((2e-4, 2e-4), [1])])
+    engine = CellTerm(SPACE)
+    engine.insert(tiny)
+    assert engine_pairs(engine, near) == oracle_pairs(tiny, near) == []
+    engine.rows.columns.region[0] = EVERYWHERE  # now the degrees say yes to all that the lattice lets through
+    assert engine_pairs(engine, near) != oracle_pairs(tiny, near)
+
+
+def test_cell_term_that_looks_into_wrong_cells_is_caught(crowd):
+    subscriptions, messages = crowd
+    engine = CellTerm(SPACE)
+    engine.insert(subscriptions)
+    engine._steps_per_degree *= 1.01
+    assert engine_pairs(engine, messages) != oracle_pairs(subscriptions, messages)
+
+
+def test_cell_term_damaged_block_is_refused():
+    engine = CellTerm(SPACE)
+    engine.insert(table([(EVERYWHERE, [1])] * 3))
+    engine._link[:] = 0
+    with pytest.raises(EngineError, match="restore the last checkpoint"):
+        engine.remove(np.array([1, 2]))
+
+
+def test_words_keep_boxes_and_levels_apart():
+    rng = np.random.default_rng(0)
+    for box in np.sort(rng.integers(0, 2**15, (200, 2, 2)), axis=1).reshape(-1, 4):
+        word = np.uint64(subscription_word(*box))  # compiled or not, and so a Python int or not
+        for level in (0, 1, 7, 14):
+            marked = word | np.uint64(level_bits(level))
+            assert level_of(marked) == level
+            assert box_of(marked) == tuple(box)
+            assert marked & LANES == word
+        reach = np.uint64(message_word(*box))
+        assert reach & LANES == np.uint64(subscription_word(box[2], box[3], box[0], box[1]))
+
+
+@pytest.mark.parametrize("degrees", [-1e308, -181.0, -180.0, -179.9999, 0.0, 179.99, 180.0, 1e308, np.inf, -np.inf])
+def test_lattice_keeps_order_beyond_the_rim(degrees):
+    here = lattice(degrees, -180.0, 2.0**15 / 360.0)
+    assert 0 <= here <= 2**15 - 1
+    assert here <= lattice(np.nextafter(degrees, np.inf), -180.0, 2.0**15 / 360.0)
+    assert lattice(np.nan, -180.0, 1.0) == 0
