@@ -2,7 +2,8 @@
 
 The window, the buffers and the thresholds are made once, in bulk, and given to every engine, so that nobody has to
 stream a million messages to reach the steady state. What is timed is the whole of `matching.topk.stream`: matching,
-buffers, expiry, updates and refills. `benchmarks.run` drives this class; `benchmarks.workload` has the recipe of the data.
+buffers, expiry, updates and refills. `benchmarks.run` drives this class; `benchmarks.workload` has the recipe of the
+data.
 """
 
 import resource
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.workload import WORLD, make_messages, topk_subscriptions
-from matching.model import TOPK, Removals, SubscriptionTable, empty
+from matching.model import TOPK, Removals, SubscriptionTable, UpdateBatch, empty
 from matching.naive import Oracle, tally
 from matching.registry import factory
 from matching.topk.l2_scan import L2Scan
@@ -87,7 +88,7 @@ class TopkBench:
         boundary, batch = self._cut(1, 0)
         step = self._process(engine, boundary, batch)
         mine = np.isin(step.updates.number, sample.number)
-        found = tally(type(step.updates)(*(column[mine] for column in step.updates)))
+        found = tally(UpdateBatch(**{name: column[mine] for name, column in step.updates._asdict().items()}))
         wanted = self._expected(sample, boundary, batch)
         return {"exact": found == wanted, "checked_updates": sum(wanted.values())}
 

@@ -28,7 +28,18 @@ from matching.model import Float64, Int64, MessageBatch, Names, UpdateBatch
 from matching.topk.window_index import WindowAnswers, WindowQueries
 from matching.window import Boundary
 
-__all__ = ["Closed", "Late", "MessageIds", "Part", "Raise", "Relax", "Relaxed", "StreamBatch", "WindowAnswers", "WindowQueries"]
+__all__ = [
+    "Closed",
+    "Late",
+    "MessageIds",
+    "Part",
+    "Raise",
+    "Relax",
+    "Relaxed",
+    "StreamBatch",
+    "WindowAnswers",
+    "WindowQueries",
+]
 
 
 class StreamBatch(NamedTuple):

@@ -44,7 +44,9 @@ class QueryBolt(Bolt):
     def prepare(self, context: Context) -> None:
         self.context = context
         self.boolean = BooleanStream(registry.factory("boolean", self.engines.get("boolean"))(self.space))
-        self.topk = TopkStream(registry.factory("topk", self.engines.get("topk"))(self.space), self.window, context.task)
+        self.topk = TopkStream(
+            registry.factory("topk", self.engines.get("topk"))(self.space), self.window, context.task
+        )
         self.inputs = InOrder({"parts": 1, "changes": 1}, name=f"query:{context.task}")
         self.boundary = Boundary(-1, 0, -1, 0)
         self.relaxing: dict[int, tuple[int, int]] = {}  # request -> answers still missing, largest batch so far

@@ -168,9 +168,8 @@ class LocationTable(RoutingTable):
         if self._has_boolean:
             for task in range(router.tasks):
                 wanted[task, router.owned_rows(messages, task)] = True
-        _mark_wanted(
-            cell_of(messages.x, messages.y), messages.term_offsets, messages.terms, router.similarity, self._least, wanted
-        )  # fmt: skip
+        cells = cell_of(messages.x, messages.y)
+        _mark_wanted(cells, messages.term_offsets, messages.terms, router.similarity, self._least, wanted)
         return [np.flatnonzero(row) for row in wanted]
 
     def _lower(self, slots: Int32) -> None:

@@ -95,7 +95,9 @@ def make_world(recipe: Recipe, seed: int) -> World:
         stream_time_us = stream_time(event_time_us, stream_time_us)
         boundary = Boundary(number, first, int(seq[-1]), window.floor(int(seq[-1]), stream_time_us))
         messages = _messages(rng, recipe, seq, window.lives(seq, event_time_us))
-        arrivals = recipe.subscriptions if number == 0 else int(rng.integers(1, 6)) if rng.random() < recipe.churn else 0
+        arrivals = (
+            recipe.subscriptions if number == 0 else int(rng.integers(1, 6)) if rng.random() < recipe.churn else 0
+        )
         at = np.sort(rng.integers(first, seq[-1] + 1, arrivals)) if number else np.zeros(arrivals, np.int64)
         added = _subscriptions(rng, recipe, next_number + np.arange(arrivals), at)
         next_number += arrivals

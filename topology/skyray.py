@@ -40,8 +40,8 @@ from topology.component import Bolt, Spout
 from topology.config import RunConfig
 from topology.grouping import ALL, DIRECT
 from topology.local import run_local
-from topology.plan import Plan
 from topology.metrics import RunReport, Snapshot
+from topology.plan import Plan
 
 ROUTERS = ("hashing", "location")
 _LOAD_SAMPLE = 20_000
@@ -109,7 +109,9 @@ def space_of(config: RunConfig) -> Space:
     """
     manifest = read_manifest(config.messages)
     if manifest is None:
-        raise InputError("no_manifest", f"{config.messages} has no manifest.json: give an output folder of `skyray etl`")
+        raise InputError(
+            "no_manifest", f"{config.messages} has no manifest.json: give an output folder of `skyray etl`"
+        )
     extent = manifest.get("extent")
     return Space.parse(config.world, tuple(extent) if extent else None, config.projection)
 

@@ -66,8 +66,13 @@ class Postings:
             np.zeros(0, np.int32),
             np.zeros(0, np.int32),
             np.zeros(0, np.int16),
-            *(np.zeros(0, np.float32) for _ in range(6)),
-            np.zeros(2, np.int64),
+            x=np.zeros(0, np.float32),
+            y=np.zeros(0, np.float32),
+            steepness=np.zeros(0, np.float32),
+            base=np.zeros(0, np.float32),
+            own=np.zeros(0, np.float32),
+            rest=np.zeros(0, np.float32),
+            used=np.zeros(2, np.int64),
         )
         self._added = np.zeros(0, np.int32)  # zeroed counters, one a term; `_append` leaves them zeroed
 
@@ -108,7 +113,9 @@ class Postings:
         v = self.view
         if v.start.shape[0] < needed:
             terms = max(needed, v.start.shape[0] + v.start.shape[0] // 4)
-            self.view = v._replace(start=resized(v.start, terms), count=resized(v.count, terms), room=resized(v.room, terms))
+            self.view = v._replace(
+                start=resized(v.start, terms), count=resized(v.count, terms), room=resized(v.room, terms)
+            )
 
     def _make_room(self, store: SubscriptionStore, needed: int) -> None:
         """Compact the pool if that pays, and grow it to hold `needed` more places."""
@@ -123,7 +130,9 @@ class Postings:
             size = max(used + needed, size + size // 4)
             wide = {name: resized(getattr(v, name), size) for name in ("slot", "ordinal")}
             if self.bounded:
-                wide |= {name: resized(getattr(v, name), size) for name in ("x", "y", "steepness", "base", "own", "rest")}
+                wide |= {
+                    name: resized(getattr(v, name), size) for name in ("x", "y", "steepness", "base", "own", "rest")
+                }
             self.view = v._replace(**wide)
 
 

@@ -51,14 +51,17 @@ class SubscriptionStore:
     def __init__(self):
         self._slots = SlotMap()
         self._columns = Subscriptions(
-            self._slots.number,
-            *(np.zeros(0) for _ in range(4)),
-            np.zeros(0, np.int32),
-            np.zeros(0, np.int64),
-            np.zeros(0, np.int32),
-            np.zeros(0, np.int32),
-            np.zeros(0, np.float32),
-            np.zeros(0, np.int32),
+            number=self._slots.number,
+            x=np.zeros(0),
+            y=np.zeros(0),
+            alpha=np.zeros(0),
+            threshold=np.zeros(0),
+            k=np.zeros(0, np.int32),
+            term_start=np.zeros(0, np.int64),
+            term_count=np.zeros(0, np.int32),
+            terms=np.zeros(0, np.int32),
+            weights=np.zeros(0, np.float32),
+            position=np.zeros(0, np.int32),
         )
         self._pool_used = 0
         self._pool_dead = 0

@@ -116,9 +116,7 @@ class TopkStream:
         """Number of the last batch up to which every update has been told, -1 if none."""
         return min((block.as_of.number - 1 for block in self._pending.values()), default=self.boundary.number)
 
-    def process(
-        self, boundary: Boundary, messages: MessageBatch, added: SubscriptionTable, removed: Removals
-    ) -> Step:
+    def process(self, boundary: Boundary, messages: MessageBatch, added: SubscriptionTable, removed: Removals) -> Step:
         """Take the next batch and its subscription changes (rows of other kinds must have been left out).
 
         Raises
@@ -349,7 +347,8 @@ class TopkStream:
             if row < len(messages):
                 self._raise(np.unique(slot))  # so many hits: thresholds are low, and the rest of the batch is large
         if queued and self._pending:
-            self._queued[boundary.number] = tuple(np.concatenate(column) for column in zip(*queued, strict=True))
+            slot, seq, life, score = (np.concatenate(column) for column in zip(*queued, strict=True))
+            self._queued[boundary.number] = (slot, seq, life, score)
         return touched, before, (scanned, verified, offers)
 
     def _close(self, boundary: Boundary, slots: Int32, before: Held):
@@ -453,9 +452,7 @@ class LocalTopk:
         self.stream = TopkStream(index, window)
         self.window_index = WindowIndex(index.max_distance, kept_boundaries=1)
 
-    def process(
-        self, boundary: Boundary, messages: MessageBatch, added: SubscriptionTable, removed: Removals
-    ) -> Step:
+    def process(self, boundary: Boundary, messages: MessageBatch, added: SubscriptionTable, removed: Removals) -> Step:
         """Take the next batch; every update of its boundary is in what comes back."""
         self.window_index.store(boundary, messages)
         steps = [self.stream.process(boundary, messages, added, removed)]

@@ -55,7 +55,7 @@ def differences(world: World, engine: type, restore: bool = False) -> list[str]:
     told = []
     for number, (want, got) in enumerate(zip(expected, updates, strict=True)):
         if want != got:
-            told.append(f"batch {number}: missing {list((want - got))[:3]}, extra {list((got - want))[:3]}")
+            told.append(f"batch {number}: missing {list(want - got)[:3]}, extra {list(got - want)[:3]}")
     if results != expected_results:
         told.append(f"results: missing {expected_results - results}, extra {results - expected_results}")
     return told
@@ -88,7 +88,9 @@ def test_topk_stream_restored_midway_equals_oracle(engine, name):
 def test_topk_stream_any_world_equals_oracle(seed, window, batch, terms, grid, late_s, largest_k):
     recipe = Recipe(window, 60, batch, 15, terms, grid, 0.0, late_s, 0.6, largest_k, (TOPK,))
     world = make_world(recipe, seed)
-    if sum(len(changes.added) for *_, changes in world.batches) and any(len(batch.terms) for _, batch, _ in world.batches):
+    if sum(len(changes.added) for *_, changes in world.batches) and any(
+        len(batch.terms) for _, batch, _ in world.batches
+    ):
         try:
             expected, results = world.expected()
         except AssertionError:
@@ -169,7 +171,9 @@ def test_topk_index_with_bounds_too_tight_is_found_out():
 
 
 def test_topk_index_skips_what_cannot_matter():
-    world = make_world(Recipe(messages=4000, batch=500, subscriptions=400, window="count:2000", churn=0, kinds=(TOPK,)), 1)
+    world = make_world(
+        Recipe(messages=4000, batch=500, subscriptions=400, window="count:2000", churn=0, kinds=(TOPK,)), 1
+    )
     verified = {}
     for name in ENGINES:
         local = LocalTopk(registry.factory("topk", name)(SPACE), world.window)
