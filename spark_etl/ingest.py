@@ -57,6 +57,11 @@ class Source(NamedTuple):
     compression: str
     size_bytes: int
 
+    @property
+    def text_bytes(self) -> int:
+        """Size once unpacked, roughly."""
+        return self.size_bytes * (4 if self.compression or self.file_format == "parquet" else 1)
+
 
 class Share(NamedTuple):
     """Blocks `part`, `part + parts`, `part + 2 * parts`, ... of a source."""
@@ -147,9 +152,8 @@ def plan_tasks(sources: list[Source], cores: int) -> list[list[Share]]:
     """What each task reads: large files are shared, small ones grouped. The output does not depend on it."""
     shares = []
     for source in sources:
-        text_bytes = source.size_bytes * (4 if source.compression or source.file_format == "parquet" else 1)
-        parts = max(1, min(cores, MAX_SHARES, text_bytes // TASK_BYTES))
-        shares += [(text_bytes / parts, Share(source, part, parts)) for part in range(parts)]
+        parts = max(1, min(cores, MAX_SHARES, source.text_bytes // TASK_BYTES))
+        shares += [(source.text_bytes / parts, Share(source, part, parts)) for part in range(parts)]
     tasks: list[list[Share]] = []
     room = 0.0
     for weight, share in shares:

@@ -46,6 +46,8 @@ FORMAT_VERSION = 1
 STAGES = ("start", "clean", "duplicates", "order", "vocabulary", "messages", "rejected", "publish")
 #: Shuffled data that is worth a partition of its own.
 _PARTITION_BYTES = 64 * 2**20
+#: Text that is read in minutes on a small machine.
+_SHORT_JOB_BYTES = 2**30
 _run_numbers = itertools.count()
 
 
@@ -140,11 +142,10 @@ def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: S
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
             with run.stage("start"):
-                session = (
-                    stack.enter_context(spark_session(options, hidden / "scratch"))
-                    if spark is None
-                    else spark.newSession()
-                )
+                if spark is None:
+                    short = sum(source.text_bytes for source in sources) < _SHORT_JOB_BYTES
+                    spark = stack.enter_context(spark_session(options, hidden / "scratch", short))
+                session = spark.newSession()
                 cores = session.sparkContext.defaultParallelism
                 _configure(session, sources, cores)
             manifest = _transform(session, sources, options, hidden, cores, run)
@@ -180,9 +181,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
 
 
 def _configure(session: SparkSession, sources: list[Source], cores: int) -> None:
-    size = sum(
-        source.size_bytes * (4 if source.compression or source.file_format == "parquet" else 1) for source in sources
-    )
+    size = sum(source.text_bytes for source in sources)
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.shuffle.partitions", max(cores, size // _PARTITION_BYTES))
     # A batch may consist of the longest texts that are let in.

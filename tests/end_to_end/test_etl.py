@@ -338,24 +338,36 @@ def test_etl_file_as_output_is_refused(spark, tmp_path):
         run(spark, source, source)
 
 
+@pytest.mark.parametrize("changes", [{"master": "local[none]"}, {"driver_memory": "lots"}], ids=str)
+def test_session_bad_setting_is_named_and_leaves_no_java(tmp_path, changes):
+    source = write_lines(tmp_path / "raw.jsonl", {"text": "one", "lat": 1, "lon": 1})
+    process = start_alone(source, tmp_path / "out", tmp_path / "elsewhere", **changes)
+    _, complained = process.communicate(timeout=120)
+    (value,) = changes.values()
+    assert process.returncode == 1 and "ConfigError: Spark does not start with" in complained and value in complained
+    await_nothing_left(process.pid, 30)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "raw.jsonl"]
+
+
 OWN_PROCESS = """
 import sys
 from spark_etl.job import EtlOptions, run_etl
-options = EtlOptions(inputs=(sys.argv[1],), out=sys.argv[2], master="local[2]", driver_memory="1g")
-print("java", flush=True)
+options = EtlOptions(inputs=(sys.argv[1],), out=sys.argv[2], master=sys.argv[3], driver_memory=sys.argv[4])
 def tell(progress):
     print(progress.stage, progress.seconds is None, flush=True)
 print(run_etl(options, tell)["kept"], flush=True)
 """
 
 
-def start_alone(source: Path, out: Path, folder: Path) -> subprocess.Popen:
+def start_alone(
+    source: Path, out: Path, folder: Path, master: str = "local[2]", driver_memory: str = "1g"
+) -> subprocess.Popen:
     """Run the ETL in a process and process group of its own, from a folder with misleading modules in it."""
     for name in ("matching", "spark_etl"):
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text("raise ImportError('not this one')")
     environment = os.environ | {"PYTHONPATH": str(Path(matching.__file__).parents[1]), "PYTHONSAFEPATH": "1"}
-    command = [sys.executable, "-c", OWN_PROCESS, str(source), str(out)]
+    command = [sys.executable, "-c", OWN_PROCESS, str(source), str(out), master, driver_memory]
     return subprocess.Popen(
         command,
         cwd=folder,
