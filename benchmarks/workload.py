@@ -29,7 +29,7 @@ _WORDS = 50_000
 _FEWEST_WORDS, _MOST_WORDS = 6, 14
 _MOST_KEYWORDS = 5
 #: Chosen so that a message matches about 110 of 1,000,000 boolean subscriptions.
-WIDE_SHARE = 0.4
+WIDE_SHARE = 0.45
 
 
 class Messages(NamedTuple):

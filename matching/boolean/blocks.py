@@ -34,11 +34,9 @@ from matching.slots import find_slot
 #: Columns of `Blocks.head`.
 START, SORTED, TAIL, ROOM, CUTS, BUCKETS, LEVELS, GONE = range(8)
 #: Up to here a block is only a tail: walking costs less than looking up a bucket for each level.
-SMALL = 24
+SMALL = 32
 #: Sorted postings a bucket, about: buckets cost half a byte each per posting, long ones cost looks.
 _PER_BUCKET = 2
-#: Levels finer than log4(size) by more than this are not used: most of their cells would be empty.
-_FINER = 1
 
 #: Low 31 bits of a link without a second keyword; bit 31: there is a third; bits 32..62 slot; sign: second box.
 NO_SECOND = UNKNOWN_TERM
@@ -75,8 +73,11 @@ def slot_of(link):
 
 @njit(cache=True, nogil=True)
 def tail_allowed(size):
-    """Longest tail behind so many sorted postings: its walking and the sorting it saves both cost about sqrt(size)."""
-    return max(8, int(2.0 * np.sqrt(size)))
+    """Longest tail behind so many sorted postings: its walking and the sorting it saves both cost about sqrt(size).
+
+    Twice as long made additions half again as fast, and messages look at 40 % more postings under steady change.
+    """
+    return max(8, int(np.sqrt(size)))
 
 
 @njit(cache=True, nogil=True)
@@ -197,9 +198,10 @@ def _sort(which, blocks, order, first, last, new_box, new_link):
         buckets = 1
         while buckets * _PER_BUCKET < size:
             buckets *= 2
+        # Finer than one cell a subscription, most cells are empty and every message looks in vain: one level more made
+        # messages look at 6 % more postings, and subscriptions 3 % larger for their copies.
         while finest < FINEST and 4**finest < size:
             finest += 1
-        finest = min(FINEST, finest + _FINER)
         cuts = np.zeros(buckets + 1, np.int64)
         for i in range(size):
             left, bottom, right, top = box_of(box[i])

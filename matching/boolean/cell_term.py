@@ -262,8 +262,8 @@ def _match(messages, first_row, blocks, columns, world_west, world_south, steps_
             for place in range(run_first[run], run_last[run]):
                 word = blocks.box[place] ^ bits
                 candidates[count] = place
-                # Another level leaves guard bits in `word`, and those fail the test whatever the subtraction says.
-                count += ((reach - word) & ~word & GUARDS) == GUARDS
+                # Another level leaves guard bits in `word`, and those fail the test whatever the lanes say.
+                count += ((reach - (word & LANES)) & ~word & GUARDS) == GUARDS
         scanned += length
 
         before = found

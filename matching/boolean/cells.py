@@ -114,9 +114,9 @@ def cell_range(west, south, east, north, level):
 @njit(cache=True, nogil=True)
 def bucket_of(level, column, row, buckets):
     """Bucket (of a power of two) of a cell: multiplicative hashing, within 63 bits."""
-    code = level << 28 | row << 14 | column
+    code = np.int64(level) << 28 | np.int64(row) << 14 | np.int64(column)
     code ^= code >> 15
-    return ((code * 0x61C88647 & 0xFFFFFFFF) * buckets) >> 32
+    return ((code * 0x61C88647 & 0xFFFFFFFF) * np.int64(buckets)) >> 32
 
 
 @njit(cache=True, nogil=True)
