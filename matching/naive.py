@@ -21,6 +21,7 @@ Rules, for whoever wants them in one place:
 - Beside `boolean`, a message can only matter to a subscription with which it shares a keyword.
 """
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -280,9 +281,7 @@ class Standing:
         self.decay = decay
         self.told: dict[int, float] = {}
         self.changed = True  # something came or went since the last boundary
-        self.least_life: float = (
-            math.inf
-        )  # of the messages held; expiry cannot change a result before the floor is there
+        self.least_life: float = math.inf  # of the result: while the floor is below, expiry changes nothing
 
     def offer(self, message: Message) -> None:
         """Take notice of a message that shares a keyword."""
@@ -304,16 +303,23 @@ class TopK(Standing):
     def __init__(self, subscription: Subscription, max_distance: float, decay: DecayModel | None):
         super().__init__(subscription, max_distance, decay)
         self.scored: list[tuple[float, int, int]] = []  # score, seq, life of every eligible message of the window
+        self.best: list[tuple[float, int, int]] = []
+        self.ranked_count = 0  # how many of `scored` the last ranking has seen
 
     def offer(self, message: Message) -> None:
         score = topk_score(self.subscription, message, self.max_distance)
         self.scored.append((score, message.seq, message.life))
 
     def ranked(self, floor: int) -> list[tuple[int, float, float]]:
-        self.scored = [entry for entry in self.scored if entry[2] > floor]
-        self.least_life = min((entry[2] for entry in self.scored), default=math.inf)
-        self.scored.sort(reverse=True)  # by score, then by seq; no two entries have the same seq
-        return [(seq, score, math.nan) for score, seq, _ in self.scored[: self.subscription.k]]
+        if self.least_life <= floor:  # one of the best has gone: all that are alive compete again
+            self.scored = [entry for entry in self.scored if entry[2] > floor]
+            pool = self.scored
+        else:  # none has gone, so nothing that was beaten before can come back: the best against what is new
+            pool = self.best + [entry for entry in self.scored[self.ranked_count :] if entry[2] > floor]
+        self.best = heapq.nlargest(self.subscription.k, pool)  # by score, then by seq, which is unique
+        self.ranked_count = len(self.scored)
+        self.least_life = min((life for _, _, life in self.best), default=math.inf)
+        return [(seq, score, math.nan) for score, seq, _ in self.best]
 
 
 class Decay(Standing):
@@ -405,8 +411,8 @@ class Oracle:
 
     Notes
     -----
-    O(eligible pairs) a batch, and O(m log m) for each windowed subscription that gained or lost a message, m being
-    the eligible messages of its window.
+    O(eligible pairs) a batch, and O(m log m) for each windowed subscription whose result lost a message, m being the
+    eligible messages of its window.
     """
 
     def __init__(

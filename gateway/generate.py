@@ -1,0 +1,275 @@
+"""Subscriptions made from real messages, by the recipes of the papers: `skyray subscriptions generate`.
+
+A subscription takes its place and its keywords from one message drawn at random, so that subscriptions follow the
+distribution of the stream in space and in words. Same messages, kind, count, seed and options: the same bytes.
+
+    kind      paper            keywords                     place                              k and alpha
+    boolean   LFilter          1 to 5, frequent ones        rectangle, sides 0.01 % to 1 %     -
+                               preferred                    of the messages' extent
+    topk      Skype            1 to 5                       the message's point                10, 0..1
+    decay     CIQ              1 to 5                       the message's point                10 to 30, 0..1
+    knn       DkM-SKS          1 to 5                       the message's point                1 to 10, -
+    skyline   distributed      1 to 5                       rectangle, area 0.01 % to 1 %      -
+              skyline                                       of the messages' extent
+
+What comes out is read by `spouts.subscriptions`; a run of it is checked by `gateway.verify`.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from matching.errors import ConfigError, DeliveryError, InputError
+from matching.model import BOOLEAN, DECAY, KINDS, KNN, SKYLINE, TOPK, Float64, Int32, Int64, take_ragged
+from spouts.parquet import list_message_files
+
+#: Subscriptions made at a time. Part of the recipe: another number draws other subscriptions from the same seed.
+CHUNK = 50_000
+#: Largest side of a region as a share of the extent's side; a skyline's 0.1 gives 1 % of the area.
+REGION_SHARE = {BOOLEAN: 0.01, SKYLINE: 0.1}
+#: The range k is drawn from, both ends included.
+K_RANGE = {TOPK: (10, 10), DECAY: (10, 30), KNN: (1, 10)}
+#: Degrees are written with so many decimals (about 0.1 m).
+DECIMALS = 6
+
+
+class _Stream(NamedTuple):
+    """What the recipes take from the messages: those with terms, and how often each term occurs."""
+
+    lon: Float64
+    lat: Float64
+    offsets: Int64
+    terms: Int32
+    words: list[str]
+    frequency: Int64
+    messages: int
+
+
+def generate_subscriptions(
+    etl_dir: str | os.PathLike[str],
+    kind: str,
+    count: int,
+    seed: int,
+    out: str | os.PathLike[str],
+    *,
+    k: int | None = None,
+    min_keywords: int = 1,
+    max_keywords: int = 5,
+    region_share: float | None = None,
+    until_share: float = 0.0,
+) -> dict[str, Any]:
+    """Write `count` subscriptions of one kind as JSON Lines.
+
+    Parameters
+    ----------
+    etl_dir : path
+        Output folder of `skyray etl`.
+    kind : str
+        One of `matching.model.KINDS`.
+    count, seed : int
+    out : path
+        File to write; it appears whole or not at all.
+    k : int, optional
+        Size of every result, instead of the paper's range.
+    min_keywords, max_keywords : int
+        Their number is uniform in between, and less where the message has fewer terms.
+    region_share : float, optional
+        Largest side of a region as a share of the extent's, in (0, 1]; see `REGION_SHARE`.
+    until_share : float
+        Share of the subscriptions that end before a message drawn at random.
+
+    Returns
+    -------
+    dict
+        `kind`, `count`, `seed`, `out`, `keywords` (in all) and `ending` (how many have an `until`).
+
+    Raises
+    ------
+    ConfigError
+        For an option outside its range.
+    InputError
+        If the folder is not what the ETL writes, or no message in it has a term.
+    DeliveryError
+        If the file cannot be written.
+
+    Notes
+    -----
+    O(messages + count), a million in well under a minute; holds the terms of all messages in memory.
+    """
+    code = _check(kind, count, seed, k, min_keywords, max_keywords, region_share, until_share)
+    stream = _read(Path(etl_dir))
+    rng = np.random.default_rng([seed, code])  # files of several kinds with one seed are not copies of each other
+    share = region_share or REGION_SHARE.get(code, 0.0)
+    encoder = msgspec.json.Encoder()
+    keywords = ending = 0
+    path = Path(out)
+    partial = path.with_name(f".{path.name}.tmp")
+    try:
+        with partial.open("wb") as file:
+            for start in range(0, count, CHUNK):
+                size = min(CHUNK, count - start)
+                rows = rng.integers(0, stream.lon.shape[0], size)
+                offsets, terms = _draw_keywords(rng, stream, rows, min_keywords, max_keywords, code == BOOLEAN)
+                columns: dict[str, list] = {
+                    "subscription_id": [f"{kind}-{seed}-{number}" for number in range(start, start + size)],
+                    "kind": [kind] * size,
+                    "keywords": _words(stream.words, offsets, terms),
+                }
+                columns |= _draw_place(rng, stream, rows, code, share)
+                columns |= _draw_taste(rng, size, code, k)
+                ends = rng.random(size) < until_share
+                until = rng.integers(1, stream.messages + 1, size)
+                columns["until"] = np.where(ends, until, None).tolist()
+                file.write(encoder.encode_lines(_rows(columns)))
+                keywords += terms.shape[0]
+                ending += int(ends.sum())
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise DeliveryError(
+            f"{path}: subscriptions cannot be written ({error.strerror}); free space or choose another place"
+        ) from error
+    return {"kind": kind, "count": count, "seed": seed, "out": str(path), "keywords": keywords, "ending": ending}
+
+
+def _check(
+    kind: str,
+    count: int,
+    seed: int,
+    k: int | None,
+    min_keywords: int,
+    max_keywords: int,
+    region_share: float | None,
+    until_share: float,
+) -> int:
+    """The code of the kind; ConfigError for anything that cannot be."""
+    if kind not in KINDS:
+        raise ConfigError(f"kind {kind!r}: choose one of {', '.join(KINDS)}")
+    code = KINDS.index(kind)
+    if count < 1 or seed < 0:
+        raise ConfigError(f"count {count}, seed {seed}: need at least one subscription and a seed of 0 or more")
+    if not 1 <= min_keywords <= max_keywords:
+        raise ConfigError(f"keywords from {min_keywords} to {max_keywords}: need 1 <= fewest <= most")
+    if k is not None and (code not in K_RANGE or k < 1):
+        raise ConfigError(f"k {k}: must be 1 or more, and only {', '.join(KINDS[one] for one in K_RANGE)} have it")
+    if region_share is not None and (code not in REGION_SHARE or not 0.0 < region_share <= 1.0):
+        raise ConfigError(f"region share {region_share}: must lie in (0, 1], and only boolean and skyline have regions")
+    if not 0.0 <= until_share <= 1.0:
+        raise ConfigError(f"until share {until_share}: must lie between 0 and 1")
+    return code
+
+
+def _read(directory: Path) -> _Stream:
+    """Places and terms of all messages that have terms, and the vocabulary."""
+    files = list_message_files(directory)
+    if not files:
+        raise InputError("missing_file", f"{directory}: has no messages/*.parquet; give what `skyray etl` wrote")
+    path = directory / "vocabulary.parquet"
+    try:
+        vocabulary = pq.read_table(path, columns=["term", "document_frequency"])
+        words = vocabulary.column("term").to_pylist()
+        frequency = vocabulary.column("document_frequency").to_numpy().astype(np.int64)
+        tables = []
+        for path in files:
+            tables.append(pq.read_table(path, columns=["lon", "lat", "terms"]))
+        table = pa.concat_tables(tables)
+        lists = table.column("terms").combine_chunks()
+        counts = lists.value_lengths().fill_null(0).to_numpy().astype(np.int64)
+        terms = lists.flatten().to_numpy().astype(np.int32)
+        lon, lat = table.column("lon").to_numpy(), table.column("lat").to_numpy()
+    except (OSError, KeyError, pa.ArrowException) as error:
+        reason = (str(error).splitlines() or ["damaged"])[0]
+        raise InputError("broken_file", f"{path}: cannot be read ({reason}); run the ETL again") from error
+    if terms.size and not (terms.min() >= 0 and terms.max() < len(words)):
+        raise InputError("broken_file", f"{path}: names terms that vocabulary.parquet lacks; run the ETL again")
+    full = counts > 0
+    if not full.any():
+        raise InputError("no_terms", f"{directory}: no message has a term to make subscriptions from")
+    # Messages without terms own none of the flat terms, so leaving them out moves nothing.
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[full])])
+    return _Stream(lon[full], lat[full], offsets, terms, words, frequency, counts.shape[0])
+
+
+def _draw_keywords(
+    rng: np.random.Generator, stream: _Stream, rows: Int64, fewest: int, most: int, frequent: bool
+) -> tuple[Int64, Int32]:
+    """Draw terms of each message without replacement: ragged (offsets, ascending terms).
+
+    The terms with the smallest of exponential variates divided by a weight are such a draw (Efraimidis and
+    Spirakis); the weight is the document frequency where frequent terms are preferred, else one.
+    """
+    offsets, picked = take_ragged(stream.offsets, rows)
+    terms = stream.terms[picked]
+    key = rng.exponential(size=terms.shape[0])
+    if frequent:
+        key /= np.maximum(stream.frequency[terms], 1)
+    lengths = np.diff(offsets)
+    owner = np.repeat(np.arange(rows.shape[0]), lengths)
+    terms = terms[np.lexsort((key, owner))]
+    wanted = np.minimum(rng.integers(fewest, most + 1, rows.shape[0]), lengths)
+    place = np.arange(terms.shape[0]) - np.repeat(offsets[:-1], lengths)
+    chosen = place < np.repeat(wanted, lengths)
+    terms, owner = terms[chosen], owner[chosen]
+    terms = terms[np.lexsort((terms, owner))]
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(wanted)]), terms
+
+
+def _words(words: list[str], offsets: Int64, terms: Int32) -> list[list[str]]:
+    texts = [words[term] for term in terms.tolist()]
+    cuts = offsets.tolist()
+    return [texts[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+
+
+def _draw_place(
+    rng: np.random.Generator, stream: _Stream, rows: Int64, kind: int, share: float
+) -> dict[str, list[Any]]:
+    """`lon` and `lat` of the message, or a `region` around it."""
+    lon, lat = stream.lon[rows], stream.lat[rows]
+    if kind not in REGION_SHARE:
+        return {"lon": lon.tolist(), "lat": lat.tolist()}
+    width, height = _extent(stream)
+    sides = rng.uniform(0.01, 1.0, (2, rows.shape[0]))
+    across, up = share * (np.sqrt(sides) if kind == SKYLINE else sides)  # of a skyline the area is uniform
+    smallest = 2 * 10.0**-DECIMALS
+    half_width = np.maximum(across * width, smallest) / 2
+    half_height = np.maximum(up * height, smallest) / 2
+    south = np.maximum(lat - half_height, -90.0)
+    north = np.minimum(lat + half_height, 90.0)
+    west, east = lon - half_width, lon + half_width
+    if kind == BOOLEAN:  # may go on across the antimeridian, unless it would meet itself there
+        crosses = 2 * half_width < 360.0
+        west = np.where(crosses & (west < -180.0), west + 360.0, west)
+        east = np.where(crosses & (east > 180.0), east - 360.0, east)
+    west, east = np.maximum(west, -180.0), np.minimum(east, 180.0)
+    return {"region": np.round(np.stack([west, south, east, north], axis=1), DECIMALS).tolist()}
+
+
+def _extent(stream: _Stream) -> tuple[float, float]:
+    """Width and height in degrees of the box of the messages; the earth's where that has no size."""
+    width, height = float(np.ptp(stream.lon)), float(np.ptp(stream.lat))
+    return (width, height) if width > 0 and height > 0 else (360.0, 180.0)
+
+
+def _draw_taste(rng: np.random.Generator, size: int, kind: int, k: int | None) -> dict[str, list[Any]]:
+    """`k` and `alpha` for the kinds that have them."""
+    columns: dict[str, list[Any]] = {}
+    if kind in K_RANGE:
+        low, high = K_RANGE[kind] if k is None else (k, k)
+        columns["k"] = rng.integers(low, high + 1, size).tolist()
+    if kind in (TOPK, DECAY):
+        columns["alpha"] = np.round(rng.random(size), DECIMALS).tolist()
+    return columns
+
+
+def _rows(columns: dict[str, list]) -> list[dict[str, Any]]:
+    """Columns as one dict a row, without the empty ones."""
+    names = list(columns)
+    return [
+        {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        for values in zip(*columns.values(), strict=True)
+    ]
