@@ -6,7 +6,9 @@ buffers, expiry, updates and refills. `benchmarks.run` drives this class; `bench
 data.
 """
 
+import os
 import resource
+from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import Any
 
@@ -19,7 +21,7 @@ from matching.registry import factory
 from matching.topk.l2_scan import L2Scan
 from matching.topk.skyband import SkybandBuffers
 from matching.topk.stream import LocalTopk, TopkStream
-from matching.topk.window_index import WindowIndex, WindowQueries
+from matching.topk.window_index import WindowAnswers, WindowIndex, WindowQueries
 from matching.window import Boundary, Window
 
 _CHUNK = 20_000
@@ -150,14 +152,28 @@ class TopkBench:
         slots = stream.index.insert(self._table)
         stream.start_at(self._full)
         ranks = stream.refill_ranks(slots)
-        for first in range(0, len(self._table), _CHUNK):
-            rows = np.arange(first, min(first + _CHUNK, len(self._table)))
+        chunks = [
+            np.arange(first, min(first + _CHUNK, len(self._table))) for first in range(0, len(self._table), _CHUNK)
+        ]
+
+        def refill(rows: np.ndarray) -> WindowAnswers:
             part = self._table.take(rows)
-            asked = WindowQueries(
-                0, 0, self._full, -1, part.number, part.x, part.y, part.alpha, ranks[rows], part.term_offsets,
-                part.terms, part.weights,
-            )  # fmt: skip
-            stream.load(self._window_index.query(asked), slots[rows])
+            columns = (
+                part.number,
+                part.x,
+                part.y,
+                part.alpha,
+                ranks[rows],
+                part.term_offsets,
+                part.terms,
+                part.weights,
+            )
+            return self._window_index.query(WindowQueries(0, 0, self._full, -1, *columns))
+
+        # the kernels let go of the interpreter, and nothing is timed here
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for rows, answers in zip(chunks, pool.map(refill, chunks), strict=True):
+                stream.load(answers, slots[rows])
         return stream.buffers.arrays(), stream.index.store.columns.threshold[slots]
 
     def _expected(self, sample: SubscriptionTable, boundary: Boundary, batch):

@@ -77,6 +77,7 @@ class Segment(NamedTuple):
     row : int32[p]               the message, as row of the columns below
     weight : float32[p]          the term's weight in the message
     rest : float32[p]            norm of the message's weights after this term
+    x, y : float32[p]            its point, rounded: enough for a bound, and read in a row
     box : float32[b, 4]          x from, y from, x to, y to: rounded outwards
     largest_weight, largest_rest : float32[b]
     messages : MessageBatch      the messages themselves
@@ -88,6 +89,8 @@ class Segment(NamedTuple):
     row: Int32
     weight: Float32
     rest: Float32
+    x: Float32
+    y: Float32
     box: Float32
     largest_weight: Float32
     largest_rest: Float32
@@ -277,10 +280,21 @@ def build_segment(messages: MessageBatch) -> Segment:
     block_start = np.zeros(list_start.shape[0], np.int64)
     np.cumsum((np.diff(list_start) + _BLOCK - 1) // _BLOCK, out=block_start[1:])
     blocks = int(block_start[-1])
+    row = owner[order]
     segment = Segment(
-        terms[firsts], list_start, block_start, owner[order], messages.weights[order], rest[order],
-        np.empty((blocks, 4), np.float32), np.empty(blocks, np.float32), np.empty(blocks, np.float32), messages,
-    )  # fmt: skip
+        term=terms[firsts],
+        list_start=list_start,
+        block_start=block_start,
+        row=row,
+        weight=messages.weights[order],
+        rest=rest[order],
+        x=messages.x[row].astype(np.float32),
+        y=messages.y[row].astype(np.float32),
+        box=np.empty((blocks, 4), np.float32),
+        largest_weight=np.empty(blocks, np.float32),
+        largest_rest=np.empty(blocks, np.float32),
+        messages=messages,
+    )
     _bound_blocks(segment)
     return segment
 
@@ -420,12 +434,12 @@ def _search(
             t = lists[j]
             first = segment.list_start[t] + (block - segment.block_start[t]) * _BLOCK
             for p in range(first, min(first + _BLOCK, segment.list_start[t + 1])):
-                row = segment.row[p]
-                dx = x - m.x[row]
-                dy = y - m.y[row]
+                dx = x - segment.x[p]
+                dy = y - segment.y[p]
                 spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
                 if alpha * spatial + own[j] * segment.weight[p] + rest[j] * segment.rest[p] + _SLACK < heap[0]:
                     continue
+                row = segment.row[p]
                 if m.seq[row] <= after_seq or m.seq[row] > last_seq or m.life[row] <= floor:
                     continue
                 a, b = m.term_offsets[row], m.term_offsets[row + 1]
@@ -442,6 +456,9 @@ def _search(
                         text += np.float64(weights[i]) * np.float64(m.weights[a])
                         i += 1
                         a += 1
+                dx = x - m.x[row]
+                dy = y - m.y[row]
+                spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
                 score = alpha * spatial + (1.0 - alpha) * text
                 if score < heap[0]:
                     continue
