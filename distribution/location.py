@@ -176,6 +176,30 @@ class LocationTable(RoutingTable):
         _lower(self.store.columns, slots, self._task, self._least)
 
 
+def warmup() -> None:
+    """Compile, or load from the cache, the kernels of this module."""
+    nobody = np.zeros(0, np.int64)
+    somewhere, one = np.full(1, 0.5), np.ones(1, np.int32)
+    point = SubscriptionTable(
+        np.zeros(1, np.int64),
+        np.full(1, TOPK, np.int8),
+        np.zeros(1, np.int64),
+        somewhere,
+        somewhere,
+        np.full((1, 4), np.nan),
+        one,
+        somewhere,
+        np.array([0, 1]),
+        one,
+        np.ones(1, np.float32),
+    )
+    table = LocationRouter(1, Space(-180.0, -90.0, 180.0, 90.0), somewhere, somewhere).table()
+    table.change(point, Removals(nobody, nobody.astype(np.int8), nobody))
+    seq = np.zeros(1, np.int64)
+    box = (somewhere, somewhere, somewhere, somewhere)
+    table.route(MessageBatch(seq, somewhere, somewhere, *box, seq, np.array([0, 1]), one, np.ones(1, np.float32)))
+
+
 def cell_of(x: Float64, y: Float64) -> Int64:
     """Cell of each point of the unit square; points outside count to the nearest border cell. O(n)."""
     return _step(y) * CELLS_A_SIDE + _step(x)

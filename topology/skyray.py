@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+import distribution.location
 from bolts.aggregation import AggregationBolt
 from bolts.delivery import DeliveryBolt
 from bolts.distribution import DistributionBolt
@@ -96,7 +97,13 @@ def wire(
     builder.edge("query", "ask", "tuples", ALL, feedback=True)
     builder.edge("tuples", "partial", "aggregation", DIRECT, feedback=True)
     builder.edge("aggregation", "refilled", "query", DIRECT, feedback=True)
-    return builder.acknowledged_by("delivery").warmed_by(warmup).build(credits)
+    return builder.acknowledged_by("delivery").warmed_by(warm_up).build(credits)
+
+
+def warm_up() -> None:
+    """Compile, or load from the cache, every kernel of engines and routers; once a node, before the spouts open."""
+    warmup()
+    distribution.location.warmup()
 
 
 def space_of(config: RunConfig) -> Space:

@@ -1,0 +1,56 @@
+"""Rules for every compiled kernel, checked in the sources: how it is compiled decides whether its answers are exact."""
+
+import ast
+from pathlib import Path
+
+import numba
+import pytest
+
+from matching import warmup as warmup_module
+
+ROOT = Path(warmup_module.__file__).parents[1]
+SOURCES = sorted(path for folder in ("matching", "distribution") for path in (ROOT / folder).rglob("*.py"))
+
+
+def kernels() -> list[tuple[str, str, dict[str, object]]]:
+    """(file, function, options) of every function with an `njit` decorator."""
+    found = []
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            for decorator in node.decorator_list:
+                if "njit" not in ast.unparse(decorator):
+                    continue
+                options = {}
+                if isinstance(decorator, ast.Call):
+                    options = {word.arg: ast.literal_eval(word.value) for word in decorator.keywords if word.arg}
+                found.append((path.relative_to(ROOT).as_posix(), node.name, options))
+    return found
+
+
+def test_kernels_are_there():
+    assert len(kernels()) > 30, "the search finds no kernels, so the rules below check nothing"
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "options"), kernels(), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_kernel_is_cached_lets_go_of_the_interpreter_and_keeps_exact_arithmetic(file, name, options):
+    assert options.get("cache") is True and options.get("nogil") is True, f"{file}: {name} is @njit({options})"
+    assert not set(options) & {"fastmath", "parallel", "error_model"}, f"{file}: {name} is @njit({options})"
+
+
+def test_sources_use_no_vectorize_and_no_jitclass():
+    for path in SOURCES:
+        text = path.read_text()
+        for word in ("vectorize(", "jitclass", "prange(", "typed.List", "typed.Dict"):
+            assert word not in text, f"{path}: {word}"
+
+
+def test_kernels_are_compiled_unless_asked_otherwise():
+    from matching.topk.l2_scan import exact_score
+
+    if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        warmup_module.warmup()
+        assert 1 <= len(exact_score.signatures) <= 2  # type: ignore[attr-defined]
