@@ -44,8 +44,13 @@ demo: $(WARMED)
 test: $(WARMED)
 	@$(BIN)/python -m pytest $(ARGS)
 
+# Then the kernels' tests again with bounds checked, and without the compiler. A cache of its own, because Numba does
+# not tell code that checks bounds from code that does not.
+ENGINE_TESTS := $(wildcard tests/unit/test_boolean*.py tests/unit/test_slots.py tests/property/test_topk*.py)
 test-long: $(WARMED)
 	@$(BIN)/python -m pytest -m "long or cluster or browser" --timeout 3600 $(ARGS)
+	@SKYRAY_KERNEL_CACHE=$(CURDIR)/$(VENV)/checked NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest --timeout 3600 $(ENGINE_TESTS)
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest --timeout 3600 $(ENGINE_TESTS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

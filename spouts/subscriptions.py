@@ -11,7 +11,7 @@ Read on in `spouts.lines` (how files become rows) and `bolts.distribution` (who 
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from matching import registry
 from matching.errors import DeliveryError, InputError
 from matching.fields import encodes, identifier, whole_number
 from matching.model import BOOLEAN, KINDS, ChangeList, Int64, Names, Removals, SubscriptionTable, concatenate, empty
@@ -34,7 +35,10 @@ from topology.component import Context, Spout, Tick
 #: End of a subscription that has none.
 NEVER = 2**62
 #: Reasons that only whole files can give, beside those of `matching.validate`.
-FILE_REASONS = {"unknown_subscription": "nobody is subscribed under this id at that seq"}
+FILE_REASONS = {
+    "unknown_subscription": "nobody is subscribed under this id at that seq",
+    "kind_without_engine": "no engine matches this kind yet; leave it out, or ask for another kind",
+}
 #: How much of a rejected row is quoted.
 MAX_QUOTED_CHARACTERS = 200
 #: Rows whose columns are built at a time: parsed rows take 20 times the memory of their columns.
@@ -116,6 +120,7 @@ def load_changes(
     vocabulary: Vocabulary,
     space: Space,
     rejects: str | os.PathLike[str] | None = None,
+    kinds: Container[int] | None = None,
 ) -> Changes:
     """Read subscription files, in the given order.
 
@@ -130,6 +135,8 @@ def load_changes(
     rejects : path, optional
         JSON Lines for rows that are refused: file, line, reason code, what it means, the start of the row. Written
         only if there are any; an older file of that name goes.
+    kinds : container of int, optional
+        Kinds that somebody will match; rows of others are refused. By default those with an engine.
 
     Raises
     ------
@@ -143,7 +150,8 @@ def load_changes(
     About 30 us and 150 bytes a row.
     """
     with _Rejects(rejects) as refused:
-        loader = _Loader(vocabulary, space, refused)
+        with_engine = [KINDS.index(kind) for kind in registry.ENGINES]
+        loader = _Loader(vocabulary, space, refused, with_engine if kinds is None else kinds)
         for path in paths:
             for line, row in read_rows(path):
                 loader.take(os.fspath(path), line, row)
@@ -252,10 +260,11 @@ class SubscriptionSpout(Spout):
 class _Loader:
     """Takes rows one by one and lays them out as columns, chunk by chunk."""
 
-    def __init__(self, vocabulary: Vocabulary, space: Space, rejects: "_Rejects"):
+    def __init__(self, vocabulary: Vocabulary, space: Space, rejects: "_Rejects", kinds: Container[int]):
         self.vocabulary = vocabulary
         self.space = space
         self.rejects = rejects
+        self.kinds = kinds
         self.ids: list[str] = []
         self.at: list[int] = []
         self.until: list[int] = []
@@ -277,6 +286,8 @@ class _Loader:
             parsed = subscription_row(row, self.vocabulary, self.space)
             if isinstance(parsed, str):
                 self.rejects.add(path, line, parsed, row)
+            elif parsed.kind not in self.kinds:
+                self.rejects.add(path, line, "kind_without_engine", row)
             else:
                 self._take_subscription(parsed)
 

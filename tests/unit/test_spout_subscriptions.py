@@ -395,3 +395,13 @@ def test_spout_subscriptions_damaged_vocabulary_is_named(tmp_path):
     for path in sorted(tmp_path.iterdir()):
         with pytest.raises(EngineError, match=path.name if path.name != "twice" else "occurs twice"):
             load_vocabulary(path)
+
+
+def test_load_changes_of_a_kind_without_an_engine_is_rejected_not_forgotten(tmp_path):
+    near = {"keywords": "ramen", "lon": 1.0, "lat": 2.0, "k": 3}
+    rows = (
+        {"subscription_id": "a", "kind": "knn", **near},
+        {"subscription_id": "b", "kind": "topk", "alpha": 0.5, **near},
+    )
+    changes = load(tmp_path, *rows)
+    assert changes.names.strings() == ["b"] and changes.rejected_by_reason == {"kind_without_engine": 1}

@@ -1,0 +1,175 @@
+"""Drive a topology at a set rate and report throughput and latency from publish to update.
+
+Latency is corrected for coordinated omission: it counts from the moment a message was due by the schedule, see
+`spouts.paced`. `deploy/load_test.py` is the same thing as a script, `skyray loadtest` as a command.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from matching.errors import EngineError
+from matching.space import EARTH, Space
+from matching.window import Window
+
+_HELP = """Publishes generated messages at a set rate, lets them be matched by a topology on Ray, and reports how long
+it took from the moment each batch's first message was due to the update: p50, p99 and the longest. If the
+engine cannot keep the rate, the schedule runs away from it and latency grows with the length of the test: look at
+'behind schedule'."""
+
+
+def load_test(
+    *,
+    rate: float,
+    seconds: float,
+    boolean: int = 10_000,
+    topk: int = 10_000,
+    window: str = "count:20000",
+    batch: int = 1000,
+    query_bolts: int = 1,
+    router: str = "hashing",
+    credits: int = 8,
+    address: str | None = None,
+    seed: int = 0,
+    on_progress: Callable[[Any], None] | None = None,
+) -> dict[str, Any]:
+    """Run one load test.
+
+    Parameters
+    ----------
+    rate, seconds : float
+        Messages a second, and for how long.
+    boolean, topk : int
+        Subscriptions of each kind, all there before the first message.
+    batch : int
+        Messages between two boundaries; a batch lingers batch / rate seconds at the source, which is part of latency.
+    address : str, optional
+        Ray cluster to use; a local one is started otherwise.
+
+    Returns
+    -------
+    dict
+        `rate`, `reached_rate`, `kept_up`, `latency` (count, p50_s, p99_s, max_s), `updates_per_s`, `behind_at_end_s`,
+        `furthest_behind_s`, the settings, and `topology` (the whole report).
+
+    Raises
+    ------
+    ConfigError, TopologyError
+        With what is wrong and where.
+    """
+    from bolts.delivery import DeliveryBolt
+    from distribution.hashing import HashingRouter
+    from distribution.location import LocationRouter
+    from matching.errors import ConfigError
+    from spouts.generated import GeneratedSource, Recipe
+    from spouts.paced import GeneratedSubscriptions, PacedSpout
+    from topology.runner import run_ray
+    from topology.skyray import wire
+
+    limit = round(rate * seconds)
+    if limit < 1:
+        raise ConfigError(f"rate {rate} for {seconds} s is no message at all: raise one of them")
+    space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed)
+    placed: Any = HashingRouter(query_bolts)
+    if router == "location":
+        sample = GeneratedSource(recipe, span, space).read().messages
+        placed = LocationRouter(query_bolts, space, sample.x, sample.y)
+    plan = wire(
+        PacedSpout(recipe, span, space, batch, limit, rate),
+        GeneratedSubscriptions(recipe, span, space, boolean, topk),
+        placed,
+        space,
+        span,
+        DeliveryBolt(os.devnull, span, credits, sink="count"),
+        credits=credits,
+    )
+    report = run_ray(plan, address=address, on_progress=on_progress)
+    delivery = report.components["delivery"].tasks[0].figures
+    source = report.components["messages"].tasks[0].figures
+    updates = sum(delivery["updates"].values())
+    return {
+        "rate": rate,
+        "reached_rate": source["reached_rate"],
+        "kept_up": source["behind_at_end_s"] < max(1.0, 2 * batch / rate),
+        "behind_at_end_s": source["behind_at_end_s"],
+        "furthest_behind_s": source["furthest_behind_s"],
+        "messages": limit,
+        "updates": updates,
+        "updates_per_s": updates / report.elapsed_s,
+        "latency": report.components["delivery"].latency,
+        "settings": {
+            "seconds": seconds, "boolean": boolean, "topk": topk, "window": window, "batch": batch,
+            "query_bolts": query_bolts, "router": router, "credits": credits, "address": address, "seed": seed,
+        },
+        "topology": report.as_dict(),
+    }  # fmt: skip
+
+
+def render(report: dict[str, Any]) -> str:
+    """The report as lines for people."""
+    latency = report["latency"]
+    lines = [
+        f"rate asked for   {report['rate']:,.0f} messages/s",
+        f"rate reached     {report['reached_rate']:,.0f} messages/s" + ("" if report["kept_up"] else "   NOT KEPT UP"),
+        f"behind schedule  {report['behind_at_end_s']:.2f} s at the end, {report['furthest_behind_s']:.2f} s at worst",
+        f"updates          {report['updates']:,} ({report['updates_per_s']:,.0f}/s)",
+    ]
+    if latency.get("count"):
+        lines.append(
+            "latency          "
+            f"p50 {latency['p50_s'] * 1e3:,.0f} ms, p99 {latency['p99_s'] * 1e3:,.0f} ms, "
+            f"longest {latency['max_s'] * 1e3:,.0f} ms, from due to update"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; 0 if the rate was kept, 1 if not, else the exit code of the error."""
+    parser = argparse.ArgumentParser(
+        description=_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="example: python -m gateway.loadtest --rate 5000 --seconds 30 --query-bolts 2 --out report.json",
+    )
+    parser.add_argument("--rate", type=float, required=True, help="messages a second")
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long to publish (default 30)")
+    parser.add_argument("--boolean", type=int, default=10_000, help="boolean subscriptions (default 10,000)")
+    parser.add_argument("--topk", type=int, default=10_000, help="topk subscriptions (default 10,000)")
+    parser.add_argument("--window", default="count:20000", help="count:N or time:SECONDS (default count:20000)")
+    parser.add_argument("--batch", type=int, default=1000, help="messages between two boundaries (default 1000)")
+    parser.add_argument("--query-bolts", type=int, default=1)
+    parser.add_argument("--router", choices=("hashing", "location"), default="hashing")
+    parser.add_argument("--credits", type=int, default=8, help="batches in flight at most (default 8)")
+    parser.add_argument("--address", help="a running Ray cluster, such as 127.0.0.1:6379")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="write the whole report there as JSON")
+    parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
+    options = vars(parser.parse_args(arguments))
+    out, as_json = options.pop("out"), options.pop("json")
+    watched = sys.stderr.isatty()
+
+    def show(snapshot: Any) -> None:
+        if watched:
+            state = f"{snapshot.published:,} batches published, {snapshot.in_flight} in flight"
+            sys.stderr.write(f"\r{snapshot.elapsed_s:6.1f} s  {state} ")
+
+    try:
+        report = load_test(**options, on_progress=show)
+    except EngineError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    if watched:
+        sys.stderr.write("\n")
+    if out is not None:
+        partial = out.with_name(f".{out.name}.tmp")
+        partial.write_text(json.dumps(report, indent=1))
+        os.replace(partial, out)
+    sys.stdout.write((json.dumps(report) if as_json else render(report)) + "\n")
+    return 0 if report["kept_up"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
