@@ -21,7 +21,7 @@ from typer.exceptions import TyperException
 from gateway.leftovers import children, end_children
 from gateway.packages import check_packages, from_checkout
 from gateway.terminal import Terminal, fail, table
-from matching.errors import ConfigError, EngineError
+from matching.errors import ConfigError, EngineError, TopologyError
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 done but the answer is no, 2 wrong use or setting, 3 topology failed, 4 unreadable input, "
@@ -403,7 +403,7 @@ def _run_command(given: list[str]) -> int:
             fail("interrupted")
         return code
     except EngineError as error:
-        fail(str(error))
+        fail(str(error), details=error.exit_code in (EngineError.exit_code, TopologyError.exit_code))
         return error.exit_code
     except TyperException as error:
         if error.message:  # empty when the help was printed instead

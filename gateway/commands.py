@@ -67,8 +67,7 @@ def generate(
         raise ConfigError(f"--kind {kind}: choose one of {', '.join(KINDS)}")
     from gateway.generate import generate_subscriptions
 
-    generate_subscriptions(messages, kind, count, seed, out, **options)
-    payload = {"kind": kind, "count": count, "seed": seed, "out": out}
+    payload = generate_subscriptions(messages, kind, count, seed, out, **options)
     terminal.answer(payload, lambda shown: shown.print(f"{count:,} {kind} subscriptions written to {out}"))
     return 0
 

@@ -25,10 +25,10 @@ SEED = 7
 #: Small enough that the window slides and results change, large enough for ten good answers.
 WINDOW = "count:10000"
 BATCH = 2000
-#: How many updates of each kind are shown.
-SHOWN = 4
+#: How many updates of each kind are shown, out of how many.
+SHOWN, CANDIDATES = 4, 800
 EARTH_RADIUS_KM = 6371.0
-LONGEST_TEXT = 46
+LONGEST_TEXT = 36
 
 
 def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, sample: int) -> int:
@@ -116,7 +116,8 @@ def sample_updates(run_dir: Path, etl_dir: Path, files: Sequence[Path], count: i
     Returns
     -------
     list of dict
-        `kind`, `change`, `as_of`, `keywords`, `text`, `common` (words), `distance_km` (None for a region), `score`.
+        `kind`, `change`, `as_of`, `subscription_id`, `keywords`, `text`, `common` (keywords in the text), `distance_km`
+        (None for a region), `score`.
 
     Notes
     -----
@@ -130,25 +131,32 @@ def sample_updates(run_dir: Path, etl_dir: Path, files: Sequence[Path], count: i
     chosen: list[dict[str, Any]] = []
     for file, change in zip(files, ("match", "enter"), strict=True):
         subscriptions = _subscriptions(file)
-        told_change = pc.field("change").cast(pa.string()) == change
-        rows = updates.filter(told_change & pc.field("subscription_id").isin(pa.array(subscriptions)))
+        rows = updates.filter(pc.field("change").cast(pa.string()) == change)
         if rows.num_rows == 0:
             continue
-        step = max(1, rows.num_rows // 400)
+        step = max(1, rows.num_rows // CANDIDATES)
         candidates = rows.take(list(range(0, rows.num_rows, step))).to_pylist()
         messages = _messages(etl_dir, [row["seq"] for row in candidates])
         told = [_tell(row, subscriptions[row["subscription_id"]], messages[row["seq"]]) for row in candidates]
-        told.sort(key=lambda row: -len(row["common"]))  # stable: the earlier of equals first
+        told.sort(key=_dullness)  # stable: the earlier of equals first
         chosen += sorted(_unlike(told, count), key=lambda row: row["as_of"])
     return chosen
 
 
+def _dullness(row: dict[str, Any]) -> tuple[int, float]:
+    """Sorts what tells people most to the front: whole words in common, another place than one's own, and near."""
+    words = sum(len(word) > 2 and word.isascii() for word in row["common"])
+    distance = row["distance_km"]
+    own_place = distance is not None and distance < 1
+    return (0 if own_place else -min(words, 3), distance or 0.0)
+
+
 def _unlike(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """The first `count` rows that tell of different messages and words."""
-    seen: set[Any] = set()
+    """The first `count` rows that have neither message nor word in common with one before."""
+    seen: set[str] = set()
     kept = []
     for row in rows:
-        marks = {row["text"], tuple(row["common"])}
+        marks = {row["text"], *row["common"]}
         if not marks & seen and len(kept) < count:
             seen |= marks
             kept.append(row)
@@ -189,7 +197,7 @@ def _tell(update: dict[str, Any], subscription: dict[str, Any], message: dict[st
         "subscription_id": update["subscription_id"],
         "keywords": words,
         "text": message["text"],
-        "common": sorted({term for word in words for term in tokenise(word)} & there),
+        "common": [word for word in words if there.issuperset(tokenise(word))],
         "distance_km": distance,
         "score": update["score"],
     }
@@ -204,19 +212,18 @@ def distance_km(lon_a: float, lat_a: float, lon_b: float, lat_b: float) -> float
 
 
 def _print(out: Any, payload: dict[str, Any], verdict: Any) -> None:
-    headings = ("kind", "subscription wants", "message", "words in common", "km", "score")
+    headings = ("kind", "words found", "message", "km", "score")
     rows = [
         (
             row["kind"],
-            " ".join(row["keywords"]),
+            f"{' '.join(row['common'])} ({len(row['common'])} of {len(row['keywords'])})",
             _shorten(row["text"]),
-            " ".join(row["common"]),
             "in region" if row["distance_km"] is None else f"{row['distance_km']:,.0f}",
             None if row["distance_km"] is None else row["score"],
         )
         for row in payload["examples"]
     ]
-    out.print(table(headings, rows, right=(4, 5), title="Some of the updates"))
+    out.print(table(headings, rows, right=(3, 4), title="Some of the updates"))
     print_summary(out, payload["run"])
     out.print(verdict.render(), markup=False)
     spent = ", ".join(f"{name} {value:.0f} s" for name, value in payload["seconds"].items())

@@ -73,9 +73,15 @@ def console(errors: bool = False) -> "Console":
     return Console(stderr=errors, width=None if stream.isatty() else PIPED_WIDTH, highlight=False)
 
 
-def fail(message: str) -> None:
-    """Say what went wrong, in one line on standard error."""
-    sys.stderr.write("error: " + " ".join(message.split()) + "\n")
+def fail(message: str, details: bool = False) -> None:
+    """Say what went wrong in one line on standard error; with `details`, what stands behind its first line as well.
+
+    A failed component quotes its traceback there: of use where the program is to blame, noise where the input is.
+    """
+    first, *rest = message.strip().splitlines() or [""]
+    if not any(line.startswith("Traceback") for line in rest):
+        first, rest = " ".join([first, *map(str.strip, rest)]), []
+    sys.stderr.write(f"error: {first}\n" + "".join(f"  {line}\n" for line in rest if details))
     sys.stderr.flush()
 
 

@@ -131,6 +131,19 @@ def test_cli_error_in_command_gives_its_exit_code(monkeypatch, capsys, error, co
     assert printed.out == ""
 
 
+@pytest.mark.parametrize(("error", "lines"), [(InputError("bad_file", "x"), 1), (TopologyError("x"), 4)])
+def test_cli_traceback_of_a_component_is_shown_where_the_program_is_to_blame(monkeypatch, capsys, error, lines):
+    def broken(*_args):
+        raise error
+
+    error.args = ("query:0 failed in execute: no disk\nTraceback (most recent call last):\n  File x\nOSError: no disk",)
+    monkeypatch.setattr("gateway.doctor.examine", broken)
+    cli.main(["doctor"])
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: query:0 failed in execute: no disk\n")
+    assert printed.count("\n") == lines
+
+
 def test_cli_no_arguments_prints_help_and_no_error(capsys):
     assert cli.main([]) == 2
     printed = capsys.readouterr()

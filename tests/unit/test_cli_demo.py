@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from gateway.demo import _clear, _unlike, distance_km
+from gateway.demo import _clear, _dullness, _unlike, distance_km
 from gateway.live import component_table, headline, print_summary
 from gateway.places import places, write_places
 from gateway.terminal import Terminal, cell, plain, table
@@ -135,10 +135,19 @@ def test_clear_earlier_demo_finished_or_not_is_replaced(tmp_path):
     assert [path.name for path in folder.iterdir()] == [".skyray-demo"]
 
 
+def test_dullness_near_whole_words_come_before_own_place_and_fragments():
+    near = {"common": ["paris", "france"], "distance_km": 12.0}
+    far = {"common": ["paris", "france"], "distance_km": 900.0}
+    fragments = {"common": ["バ", "ba", "da"], "distance_km": 3.0}
+    own = {"common": ["paris", "france", "europe"], "distance_km": 0.0}
+    region = {"common": ["paris", "france", "europe"], "distance_km": None}
+    assert sorted([own, fragments, far, near, region], key=_dullness) == [region, near, far, own, fragments]
+
+
 def test_unlike_updates_of_the_same_message_or_words_are_shown_once():
     rows = [
         {"text": text, "common": common}
-        for text, common in [("a", ["x"]), ("a", ["y"]), ("b", ["x"]), ("c", ["z"]), ("d", ["w"])]
+        for text, common in [("a", ["x"]), ("a", ["y"]), ("b", ["v", "x"]), ("c", ["z"]), ("d", ["w"])]
     ]
     assert [row["text"] for row in _unlike(rows, 2)] == ["a", "c"]
 

@@ -1,0 +1,77 @@
+"""The way of the data as people type it: etl, subscriptions generate, run on both executors, verify, a false run."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = ("ramen", "coffee", "museum", "harbour", "concert", "bakery", "market", "bridge", "library", "garden")
+
+pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.timeout(400)]
+
+
+def skyray(*arguments, code=0):
+    """Run a command with `--json` from the project's root and return its answer."""
+    command = [sys.executable, "-m", "gateway.cli", *map(str, arguments), "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.count("\n") == (1 if code in (0, 1) else 0)
+    return json.loads(done.stdout) if done.stdout else done.stderr
+
+
+def write_raw(file, rows):
+    with file.open("w", encoding="utf-8") as out:
+        for number in range(rows):
+            text = " ".join(WORDS[(number * step + number // 7) % len(WORDS)] for step in (1, 3, 7))
+            row = {"id": f"m{number}", "text": text, "lon": number * 37 % 360 - 180, "lat": number * 17 % 170 - 85}
+            out.write(json.dumps(row) + "\n")
+        out.write('{"id": "half", "text": "no place"}\nnot even JSON\n')
+
+
+def test_cli_whole_way_is_exact_on_both_executors_and_a_false_run_is_found(tmp_path):
+    write_raw(tmp_path / "raw.jsonl", 1500)
+    manifest = skyray("etl", tmp_path / "raw.jsonl", "--out", tmp_path / "etl", "--master", "local[2]")
+    assert (manifest["read"], manifest["kept"], manifest["rejected"]) == (1502, 1500, 2)
+
+    files = []
+    for kind in ("boolean", "topk"):
+        files.append(tmp_path / f"{kind}.jsonl")
+        answer = skyray(
+            *("subscriptions", "generate", "--messages", tmp_path / "etl", "--kind", kind, "--count", 60),
+            *("--seed", 3, "--until-share", 0.2, "--out", files[-1]),
+        )
+        assert answer["count"] == 60
+
+    reports = {}
+    for executor in ("local", "ray"):
+        reports[executor] = skyray(
+            *("run", "--messages", tmp_path / "etl", "--subscriptions", *files, "--out", tmp_path / executor),
+            *("--executor", executor, "--window", "count:400", "--batch", 100, "--query-bolts", 2),
+        )
+    assert reports["local"]["digest"] == reports["ray"]["digest"]
+    assert sum(reports["ray"]["delivery"]["updates"].values()) > 1000
+
+    verdict = skyray("verify", tmp_path / "ray", "--all")
+    assert verdict["exact"] is True
+    assert min(verdict["oracle_updates"].values()) > 0
+
+    shutil.copytree(tmp_path / "ray", tmp_path / "false")
+    updates = next((tmp_path / "false" / "updates").glob("*.parquet"))
+    table = pq.read_table(updates)
+    pq.write_table(pa.concat_tables([table.slice(0, 500), table.slice(501)]), updates)
+    verdict = skyray("verify", tmp_path / "false", "--all", code=1)
+    assert verdict["exact"] is False
+    assert sum(verdict["missing"].values()) == 1
+
+    refused = skyray(
+        "run", "--messages", tmp_path / "etl", "--subscriptions", *files, "--out", tmp_path / "ray", code=2
+    )
+    assert "--overwrite" in refused
+    missing = skyray("run", "--messages", tmp_path, "--subscriptions", *files, "--out", tmp_path / "new", code=4)
+    assert "manifest.json" in missing
