@@ -7,8 +7,6 @@ import importlib.metadata
 import logging
 import platform
 import signal
-import statistics
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -149,52 +147,18 @@ def run_bench(
     return 0 if all(result["exact"] for result in report["results"]) else 1
 
 
-def run_loadtest(
-    terminal: Terminal, options: Mapping[str, Any], file: Path | None, tasks_text: str, repeat: int
-) -> int:
-    """`skyray loadtest`: the topology at full speed for each number of query bolts, medians over the repeats."""
-    from topology.config import load_config
+def run_loadtest(terminal: Terminal, options: dict[str, Any], out: Path | None) -> int:
+    """`skyray loadtest`: one run at a set rate; 1 if the rate was not kept."""
+    from gateway.loadtest import load_test, render, write_report
 
-    try:
-        numbers = [int(part) for part in tasks_text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
-        raise ConfigError(f"--tasks {tasks_text}: write numbers separated by commas, such as 1,2,4")
-    reports: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers}
-    digests = set()
-    with tempfile.TemporaryDirectory(prefix="skyray-loadtest-") as folder:
-        for turn in range(repeat):  # interleaved, so that a slow minute of the machine hits all alike
-            for number in numbers:
-                out = Path(folder) / f"{number}-{turn}"
-                said = {**options, "query_bolts": number, "sink": "count", "out": out}
-                terminal.note(f"run {turn + 1} of {repeat} with {number} query bolts")
-                report = run_shown(terminal, load_config(said, file))
-                reports[number].append(report)
-                digests.add(report.get("digest"))
-    results = [{"query_bolts": number, **_medians(reports[number])} for number in numbers]
-    headings = ("query_bolts", "messages_per_s", "updates_per_s", "latency_p50_s", "latency_p99_s")
-    rows = [[result.get(name) for name in headings] for result in results]
-    payload = {"repeat": repeat, "same_updates": len(digests) == 1, "results": results}
-    terminal.answer(payload, lambda out: out.print(table(headings, rows, right=range(len(headings)))))
-    return 0 if len(digests) == 1 else 1
-
-
-def _medians(reports: list[dict[str, Any]]) -> dict[str, float | None]:
-    from gateway.live import headline
-
-    figures = [headline(report) for report in reports]
-
-    def median(values: list[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return statistics.median(known) if known else None
-
-    return {
-        "messages_per_s": median([run["messages_per_s"] for run in figures]),
-        "updates_per_s": median([run["updates_per_s"] for run in figures]),
-        "latency_p50_s": median([run["latency"].get("p50_s") for run in figures]),
-        "latency_p99_s": median([run["latency"].get("p99_s") for run in figures]),
-    }
+    with terminal.steps("loadtest") as on_progress:
+        report = load_test(
+            **options, on_progress=lambda now: on_progress(f"{now.published:,} batches, {now.in_flight} in flight")
+        )
+    if out is not None:
+        write_report(report, out)
+    terminal.answer(report, lambda console: console.print(render(report), highlight=False))
+    return 0 if report["kept_up"] else 1
 
 
 def show_topology(terminal: Terminal, options: Mapping[str, Any], file: Path | None) -> int:

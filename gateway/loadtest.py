@@ -29,7 +29,7 @@ def load_test(
     boolean: int = 10_000,
     topk: int = 10_000,
     window: str = "count:20000",
-    batch: int = 1000,
+    batch: int | None = None,
     query_bolts: int = 1,
     router: str = "hashing",
     credits: int = 8,
@@ -45,8 +45,9 @@ def load_test(
         Messages a second, and for how long.
     boolean, topk : int
         Subscriptions of each kind, all there before the first message.
-    batch : int
-        Messages between two boundaries; a batch lingers batch / rate seconds at the source, which is part of latency.
+    batch : int, optional
+        Messages between two boundaries, by default a tenth of a second's. A batch lingers batch / rate seconds at the
+        source, which is part of latency.
     address : str, optional
         Ray cluster to use; a local one is started otherwise.
 
@@ -73,6 +74,7 @@ def load_test(
     limit = round(rate * seconds)
     if limit < 1:
         raise ConfigError(f"rate {rate} for {seconds} s is no message at all: raise one of them")
+    batch = batch or max(1, round(rate / 10))
     space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed)
     placed: Any = HashingRouter(query_bolts)
     if router == "location":
@@ -127,6 +129,13 @@ def render(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def write_report(report: dict[str, Any], out: Path) -> None:
+    """Write the whole report as JSON, wholly or not at all."""
+    partial = out.with_name(f".{out.name}.tmp")
+    partial.write_text(json.dumps(report, indent=1))
+    os.replace(partial, out)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; 0 if the rate was kept, 1 if not, else the exit code of the error."""
     parser = argparse.ArgumentParser(
@@ -139,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--boolean", type=int, default=10_000, help="boolean subscriptions (default 10,000)")
     parser.add_argument("--topk", type=int, default=10_000, help="topk subscriptions (default 10,000)")
     parser.add_argument("--window", default="count:20000", help="count:N or time:SECONDS (default count:20000)")
-    parser.add_argument("--batch", type=int, default=1000, help="messages between two boundaries (default 1000)")
+    parser.add_argument("--batch", type=int, help="messages between two boundaries (default: rate / 10)")
     parser.add_argument("--query-bolts", type=int, default=1)
     parser.add_argument("--router", choices=("hashing", "location"), default="hashing")
     parser.add_argument("--credits", type=int, default=8, help="batches in flight at most (default 8)")
@@ -164,9 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if watched:
         sys.stderr.write("\n")
     if out is not None:
-        partial = out.with_name(f".{out.name}.tmp")
-        partial.write_text(json.dumps(report, indent=1))
-        os.replace(partial, out)
+        write_report(report, out)
     sys.stdout.write((json.dumps(report) if as_json else render(report)) + "\n")
     return 0 if report["kept_up"] else 1
 

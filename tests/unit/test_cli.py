@@ -90,7 +90,7 @@ def cli_home():
         (["run", "--messages", "m", "--subscriptions", "a", "--out", "o", "--config", "none.toml"], "does not exist"),
         (["verify", "x", "--all", "--sample", "3"], "--all and --sample exclude each other"),
         (["demo", "--min-population", "7"], "choose one of 500, 1000, 5000, 15000"),
-        (["loadtest", "--tasks", "1,x"], "--tasks 1,x: write numbers separated by commas"),
+        (["loadtest", "--rate", "0"], "rate 0.0 for 30.0 s is no message at all"),
         (
             ["subscriptions", "generate", "--messages", "m", "--kind", "bool", "--count", "1", "--out", "o"],
             "--kind bool",
