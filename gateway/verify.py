@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.json as pj
+from rich.text import Text
 
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
 from gateway.rerun import (
@@ -72,8 +73,8 @@ class VerifyReport:
         """All fields, JSON-ready."""
         return dict(vars(self))
 
-    def render(self) -> str:
-        """The verdict for people, a few lines."""
+    def render(self) -> Text:
+        """The verdict for people, a few lines; no text of an id is taken for markup."""
         who = f"{sum(self.subscriptions.values()):,} {'sampled ' if self.sampled else ''}subscriptions"
         lines = [
             f"{'exact' if self.exact else 'NOT EXACT'}: {who} over {self.messages:,} messages and "
@@ -92,7 +93,7 @@ class VerifyReport:
         lines += [f"  {example}" for example in self.examples]
         if self.vacuous:
             lines.append(f"  nothing to compare for {', '.join(self.vacuous)}: the oracle has no updates there")
-        return "\n".join(lines)
+        return Text("\n".join(lines))
 
 
 def verify_run(

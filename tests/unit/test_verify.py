@@ -1,5 +1,6 @@
 """Verification of finished runs: a right one is exact, and every single thing done to it is found out."""
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
 from gateway.generate import generate_subscriptions
@@ -93,7 +95,7 @@ def test_verify_whole_run_is_exact_and_not_vacuous(finished):
     assert min(report.oracle_updates.values()) > 100 and report.oracle_results > 50
     assert set(report.oracle_updates) == {"boolean", "topk"}
     assert (report.vacuous, report.sampled) == ([], False)
-    assert report.render().startswith("exact: 10")
+    assert str(report.render()).startswith("exact: 10")
     json.dumps(report.as_json())
 
 
@@ -201,7 +203,7 @@ def test_verify_one_update_tampered_with_is_found(copy, tamper, kind):
     wrong = (sum(report.missing.values()), sum(report.extra.values()))
     assert wrong == {"drop": (1, 0), "repeat": (0, 1)}.get(tamper.__name__, (1, 1))
     assert len(report.examples) == sum(wrong)
-    assert "NOT EXACT" in report.render()
+    assert "NOT EXACT" in str(report.render())
 
 
 @pytest.mark.parametrize("tamper", [nudge_score, swap_change])
@@ -227,7 +229,7 @@ def test_verify_seq_beyond_the_stream_is_found(copy):
     rows.append(rows[-1] | {"seq": MESSAGES})
     write_updates(copy, rows)
     report = verify_run(copy)
-    assert not report.exact and "beyond the stream" in report.render()
+    assert not report.exact and "beyond the stream" in str(report.render())
 
 
 def test_verify_update_for_an_unknown_subscription_is_found_even_by_a_sample(copy):
@@ -243,6 +245,16 @@ def test_verify_match_told_to_a_topk_subscription_is_found(copy):
     rows.append(rows[0] | {"subscription_id": "topk-9-3", "change": "match", "score": None})
     write_updates(copy, rows)
     assert verify_run(copy).extra["topk"] == 1
+
+
+def test_verify_names_ids_as_they_are(copy):
+    rows = updates_of(copy)
+    rows[0]["message_id"] = "[/bold] [link=x]"
+    write_updates(copy, rows)
+    change_results(copy, lambda results: results[0].update(subscription_id="[/red]"))
+    shown = io.StringIO()
+    Console(file=shown).print(verify_run(copy).render())
+    assert "NOT EXACT" in shown.getvalue()
 
 
 def test_verify_no_updates_at_all_is_not_exact(copy):
@@ -295,7 +307,7 @@ def test_verify_results_tampered_with_are_found(copy, tamper):
 
 def test_verify_results_that_updates_do_not_lead_to_are_named(copy):
     change_results(copy, drop_result)
-    assert "1 messages only by the updates, 0 only in the file" in verify_run(copy).render()
+    assert "1 messages only by the updates, 0 only in the file" in str(verify_run(copy).render())
 
 
 def test_verify_subscriptions_changed_after_the_run_are_found(copy, tmp_path):
@@ -353,7 +365,7 @@ def test_verify_run_in_which_nothing_happened_says_so(etl, tmp_path):
     nobody.write_text(json.dumps(row) + "\n")
     report = verify_run(execute(etl, [nobody], tmp_path / "run"))
     assert report.exact and report.vacuous == ["boolean"]
-    assert "nothing to compare for boolean" in report.render()
+    assert "nothing to compare for boolean" in str(report.render())
 
 
 def test_score_bits_are_equal_when_scores_are():
