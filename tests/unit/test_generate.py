@@ -50,7 +50,9 @@ def test_generate_same_seed_gives_same_bytes_and_another_seed_others(etl, tmp_pa
 @pytest.mark.parametrize("kind", KINDS)
 def test_generate_every_row_is_accepted_by_the_loader(etl, tmp_path, kind):
     made = make(etl, tmp_path, kind, until_share=0.3)
-    changes = load_changes([tmp_path / f"{kind}.jsonl"], load_vocabulary(etl), Space(-180, -90, 180, 90))
+    everything = range(len(KINDS))
+    space = Space(-180, -90, 180, 90)
+    changes = load_changes([tmp_path / f"{kind}.jsonl"], load_vocabulary(etl), space, kinds=everything)
     assert (changes.counts["accepted"], changes.counts["rejected"], changes.counts["replaced"]) == (COUNT, 0, 0)
     assert changes.counts["cannot_match"] == changes.counts["unknown_keywords"] == 0
     assert len({row["subscription_id"] for row in made}) == COUNT
