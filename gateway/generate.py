@@ -124,7 +124,7 @@ def generate_subscriptions(
                 columns |= _draw_taste(rng, size, code, k)
                 ends = rng.random(size) < until_share
                 until = rng.integers(1, stream.messages + 1, size)
-                columns["until"] = np.where(ends, until, None).tolist()
+                columns["until"] = [end if has else None for end, has in zip(until.tolist(), ends, strict=True)]
                 file.write(encoder.encode_lines(_rows(columns)))
                 keywords += terms.shape[0]
                 ending += int(ends.sum())

@@ -1,0 +1,292 @@
+"""What a finished run must have delivered: its settings read back, its messages fed to the oracle again.
+
+The messages and subscriptions are read by the loaders of the run, since they define the numbering; batches are cut
+and floors worked out here anew. `gateway.verify` compares the outcome with what the run has delivered.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from matching.errors import ConfigError, InputError
+from matching.model import DECAY, KINDS, SKYLINE, Int64, MessageBatch, Removals, concatenate, empty
+from matching.naive import DecayModel, Extras, Oracle, Result, Update
+from matching.space import Space
+from matching.text import Vocabulary
+from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from spouts.parquet import list_message_files, read_manifest, read_messages
+from spouts.subscriptions import Changes, load_changes, load_vocabulary
+
+#: Messages read at a time.
+CHUNK = 20_000
+#: Columns of an event as integers: as_of, subscription (row of the sampled ids), seq, change, bits of the score.
+AS_OF, WHO, SEQ, CHANGE, SCORE = range(5)
+
+#: Called as `on_progress(messages=done, updates=so_far)`.
+Progress = Callable[..., None]
+
+pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
+
+
+class FinishedRun(NamedTuple):
+    """What `run.json` says, and the inputs it names."""
+
+    folder: Path
+    etl: Path
+    space: Space
+    window: Window
+    limit: int | None
+    ends: Callable[[int], Int64]  # number of messages -> last seq of each boundary
+    vocabulary: Vocabulary
+    changes: Changes
+    decay: DecayModel | None
+
+
+class Sample(NamedTuple):
+    """The external ids to compare, the numbers that stand for them, and the first kind of each id."""
+
+    ids: pa.Array
+    everyone: pa.Array
+    numbers: Int64
+    who: Int64  # for each number of `numbers` the row of its id
+    kind: NDArray[np.int8]
+
+
+class Truth(NamedTuple):
+    """The oracle's events (int64[n, 5], see `AS_OF`...) and results, all message ids by seq, and counts by kind."""
+
+    events: Int64
+    results: list[Result]
+    message_ids: pa.ChunkedArray
+    subscriptions: dict[str, int]
+    updates: dict[str, int]
+    messages: int
+    boundaries: int
+
+
+# -------------------------------------------------------------------------------------------------- what was run
+
+
+def open_run(folder: Path) -> FinishedRun:
+    """Read `run.json` and load what it names."""
+    path = folder / "run.json"
+    try:
+        facts = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError("no_run", f"{folder}: has no run.json; name the --out of a finished `skyray run`") from None
+    except (OSError, ValueError) as error:
+        raise InputError("broken_file", f"{path}: cannot be read ({error}); run again") from error
+    try:
+        etl, files = Path(facts["messages"]), facts["subscriptions"]
+        extent = (read_manifest(etl) or {}).get("extent")
+        space = Space.parse(facts["world"], tuple(extent) if extent else None, facts["projection"])
+        window, limit, cuts = Window.parse(facts["window"]), facts.get("limit"), facts["boundaries"]
+        vocabulary = load_vocabulary(etl)
+        decay = facts.get("decay")
+        if decay is not None:
+            counts = dict(enumerate(np.asarray(vocabulary.collection_count).tolist()))
+            epoch_us = int(decay.get("epoch_us", 0))
+            rates = float(decay["log_base_per_s"]), float(decay["smoothing"])
+            decay = DecayModel(*rates, counts, vocabulary.total_tokens, epoch_us)
+        ends = _ends(folder, cuts)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("broken_file", f"{path}: lacks what a run says of itself ({error!r}); run again") from error
+    return FinishedRun(
+        folder, etl, space, window, limit, ends, vocabulary, load_changes(files, vocabulary, space), decay
+    )
+
+
+def _ends(folder: Path, cuts: dict[str, Any]) -> Callable[[int], Int64]:
+    """Where batches end: multiples of a size, or as the run has logged them."""
+    if "batch" in cuts:
+        size = int(cuts["batch"])
+        if size < 1:
+            raise ValueError(f"batches of {size}")
+        return lambda messages: np.minimum(np.arange(size, messages + size, size), messages) - 1
+    path = folder / "boundaries.parquet"
+    table = read_table(path, ["batch", "last_seq"]).sort_by("batch")
+    last = table.column("last_seq").to_numpy()
+    if (np.diff(last) < 0).any():
+        raise InputError("bad_order", f"{path}: last_seq falls; the log of boundaries is damaged")
+    return lambda messages: last
+
+
+def choose(changes: Changes, sample: int | None, seed: int) -> Sample:
+    """Draw external ids, so many of each kind, and find every number that any of them has had."""
+    names = pa.array(changes.names.strings(), pa.string()).dictionary_encode()
+    everyone, code = names.dictionary, names.indices.to_numpy().astype(np.int64)
+    wanted = np.zeros(len(everyone), bool)
+    rng = np.random.default_rng(seed)
+    for kind in range(len(KINDS)):
+        of_kind = np.unique(code[changes.table.kind == kind])
+        if sample is not None and sample < of_kind.shape[0]:
+            of_kind = rng.choice(of_kind, sample, replace=False)
+        wanted[of_kind] = True
+    numbers = np.flatnonzero(wanted[code])
+    row = np.cumsum(wanted) - 1
+    who = row[code[numbers]]
+    kind = np.zeros(int(wanted.sum()), np.int8)
+    kind[who[::-1]] = changes.table.kind[numbers[::-1]]  # the first of several wins
+    return Sample(everyone.take(pa.array(np.flatnonzero(wanted))), everyone, numbers, who, kind)
+
+
+# ------------------------------------------------------------------------------------------------ what must be
+
+
+def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None) -> Truth:
+    """Feed the whole stream and the changes of the sample to the oracle. O(eligible pairs of the sample)."""
+    table = run.changes.table.take(chosen.numbers)
+    ends = dict(zip(run.changes.removed.number.tolist(), run.changes.removed.at.tolist(), strict=True))
+    removed_numbers = np.array([one for one in chosen.numbers.tolist() if one in ends], np.int64)
+    removed_at = np.array([ends[one] for one in removed_numbers.tolist()], np.int64)
+    order = np.argsort(removed_at, kind="stable")
+    removed_numbers, removed_at = removed_numbers[order], removed_at[order]
+    kinds = set(table.kind.tolist())
+    if DECAY in kinds and run.decay is None:
+        raise ConfigError(f"{run.folder / 'run.json'}: says nothing under 'decay', and the run had such subscriptions")
+    extras = _Extras(run.etl, kinds)
+    relevant = np.zeros(len(run.vocabulary) + 1, bool)
+    known = table.terms[table.terms < len(run.vocabulary)]
+    relevant[known] = True
+    oracle = Oracle(run.window, run.space.max_distance, run.decay)
+    who_of = dict(zip(chosen.numbers.tolist(), chosen.who.tolist(), strict=True))
+    kind_of = dict(zip(table.number.tolist(), table.kind.tolist(), strict=True))
+    events: list[Int64] = []
+    names: list[pa.Array] = []
+    added_sent = removed_sent = told = 0
+    counts = np.zeros(len(KINDS), np.int64)
+    reached = boundaries = 0
+    for boundary, messages in _boundaries(run, names):
+        rows = np.arange(len(messages)) if extras.all_rows else _relevant_rows(messages, relevant)
+        added = slice(added_sent, int(np.searchsorted(table.at, boundary.last_seq, "right")))
+        removed = slice(removed_sent, int(np.searchsorted(removed_at, boundary.last_seq, "right")))
+        added_sent, removed_sent = added.stop, removed.stop
+        updates = oracle.advance(
+            boundary,
+            messages.take(rows),
+            table.take(np.arange(added.start, added.stop)),
+            Removals(removed_numbers[removed], np.zeros(removed.stop - removed.start, np.int8), removed_at[removed]),
+            extras.take(messages, rows),
+        )
+        events.append(_as_rows(updates, who_of))
+        for update in updates:
+            counts[kind_of[update.number]] += 1
+        told += len(updates)
+        boundaries, reached = boundaries + 1, boundary.last_seq + 1
+        if on_progress is not None:
+            on_progress(messages=reached, updates=told)
+    return Truth(
+        np.concatenate([np.zeros((0, 5), np.int64), *events]),
+        oracle.results(),
+        pa.chunked_array(names, pa.string()),
+        {KINDS[kind]: int((table.kind == kind).sum()) for kind in sorted(kinds)},
+        {KINDS[kind]: int(counts[kind]) for kind in sorted(kinds)},
+        reached,
+        boundaries,
+    )
+
+
+def _boundaries(run: FinishedRun, names: list[pa.Array]) -> Iterator[tuple[Boundary, MessageBatch]]:
+    """The batches of the run, cut and bounded here; message ids go to `names` on the way."""
+    kept = int((read_manifest(run.etl) or {})["kept"])
+    ends = run.ends(min(kept, run.limit or kept))
+    number, first, clock = 0, 0, NO_FLOOR
+    held: MessageBatch = empty(MessageBatch)
+    for _, messages, ids in read_messages(run.etl, run.window, run.space, CHUNK, run.limit):
+        held = concatenate([held, messages])
+        names.append(pa.array(ids.strings(), pa.string()))
+        start = first
+        while number < ends.shape[0] and ends[number] <= held.seq[-1]:
+            last = int(ends[number])
+            batch = held.take(np.arange(first - start, last + 1 - start))
+            clock = stream_time(batch.life, clock)
+            yield Boundary(number, first, last, run.window.floor(last, clock)), batch
+            number, first = number + 1, last + 1
+        held = held.take(np.arange(first - start, len(held)))
+
+
+def _relevant_rows(messages: MessageBatch, relevant: NDArray[np.bool_]) -> Int64:
+    """Messages with a term that anybody in the sample asks for; the others cannot matter to the oracle."""
+    hits = np.concatenate([np.zeros(1, np.int64), np.cumsum(relevant[messages.terms])])
+    return np.flatnonzero(hits[messages.term_offsets[1:]] > hits[messages.term_offsets[:-1]])
+
+
+class _Extras:
+    """Columns of the messages that only `decay` and `skyline` ask for, read when one of them is there."""
+
+    def __init__(self, etl: Path, kinds: set[int]):
+        self.event_time_us: Int64 | None = None
+        self.counts: pa.ChunkedArray | None = None
+        self.object_id: list[str] | None = None
+        self.op: list[int] | None = None
+        if DECAY in kinds:
+            table = _read_messages(etl, ["event_time", "counts"])
+            times = table.column("event_time")
+            if times.null_count:
+                raise InputError("null_times", f"{etl}: {times.null_count:,} messages have no time, which decay needs")
+            self.event_time_us = times.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
+            self.counts = table.column("counts")
+        if SKYLINE in kinds:
+            table = _read_messages(etl, ["message_id", "object_id", "op"])
+            versions = pc.any(pc.not_equal(table.column("object_id"), table.column("message_id"))).as_py()
+            if versions or pc.any(pc.not_equal(table.column("op"), 0)).as_py():
+                self.object_id = table.column("object_id").to_pylist()
+                self.op = table.column("op").to_pylist()
+
+    @property
+    def all_rows(self) -> bool:
+        """Whether a message without any term of interest may matter: it may replace or delete one that has."""
+        return self.object_id is not None
+
+    def take(self, messages: MessageBatch, rows: Int64) -> Extras:
+        """The extras of some rows of a batch."""
+        seqs = messages.seq[rows]
+        counts = times = objects = ops = None
+        if self.event_time_us is not None and self.counts is not None:
+            times = self.event_time_us[seqs].tolist()
+            # A message outside the world box has lost its terms, and so its counts.
+            with_terms = seqs[np.diff(messages.term_offsets)[rows] > 0]
+            counts = [count for row in self.counts.take(pa.array(with_terms)).to_pylist() for count in row]
+        if self.object_id is not None and self.op is not None:
+            objects = [self.object_id[seq] for seq in seqs.tolist()]
+            ops = [self.op[seq] for seq in seqs.tolist()]
+        return Extras(times, counts, objects, ops)
+
+
+def _as_rows(updates: list[Update], who_of: dict[int, int]) -> Int64:
+    """Events as int64[n, 5]."""
+    rows = np.empty((len(updates), 5), np.int64)
+    if updates:
+        as_of, number, seq, change, score = zip(*updates, strict=True)
+        rows[:, AS_OF], rows[:, WHO] = as_of, [who_of[one] for one in number]
+        rows[:, SEQ], rows[:, CHANGE], rows[:, SCORE] = seq, change, score_bits(np.array(score, np.float64))
+    return rows
+
+
+def score_bits(score: NDArray[np.float64]) -> Int64:
+    """Scores as integers that are equal when the scores are; every NaN is one, both zeros are one."""
+    clean = np.where(np.isnan(score), np.nan, score + 0.0)
+    return np.ascontiguousarray(clean).view(np.int64)
+
+
+def read_table(path: Path, columns: list[str]) -> pa.Table:
+    try:
+        return pq.read_table(path, columns=columns)
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise broken_file(path, error) from error
+
+
+def _read_messages(etl: Path, columns: list[str]) -> pa.Table:
+    return pa.concat_tables([read_table(path, columns) for path in list_message_files(etl)])
+
+
+def broken_file(path: Path, error: Exception) -> InputError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return InputError("broken_file", f"{path}: cannot be read ({reason}); run again")

@@ -1,0 +1,86 @@
+"""Small output folders of the ETL, written without it."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SCHEMA = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("message_id", pa.string()),
+        ("lon", pa.float64()),
+        ("lat", pa.float64()),
+        ("west", pa.float64()),
+        ("south", pa.float64()),
+        ("east", pa.float64()),
+        ("north", pa.float64()),
+        ("event_time", pa.timestamp("us", "UTC")),
+        ("terms", pa.list_(pa.int32())),
+        ("counts", pa.list_(pa.int32())),
+        ("weights", pa.list_(pa.float32())),
+        ("text", pa.string()),
+        ("object_id", pa.string()),
+        ("op", pa.int8()),
+    ]
+)
+
+
+def random_rows(count: int, words: int = 12, seed: int = 1, grid: int = 8, late_s: int = 0) -> list[dict]:
+    """Messages on a grid of points with up to five terms, higher ids more often; some are rectangles, some empty."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for seq in range(count):
+        terms = sorted({words - 1 - int(one) % words for one in rng.zipf(1.4, rng.integers(0, 6)) - 1})
+        lon, lat = (rng.integers(-grid, grid + 1, 2) / grid * np.array([180.0, 90.0])).tolist()
+        box = [lon, lat, lon, lat]
+        if rng.random() < 0.1:
+            box = [max(-180.0, lon - 20.0), lat, min(180.0, lon + 20.0), lat]
+        rows.append(
+            {
+                "seq": seq,
+                "message_id": f"message {seq}",
+                "lon": lon,
+                "lat": lat,
+                **dict(zip(("west", "south", "east", "north"), box, strict=True)),
+                "event_time": (seq + int(rng.integers(0, late_s + 1))) * 1_000_000,
+                "terms": terms,
+                "counts": rng.integers(1, 4, len(terms)).tolist(),
+                "weights": [1.0 / math.sqrt(len(terms)) for _ in terms],
+                "text": " ".join(f"w{term}" for term in terms),
+                "object_id": f"message {seq}",
+                "op": 0,
+            }
+        )
+    return rows
+
+
+def write_etl(directory: Path, rows: list[dict], words: int = 12, files: int = 2) -> Path:
+    """Write `rows` as an ETL output folder whose vocabulary is w0, w1, ...; returns it."""
+    (directory / "messages").mkdir(parents=True)
+    size = max(1, -(-len(rows) // files))
+    for number, start in enumerate(range(0, len(rows), size)):
+        table = pa.Table.from_pylist(rows[start : start + size], SCHEMA)
+        pq.write_table(table, directory / "messages" / f"part-{number:05d}.parquet", row_group_size=100)
+    frequency, collected = np.zeros(words, np.int64), np.zeros(words, np.int64)
+    for row in rows:
+        terms = np.array(row["terms"], np.int64)
+        frequency[terms] += 1
+        collected[terms] += np.array(row["counts"], np.int64)
+    idf = np.log(1.0 + len(rows) / np.maximum(frequency, 1))
+    columns = {
+        "term_id": pa.array(np.arange(words, dtype=np.int32)),
+        "term": pa.array([f"w{word}" for word in range(words)]),
+        "document_frequency": pa.array(frequency),
+        "collection_count": pa.array(collected),
+        "idf": pa.array(idf),
+    }
+    pq.write_table(pa.table(columns), directory / "vocabulary.parquet")
+    sides = [min(row["lon"] for row in rows), min(row["lat"] for row in rows)]
+    sides += [max(row["lon"] for row in rows), max(row["lat"] for row in rows)]
+    manifest = {"format_version": 1, "kept": len(rows), "total_tokens": int(collected.sum()), "extent": sides}
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    return directory

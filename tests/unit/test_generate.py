@@ -1,0 +1,190 @@
+"""Generated subscriptions: the same bytes for a seed, the shape each recipe promises, rows that every loader takes."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from gateway.generate import CHUNK, generate_subscriptions
+from matching.errors import ConfigError, DeliveryError, InputError
+from matching.model import KINDS
+from matching.space import Space
+from spouts.subscriptions import load_changes, load_vocabulary
+from tests.unit.etl_folder import random_rows, write_etl
+
+COUNT = 400
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return random_rows(300)
+
+
+@pytest.fixture(scope="module")
+def etl(rows, tmp_path_factory):
+    return write_etl(tmp_path_factory.mktemp("generate") / "etl", rows)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def make(etl, tmp_path, kind, count=COUNT, seed=5, **options):
+    out = tmp_path / f"{kind}.jsonl"
+    generate_subscriptions(etl, kind, count, seed, out, **options)
+    return lines(out)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_generate_same_seed_gives_same_bytes_and_another_seed_others(etl, tmp_path, kind):
+    paths = [tmp_path / name for name in "abc"]
+    for path, seed in zip(paths, (5, 5, 6), strict=True):
+        generate_subscriptions(etl, kind, 50, seed, path, until_share=0.5)
+    first, again, other = (path.read_bytes() for path in paths)
+    assert first == again
+    assert [line["keywords"] for line in lines(paths[0])] != [line["keywords"] for line in lines(paths[2])]
+    assert other != first
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_generate_every_row_is_accepted_by_the_loader(etl, tmp_path, kind):
+    made = make(etl, tmp_path, kind, until_share=0.3)
+    everything = range(len(KINDS))
+    space = Space(-180, -90, 180, 90)
+    changes = load_changes([tmp_path / f"{kind}.jsonl"], load_vocabulary(etl), space, kinds=everything)
+    assert (changes.counts["accepted"], changes.counts["rejected"], changes.counts["replaced"]) == (COUNT, 0, 0)
+    assert changes.counts["cannot_match"] == changes.counts["unknown_keywords"] == 0
+    assert len({row["subscription_id"] for row in made}) == COUNT
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_generate_place_and_keywords_come_from_one_message(etl, tmp_path, kind, rows):
+    texts = {}
+    for row in rows:
+        texts.setdefault((row["lon"], row["lat"]), []).append(set(row["text"].split()))
+    for made in make(etl, tmp_path, kind):
+        if "region" in made:
+            west, south, east, north = made["region"]
+            points = [
+                (lon, lat)
+                for lon, lat in texts
+                if south <= lat <= north and (west <= lon <= east or (west > east and (lon >= west or lon <= east)))
+            ]
+        else:
+            points = [(made["lon"], made["lat"])]
+        assert any(set(made["keywords"]) <= words for point in points for words in texts[point])
+
+
+def test_generate_keyword_numbers_stay_in_range_and_spread_over_it(etl, tmp_path):
+    sizes = [len(row["keywords"]) for row in make(etl, tmp_path, "topk", min_keywords=2, max_keywords=4)]
+    assert set(sizes) == {1, 2, 3, 4}, "messages with fewer terms give fewer keywords"
+    assert all(len(set(row["keywords"])) == len(row["keywords"]) for row in make(etl, tmp_path, "topk"))
+
+
+def test_generate_boolean_prefers_frequent_terms(etl, tmp_path):
+    def mean_id(kind):
+        taken = [int(word[1:]) for row in make(etl, tmp_path, kind, 2000, max_keywords=1) for word in row["keywords"]]
+        return np.mean(taken)
+
+    assert mean_id("boolean") > mean_id("topk") + 0.5
+
+
+def test_generate_boolean_sides_are_shares_of_the_extent(etl, tmp_path):
+    rows = make(etl, tmp_path, "boolean", region_share=0.1)
+    widths = [(east - west) % 360.0 for west, _, east, _ in (row["region"] for row in rows)]
+    assert max(widths) <= 36.0 + 1e-5
+    assert min(widths) >= 0.36 - 1e-5
+    assert 15 < np.mean(widths) < 21
+
+
+def test_generate_skyline_area_is_uniform_up_to_a_hundredth(etl, tmp_path):
+    regions = np.array([row["region"] for row in make(etl, tmp_path, "skyline")])
+    inside = (np.abs(regions[:, [0, 2]]) < 180).all(axis=1) & (np.abs(regions[:, [1, 3]]) < 90).all(axis=1)
+    width, height = (regions[inside, 2] - regions[inside, 0]) / 360, (regions[inside, 3] - regions[inside, 1]) / 180
+    assert inside.sum() > 100
+    assert (width * height).max() <= 0.01 + 1e-6
+    assert math.isclose(np.mean(width**2), 0.01 * 0.505, rel_tol=0.15)
+
+
+def test_generate_regions_are_clipped_at_poles_and_only_boolean_crosses_the_antimeridian(etl, tmp_path):
+    boolean = [row["region"] for row in make(etl, tmp_path, "boolean", region_share=0.3)]
+    skyline = [row["region"] for row in make(etl, tmp_path, "skyline", region_share=0.3)]
+    assert sum(west > east for west, _, east, _ in boolean) > 10
+    assert all(west <= east for west, _, east, _ in skyline)
+    assert max(north for *_, north in boolean + skyline) == 90.0
+    assert min(south for _, south, *_ in boolean + skyline) == -90.0
+
+
+def test_generate_region_as_wide_as_the_world_does_not_meet_itself(etl, tmp_path):
+    for west, south, east, north in (row["region"] for row in make(etl, tmp_path, "boolean", region_share=1.0)):
+        assert -180 <= west <= 180 and -180 <= east <= 180 and -90 <= south <= north <= 90
+
+
+def test_generate_k_and_alpha_follow_the_recipe(etl, tmp_path):
+    made = {kind: make(etl, tmp_path, kind) for kind in KINDS}
+    assert {row["k"] for row in made["topk"]} == {10}
+    assert {row["k"] for row in made["decay"]} == set(range(10, 31))
+    assert {row["k"] for row in made["knn"]} == set(range(1, 11))
+    assert {kind for kind in KINDS if "alpha" in made[kind][0]} == {"topk", "decay"}
+    assert 0.45 < np.mean([row["alpha"] for row in made["topk"]]) < 0.55
+    assert {row["k"] for row in make(etl, tmp_path, "knn", k=3)} == {3}
+
+
+def test_generate_until_share_ends_so_many_within_the_stream(etl, tmp_path, rows):
+    made = make(etl, tmp_path, "topk", until_share=0.25)
+    ends = [row["until"] for row in made if "until" in row]
+    assert 60 < len(ends) < 140
+    assert min(ends) >= 1 and max(ends) <= len(rows)
+    assert not any("until" in row for row in make(etl, tmp_path, "topk"))
+
+
+def test_generate_more_than_a_chunk_numbers_on(etl, tmp_path):
+    made = make(etl, tmp_path, "knn", CHUNK + 10)
+    assert [row["subscription_id"] for row in made[-2:]] == [f"knn-5-{CHUNK + 8}", f"knn-5-{CHUNK + 9}"]
+    assert made[CHUNK : CHUNK + 5] != made[:5]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("nearest", {}),
+        ("topk", {"count": 0}),
+        ("topk", {"k": 0}),
+        ("boolean", {"k": 3}),
+        ("topk", {"min_keywords": 0}),
+        ("topk", {"min_keywords": 4, "max_keywords": 3}),
+        ("topk", {"region_share": 0.1}),
+        ("boolean", {"region_share": 0.0}),
+        ("boolean", {"until_share": 1.5}),
+        ("boolean", {"seed": -1}),
+    ],
+)
+def test_generate_option_that_cannot_be_is_refused(etl, tmp_path, kind, options):
+    with pytest.raises(ConfigError):
+        make(etl, tmp_path, kind, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_generate_from_messages_without_terms_is_refused(tmp_path):
+    rows = [row | {"terms": [], "counts": [], "weights": []} for row in random_rows(5)]
+    write_etl(tmp_path / "etl", rows)
+    with pytest.raises(InputError, match="no message has a term"):
+        make(tmp_path / "etl", tmp_path, "topk")
+
+
+def test_generate_from_a_folder_that_is_no_etl_output_is_refused(tmp_path):
+    with pytest.raises(InputError, match="skyray etl"):
+        make(tmp_path, tmp_path, "topk")
+
+
+def test_generate_from_a_damaged_file_names_it(tmp_path):
+    etl = write_etl(tmp_path / "etl", random_rows(5))
+    (etl / "messages" / "part-00001.parquet").write_bytes(b"PAR1 and nothing more")
+    with pytest.raises(InputError, match="part-00001"):
+        make(etl, tmp_path, "topk")
+
+
+def test_generate_into_a_folder_that_is_not_there_is_refused(etl, tmp_path):
+    with pytest.raises(DeliveryError, match="cannot be written"):
+        make(etl, tmp_path / "missing", "topk")
