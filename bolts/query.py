@@ -109,7 +109,8 @@ class QueryBolt(Bolt):
         rows = self.router.owned_rows(part.messages, self.context.task)
         messages = part.messages if rows is None or rows.size == len(part.messages) else part.messages.take(rows)
         before = (self.boolean.scanned, self.boolean.verified, self.boolean.matched)
-        updates = self.boolean.process(boundary, messages, added, _rows(gone, known), self._owned)
+        owned = self._owned if self.router.shares_pairs(part.messages) else None
+        updates = self.boolean.process(boundary, messages, added, _rows(gone, known), owned)
         after = (self.boolean.scanned, self.boolean.verified, self.boolean.matched)
         for name, old, new in zip(("scanned", "verified", "matched"), before, after, strict=True):
             self.context.count(name, new - old)

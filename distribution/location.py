@@ -69,14 +69,16 @@ class LocationRouter(Router):
         held[boolean] = mine
         return held
 
+    def shares_pairs(self, messages: MessageBatch) -> bool:
+        # what a batch of points is sent by is decided by the whole batch, so this must not look at the values
+        return messages.east is not messages.west or messages.north is not messages.south
+
     def owned_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
-        if messages.east is messages.west and messages.north is messages.south:
+        if not self.shares_pairs(messages):
             return np.flatnonzero(self.owner[self._cells(messages.west, messages.south)] == task)
         return np.flatnonzero(self._touches(messages.west, messages.south, messages.east, messages.north, task))
 
-    def owned_pairs(self, region: Float64, messages: MessageBatch, row: Int32, task: int) -> NDArray[np.bool_] | None:
-        if messages.east is messages.west and messages.north is messages.south:
-            return None  # a point is sent to one owner only
+    def owned_pairs(self, region: Float64, messages: MessageBatch, row: Int32, task: int) -> NDArray[np.bool_]:
         west, south, east, _ = region.T
         crosses = west > east
         # of the two boxes of a region across the antimeridian, the western side answers if it meets the message

@@ -60,12 +60,16 @@ class Router(ABC):
         """Messages sent to `task` that it must match against its boolean subscriptions; None for all of them."""
         return None
 
-    def owned_pairs(self, region: Float64, messages: MessageBatch, row: Int32, task: int) -> NDArray[np.bool_] | None:
-        """bool[m]: which boolean matches `task` answers for; None for all of them.
+    def shares_pairs(self, messages: MessageBatch) -> bool:
+        """Whether several tasks may find the same boolean match of these messages: then ask `owned_pairs`."""
+        return False
+
+    def owned_pairs(self, region: Float64, messages: MessageBatch, row: Int32, task: int) -> NDArray[np.bool_]:
+        """bool[m]: which boolean matches `task` answers for.
 
         `region` (float64[m, 4]) belongs to the subscription of each match, `row` (int32[m]) is its message.
         """
-        return None
+        return np.ones(row.shape[0], np.bool_)
 
     @abstractmethod
     def table(self) -> RoutingTable:

@@ -199,7 +199,7 @@ def _open(source: Source) -> IO[bytes]:
         return gzip.open(source.path, "rb")  # type: ignore[return-value]
     stream = open(source.path, "rb")  # noqa: SIM115 - closed by the caller
     if source.compression == "zstd":
-        return zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=True)  # type: ignore
+        return zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=True)  # type: ignore[return-value]
     return stream
 
 

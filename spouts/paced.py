@@ -31,19 +31,19 @@ class PacedSpout(GeneratedSpout):
     Parameters
     ----------
     recipe, window, space, batch, limit
-        As in `GeneratedSpout`; `limit` is needed, the stream must end.
+        As in `GeneratedSpout`; `limit` is needed, since the stream must end.
     rate : float
         Messages a second.
 
     Raises
     ------
     ConfigError
-        If the rate is not positive or the limit is missing.
+        If the rate is not positive.
     """
 
     def __init__(self, recipe: Recipe, window: Window, space: Space, batch: int, limit: int, rate: float):
-        if not rate > 0 or limit is None:
-            raise ConfigError(f"rate {rate}, limit {limit}: a paced stream needs a positive rate and an end")
+        if not rate > 0:
+            raise ConfigError(f"rate {rate}: a paced stream needs a positive rate")
         super().__init__(recipe, window, space, batch, limit)
         self.rate = rate
         self._start_s: float | None = None

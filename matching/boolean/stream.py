@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from matching.boolean.engine import BooleanEngine, MatchSet, Messages
+from matching.boolean.engine import BooleanEngine, MatchSet
 from matching.errors import EngineError
 from matching.model import BOOLEAN, MATCH, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, UpdateBatch
 from matching.slots import SlotMap, as_input, find_slot
@@ -46,7 +46,7 @@ class BooleanStream:
         messages: MessageBatch,
         added: SubscriptionTable,
         removed: Removals,
-        owned: Callable[[Float64, MessageBatch, Int32], NDArray[np.bool_] | None] | None = None,
+        owned: Callable[[Float64, MessageBatch, Int32], NDArray[np.bool_]] | None = None,
     ) -> UpdateBatch:
         """Match one batch with the changes that take effect inside it.
 
@@ -83,12 +83,10 @@ class BooleanStream:
         self.engine.insert(added)
         hits = self.engine.match(messages)
         number, seq = hits.number, messages.seq[hits.row]
-        # A point is sent to one owner only; asking for each of its pairs would cost as much as finding them.
-        if owned is not None and number.shape[0] and not Messages.of(messages).are_points:
+        if owned is not None and number.shape[0]:
             rows = self.engine.rows
             mine = owned(rows.columns.region[rows.slots.find(number)], messages, hits.row)
-            if mine is not None:
-                number, seq = number[mine], seq[mine]
+            number, seq = number[mine], seq[mine]
         if len(changed):
             since = np.full(len(changed), -_NEVER_ENDS, np.int64)
             until = np.full(len(changed), _NEVER_ENDS, np.int64)

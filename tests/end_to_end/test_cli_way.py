@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,7 +58,7 @@ def test_cli_whole_way_is_exact_on_both_executors_and_a_false_run_is_found(tmp_p
     assert reports["local"]["digest"] == reports["ray"]["digest"]
     assert sum(reports["ray"]["delivery"]["updates"].values()) > 1000
 
-    verdict = skyray("verify", tmp_path / "ray", "--all")
+    verdict: Any = skyray("verify", tmp_path / "ray", "--all")
     assert verdict["exact"] is True
     assert min(verdict["oracle_updates"].values()) > 0
 
