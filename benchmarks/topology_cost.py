@@ -1,0 +1,229 @@
+"""What the topology costs: the bare engine against the whole topology on Ray, over the same messages.
+
+    python -m benchmarks.topology_cost [--subscriptions N] [--messages N] [--batch N] [--kinds boolean topk]
+
+A is the engine alone in this process, fed batches that lie in memory. B is `topology.skyray` on Ray with one query bolt
+and a sink that only counts. Both are timed from the end of the first batch, with which the subscriptions come, to the
+last update, in turns, and must tell the same number of updates. C, once a round, is B with the Parquet sink. The
+workload has at most 5 matches a message.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks.workload import WORLD, Messages, boolean_subscriptions, make_messages, topk_subscriptions
+from bolts.delivery import DeliveryBolt
+from bolts.payloads import StreamBatch
+from distribution.hashing import HashingRouter
+from matching import registry
+from matching.boolean.stream import BooleanStream
+from matching.model import (
+    BOOLEAN,
+    TOPK,
+    ChangeList,
+    MessageBatch,
+    Names,
+    Removals,
+    SubscriptionTable,
+    UpdateBatch,
+    concatenate,
+    empty,
+)
+from matching.topk.stream import LocalTopk
+from matching.warmup import warmup
+from matching.window import Boundary, Window
+from topology.component import Context, Spout, Tick
+from topology.runner import run_ray
+from topology.skyray import wire
+
+_FEWEST_KEYWORDS = 3
+_CREDITS = 4
+
+
+def _no_removals() -> Removals:
+    nobody = np.zeros(0, np.int64)
+    return Removals(nobody, nobody.astype(np.int8), nobody)
+
+
+class ArraySpout(Spout):
+    """Clock spout over messages in memory, cut beforehand."""
+
+    def __init__(self, batches: list[tuple[Boundary, MessageBatch, Names]]):
+        self.batches = batches
+
+    def open(self, context: Context) -> None:
+        self.context = context
+
+    def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
+        if number == len(self.batches):
+            return None
+        if number == 0:
+            self.began_s = self.context.now()
+        if number == _CREDITS:  # a credit has come back, so the first batch is done and the subscriptions are in
+            self.loaded_s = self.context.now() - self.began_s
+        boundary, messages, names = self.batches[number]
+        self.context.emit("batches", StreamBatch(boundary, self.context.now(), messages, names), to=0)
+        return Tick(number, boundary.first_seq, boundary.last_seq)
+
+    def report(self) -> dict[str, Any]:
+        return {"loaded_s": self.loaded_s}
+
+
+class TableSpout(Spout):
+    """Following spout: the whole table before the first message."""
+
+    def __init__(self, table: SubscriptionTable):
+        self.table = table
+
+    def open(self, context: Context) -> None:
+        self.context = context
+
+    def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
+        added = self.table if number == 0 else empty(SubscriptionTable)
+        names = Names.of([str(n) for n in added.number])
+        self.context.emit("changes", ChangeList(number, added, names, _no_removals()))
+        return tick
+
+
+class Workload:
+    """Messages in batches, and a table of subscriptions that are all there before the first."""
+
+    def __init__(self, subscriptions: int, messages: int, batch: int, kinds: list[str], seed: int):
+        self.window = Window("count", 4 * batch)
+        made = make_messages(100_000 + messages, seed)
+        history = Messages(made.batch.take(np.arange(100_000)), made.idf)
+        tables = []
+        if "boolean" in kinds:
+            # picky ones, so that matching is work and matches are few
+            drawn = boolean_subscriptions(history, 3 * subscriptions, seed, wide_share=0.0)
+            picky = np.flatnonzero(np.diff(drawn.term_offsets) >= _FEWEST_KEYWORDS)[:subscriptions]
+            tables.append(drawn.take(picky))
+        if "topk" in kinds:
+            tables.append(topk_subscriptions(history, max(1, subscriptions // 100), seed))
+        columns: Any = concatenate(tables)._asdict()
+        columns["number"] = np.arange(sum(map(len, tables)))
+        self.table = SubscriptionTable(**columns)
+        self.batches = []
+        for number, first in enumerate(range(0, messages, batch)):
+            rows = np.arange(100_000 + first, 100_000 + min(messages, first + batch))
+            taken: Any = made.batch.take(rows)._asdict()
+            taken["seq"] = taken["life"] = taken["seq"] - 100_000
+            part = MessageBatch(**taken)
+            last = int(part.seq[-1])
+            boundary = Boundary(number, int(part.seq[0]), last, self.window.floor(last, 0))
+            self.batches.append((boundary, part, Names.of([f"m{seq}" for seq in part.seq])))
+        self.timed = sum(len(part) for _, part, _ in self.batches[1:])
+
+    def bare(self) -> tuple[float, int]:
+        """The engines alone: seconds after the first batch, and how many updates in all."""
+        boolean = BooleanStream(registry.factory("boolean")(WORLD))
+        topk = LocalTopk(registry.factory("topk")(WORLD), self.window)
+        added = {kind: self.table.of_kind(kind) for kind in (BOOLEAN, TOPK)}
+        begun, updates = perf_counter(), 0
+        for boundary, part, _ in self.batches:
+            if boundary.number == 1:
+                begun = perf_counter()
+            told: list[UpdateBatch] = []
+            told.append(boolean.process(boundary, part, added[BOOLEAN], _no_removals()))
+            if len(self.table.of_kind(TOPK)):
+                told.append(topk.process(boundary, part, added[TOPK], _no_removals()).updates)
+            updates += sum(map(len, told))
+            added = {kind: empty(SubscriptionTable) for kind in added}
+        return perf_counter() - begun, updates
+
+    def on_ray(self, sink: str) -> tuple[float, int]:
+        """The whole topology: seconds from the first batch's credit to the last end, and how many updates in all."""
+        folder = tempfile.mkdtemp(prefix="skyray-cost-")
+        try:
+            plan = wire(
+                ArraySpout(self.batches),
+                TableSpout(self.table),
+                HashingRouter(1),
+                WORLD,
+                self.window,
+                DeliveryBolt(folder, self.window, _CREDITS, sink=sink),
+                credits=_CREDITS,
+            )
+            report = run_ray(plan)
+        finally:
+            shutil.rmtree(folder)
+        loaded_s = report.components["messages"].tasks[0].figures["loaded_s"]
+        return report.elapsed_s - loaded_s, sum(report.components["delivery"].tasks[0].figures["updates"].values())
+
+
+def bench(
+    subscriptions: int = 1_000_000,
+    messages: int = 500_000,
+    batch: int = 5000,
+    kinds: tuple[str, ...] = ("boolean",),
+    rounds: int = 3,
+    seed: int = 0,
+    on_progress: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Measure bare engine, topology and topology with files, in turns.
+
+    Returns
+    -------
+    dict
+        Medians in messages/s for `bare`, `ray_count`, `ray_parquet`; `share` = ray_count / bare; `same_updates`.
+    """
+    tell = on_progress or (lambda _: None)
+    warmup()
+    tell("making the workload")
+    load = Workload(subscriptions, messages, batch, list(kinds), seed)
+    seconds: dict[str, list[float]] = {"bare": [], "ray_count": [], "ray_parquet": []}
+    counts = set()
+    for turn in range(rounds):
+        for name, measure in (
+            ("bare", load.bare),
+            ("ray_count", lambda: load.on_ray("count")),
+            ("ray_parquet", lambda: load.on_ray("parquet")),
+        ):
+            taken, updates = measure()
+            seconds[name].append(taken)
+            counts.add(updates)
+            tell(f"turn {turn + 1} of {rounds}: {name} {load.timed / taken:,.0f} messages/s, {updates:,} updates")
+    rates = {name: load.timed / median(values) for name, values in seconds.items()}
+    return {
+        "workload": {
+            "subscriptions": len(load.table), "kinds": list(kinds), "messages": load.timed, "batch": batch,
+            "updates_per_message": round(max(counts) / load.timed, 2), "rounds": rounds, "seed": seed,
+        },
+        "messages_per_s": rates,
+        "share": rates["ray_count"] / rates["bare"],
+        "same_updates": len(counts) == 1,
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Command line; 1 if the two told different updates."""
+    parser = argparse.ArgumentParser(description="Bare engine against the whole topology on Ray.")
+    parser.add_argument("--subscriptions", type=int, default=1_000_000)
+    parser.add_argument("--messages", type=int, default=500_000)
+    parser.add_argument("--batch", type=int, default=5000)
+    parser.add_argument("--kinds", nargs="+", choices=("boolean", "topk"), default=["boolean"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    options = vars(parser.parse_args())
+    report = bench(**options, on_progress=_say)
+    sys.stdout.write(json.dumps(report, indent=1) + "\n")
+    return 0 if report["same_updates"] else 1
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(sentence + "\n")
+
+
+if __name__ == "__main__":
+    from benchmarks import topology_cost  # actors cannot import classes of the main script
+
+    sys.exit(topology_cost.main())
