@@ -46,6 +46,8 @@ from topology.plan import Plan
 
 ROUTERS = ("hashing", "location")
 _LOAD_SAMPLE = 20_000
+#: Stands in the output folder until the run has ended well, so that a failed run's folder is known for one of ours.
+_UNFINISHED = ".unfinished"
 
 
 def wire(
@@ -179,10 +181,11 @@ def prepare_out(out: Path, overwrite: bool) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         if not overwrite:
             raise ConfigError(f"output folder {out} is in use: name another, or add --overwrite to replace it")
-        if not out.is_dir() or not (out / "run.json").exists():
+        if not out.is_dir() or not any((out / name).exists() for name in ("run.json", _UNFINISHED)):
             raise ConfigError(f"output folder {out} holds something that is no run of skyray: remove it yourself")
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
+    (out / _UNFINISHED).touch()
 
 
 def run(config: RunConfig, on_progress: Callable[[Snapshot], None] | None = None) -> dict[str, Any]:
@@ -199,6 +202,9 @@ def run(config: RunConfig, on_progress: Callable[[Snapshot], None] | None = None
     dict
         The report, also written to `run.json` in the output folder: settings, counts, digest, routing, metrics.
     """
+    for path in config.subscriptions:
+        if not path.exists():  # found out before Ray has been started for nothing
+            raise InputError("missing_file", f"{path} does not exist: name a file of subscriptions")
     plan = build_plan(config)
     prepare_out(config.out, config.overwrite)
     began = time.perf_counter()  # how long people wait; no result depends on it
@@ -212,6 +218,7 @@ def run(config: RunConfig, on_progress: Callable[[Snapshot], None] | None = None
     partial = config.out / ".run.json.tmp"
     partial.write_text(json.dumps(summary, indent=1, sort_keys=True))
     os.replace(partial, config.out / "run.json")
+    (config.out / _UNFINISHED).unlink()
     return summary
 
 
