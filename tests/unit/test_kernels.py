@@ -7,6 +7,7 @@ import numba
 import pytest
 
 from matching import warmup as warmup_module
+from matching.topk import l2_scan
 
 ROOT = Path(warmup_module.__file__).parents[1]
 SOURCES = sorted(path for folder in ("matching", "distribution") for path in (ROOT / folder).rglob("*.py"))
@@ -49,8 +50,7 @@ def test_sources_use_no_vectorize_and_no_jitclass():
 
 
 def test_kernels_are_compiled_unless_asked_otherwise():
-    from matching.topk.l2_scan import exact_score
-
     if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         warmup_module.warmup()
-        assert 1 <= len(exact_score.signatures) <= 2  # type: ignore[attr-defined]
+        # one signature, or two where read-only arrays come in as well; a callee may come out of its caller's cache
+        assert 1 <= len(l2_scan._scan.signatures) <= 2  # type: ignore[attr-defined]
