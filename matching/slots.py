@@ -129,6 +129,11 @@ def resized(column: np.ndarray, length: int, fill: float = 0) -> np.ndarray:
     return grown
 
 
+def part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The arrays whose name starts with the prefix, without it."""
+    return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
+
+
 def as_input(array: np.ndarray, dtype: type) -> np.ndarray:
     """The array as every kernel takes its inputs: C-contiguous, aligned, read-only.
 

@@ -43,10 +43,10 @@ from matching.boolean.cells import (
     message_word,
 )
 from matching.boolean.engine import BooleanEngine, Messages
-from matching.boolean.rows import all_terms_in, box_meets, part, term_in
+from matching.boolean.rows import all_terms_in, box_meets, term_in
 from matching.errors import EngineError
 from matching.model import Int32
-from matching.slots import SlotMap, as_input, find_slot, resized
+from matching.slots import SlotMap, as_input, find_slot, part, resized
 from matching.space import Space
 
 #: Pools are packed anew when this share of them is abandoned.

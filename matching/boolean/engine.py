@@ -12,10 +12,10 @@ from typing import NamedTuple, Self
 import numpy as np
 from numba import njit
 
-from matching.boolean.rows import SubscriptionRows, part
+from matching.boolean.rows import SubscriptionRows
 from matching.errors import EngineError
 from matching.model import BOOLEAN, KINDS, Int32, Int64, MessageBatch, SubscriptionTable
-from matching.slots import as_input
+from matching.slots import as_input, part
 from matching.space import Space
 
 

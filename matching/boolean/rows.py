@@ -11,7 +11,7 @@ from numba import njit
 
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int32, Int64, SubscriptionTable
-from matching.slots import SlotMap, as_input, grown_length, resized
+from matching.slots import SlotMap, as_input, grown_length, part, resized
 
 _DEAD_SHARE = 0.25
 #: `start` of a subscription that can never match: an unknown keyword, no keyword, or no region.
@@ -114,11 +114,6 @@ class SubscriptionRows:
             raise EngineError(f"{wanted} keywords do not fit one engine: use more query bolts (at most 2**31 - 1 each)")
         if wanted > self._terms.shape[0]:
             self._terms = resized(self._terms, grown_length(self._terms.shape[0], wanted))
-
-
-def part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """The arrays whose name starts with the prefix, without it."""
-    return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
 
 
 @njit(cache=True, nogil=True)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
+from matching.slots import part
 from matching.space import Space
 from matching.topk.postings import Postings
 from matching.topk.store import SubscriptionStore
@@ -95,11 +96,6 @@ class TopkIndex(ABC):
     def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]):
         """Continue from `arrays`; everything is copied."""
         index = cls(space)
-        index.store = SubscriptionStore.from_arrays(_part(arrays, "store_"))
-        index.postings = Postings.from_arrays(_part(arrays, "postings_"), cls.bounded)
+        index.store = SubscriptionStore.from_arrays(part(arrays, "store_"))
+        index.postings = Postings.from_arrays(part(arrays, "postings_"), cls.bounded)
         return index
-
-
-def _part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """The arrays whose name starts with the prefix, without it."""
-    return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}

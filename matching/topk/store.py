@@ -12,7 +12,7 @@ from numba import njit
 
 from matching.errors import EngineError
 from matching.model import Float32, Float64, Int32, Int64, SubscriptionTable
-from matching.slots import SlotMap, resized
+from matching.slots import SlotMap, part, resized
 
 #: A pool is compacted when it is full and this share of it is dead.
 _DEAD_SHARE = 0.25
@@ -138,9 +138,7 @@ class SubscriptionStore:
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "SubscriptionStore":
         """Continue from `arrays`; everything is copied, since the store writes."""
         store = cls()
-        store._slots = SlotMap.from_arrays(
-            {name[len("slots_") :]: value for name, value in arrays.items() if name.startswith("slots_")}
-        )
+        store._slots = SlotMap.from_arrays(part(arrays, "slots_"))
         rest = {name: arrays[name].copy() for name in Subscriptions._fields if name != "number"}
         store._columns = Subscriptions(number=store._slots.number, **rest)
         store._grow_slots(store._slots.capacity)

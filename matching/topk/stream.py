@@ -28,8 +28,9 @@ from matching.model import (
     concatenate,
     empty,
 )
+from matching.slots import part
 from matching.space import Space
-from matching.topk.index import TopkIndex, _part
+from matching.topk.index import TopkIndex
 from matching.topk.skyband import Held, SkybandBuffers, difference
 from matching.topk.window_index import WindowAnswers, WindowIndex, WindowQueries, merge_answers
 from matching.window import Boundary, Window
@@ -281,8 +282,8 @@ class TopkStream:
         cls, engine: type[TopkIndex], space: Space, window: Window, arrays: dict[str, np.ndarray]
     ) -> "TopkStream":
         """Continue from `arrays`; then ask `waiting_requests` again."""
-        stream = cls(engine.from_arrays(space, _part(arrays, "index_")), window, int(arrays["home"][0]))
-        stream.buffers = SkybandBuffers.from_arrays(_part(arrays, "buffers_"))
+        stream = cls(engine.from_arrays(space, part(arrays, "index_")), window, int(arrays["home"][0]))
+        stream.buffers = SkybandBuffers.from_arrays(part(arrays, "buffers_"))
         stream.boundary = Boundary(*map(int, arrays["boundary"]))
         stream._boundaries = {int(row[0]): Boundary(*map(int, row)) for row in arrays["boundaries"]}
         stream._version, stream._waits = arrays["version"].copy(), arrays["waits"].copy()
