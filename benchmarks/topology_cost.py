@@ -45,7 +45,7 @@ from topology.component import Context, Spout, Tick
 from topology.runner import run_ray
 from topology.skyray import wire
 
-_FEWEST_KEYWORDS = 3
+_FEWEST_KEYWORDS = 2
 _CREDITS = 4
 
 

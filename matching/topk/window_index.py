@@ -113,6 +113,7 @@ class WindowIndex:
         self.kept_boundaries = kept_boundaries
         self.boundaries: list[Boundary] = []
         self._segments: list[Segment] = []
+        self._unindexed: list[MessageBatch] = []  # newer than all segments; indexed when somebody asks
 
     @property
     def stored_through(self) -> int:
@@ -121,10 +122,10 @@ class WindowIndex:
 
     def __len__(self) -> int:
         """Messages held, expired ones that are still kept included."""
-        return sum(len(segment.messages) for segment in self._segments)
+        return sum(len(messages) for messages in self._all_messages())
 
     def store(self, boundary: Boundary, messages: MessageBatch) -> None:
-        """Take this task's part of the next batch. Amortised O(postings * log(window / batch)).
+        """Take this task's part of the next batch. O(1): it is indexed when a query comes.
 
         Raises
         ------
@@ -136,8 +137,7 @@ class WindowIndex:
         self.boundaries = [*self.boundaries[-self.kept_boundaries :], boundary]
         self._drop_expired()
         if len(messages):
-            self._segments.append(build_segment(messages))
-            self._merge()
+            self._unindexed.append(messages)
 
     def load(self, boundary: Boundary, messages: MessageBatch) -> None:
         """Take a whole window at once, as of a boundary; before any batch. O(postings * log postings)."""
@@ -149,6 +149,7 @@ class WindowIndex:
         """Another window of the same messages, to go on by itself; segments are never written, so both share them."""
         other = WindowIndex(self.max_distance, self.kept_boundaries)
         other.boundaries, other._segments = list(self.boundaries), list(self._segments)
+        other._unindexed = list(self._unindexed)
         return other
 
     def query(self, asked: WindowQueries) -> WindowAnswers:
@@ -165,14 +166,15 @@ class WindowIndex:
                 f"window: asked as of batch {asked.as_of.number} up to batch {asked.up_to}, "
                 f"but batches {min(known, default=-1)} to {self.stored_through} are known"
             )
+        self._index()
         last_seq = known[max(asked.up_to, asked.as_of.number)].last_seq
         return _assemble(asked, *self._find(asked, last_seq))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Messages and boundaries; the lists are rebuilt from them."""
         arrays = {"boundaries": np.array([list(b) for b in self.boundaries], np.int64).reshape(-1, 4)}
-        if self._segments:
-            held = concatenate([segment.messages for segment in self._segments])
+        if len(self):
+            held = concatenate(self._all_messages())
             held = held.take(np.argsort(held.seq, kind="stable"))
             arrays |= {f"message_{name}": value for name, value in held._asdict().items()}
         arrays["kept_boundaries"] = np.array([self.kept_boundaries], np.int64)
@@ -213,11 +215,18 @@ class WindowIndex:
     def _drop_expired(self) -> None:
         """Drop segments that no boundary we may still be asked about sees alive."""
         floor = self.boundaries[0].floor
-        kept = []
-        for segment in self._segments:
-            if segment.messages.life.max() > floor:
-                kept.append(segment)
-        self._segments = kept
+        self._segments = [segment for segment in self._segments if segment.messages.life.max() > floor]
+        self._unindexed = [messages for messages in self._unindexed if messages.life.max() > floor]
+
+    def _all_messages(self) -> list[MessageBatch]:
+        return [*(segment.messages for segment in self._segments), *self._unindexed]
+
+    def _index(self) -> None:
+        """Make one segment of what came since the last query. Amortised O(postings * log(window / batch))."""
+        if self._unindexed:
+            self._segments.append(build_segment(concatenate(self._unindexed)))
+            self._unindexed = []
+            self._merge()
 
     def _merge(self) -> None:
         """Merge the newest segments while there are several of about the same size."""
