@@ -1,9 +1,12 @@
 """A cluster started by hand, a head and a worker: the topology joins it and gives the same answer as one process."""
 
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -33,14 +36,15 @@ def _wait_for(address: str) -> None:
 
 
 @pytest.fixture
-def cluster(tmp_path, monkeypatch):
+def cluster(monkeypatch):
     """Address of a head with one worker node, both on loopback; ended by their process groups."""
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     common = ["--node-ip-address", "127.0.0.1", "--num-cpus", "4", "--disable-usage-stats", "--block"]
-    head = ["--head", "--port", address.rpartition(":")[2], "--include-dashboard=false", "--temp-dir", str(tmp_path)]
+    folder = tempfile.mkdtemp(prefix="ray-")  # short: Ray puts sockets into it, whose paths may have 107 bytes
+    head = ["--head", "--port", address.rpartition(":")[2], "--include-dashboard=false", "--temp-dir", folder]
     nodes = []
     try:
         for more in (head, ["--address", address]):
@@ -58,9 +62,14 @@ def cluster(tmp_path, monkeypatch):
     finally:
         ray.shutdown()
         for node in reversed(nodes):
-            os.killpg(node.pid, 15)
+            os.killpg(node.pid, signal.SIGTERM)
         for node in nodes:
-            node.wait(30)
+            try:
+                node.wait(15)
+            except subprocess.TimeoutExpired:  # a head that waits for its parts
+                os.killpg(node.pid, signal.SIGKILL)
+                node.wait(15)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_topology_joins_a_running_cluster_and_equals_oracle(cluster):
