@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from matching.boolean.cell_term import CellTerm
+from matching.boolean.hashed_cells import HashedCells
 from matching.boolean.inverted_list import InvertedList
 from matching.errors import ConfigError
 from matching.topk.inverted_file import InvertedFile
@@ -18,6 +19,7 @@ from matching.topk.l2_scan import L2Scan
 ENGINES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "boolean": {
         CellTerm.name: CellTerm,
+        HashedCells.name: HashedCells,
         InvertedList.name: InvertedList,
     },
     "topk": {

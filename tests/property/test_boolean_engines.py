@@ -142,8 +142,9 @@ def machine(name: str):
 
 
 TestCellTermMachine = machine("cell_term")
+TestHashedCellsMachine = machine("hashed_cells")
 TestInvertedListMachine = machine("inverted_list")
 
 
 def test_machines_cover_every_engine():
-    assert set(names("boolean")) == {"cell_term", "inverted_list"}
+    assert set(names("boolean")) == {"cell_term", "hashed_cells", "inverted_list"}
