@@ -47,7 +47,7 @@ class TopkIndex(ABC):
         self.max_distance = space.max_distance
         self.store = SubscriptionStore()
         self.postings = Postings(self.bounded)
-        self._hit_room = 1 << 14
+        self._hit_room = 1 << 17
 
     def __len__(self) -> int:
         return len(self.store)

@@ -12,6 +12,7 @@ The caller moves requests and answers: `topology.skyray` through tuple and aggre
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 
 from matching.errors import EngineError
 from matching.model import (
@@ -108,6 +109,8 @@ class TopkStream:
         self._closing: dict[int, int] = {}  # pending slot -> batch at whose boundary it is unsubscribed
         self._version = np.zeros(0, np.int64)
         self._waits = np.zeros(0, np.bool_)  # slot is in a pending block
+        self._stamp = np.zeros(0, np.int64)  # when a slot was last hit: counts calls of the index, never saved
+        self._last_stamp = 0
 
     def __len__(self) -> int:
         return len(self.index) - len(self._closing)
@@ -144,11 +147,14 @@ class TopkStream:
         if not began_empty:
             self._waits[fresh] = True  # what it hits in this batch comes with its first answer
 
+        first_stamp = self._last_stamp + 1
         touched, before, work = self._match(boundary, messages)
         due = self.buffers.due(boundary.floor)
-        due = due[~self._waits[due] & ~np.isin(due, touched) & ~np.isin(due, leaving)]
+        due = due[~self._waits[due] & (self._stamp[due] < first_stamp)]
+        if leaving.size:
+            due = due[~np.isin(due, leaving)]
         touched = np.concatenate([touched, due])
-        before = concatenate_held(before, self.buffers.held(due, self._k))
+        before = concatenate_held([before, self.buffers.held(due, self._k)])
         updates, short, before_short = self._close(boundary, touched, before)
 
         parts = [updates, self._tell_leaves(boundary, leaving, before_leaving)]
@@ -312,6 +318,8 @@ class TopkStream:
             grown = capacity - self._waits.shape[0]
             self._waits = np.concatenate([self._waits, np.zeros(grown, np.bool_)])
             self._version = np.concatenate([self._version, np.zeros(grown, np.int64)])
+        if self._stamp.shape[0] < capacity:
+            self._stamp = np.concatenate([self._stamp, np.zeros(capacity - self._stamp.shape[0], np.int64)])
 
     def _add(self, added: SubscriptionTable) -> Int32:
         slots = self.index.insert(added) if len(added) else np.zeros(0, np.int32)
@@ -328,7 +336,8 @@ class TopkStream:
 
     def _match(self, boundary: Boundary, messages: MessageBatch):
         """Match a batch and offer the hits: (slots touched, their results before, (scanned, verified, offers))."""
-        touched, before = np.zeros(0, np.int32), _no_held()
+        first_stamp = self._last_stamp + 1
+        touched, before = [], []
         queued = []
         scanned = verified = offers = row = 0
         while row < len(messages):
@@ -340,17 +349,20 @@ class TopkStream:
                 waits = self._waits[slot]
                 queued.append((slot[waits], seq[waits], life[waits], score[waits]))
                 slot, seq, life, score = slot[~waits], seq[~waits], life[~waits], score[~waits]
-            new = np.setdiff1d(np.unique(slot), touched)
-            before = concatenate_held(before, self.buffers.held(new, self._k))
-            touched = np.concatenate([touched, new])
+            self._last_stamp += 1
+            new, again = _distinct(slot, self._stamp, first_stamp, self._last_stamp)
+            touched.append(new)
+            before.append(self.buffers.held(new, self._k))
             self.buffers.offer(slot, seq, life, score, self._k)
             offers += slot.shape[0]
             if row < len(messages):
-                self._raise(np.unique(slot))  # so many hits: thresholds are low, and the rest of the batch is large
+                # so many hits: thresholds are low, and the rest of the batch is large
+                self._raise(np.concatenate([new, again]))
         if queued and self._pending:
             slot, seq, life, score = (np.concatenate(column) for column in zip(*queued, strict=True))
             self._queued[boundary.number] = (slot, seq, life, score)
-        return touched, before, (scanned, verified, offers)
+        nobody = np.zeros(0, np.int32)
+        return np.concatenate([nobody, *touched]), concatenate_held([_no_held(), *before]), (scanned, verified, offers)
 
     def _close(self, boundary: Boundary, slots: Int32, before: Held):
         """Expire, find who runs short, and tell how the others' results changed: (updates, short, their before)."""
@@ -465,12 +477,32 @@ class LocalTopk:
         return steps[0]._replace(updates=concatenate([step.updates for step in steps]))
 
 
-def concatenate_held(first: Held, second: Held) -> Held:
-    """Join results row-wise."""
-    if not second.offsets.shape[0] - 1:
-        return first
-    offsets = np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]])
-    return Held(offsets, np.concatenate([first.seq, second.seq]), np.concatenate([first.score, second.score]))
+@njit(cache=True, nogil=True)
+def _distinct(slots, stamp, first_stamp, this_stamp):
+    """Slots once each, in order of first occurrence: those with no stamp from `first_stamp` on, and the others.
+
+    Every slot gets `this_stamp`, so that the next call of the same batch knows it. O(n).
+    """
+    new, again = np.empty(slots.shape[0], np.int32), np.empty(slots.shape[0], np.int32)
+    news = agains = 0
+    for slot in slots:
+        if stamp[slot] == this_stamp:
+            continue
+        if stamp[slot] < first_stamp:
+            new[news] = slot
+            news += 1
+        else:
+            again[agains] = slot
+            agains += 1
+        stamp[slot] = this_stamp
+    return new[:news].copy(), again[:agains].copy()
+
+
+def concatenate_held(parts: list[Held]) -> Held:
+    """Join results row-wise. O(rows + entries)."""
+    offsets = np.zeros(1 + sum(part.offsets.shape[0] - 1 for part in parts), np.int64)
+    np.cumsum(np.concatenate([np.diff(part.offsets) for part in parts]), out=offsets[1:])
+    return Held(offsets, np.concatenate([part.seq for part in parts]), np.concatenate([part.score for part in parts]))
 
 
 def _no_held() -> Held:
