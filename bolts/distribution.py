@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bolts.ordering import InOrder
-from bolts.payloads import MessageIds, Part, Raise, Relax, Relaxed, StreamBatch
+from bolts.payloads import MessageIds, Part, Raise, Register, Relax, Relaxed, StreamBatch
 from distribution.router import Router
 from matching.model import ChangeList, MessageBatch
 from topology.component import Bolt, Context, Delivery
@@ -35,6 +35,7 @@ class DistributionBolt(Bolt):
         self.table = self.router.table()
         self.inputs = InOrder({"batches": 1, "changes": 1}, name=f"distribution:{context.task}")
         self.last_batch = -1
+        self.last_changes = -1
         self.messages = 0
         self.sent = np.zeros(self.query_tasks, np.int64)
         self.sent_bytes = 0
@@ -66,6 +67,7 @@ class DistributionBolt(Bolt):
         while (ready := self.inputs.take()) is not None:
             changes: ChangeList = ready.payloads["changes"][0]
             self.table.change(changes.added, changes.removed)
+            self.last_changes = ready.number
             batch = ready.payloads["batches"][0]
             if batch is not None:
                 self._send(batch)
@@ -98,6 +100,14 @@ class DistributionBolt(Bolt):
 
     def _relax(self, relax: Relax) -> None:
         self.table.relax(relax.number, relax.version)
+        if self.router.replicates:
+            number, version, rows = self.table.registrations(relax.number, relax.version)
+            # all later batches of this task come behind it on the same link
+            for task in range(self.query_tasks):
+                mine = np.flatnonzero(self.router.held_by(rows, task)) if len(rows) else slice(None)
+                part = rows.take(mine) if len(rows) else rows
+                payload = Register(self.last_changes, number[mine], version[mine], part)
+                self.context.emit("register", payload, to=task)
         self.context.emit("relaxed", Relaxed(relax.request, self.last_batch), to=relax.home)
 
     def _raise(self, raised: Raise) -> None:

@@ -14,6 +14,9 @@
     relax       query -> distribution           Relax           all, feedback
     raise       query -> distribution           Raise           all, feedback
     relaxed     distribution -> query           Relaxed         direct, feedback
+    register    distribution -> query           Register        direct, feedback; only where the router replicates
+    hits        query -> query                  HitsOfBatch     direct: one a batch for every other task, feedback
+    thresholds  query -> query                  Raise           direct: to every other task, feedback
     ask         query -> tuples                 WindowQueries   all, feedback
     partial     tuples -> aggregation           WindowAnswers   direct: task = request mod tasks, feedback
     refilled    aggregation -> query            WindowAnswers   direct: the home task, feedback
@@ -24,16 +27,20 @@ the order of their numbers (`bolts.ordering`).
 
 from typing import NamedTuple
 
-from matching.model import Float64, Int64, MessageBatch, Names, UpdateBatch
+from matching.model import Float64, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
+from matching.topk.stream import Found
 from matching.topk.window_index import WindowAnswers, WindowQueries
 from matching.window import Boundary
 
 __all__ = [
     "Closed",
+    "Found",
+    "HitsOfBatch",
     "Late",
     "MessageIds",
     "Part",
     "Raise",
+    "Register",
     "Relax",
     "Relaxed",
     "StreamBatch",
@@ -101,6 +108,27 @@ class Raise(NamedTuple):
     number: Int64
     version: Int64
     threshold: Float64
+
+
+class Register(NamedTuple):
+    """Ahead of the next batch: these subscriptions have no threshold as of `version` (see `matching.topk.replicas`).
+
+    `changes_through` is the last change list this distribution task has taken: who was removed since must stay so.
+    `rows` are the subscriptions themselves where replicas may have been given up, else empty.
+    """
+
+    changes_through: int
+    number: Int64
+    version: Int64
+    rows: SubscriptionTable
+
+
+class HitsOfBatch(NamedTuple):
+    """What one task's replicas found in a batch for the subscriptions of one home, in ascending seq; maybe nothing."""
+
+    batch: int
+    sender: int
+    found: Found
 
 
 class Relaxed(NamedTuple):

@@ -94,23 +94,27 @@ class QueryBolt(Bolt):
         self.subscriptions += len(added)
         topk, boolean = added.of_kind(TOPK), added.of_kind(BOOLEAN)
         updates = self._match_boolean(boundary, part, boolean, changes.removed)
-        gone = _those(changes.removed, TOPK)
-        known = (self.topk.index.store.find(gone.number) >= 0) | np.isin(gone.number, topk.number)
-        step = self.topk.process(boundary, messages, topk, _rows(gone, known))
+        step = self.topk.process(boundary, messages, topk, self._known(changes.removed, topk))
         self._follow(step)
         self._count(step)
         self.context.emit(
             "updates", Closed(boundary, self.topk.complete_through, concatenate([updates, step.updates]))
         )  # fmt: skip
+        self._install_early()
+
+    def _known(self, removed: Removals, added) -> Removals:
+        """Removals of top-k subscriptions that this task keeps, or is just being given."""
+        gone = those(removed, TOPK)
+        return rows_of(gone, (self.topk.index.store.find(gone.number) >= 0) | np.isin(gone.number, added.number))
 
     def _match_boolean(self, boundary: Boundary, part: Part, added, removed: Removals) -> UpdateBatch:
-        gone = _those(removed, BOOLEAN)
+        gone = those(removed, BOOLEAN)
         known = self.boolean.engine.holds(gone.number) | np.isin(gone.number, added.number)
         rows = self.router.owned_rows(part.messages, self.context.task)
         messages = part.messages if rows is None or rows.size == len(part.messages) else part.messages.take(rows)
         before = (self.boolean.scanned, self.boolean.verified, self.boolean.matched)
         owned = self._owned if self.router.shares_pairs(part.messages) else None
-        updates = self.boolean.process(boundary, messages, added, _rows(gone, known), owned)
+        updates = self.boolean.process(boundary, messages, added, rows_of(gone, known), owned)
         after = (self.boolean.scanned, self.boolean.verified, self.boolean.matched)
         for name, old, new in zip(("scanned", "verified", "matched"), before, after, strict=True):
             self.context.count(name, new - old)
@@ -153,6 +157,11 @@ class QueryBolt(Bolt):
         if self.finished:
             self._tell_results()
 
+    def _install_early(self) -> None:
+        """Answers that came before the last of the batches they cover."""
+        for answers in self.topk.take_early():
+            self._install(answers)
+
     def _tell_results(self) -> None:
         if self.idle():
             self.context.emit("results", self.topk.results())
@@ -162,10 +171,10 @@ class QueryBolt(Bolt):
             self.context.count(name, getattr(step, name))
 
 
-def _those(removed: Removals, kind: int) -> Removals:
+def those(removed: Removals, kind: int) -> Removals:
     """Removals of one kind."""
-    return _rows(removed, removed.kind == kind)
+    return rows_of(removed, removed.kind == kind)
 
 
-def _rows(removed: Removals, mask: np.ndarray) -> Removals:
+def rows_of(removed: Removals, mask: np.ndarray) -> Removals:
     return Removals(removed.number[mask], removed.kind[mask], removed.at[mask])

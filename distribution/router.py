@@ -36,6 +36,10 @@ class RoutingTable:
     def raise_thresholds(self, number: Int64, version: Int64, threshold: Float64) -> None:
         """Learn higher thresholds; those of an older version than the known one are ignored."""
 
+    def registrations(self, number: Int64, version: Int64) -> tuple[Int64, Int64, SubscriptionTable]:
+        """What replicas must be told of relaxed subscriptions; only where the router `replicates`."""
+        raise NotImplementedError
+
     def route(self, messages: MessageBatch) -> list[Int64]:
         """Rows to send to each query task, ascending. Only where not `sends_all`."""
         raise NotImplementedError
@@ -48,6 +52,8 @@ class Router(ABC):
     name: str
     #: Whether thresholds matter to routing: then a refill must relax the routing tables first.
     uses_thresholds = False
+    #: Whether a top-k subscription has replicas apart from its home (`bolts.replicated`).
+    replicates = False
 
     def __init__(self, tasks: int):
         self.tasks = tasks

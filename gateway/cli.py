@@ -35,7 +35,7 @@ Files = Annotated[list[Path] | None, typer.Option(help="Subscription files, JSON
 Out = Annotated[Path | None, typer.Option(help="Folder for updates, results and report.")]
 WindowText = Annotated[str | None, typer.Option(help="count:N messages or time:SECONDS (count:20000).")]
 Executor = Annotated[str | None, typer.Option(help="ray, or local: one process, deterministic (ray).")]
-Router = Annotated[str | None, typer.Option(help="hashing or location (hashing).")]
+Router = Annotated[str | None, typer.Option(help="hashing, location, keyword or prefix (hashing).")]
 QueryBolts = Annotated[int | None, typer.Option(help="Tasks that hold subscriptions (2).")]
 TupleBolts = Annotated[int | None, typer.Option(help="Tasks that hold the window (1).")]
 DistributionBolts = Annotated[int | None, typer.Option(help="Tasks that route messages (1).")]

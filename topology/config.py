@@ -60,7 +60,9 @@ class RunConfig(BaseSettings):
     out: Path = Field(description="folder for updates, results and the report of the run")
     window: str = Field(default="count:20000", description="count:N messages or time:SECONDS of the stream")
     executor: Literal["local", "ray"] = Field(default="ray", description="ray, or local: one process, deterministic")
-    router: Literal["hashing", "location"] = Field(default="hashing", description="who gets which subscription")
+    router: Literal["hashing", "location", "keyword", "prefix"] = Field(
+        default="hashing", description="who gets which subscription"
+    )
     query_bolts: Tasks = Field(default=2, description="tasks that hold subscriptions")
     tuple_bolts: Tasks = Field(default=1, description="tasks that hold the window")
     distribution_bolts: Tasks = Field(default=1, description="tasks that route messages")

@@ -24,8 +24,10 @@ from bolts.aggregation import AggregationBolt
 from bolts.delivery import DeliveryBolt
 from bolts.distribution import DistributionBolt
 from bolts.query import QueryBolt
+from bolts.replicated import ReplicatedQueryBolt
 from bolts.tuples import TupleBolt
 from distribution.hashing import HashingRouter
+from distribution.keyword import KeywordRouter, PrefixRouter
 from distribution.location import LocationRouter
 from distribution.router import Router
 from matching import registry
@@ -44,7 +46,7 @@ from topology.local import run_local
 from topology.metrics import RunReport, Snapshot
 from topology.plan import Plan
 
-ROUTERS = ("hashing", "location")
+ROUTERS = ("hashing", "location", "keyword", "prefix")
 _LOAD_SAMPLE = 20_000
 #: Stands in the output folder until the run has ended well, so that a failed run's folder is known for one of ours.
 _UNFINISHED = ".unfinished"
@@ -80,7 +82,8 @@ def wire(
     builder.spout("messages", messages, clock=True)
     builder.spout("subscriptions", subscriptions)
     builder.bolt("distribution", DistributionBolt(router), tasks=distribution_bolts)
-    builder.bolt("query", QueryBolt(router, space, window, engines), tasks=router.tasks)
+    query = ReplicatedQueryBolt if router.replicates else QueryBolt
+    builder.bolt("query", query(router, space, window, engines), tasks=router.tasks)
     builder.bolt("tuples", TupleBolt(space.max_distance, 2 * credits + 2), tasks=tuple_bolts)
     builder.bolt("aggregation", AggregationBolt(), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery)
@@ -99,6 +102,10 @@ def wire(
     builder.edge("query", "ask", "tuples", ALL, feedback=True)
     builder.edge("tuples", "partial", "aggregation", DIRECT, feedback=True)
     builder.edge("aggregation", "refilled", "query", DIRECT, feedback=True)
+    if router.replicates:
+        builder.edge("distribution", "register", "query", DIRECT, feedback=True)
+        builder.edge("query", "hits", "query", DIRECT, feedback=True)
+        builder.edge("query", "thresholds", "query", DIRECT, feedback=True)
     return builder.acknowledged_by("delivery").warmed_by(warm_up).build(credits)
 
 
@@ -135,6 +142,10 @@ def router_of(config: RunConfig, space: Space) -> Router:
     """
     if config.router == "hashing":
         return HashingRouter(config.query_bolts)
+    if config.router == "keyword":
+        return KeywordRouter(config.query_bolts)
+    if config.router == "prefix":
+        return PrefixRouter(config.query_bolts)
     if config.router == "location":
         return LocationRouter(config.query_bolts, space, *read_points(config.messages, space, _LOAD_SAMPLE))
     raise ConfigError(f"router {config.router!r}: choose one of {', '.join(ROUTERS)}")

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
 from matching.slots import part
@@ -52,9 +53,17 @@ class TopkIndex(ABC):
     def __len__(self) -> int:
         return len(self.store)
 
-    def insert(self, table: SubscriptionTable) -> Int32:
-        """Add subscriptions with threshold minus infinity; returns their slots. O(n + terms), amortised."""
-        slots = self.store.insert(table)
+    def insert(self, table: SubscriptionTable, posted: NDArray[np.bool_] | None = None) -> Int32:
+        """Add subscriptions with threshold minus infinity; returns their slots. O(n + terms), amortised.
+
+        Parameters
+        ----------
+        table : SubscriptionTable
+        posted : bool[len(table.terms)], optional
+            Only these terms are indexed, and a pair is a hit only if its first common term (the lowest id) is one of
+            them: so several indexes that share out the terms of a subscription find each pair once (spec 3.4).
+        """
+        slots = self.store.insert(table, posted)
         self.postings.insert(self.store, slots, self.max_distance)
         return slots
 

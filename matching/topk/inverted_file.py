@@ -71,7 +71,7 @@ def _scan(c, v, batch, max_distance, first_row, most_hits, text, touched, out_sl
             dy = c.y[slot] - batch.y[r]
             alpha = c.alpha[slot]
             spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
-            score = alpha * spatial + (1.0 - alpha) * text[slot]
+            score = alpha * spatial + (1.0 - alpha) * _whole_text(c, slot, text[slot], batch, r)
             text[slot] = -1.0
             verified += 1
             if score >= c.threshold[slot] and not full:
@@ -85,3 +85,34 @@ def _scan(c, v, batch, max_distance, first_row, most_hits, text, touched, out_sl
         if full:
             return (found_before if r > first_row else -1), r, scanned, verified
     return found, batch.seq.shape[0], scanned, verified
+
+
+@njit(cache=True, nogil=True)
+def _whole_text(c, slot, text, batch, r):
+    """Textual similarity of a touched pair, NaN if its first common term is not posted here.
+
+    `text` is what the posted terms gave: all of it, unless some terms of the subscription are not posted.
+    """
+    first, last = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
+    whole = True
+    for at in range(first, last):
+        whole = whole and c.position[at] >= 0
+    if whole:
+        return text
+    total = 0.0
+    common = 0
+    i, end = batch.term_offsets[r], batch.term_offsets[r + 1]
+    at = first
+    while at < last and i < end:
+        if c.terms[at] < batch.terms[i]:
+            at += 1
+        elif c.terms[at] > batch.terms[i]:
+            i += 1
+        else:
+            if common == 0 and c.position[at] < 0:
+                return np.nan
+            common += 1
+            total += np.float64(c.weights[at]) * np.float64(batch.weights[i])
+            at += 1
+            i += 1
+    return total

@@ -157,6 +157,8 @@ def _count_added(c, slots, v, added):
     needed = 0
     for slot in slots:
         for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            if c.position[at] < 0:
+                continue
             term = c.terms[at]
             before = v.count[term] + added[term]
             added[term] += 1
@@ -176,6 +178,11 @@ def _append(c, slots, v, added, max_distance, bounded):
         square = 0.0
         for j in range(count - 1, -1, -1):
             term = c.terms[start + j]
+            weight = np.float64(c.weights[start + j])
+            rest = math.sqrt(square)
+            square += weight * weight
+            if c.position[start + j] < 0:
+                continue
             if added[term] > 0:
                 if v.count[term] + added[term] > v.room[term]:
                     _move_list(v, c, term, added[term], bounded)
@@ -186,15 +193,13 @@ def _append(c, slots, v, added, max_distance, bounded):
             v.ordinal[place] = j
             c.position[start + j] = place
             if bounded:
-                weight = np.float64(c.weights[start + j])
                 v.x[place] = c.x[slot]
                 v.y[place] = c.y[slot]
                 ratio = c.alpha[slot] / max_distance
                 v.steepness[place] = ratio * ratio
                 v.base[place] = c.alpha[slot] - c.threshold[slot] + SLACK
                 v.own[place] = (1.0 - c.alpha[slot]) * weight
-                v.rest[place] = (1.0 - c.alpha[slot]) * math.sqrt(square)
-                square += weight * weight
+                v.rest[place] = (1.0 - c.alpha[slot]) * rest
 
 
 @njit(cache=True, nogil=True)
@@ -233,6 +238,8 @@ def _remove(c, slots, v, bounded):
         start = c.term_start[slot]
         for j in range(c.term_count[slot]):
             term, place = c.terms[start + j], c.position[start + j]
+            if place < 0:
+                continue
             last = v.start[term] + v.count[term] - 1
             if place != last:
                 _copy_place(v, c, last, place, bounded)
@@ -244,7 +251,8 @@ def _set_base(c, slots, v):
     for slot in slots:
         base = np.float32(c.alpha[slot] - c.threshold[slot] + SLACK)
         for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
-            v.base[c.position[at]] = base
+            if c.position[at] >= 0:
+                v.base[c.position[at]] = base
 
 
 @njit(cache=True, nogil=True)

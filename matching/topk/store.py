@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from matching.errors import EngineError
-from matching.model import Float32, Float64, Int32, Int64, SubscriptionTable
+from matching.model import TOPK, Float32, Float64, Int32, Int64, SubscriptionTable
 from matching.slots import SlotMap, part, resized
 
 #: A pool is compacted when it is full and this share of it is dead.
@@ -29,7 +30,7 @@ class Subscriptions(NamedTuple):
     term_count : int32[n]
     terms : int32[pool]    ascending within a slot
     weights : float32[pool]
-    position : int32[pool] place of the term's posting
+    position : int32[pool] place of the term's posting; -1 if this engine has none for it (`TopkIndex.insert`)
     """
 
     number: Int64
@@ -87,8 +88,10 @@ class SubscriptionStore:
         """Slots of these subscriptions, -1 where there is none. O(n)."""
         return self._slots.find(np.ascontiguousarray(numbers, np.int64))
 
-    def insert(self, table: SubscriptionTable) -> Int32:
+    def insert(self, table: SubscriptionTable, posted: NDArray[np.bool_] | None = None) -> Int32:
         """Add rows with threshold minus infinity; returns their slots (int32[n]). O(n + terms), amortised.
+
+        Terms that are not `posted` (bool, as long as `table.terms`) get position -1.
 
         Raises
         ------
@@ -112,8 +115,20 @@ class SubscriptionStore:
         first, last = table.term_offsets[0], table.term_offsets[-1]
         self._columns.terms[self._pool_used : self._pool_used + needed] = table.terms[first:last]
         self._columns.weights[self._pool_used : self._pool_used + needed] = table.weights[first:last]
+        position = self._columns.position[self._pool_used : self._pool_used + needed]
+        position[:] = 0 if posted is None else posted[first:last].astype(np.int32) - 1
         self._pool_used += needed
         return slots
+
+    def rows(self, slots: Int32) -> SubscriptionTable:
+        """What was inserted, but for `at`. O(n + terms)."""
+        c = self._columns
+        offsets, picked = take_ragged_at(c.term_start[slots], c.term_count[slots])
+        n = slots.shape[0]
+        return SubscriptionTable(
+            c.number[slots], np.full(n, TOPK, np.int8), np.zeros(n, np.int64), c.x[slots], c.y[slots],
+            np.full((n, 4), np.nan), c.k[slots], c.alpha[slots], offsets, c.terms[picked], c.weights[picked],
+        )  # fmt: skip
 
     def remove(self, slots: Int32) -> None:
         """Free live slots. O(n)."""
@@ -170,6 +185,13 @@ class SubscriptionStore:
             self._columns = c._replace(
                 terms=resized(c.terms, size), weights=resized(c.weights, size), position=resized(c.position, size)
             )
+
+
+def take_ragged_at(starts: Int64, counts: Int32) -> tuple[Int64, Int64]:
+    """Offsets and places of rows that lie at `starts` of a pool. O(entries)."""
+    offsets = np.zeros(starts.shape[0] + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets, np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
 
 
 @njit(cache=True, nogil=True)

@@ -33,6 +33,7 @@ from matching.slots import part
 from matching.space import Space
 from matching.topk.index import TopkIndex
 from matching.topk.skyband import Held, SkybandBuffers, difference
+from matching.topk.store import take_ragged_at
 from matching.topk.window_index import WindowAnswers, WindowIndex, WindowQueries, merge_answers
 from matching.window import Boundary, Window
 
@@ -55,6 +56,15 @@ class Refill(NamedTuple):
     query: WindowQueries
     versions: Int64
     relax: bool
+
+
+class Found(NamedTuple):
+    """Hits by subscription number: number int64[h], seq int64[h], life int64[h], score float64[h]."""
+
+    number: Int64
+    seq: Int64
+    life: Int64
+    score: Float64
 
 
 class Step(NamedTuple):
@@ -103,6 +113,7 @@ class TopkStream:
         self.buffers = SkybandBuffers(seq_is_life=window.kind == "count")
         self.boundary = Boundary(-1, 0, -1, -(2**62))
         self._next_request = 0
+        self._early: list[WindowAnswers] = []  # answers that reach beyond the present; asked again after a restore
         self._pending: dict[int, _Pending] = {}
         self._boundaries: dict[int, Boundary] = {}  # those that pending blocks must still be led through
         self._queued: dict[int, tuple[Int32, Int64, Int64, Float64]] = {}  # hits of pending slots by batch
@@ -120,8 +131,18 @@ class TopkStream:
         """Number of the last batch up to which every update has been told, -1 if none."""
         return min((block.as_of.number - 1 for block in self._pending.values()), default=self.boundary.number)
 
-    def process(self, boundary: Boundary, messages: MessageBatch, added: SubscriptionTable, removed: Removals) -> Step:
+    def process(
+        self,
+        boundary: Boundary,
+        messages: MessageBatch,
+        added: SubscriptionTable,
+        removed: Removals,
+        found: "Found | None" = None,
+    ) -> Step:
         """Take the next batch and its subscription changes (rows of other kinds must have been left out).
+
+        Where replicas have matched the batch (`matching.topk.replicas`), `found` is what they found, in ascending seq;
+        it may hold pairs below the present threshold, and of subscriptions that have gone.
 
         Raises
         ------
@@ -148,7 +169,7 @@ class TopkStream:
             self._waits[fresh] = True  # what it hits in this batch comes with its first answer
 
         first_stamp = self._last_stamp + 1
-        touched, before, work = self._match(boundary, messages)
+        touched, before, work = self._match(boundary, messages, found)
         due = self.buffers.due(boundary.floor)
         due = due[~self._waits[due] & (self._stamp[due] < first_stamp)]
         if leaving.size:
@@ -171,6 +192,8 @@ class TopkStream:
     def install(self, answers: WindowAnswers) -> Step:
         """Take the merged answer to a request and lead its subscriptions up to the present boundary.
 
+        An answer that reaches beyond the present boundary is kept until `take_early` hands it out.
+
         Raises
         ------
         EngineError
@@ -178,6 +201,11 @@ class TopkStream:
         """
         if answers.request not in self._pending:
             raise EngineError(f"topk: an answer to request {answers.request}, which nobody waits for")
+        if self._pending[answers.request].up_to > self.boundary.number:
+            # it reaches beyond the present: its last batches must pass here before what they hit can be replayed
+            self._early.append(answers)
+            nobody = np.zeros(0, np.int64)
+            return Step(empty(UpdateBatch), [], (nobody, nobody, np.zeros(0)), 0, 0, 0)
         block = self._pending.pop(answers.request)
         slots, before, rows = block.slots, block.before, np.arange(block.slots.size)
         self.buffers.clear(slots)
@@ -225,6 +253,13 @@ class TopkStream:
         matched = int((answers.after == 0).sum())
         raised = (numbers[told], self._version[slots[told]], thresholds[told])
         return Step(concatenate(parts) if parts else empty(UpdateBatch), refills, raised, 0, 0, matched)
+
+    def take_early(self) -> list[WindowAnswers]:
+        """Answers that came before their time and can be installed now; after every `process`."""
+        ready = [answers for answers in self._early if self._pending[answers.request].up_to <= self.boundary.number]
+        if ready:
+            self._early = [answers for answers in self._early if all(answers is not one for one in ready)]
+        return ready
 
     def relaxed_up_to(self, request: int, up_to: int) -> WindowQueries:
         """The query of a request after routers have been relaxed; the last batch routed before that is `up_to`."""
@@ -334,17 +369,20 @@ class TopkStream:
             raise EngineError(f"topk: subscription number {unknown} is to be removed but is not here")
         return slots
 
-    def _match(self, boundary: Boundary, messages: MessageBatch):
+    def _match(self, boundary: Boundary, messages: MessageBatch, found: "Found | None"):
         """Match a batch and offer the hits: (slots touched, their results before, (scanned, verified, offers))."""
         first_stamp = self._last_stamp + 1
         touched, before = [], []
         queued = []
         scanned = verified = offers = row = 0
-        while row < len(messages):
-            hits = self.index.match(messages, row, _EVERY_HIT)
-            row, scanned, verified = hits.next_row, scanned + hits.scanned, verified + hits.verified
-            seq, life = messages.seq[hits.row], messages.life[hits.row]
-            slot, score = hits.slot, hits.score
+        rows = len(messages) if found is None else 1
+        while row < rows:
+            if found is None:
+                hits = self.index.match(messages, row, _EVERY_HIT)
+                row, scanned, verified = hits.next_row, scanned + hits.scanned, verified + hits.verified
+                slot, seq, life, score = hits.slot, messages.seq[hits.row], messages.life[hits.row], hits.score
+            else:
+                row, (slot, seq, life, score) = 1, self._valid(found)
             if self._pending or self._waits.any():
                 waits = self._waits[slot]
                 queued.append((slot[waits], seq[waits], life[waits], score[waits]))
@@ -355,7 +393,7 @@ class TopkStream:
             before.append(self.buffers.held(new, self._k))
             self.buffers.offer(slot, seq, life, score, self._k)
             offers += slot.shape[0]
-            if row < len(messages):
+            if row < rows:
                 # so many hits: thresholds are low, and the rest of the batch is large
                 self._raise(np.concatenate([new, again]))
         if queued and self._pending:
@@ -363,6 +401,13 @@ class TopkStream:
             self._queued[boundary.number] = (slot, seq, life, score)
         nobody = np.zeros(0, np.int32)
         return np.concatenate([nobody, *touched]), concatenate_held([_no_held(), *before]), (scanned, verified, offers)
+
+    def _valid(self, found: "Found"):
+        """What replicas found for subscriptions that are here, at or above the threshold."""
+        slot = self.index.store.find(found.number)
+        valid = slot >= 0
+        valid[valid] = found.score[valid] >= self.index.store.columns.threshold[slot[valid]]
+        return slot[valid], found.seq[valid], found.life[valid], found.score[valid]
 
     def _close(self, boundary: Boundary, slots: Int32, before: Held):
         """Expire, find who runs short, and tell how the others' results changed: (updates, short, their before)."""
@@ -426,10 +471,7 @@ class TopkStream:
         block = self._pending[request]
         c = self.index.store.columns
         slots = block.slots
-        starts, counts = c.term_start[slots], c.term_count[slots].astype(np.int64)
-        offsets = np.zeros(slots.size + 1, np.int64)
-        np.cumsum(counts, out=offsets[1:])
-        picked = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
+        offsets, picked = take_ragged_at(c.term_start[slots], c.term_count[slots])
         return WindowQueries(
             request, self.home, block.as_of, block.up_to, c.number[slots], c.x[slots], c.y[slots], c.alpha[slots],
             self._ranks()[slots], offsets, c.terms[picked], c.weights[picked],

@@ -7,6 +7,7 @@ import pytest
 
 from bolts.query import QueryBolt
 from distribution.hashing import HashingRouter
+from distribution.keyword import KeywordRouter, PrefixRouter
 from distribution.location import LocationRouter, LocationTable
 from distribution.router import RoutingTable
 from matching.model import UpdateBatch
@@ -21,8 +22,8 @@ WINDOWS = ("count:50", "time:40", "count:9", "time:15")
 def plan_of(
     world: World, router: str, seed: int, query=2, tuples=1, distribution=1, aggregation=1, credits=4, engines=None
 ):
-    if router == "hashing":
-        placed = HashingRouter(query)
+    if router != "location":
+        placed = {"hashing": HashingRouter, "keyword": KeywordRouter, "prefix": PrefixRouter}[router](query)
     else:
         rng = np.random.default_rng(seed)
         placed = LocationRouter(query, SPACE, rng.random(200), rng.random(200) / 2)
@@ -73,7 +74,7 @@ def run_random(seed: int) -> tuple[str, dict]:
     world = make_world(recipe, seed)
     plan = plan_of(
         world,
-        str(rng.choice(["hashing", "location"])),
+        str(rng.choice(["hashing", "location", "keyword", "prefix"])),
         seed,
         *(int(rng.choice(choices)) for choices in ([1, 2, 4], [1, 3], [1, 2], [1, 2], [1, 2, 4, 8])),
     )

@@ -1,0 +1,169 @@
+"""Routers `keyword` and `prefix`: every term belongs to a query task, and messages go where their terms are.
+
+A top-k subscription has a replica at the task of each of its terms (`keyword`), or of each term of its prefix, without
+which no message can reach its threshold (`prefix`); its home, by hash of its number, keeps the result. A message goes
+to the tasks of those of its terms under which somebody is registered. A pair belongs to the task of its first
+common term, since only that replica indexes it (`matching.topk.replicas`), so it is found once (DSkype's third and
+fourth scheme; spec 3.1, 3.3 and 3.4). A boolean subscription is held by the task of its rarest keyword, which
+every match contains.
+
+Thresholds that fall let prefixes grow again: a refill therefore relaxes first, and the distribution tasks send the
+rows ahead of their next batch to the tasks of all terms.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from distribution.router import Router, RoutingTable, check_tasks, spread
+from matching.model import BOOLEAN, TOPK, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, empty
+from matching.slots import SlotMap, resized
+from matching.topk.replicas import prefix_lengths, task_of_term
+from matching.topk.store import SubscriptionStore
+
+
+class KeywordRouter(Router):
+    """Subscriptions at the tasks of their terms, or of their prefix terms."""
+
+    name = "keyword"
+    uses_thresholds = True
+    replicates = True
+    prefix_only = False
+
+    def __init__(self, tasks: int):
+        check_tasks(tasks)
+        super().__init__(tasks)
+
+    def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
+        """Boolean ones by their rarest term, top-k ones by any term."""
+        mine = task_of_term(table.terms, self.tasks) == task
+        offsets = table.term_offsets
+        firsts = np.append(mine, False)[offsets[:-1]]
+        anywhere = np.add.reduceat(np.append(mine, False), offsets[:-1]) > 0 if len(table) else firsts
+        some = np.diff(offsets) > 0
+        # no term, nothing to match: any task will do
+        return np.where(some, np.where(table.kind == BOOLEAN, firsts, anywhere), task == 0)
+
+    def home_of(self, number: Int64) -> Int64:
+        """The task that keeps the result of each top-k subscription. O(n)."""
+        return spread(number, self.tasks)
+
+    def table(self) -> RoutingTable:
+        return KeywordTable(self)
+
+
+class PrefixRouter(KeywordRouter):
+    """Top-k subscriptions at the tasks of those terms only that a message must meet to reach their threshold."""
+
+    name = "prefix"
+    prefix_only = True
+
+
+class KeywordTable(RoutingTable):
+    """How many subscriptions are registered under each term, and what is needed to count them back."""
+
+    sends_all = False
+
+    def __init__(self, router: KeywordRouter):
+        self.router = router
+        self.store = SubscriptionStore()
+        self._length = np.zeros(0, np.int32)
+        self._version = np.zeros(0, np.int64)
+        self._registered = np.zeros(0, np.int32)
+        self._task = np.zeros(0, np.int64)
+        self._boolean = SlotMap()
+        self._boolean_term = np.zeros(0, np.int32)
+
+    def change(self, added: SubscriptionTable, removed: Removals) -> None:
+        topk, boolean = added.of_kind(TOPK), added.of_kind(BOOLEAN)
+        self._ensure_terms(int(np.max(added.terms, initial=-1)) + 1)
+        if len(topk):
+            slots = self.store.insert(topk)
+            if self._length.shape[0] < self.store.capacity:
+                self._length = resized(self._length, self.store.capacity)
+                self._version = resized(self._version, self.store.capacity)
+            self._length[slots], self._version[slots] = 0, 0
+            self._register(slots, self.store.columns.term_count[slots])
+        if len(boolean):
+            slots = self._boolean.insert(boolean.number)
+            if self._boolean_term.shape[0] < self._boolean.capacity:
+                self._boolean_term = resized(self._boolean_term, self._boolean.capacity)
+            some = np.diff(boolean.term_offsets) > 0
+            first = np.append(boolean.terms, np.int32(-1))[boolean.term_offsets[:-1]]
+            self._boolean_term[slots] = np.where(some, first, -1)
+            self._count_boolean(slots, 1)
+        gone = removed.number[removed.kind == TOPK]
+        if gone.size:
+            slots = self.store.find(gone)
+            self._register(slots, np.zeros(slots.size, np.int32))
+            self.store.remove(slots)
+        gone = removed.number[removed.kind == BOOLEAN]
+        if gone.size:
+            self._count_boolean(self._boolean.find(gone), -1)
+            self._boolean.remove(gone)
+
+    def relax(self, number: Int64, version: Int64) -> None:
+        slots = self.store.find(number)
+        known = slots >= 0  # others have been removed meanwhile
+        slots, version = slots[known], version[known]
+        self.store.columns.threshold[slots] = -np.inf
+        self._version[slots] = version
+        self._register(slots, self.store.columns.term_count[slots])
+
+    def raise_thresholds(self, number: Int64, version: Int64, threshold: Float64) -> None:
+        if not self.router.prefix_only:
+            return
+        slots = self.store.find(number)
+        valid = slots >= 0
+        valid[valid] = version[valid] >= self._version[slots[valid]]
+        slots = slots[valid]
+        self.store.columns.threshold[slots] = threshold[valid]
+        self._register(slots, np.minimum(self._length[slots], prefix_lengths(self.store.columns, slots)))
+
+    def registrations(self, number: Int64, version: Int64) -> tuple[Int64, Int64, SubscriptionTable]:
+        """Who of these is here: number, version, and their rows where replicas may have been given up."""
+        slots = self.store.find(number)
+        known = slots >= 0
+        rows = self.store.rows(slots[known]) if self.router.prefix_only else empty(SubscriptionTable)
+        return number[known], version[known], rows
+
+    def route(self, messages: MessageBatch) -> list[Int64]:
+        wanted = np.zeros((self.router.tasks, len(messages)), np.bool_)
+        _mark_wanted(messages.term_offsets, messages.terms, self._registered, self._task, wanted)
+        return [np.flatnonzero(row) for row in wanted]
+
+    def _ensure_terms(self, needed: int) -> None:
+        have = self._registered.shape[0]
+        if have < needed:
+            self._registered = resized(self._registered, max(needed, have + have // 4))
+            self._task = task_of_term(np.arange(self._registered.shape[0], dtype=np.int32), self.router.tasks)
+
+    def _register(self, slots: Int32, length: Int32) -> None:
+        """Be registered under the first `length` terms from now on."""
+        _register(self.store.columns, slots, self._length, length, self._registered)
+
+    def _count_boolean(self, slots: Int32, step: int) -> None:
+        terms = self._boolean_term[slots]
+        np.add.at(self._registered, terms[terms >= 0], step)
+
+
+@njit(cache=True, nogil=True)
+def _register(c, slots, now, then, registered):
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        start = c.term_start[slot]
+        for at in range(start + now[slot], start + then[i]):
+            registered[c.terms[at]] += 1
+        for at in range(start + then[i], start + now[slot]):
+            registered[c.terms[at]] -= 1
+        now[slot] = then[i]
+
+
+@njit(cache=True, nogil=True)
+def _mark_wanted(term_offsets, terms, registered, task, wanted):
+    """Set wanted[task, row] for every task that somebody is registered at under a term of the message."""
+    for row in range(wanted.shape[1]):
+        for at in range(term_offsets[row], term_offsets[row + 1]):
+            term = terms[at]
+            if term < registered.shape[0] and registered[term] > 0:
+                wanted[task[term], row] = True
