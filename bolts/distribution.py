@@ -104,7 +104,7 @@ class DistributionBolt(Bolt):
             number, version, rows = self.table.registrations(relax.number, relax.version)
             # all later batches of this task come behind it on the same link
             for task in range(self.query_tasks):
-                mine = np.flatnonzero(self.router.held_by(rows, task)) if len(rows) else slice(None)
+                mine = np.flatnonzero(self.router.held_by(rows, task)) if len(rows) else np.arange(number.size)
                 part = rows.take(mine) if len(rows) else rows
                 payload = Register(self.last_changes, number[mine], version[mine], part)
                 self.context.emit("register", payload, to=task)

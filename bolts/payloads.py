@@ -124,10 +124,9 @@ class Register(NamedTuple):
 
 
 class HitsOfBatch(NamedTuple):
-    """What one task's replicas found in a batch for the subscriptions of one home, in ascending seq; maybe nothing."""
+    """What one task's replicas found in a batch for the subscriptions of one home; maybe nothing."""
 
     batch: int
-    sender: int
     found: Found
 
 

@@ -50,7 +50,7 @@ class QueryBolt(Bolt):
         self.inputs = InOrder({"parts": 1, "changes": 1}, name=f"query:{context.task}")
         self.boundary = Boundary(-1, 0, -1, 0)
         self.relaxing: dict[int, tuple[int, int]] = {}  # request -> answers still missing, largest batch so far
-        self.finished = False
+        self.finished = self.told = False
         self.subscriptions = 0
         self.requests = 0
 
@@ -163,7 +163,8 @@ class QueryBolt(Bolt):
             self._install(answers)
 
     def _tell_results(self) -> None:
-        if self.idle():
+        if self.idle() and not self.told:
+            self.told = True
             self.context.emit("results", self.topk.results())
 
     def _count(self, step: Step) -> None:

@@ -2,7 +2,8 @@
 
 A batch has two halves here. When it comes from the distribution bolt, this task's replicas match it and what they find
 goes to the homes, one payload a batch to every other task, empty ones included: they are the marker of the batch. A
-home closes the batch once it has heard of all tasks: hits in the order of seq, expiry, updates (as `bolts.query` does).
+home closes the batch once it has heard of all tasks, and batches in the order of their numbers: hits, expiry, updates
+(as `bolts.query` does). Within a batch the order of hits does not matter: buffers count dominators both ways.
 Read on in `matching.topk.replicas`.
 """
 
@@ -53,7 +54,7 @@ class ReplicatedQueryBolt(QueryBolt):
     def execute(self, delivery: Delivery) -> None:
         payload = delivery.payload
         if delivery.stream == "hits":
-            self._hear(payload)
+            self._hear(payload, delivery.task)
         elif delivery.stream == "register":
             self._register(payload)
         elif delivery.stream == "thresholds":
@@ -90,21 +91,20 @@ class ReplicatedQueryBolt(QueryBolt):
         home = self.router.home_of(found.number)
         for task in range(self.tasks):
             chosen = np.flatnonzero(home == task)
-            hits = HitsOfBatch(batch, self.context.task, Found(*(column[chosen] for column in found)))
+            hits = HitsOfBatch(batch, found.take(chosen))
             if task == self.context.task:
-                self._hear(hits)
+                self._hear(hits, task)
             else:
                 self.hits_sent += chosen.size
                 self.context.emit("hits", hits, to=task)
 
-    def _hear(self, hits: HitsOfBatch) -> None:
-        self.open_batches.put(hits.batch, "hits", hits.found, hits.sender)
+    def _hear(self, hits: HitsOfBatch, sender: int) -> None:
+        self.open_batches.put(hits.batch, "hits", hits.found, sender)
         while (ready := self.open_batches.take()) is not None:
             self._close(ready.payloads["own"][0], concatenate_found(list(ready.payloads["hits"])))
 
     def _close(self, batch: _Open, found: Found) -> None:
         """What a home does with a batch that everybody has matched."""
-        found = self._in_order(found)
         removed = self._known(batch.removed, batch.added)
         step = self.topk.process(batch.boundary, empty(MessageBatch), batch.added, removed, found)
         self.closed = batch.boundary.number
@@ -115,10 +115,6 @@ class ReplicatedQueryBolt(QueryBolt):
         self._install_early()
         if self.finished:
             self._tell_results()
-
-    def _in_order(self, found: Found) -> Found:
-        order = np.argsort(found.seq, kind="stable")
-        return Found(*(column[order] for column in found))
 
     def _follow(self, step: Step) -> None:
         super()._follow(step)

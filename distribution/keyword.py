@@ -73,8 +73,10 @@ class KeywordTable(RoutingTable):
         self._task = np.zeros(0, np.int64)
         self._boolean = SlotMap()
         self._boolean_term = np.zeros(0, np.int32)
+        self._boolean_gone = np.zeros(0, np.int64)
 
     def change(self, added: SubscriptionTable, removed: Removals) -> None:
+        self._forget_boolean()
         topk, boolean = added.of_kind(TOPK), added.of_kind(BOOLEAN)
         self._ensure_terms(int(np.max(added.terms, initial=-1)) + 1)
         if len(topk):
@@ -97,10 +99,8 @@ class KeywordTable(RoutingTable):
             slots = self.store.find(gone)
             self._register(slots, np.zeros(slots.size, np.int32))
             self.store.remove(slots)
-        gone = removed.number[removed.kind == BOOLEAN]
-        if gone.size:
-            self._count_boolean(self._boolean.find(gone), -1)
-            self._boolean.remove(gone)
+        # these match up to the very seq of their removal: the messages of this batch must still reach them
+        self._boolean_gone = removed.number[removed.kind == BOOLEAN]
 
     def relax(self, number: Int64, version: Int64) -> None:
         slots = self.store.find(number)
@@ -142,9 +142,31 @@ class KeywordTable(RoutingTable):
         """Be registered under the first `length` terms from now on."""
         _register(self.store.columns, slots, self._length, length, self._registered)
 
+    def _forget_boolean(self) -> None:
+        """Boolean subscriptions that were removed in the batch before."""
+        if self._boolean_gone.size:
+            self._count_boolean(self._boolean.find(self._boolean_gone), -1)
+            self._boolean.remove(self._boolean_gone)
+
     def _count_boolean(self, slots: Int32, step: int) -> None:
         terms = self._boolean_term[slots]
         np.add.at(self._registered, terms[terms >= 0], step)
+
+
+def warmup() -> None:
+    """Compile, or load from the cache, the kernels of this module and of `matching.topk.replicas`."""
+    one, number = np.ones(1, np.int32), np.zeros(1, np.int64)
+    half, offsets = np.full(1, 0.5), np.array([0, 1])
+    topk = np.full(1, TOPK, np.int8)
+    weight, nobody = np.ones(1, np.float32), Removals(number[:0], topk[:0], number[:0])
+    point = SubscriptionTable(
+        number, topk, number, half, half, np.full((1, 4), np.nan), one, half, offsets, one, weight
+    )  # fmt: skip
+    table = PrefixRouter(1).table()
+    table.change(point, nobody)
+    table.raise_thresholds(number, number, half)
+    table.relax(number, number)
+    table.route(MessageBatch(number, half, half, half, half, half, half, number, offsets, one, weight))
 
 
 @njit(cache=True, nogil=True)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+import distribution.keyword
 import distribution.location
 from bolts.aggregation import AggregationBolt
 from bolts.delivery import DeliveryBolt
@@ -113,6 +114,7 @@ def warm_up() -> None:
     """Compile, or load from the cache, every kernel of engines and routers; once a node, before the spouts open."""
     warmup()
     distribution.location.warmup()
+    distribution.keyword.warmup()
 
 
 def space_of(config: RunConfig) -> Space:
@@ -260,6 +262,8 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
             "replication_ratio": taken / accepted if accepted else 0.0,
             "messages_sent_per_message": float(sent.sum()) / messages if messages else 0.0,
             "bytes_sent": sum(part["sent_bytes"] for part in routing),
+            "hits_sent": sum(part.get("hits_sent", 0) for part in parts["query"]),
+            "replicas_of_each_query_bolt": [part.get("replicas_held", part["held"]["topk"]) for part in parts["query"]],
             "messages_of_each_query_bolt": sent.tolist(),
             "subscriptions_of_each_query_bolt": [part["held"] for part in parts["query"]],
         },

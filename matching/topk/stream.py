@@ -66,6 +66,10 @@ class Found(NamedTuple):
     life: Int64
     score: Float64
 
+    def take(self, hits: Int64) -> "Found":
+        """Some of the hits. O(n)."""
+        return Found(self.number[hits], self.seq[hits], self.life[hits], self.score[hits])
+
 
 class Step(NamedTuple):
     """What came of a batch or of an answer.
@@ -141,8 +145,8 @@ class TopkStream:
     ) -> Step:
         """Take the next batch and its subscription changes (rows of other kinds must have been left out).
 
-        Where replicas have matched the batch (`matching.topk.replicas`), `found` is what they found, in ascending seq;
-        it may hold pairs below the present threshold, and of subscriptions that have gone.
+        Where replicas have matched the batch (`matching.topk.replicas`), `found` is what they found; it may hold pairs
+        below the present threshold, and of subscriptions that have gone.
 
         Raises
         ------

@@ -23,6 +23,14 @@ CORNERS = [
     pytest.param("hashing", (3, 2, 2, 2), Recipe(**{**vars(WORLD), "window": "time:40"}), id="hashing-3-2-2"),
     pytest.param("location", (2, 1, 2, 1), Recipe(**{**vars(WORLD), "window": "time:15"}), id="location-2-1-2"),
     pytest.param("location", (4, 3, 1, 1), WORLD, id="location-4-3-1"),
+    pytest.param("keyword", (1, 3, 2, 1), WORLD, id="keyword-1-3-2"),
+    pytest.param("keyword", (2, 1, 1, 1), Recipe(**{**vars(WORLD), "window": "time:15"}), id="keyword-2-1-1"),
+    pytest.param("keyword", (4, 3, 2, 2), Recipe(**{**vars(WORLD), "window": "time:40"}), id="keyword-4-3-2"),
+    pytest.param("keyword", (8, 1, 2, 1), WORLD, id="keyword-8-1-2"),
+    pytest.param("prefix", (1, 1, 1, 1), WORLD, id="prefix-1-1-1"),
+    pytest.param("prefix", (2, 3, 2, 1), Recipe(**{**vars(WORLD), "window": "time:15"}), id="prefix-2-3-2"),
+    pytest.param("prefix", (4, 1, 2, 2), WORLD, id="prefix-4-1-2"),
+    pytest.param("prefix", (3, 3, 1, 1), Recipe(**{**vars(WORLD), "window": "time:40"}), id="prefix-3-3-1"),
 ]
 
 
