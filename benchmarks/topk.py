@@ -18,13 +18,28 @@ from benchmarks.workload import WORLD, make_messages, topk_subscriptions
 from matching.model import TOPK, Removals, SubscriptionTable, UpdateBatch, empty
 from matching.naive import Oracle, tally
 from matching.registry import factory
+from matching.topk import stream, thresholds
 from matching.topk.l2_scan import L2Scan
 from matching.topk.skyband import SkybandBuffers
-from matching.topk.stream import LocalTopk, TopkStream
+from matching.topk.stream import Step, TopkStream
 from matching.topk.window_index import WindowAnswers, WindowIndex, WindowQueries
 from matching.window import Boundary, Window
 
 _CHUNK = 20_000
+
+
+class LocalTopk(stream.LocalTopk):
+    """The bare engine, with a watch on its refills."""
+
+    refill_s = 0.0
+
+    def refill(self, query: WindowQueries) -> Step:
+        begun = perf_counter()
+        step = super().refill(query)
+        self.refill_s += perf_counter() - begun
+        return step
+
+
 _MOST_A_BATCH = 5_000
 _CHECKED_SUBSCRIPTIONS = 100
 _K = 10
@@ -54,7 +69,8 @@ class TopkBench:
         begun = perf_counter()
         self._window_index = self._fill_window()
         window_s, begun = perf_counter() - begun, perf_counter()
-        self._buffers, self._thresholds = self._fill_buffers()
+        self._buffers, self._thresholds = self._fill_buffers(None)
+        self._filled: dict[str, tuple[dict[str, np.ndarray], np.ndarray]] = {}
         load_s = perf_counter() - begun
         self.rounds = rounds
         self._part = part
@@ -73,12 +89,15 @@ class TopkBench:
             "window_bytes": sum(array.nbytes for array in self._window_index.arrays().values()),
         }
 
-    def build(self, name: str) -> LocalTopk:
-        """An engine with every subscription, its buffer and its threshold."""
-        local = LocalTopk(factory("topk", name)(WORLD), self.window)
+    def build(self, name: str, rule: str | None = None) -> LocalTopk:
+        """An engine with every subscription, its buffer and its threshold; a rule named gets buffers of its own."""
+        local = LocalTopk(factory("topk", name)(WORLD), self.window, thresholds.rule(rule))
+        if rule is not None and rule not in self._filled:
+            self._filled[rule] = self._fill_buffers(rule)
+        buffers, least = self._filled[rule] if rule is not None else (self._buffers, self._thresholds)
         slots = local.stream.index.insert(self._table)
-        local.stream.index.set_thresholds(slots, self._thresholds)
-        local.stream.buffers = SkybandBuffers.from_arrays(self._buffers)
+        local.stream.index.set_thresholds(slots, least)
+        local.stream.buffers = SkybandBuffers.from_arrays(buffers)
         local.stream.start_at(self._full)
         local.window_index = self._window_index.fork()
         return local
@@ -87,7 +106,7 @@ class TopkBench:
         """Process a batch that is not timed, and hold the updates of some subscriptions against the oracle's."""
         stride = max(1, len(self._table) // _CHECKED_SUBSCRIPTIONS)
         sample = self._table.take(np.arange(0, len(self._table), stride)[:_CHECKED_SUBSCRIPTIONS])
-        boundary, batch = self._cut(1, 0)
+        boundary, batch = self._cut(engine.stream.boundary, 0)
         step = self._process(engine, boundary, batch)
         mine = np.isin(step.updates.number, sample.number)
         found = tally(UpdateBatch(**{name: column[mine] for name, column in step.updates._asdict().items()}))
@@ -109,9 +128,9 @@ class TopkBench:
     def time(self, engine: LocalTopk, turn: int) -> dict[str, float]:
         """One round: a part of the messages, batch by batch."""
         scanned = verified = matched = updates = refilled = done = 0
-        elapsed = 0.0
+        elapsed, refilling = 0.0, engine.refill_s
         while done < self._part:
-            boundary, batch = self._cut(engine.stream.boundary.number + 1, self._part - done)
+            boundary, batch = self._cut(engine.stream.boundary, self._part - done)
             begun = perf_counter()
             step = self._process(engine, boundary, batch)
             elapsed += perf_counter() - begun
@@ -126,11 +145,12 @@ class TopkBench:
             "matched_per_message": matched / done,
             "updates_per_message": updates / done,
             "refills_per_message": refilled / done,
+            "refill_share": (engine.refill_s - refilling) / elapsed,
         }
 
-    def _cut(self, number: int, most: int):
-        """Batch `number` (1 is the one that is checked) of the messages after the window."""
-        first = self._length + (number - 1) * self._batch
+    def _cut(self, before: Boundary, most: int):
+        """The batch behind a boundary; batch 1 is the one that is checked."""
+        number, first = before.number + 1, before.last_seq + 1
         count = min(self._batch, most) if most else self._batch
         rows = np.arange(first, first + count)
         last = int(rows[-1])
@@ -146,12 +166,12 @@ class TopkBench:
         window_index.load(self._full, self._messages.take(np.arange(self._length)))
         return window_index
 
-    def _fill_buffers(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    def _fill_buffers(self, rule: str | None) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Buffers and thresholds of all subscriptions by one refill each, as arrays for any engine."""
-        stream = TopkStream(L2Scan(WORLD), self.window)
-        slots = stream.index.insert(self._table)
-        stream.start_at(self._full)
-        ranks = stream.refill_ranks(slots)
+        filled = TopkStream(L2Scan(WORLD), self.window, rule=thresholds.rule(rule))
+        slots = filled.index.insert(self._table)
+        filled.start_at(self._full)
+        ranks = filled.refill_ranks(slots)
         chunks = [
             np.arange(first, min(first + _CHUNK, len(self._table))) for first in range(0, len(self._table), _CHUNK)
         ]
@@ -173,8 +193,8 @@ class TopkBench:
         # the kernels let go of the interpreter, and nothing is timed here
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for rows, answers in zip(chunks, pool.map(refill, chunks), strict=True):
-                stream.load(answers, slots[rows])
-        return stream.buffers.arrays(), stream.index.store.columns.threshold[slots]
+                filled.load(answers, slots[rows])
+        return filled.buffers.arrays(), filled.index.store.columns.threshold[slots]
 
     def _expected(self, sample: SubscriptionTable, boundary: Boundary, batch):
         """Updates of the sample at the boundary, by `matching.naive`."""

@@ -18,6 +18,7 @@ from matching import registry
 from matching.boolean.stream import BooleanStream
 from matching.model import BOOLEAN, TOPK, ChangeList, Removals, UpdateBatch, concatenate
 from matching.space import Space
+from matching.topk import thresholds
 from matching.topk.stream import Refill, Step, TopkStream
 from matching.window import Boundary, Window
 from topology.component import Bolt, Context, Delivery
@@ -33,9 +34,19 @@ class QueryBolt(Bolt):
     window : Window
     engines : dict of kind to engine name
         See `matching.registry`; kinds left out get the default.
+    threshold_rule : str, optional
+        See `matching.topk.thresholds`.
     """
 
-    def __init__(self, router: Router, space: Space, window: Window, engines: dict[str, str]):
+    def __init__(
+        self,
+        router: Router,
+        space: Space,
+        window: Window,
+        engines: dict[str, str],
+        threshold_rule: str | None = None,
+    ):
+        self.threshold_rule = threshold_rule
         self.router = router
         self.space = space
         self.window = window
@@ -44,9 +55,8 @@ class QueryBolt(Bolt):
     def prepare(self, context: Context) -> None:
         self.context = context
         self.boolean = BooleanStream(registry.factory("boolean", self.engines.get("boolean"))(self.space))
-        self.topk = TopkStream(
-            registry.factory("topk", self.engines.get("topk"))(self.space), self.window, context.task
-        )
+        index = registry.factory("topk", self.engines.get("topk"))(self.space)
+        self.topk = TopkStream(index, self.window, context.task, thresholds.rule(self.threshold_rule))
         self.inputs = InOrder({"parts": 1, "changes": 1}, name=f"query:{context.task}")
         self.boundary = Boundary(-1, 0, -1, 0)
         self.relaxing: dict[int, tuple[int, int]] = {}  # request -> answers still missing, largest batch so far
@@ -79,6 +89,8 @@ class QueryBolt(Bolt):
             "held": {"boolean": len(self.boolean), "topk": len(self.topk)},
             "subscriptions_taken": self.subscriptions,
             "refill_requests": self.requests,
+            "thresholds": self.topk.rule.describe(),
+            "buffers": self.topk.buffers.describe(),
             "engines": {"boolean": type(self.boolean.engine).__name__, "topk": type(self.topk.index).__name__},
         }
 

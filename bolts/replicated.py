@@ -41,7 +41,7 @@ class ReplicatedQueryBolt(QueryBolt):
         super().prepare(context)
         self.tasks = context.tasks
         engine = type(self.topk.index)
-        self.topk = TopkStream(HomeIndex(self.space), self.window, context.task)
+        self.topk = TopkStream(HomeIndex(self.space), self.window, context.task, self.topk.rule)
         index = registry.factory("topk", self.engines.get("topk"))(self.space)
         self.replicas = Replicas(index, self.tasks, context.task, self.router.prefix_only)
         self.engine_name = engine.__name__

@@ -41,6 +41,7 @@ TupleBolts = Annotated[int | None, typer.Option(help="Tasks that hold the window
 DistributionBolts = Annotated[int | None, typer.Option(help="Tasks that route messages (1).")]
 AggregationBolts = Annotated[int | None, typer.Option(help="Tasks that merge partial answers (1).")]
 Engines = Annotated[list[str] | None, typer.Option(help="Engine for a kind, KIND=NAME; may be repeated.")]
+ThresholdRule = Annotated[str | None, typer.Option(help="cost, k_max, sma or rank: thresholds of top-k (cost).")]
 World = Annotated[str | None, typer.Option(help="W,S,E,N in degrees, earth, or extent of the messages (extent).")]
 Projection = Annotated[str | None, typer.Option(help="plate-carree or equal-area (plate-carree).")]
 Batch = Annotated[int | None, typer.Option(help="Messages between two boundaries (5000).")]
@@ -189,6 +190,7 @@ def run(
     distribution_bolts: DistributionBolts = None,
     aggregation_bolts: AggregationBolts = None,
     engine: Engines = None,
+    threshold_rule: ThresholdRule = None,
     world: World = None,
     projection: Projection = None,
     batch: Batch = None,

@@ -70,6 +70,9 @@ class RunConfig(BaseSettings):
     engine: Annotated[dict[str, str], NoDecode] = Field(
         default_factory=dict, description="engine for a kind, KIND=NAME; the registry's default otherwise"
     )
+    threshold_rule: Literal["cost", "k_max", "sma", "rank"] = Field(
+        default="cost", description="how top-k buffers set their thresholds; results do not depend on it"
+    )
     world: str = Field(
         default="extent", description="WEST,SOUTH,EAST,NORTH in degrees, earth, or extent (of the messages)"
     )

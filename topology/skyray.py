@@ -35,6 +35,7 @@ from matching import registry
 from matching.errors import ConfigError, InputError
 from matching.space import Space
 from matching.text import Vocabulary
+from matching.topk import thresholds
 from matching.warmup import warmup
 from matching.window import Window
 from spouts.parquet import ParquetSpout, read_manifest, read_points
@@ -62,6 +63,7 @@ def wire(
     delivery: Bolt,
     *,
     engines: dict[str, str] | None = None,
+    threshold_rule: str | None = None,
     distribution_bolts: int = 1,
     tuple_bolts: int = 1,
     aggregation_bolts: int = 1,
@@ -72,19 +74,20 @@ def wire(
     Raises
     ------
     ConfigError
-        For an engine nobody knows.
+        For an engine or a threshold rule nobody knows.
     TopologyError
         For numbers of tasks that cannot be.
     """
     engines = engines or {}
     for kind, name in engines.items():
         registry.factory(kind, name)  # refuse an unknown one here, not in an actor
+    thresholds.rule(threshold_rule)
     builder = TopologyBuilder("skyray")
     builder.spout("messages", messages, clock=True)
     builder.spout("subscriptions", subscriptions)
     builder.bolt("distribution", DistributionBolt(router), tasks=distribution_bolts)
     query = ReplicatedQueryBolt if router.replicates else QueryBolt
-    builder.bolt("query", query(router, space, window, engines), tasks=router.tasks)
+    builder.bolt("query", query(router, space, window, engines, threshold_rule), tasks=router.tasks)
     builder.bolt("tuples", TupleBolt(space.max_distance, 2 * credits + 2), tasks=tuple_bolts)
     builder.bolt("aggregation", AggregationBolt(), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery)
@@ -176,6 +179,7 @@ def build_plan(config: RunConfig) -> Plan:
         window,
         delivery,
         engines=config.engine,
+        threshold_rule=config.threshold_rule,
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,
         aggregation_bolts=config.aggregation_bolts,

@@ -120,9 +120,9 @@ class SkybandBuffers:
         return _due(self.view.oldest, floor)
 
     def raise_threshold(self, slots: Int32, ranks: Int32, thresholds: Float64) -> None:
-        """Set thresholds[slot] to the score at rank ranks[slot] of the buffer and drop what lies below. O(entries).
+        """Set thresholds[slot] to the score at rank ranks[i] of the buffer of slots[i] and drop what lies below.
 
-        Each slot must hold at least that many; entries equal to the new threshold stay.
+        O(entries). Each slot must hold at least that many; entries equal to the new threshold stay.
         """
         _raise_all(self.view, slots, ranks, thresholds, _SIZES)
 
@@ -137,6 +137,10 @@ class SkybandBuffers:
         held = Held(offsets, np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.float64))
         _copy_held(self.view, slots, held)
         return held
+
+    def describe(self) -> dict[str, int]:
+        """How many buffers hold something, and how many entries all of them hold. O(slots)."""
+        return {"buffers": int(np.count_nonzero(self.view.count)), "entries": int(self.view.count.sum())}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array needed to continue, the pool trimmed to what is in use."""
@@ -303,10 +307,11 @@ def _due(oldest, floor):
 @njit(cache=True, nogil=True)
 def _raise_all(v, slots, ranks, thresholds, sizes):
     """Cut the blocks off at their new thresholds, moving what is left into a smaller block where half is unused."""
-    for slot in slots:
+    for i in range(slots.shape[0]):
+        slot = slots[i]
         start = v.start[slot]
-        threshold = v.score[start + ranks[slot] - 1]
-        count = ranks[slot]
+        threshold = v.score[start + ranks[i] - 1]
+        count = ranks[i]
         while count < v.count[slot] and v.score[start + count] >= threshold:
             count += 1
         v.count[slot] = count

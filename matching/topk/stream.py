@@ -34,15 +34,11 @@ from matching.space import Space
 from matching.topk.index import TopkIndex
 from matching.topk.skyband import Held, SkybandBuffers, difference
 from matching.topk.store import take_ragged_at
+from matching.topk.thresholds import ThresholdRule
+from matching.topk.thresholds import rule as threshold_rule
 from matching.topk.window_index import WindowAnswers, WindowIndex, WindowQueries, merge_answers
 from matching.window import Boundary, Window
 
-#: A refill asks for this many times k: about 28 windows pass before the next one (spec 2.3; k = 10, rank 20).
-REFILL_FACTOR = 2.0
-#: A buffer longer than this many times k is cut back to `REFILL_FACTOR` times k by raising its threshold.
-RAISE_FACTOR = 3.0
-#: The rank asked for is at least k plus this, since small k would run short at once.
-_LEAST_SPARE = 3
 _EVERY_HIT = 1 << 21
 
 
@@ -108,9 +104,12 @@ class TopkStream:
     window : Window
     home : int
         Stamped on requests, so that the answer finds the way back.
+    rule : ThresholdRule, optional
+        How thresholds are set; the default one if left out.
     """
 
-    def __init__(self, index: TopkIndex, window: Window, home: int = 0):
+    def __init__(self, index: TopkIndex, window: Window, home: int = 0, rule: ThresholdRule | None = None):
+        self.rule = rule or threshold_rule()
         self.index = index
         self.window = window
         self.home = home
@@ -123,6 +122,7 @@ class TopkStream:
         self._queued: dict[int, tuple[Int32, Int64, Int64, Float64]] = {}  # hits of pending slots by batch
         self._closing: dict[int, int] = {}  # pending slot -> batch at whose boundary it is unsubscribed
         self._version = np.zeros(0, np.int64)
+        self._spans: list[tuple[int, int]] = []  # (floor, last seq) of the batches a time window reaches back to
         self._waits = np.zeros(0, np.bool_)  # slot is in a pending block
         self._stamp = np.zeros(0, np.int64)  # when a slot was last hit: counts calls of the index, never saved
         self._last_stamp = 0
@@ -190,6 +190,7 @@ class TopkStream:
             refills.append(self._pend(boundary, boundary.number, fresh, nothing, relax=False))
         if short.size:
             refills.append(self._pend(boundary, boundary.number, short, before_short, relax=True))
+        self._observe(boundary, short.size)
         raised = self._raise(touched[~self._waits[touched]])
         return Step(concatenate(parts), refills, raised, *work)
 
@@ -238,7 +239,7 @@ class TopkStream:
                 hits = (block.slots[row_of[chosen]], answers.seq[chosen], answers.life[chosen], answers.score[chosen])
             else:
                 hits = self._queued_hits(number, slots)
-            self.buffers.offer(*hits, self._k)
+            self.buffers.offer(*hits, self._dominators)
             updates, short, before_short = self._close(boundary, slots, before)
             parts.append(updates)
             if short.size:
@@ -293,12 +294,12 @@ class TopkStream:
 
     def refill_ranks(self, slots: Int32) -> Int32:
         """How many of the best a refill of these slots asks for. O(n)."""
-        return self._ranks()[slots]
+        return self.rule.ranks(self._k[slots])
 
     def load(self, answers: WindowAnswers, slots: Int32) -> None:
         """Fill the empty buffers of slots in bulk, as of the boundary of `start_at`, from one refill. O(messages)."""
         rows = np.repeat(np.arange(slots.size), np.diff(answers.offsets))
-        self.buffers.offer(slots[rows], answers.seq, answers.life, answers.score, self._k)
+        self.buffers.offer(slots[rows], answers.seq, answers.life, answers.score, self._dominators)
         self.index.set_thresholds(slots, answers.threshold)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -309,6 +310,8 @@ class TopkStream:
         arrays["boundaries"] = np.array(list(self._boundaries.values()), np.int64).reshape(-1, 4)
         arrays["version"], arrays["waits"] = self._version, self._waits
         arrays["closing"] = np.array(list(self._closing.items()), np.int64).reshape(-1, 2)
+        arrays["rule"] = self.rule.state()
+        arrays["spans"] = np.array(self._spans, np.int64).reshape(-1, 2)
         arrays["home"] = np.array([self.home, self._next_request], np.int64)
         arrays["pending"] = np.array(list(self._pending), np.int64)
         for request, block in self._pending.items():
@@ -324,10 +327,18 @@ class TopkStream:
 
     @classmethod
     def from_arrays(
-        cls, engine: type[TopkIndex], space: Space, window: Window, arrays: dict[str, np.ndarray]
+        cls,
+        engine: type[TopkIndex],
+        space: Space,
+        window: Window,
+        arrays: dict[str, np.ndarray],
+        rule: ThresholdRule | None = None,
     ) -> "TopkStream":
-        """Continue from `arrays`; then ask `waiting_requests` again."""
-        stream = cls(engine.from_arrays(space, part(arrays, "index_")), window, int(arrays["home"][0]))
+        """Continue from `arrays`, with a new rule of the same kind; then ask `waiting_requests` again."""
+        stream = cls(engine.from_arrays(space, part(arrays, "index_")), window, int(arrays["home"][0]), rule)
+        if arrays["rule"].size:
+            stream.rule.restore(arrays["rule"])
+        stream._spans = [(int(floor), int(last)) for floor, last in arrays["spans"]]
         stream.buffers = SkybandBuffers.from_arrays(part(arrays, "buffers_"))
         stream.boundary = Boundary(*map(int, arrays["boundary"]))
         stream._boundaries = {int(row[0]): Boundary(*map(int, row)) for row in arrays["boundaries"]}
@@ -349,6 +360,25 @@ class TopkStream:
     @property
     def _k(self) -> Int32:
         return self.index.store.columns.k
+
+    @property
+    def _dominators(self) -> Int32:
+        """How many dominators drop an entry, by slot."""
+        return self.rule.dominators(self._k)
+
+    def _observe(self, boundary: Boundary, refills: int) -> None:
+        """Tell the rule what the batch brought."""
+        self.rule.observe(boundary.last_seq - boundary.first_seq + 1, self._window_size(boundary), len(self), refills)
+
+    def _window_size(self, boundary: Boundary) -> int:
+        """About how many messages the window holds."""
+        if self.window.kind == "count":
+            return min(self.window.length, boundary.last_seq + 1)
+        self._spans.append((boundary.floor, boundary.last_seq))
+        # what came at stream time t has gone once the floor has reached t, and t is its own floor plus the length
+        while len(self._spans) > 1 and self._spans[1][0] + self.window.length <= boundary.floor:
+            del self._spans[0]
+        return boundary.last_seq - self._spans[0][1] + 1
 
     def _ensure_slots(self) -> None:
         capacity = self.index.store.capacity
@@ -395,7 +425,7 @@ class TopkStream:
             new, again = _distinct(slot, self._stamp, first_stamp, self._last_stamp)
             touched.append(new)
             before.append(self.buffers.held(new, self._k))
-            self.buffers.offer(slot, seq, life, score, self._k)
+            self.buffers.offer(slot, seq, life, score, self._dominators)
             offers += slot.shape[0]
             if row < rows:
                 # so many hits: thresholds are low, and the rest of the batch is large
@@ -443,17 +473,15 @@ class TopkStream:
     def _raise(self, slots: Int32) -> tuple[Int64, Int64, Float64]:
         """Raise the thresholds of buffers that have grown long."""
         columns = self.index.store.columns
-        count, k = self.buffers.view.count[slots], columns.k[slots]
-        long = slots[count > np.maximum(RAISE_FACTOR * k, k + 2 * _LEAST_SPARE)]
+        ranks = self.rule.cuts(columns.k[slots], self.buffers.view.count[slots])
+        chosen = ranks > 0
+        long, before = slots[chosen], columns.threshold[slots[chosen]]
         if long.size:
-            self.buffers.raise_threshold(long, self._ranks(), columns.threshold)
+            self.buffers.raise_threshold(long, ranks[chosen], columns.threshold)
+            risen = columns.threshold[long] > before
+            long = long[risen]
             self.index.set_thresholds(long, columns.threshold[long])
         return columns.number[long], self._version[long], columns.threshold[long]
-
-    def _ranks(self) -> Int32:
-        """How many of the best a refill asks for, by slot."""
-        k = self._k
-        return np.maximum(REFILL_FACTOR * k, k + _LEAST_SPARE).astype(np.int32)
 
     def _pend(self, boundary: Boundary, up_to: int, slots: Int32, before: Held, relax: bool) -> Refill:
         """Let slots wait for the window as of a boundary."""
@@ -478,7 +506,7 @@ class TopkStream:
         offsets, picked = take_ragged_at(c.term_start[slots], c.term_count[slots])
         return WindowQueries(
             request, self.home, block.as_of, block.up_to, c.number[slots], c.x[slots], c.y[slots], c.alpha[slots],
-            self._ranks()[slots], offsets, c.terms[picked], c.weights[picked],
+            self.rule.ranks(c.k[slots]), offsets, c.terms[picked], c.weights[picked],
         )  # fmt: skip
 
     def _queued_hits(self, number: int, slots: Int32):
@@ -507,8 +535,8 @@ class TopkStream:
 class LocalTopk:
     """Top-k in one process: a stream that refills from a window of its own. The bare engine of the benchmarks."""
 
-    def __init__(self, index: TopkIndex, window: Window):
-        self.stream = TopkStream(index, window)
+    def __init__(self, index: TopkIndex, window: Window, rule: ThresholdRule | None = None):
+        self.stream = TopkStream(index, window, rule=rule)
         self.window_index = WindowIndex(index.max_distance, kept_boundaries=1)
 
     def process(self, boundary: Boundary, messages: MessageBatch, added: SubscriptionTable, removed: Removals) -> Step:
@@ -517,10 +545,13 @@ class LocalTopk:
         steps = [self.stream.process(boundary, messages, added, removed)]
         refills = list(steps[0].refills)
         while refills:
-            query = refills.pop(0).query
-            steps.append(self.stream.install(merge_answers([self.window_index.query(query)])))
+            steps.append(self.refill(refills.pop(0).query))
             refills += steps[-1].refills
         return steps[0]._replace(updates=concatenate([step.updates for step in steps]))
+
+    def refill(self, query: WindowQueries) -> Step:
+        """Answer a request from the window."""
+        return self.stream.install(merge_answers([self.window_index.query(query)]))
 
 
 @njit(cache=True, nogil=True)

@@ -10,6 +10,7 @@ from bolts.replicated import ReplicatedQueryBolt
 from distribution.keyword import KeywordRouter, KeywordTable, PrefixRouter
 from matching import registry
 from matching.model import TOPK, Removals, SubscriptionTable, concatenate
+from matching.topk import thresholds
 from matching.topk.replicas import Replicas, prefix_lengths, task_of_term
 from matching.topk.store import SubscriptionStore
 from tests.end_to_end.test_topology_exact import broken_runs, differences, plan_of
@@ -61,9 +62,7 @@ def test_topology_every_pair_of_settings_equals_oracle(row):
 @pytest.fixture
 def tight_thresholds(monkeypatch):
     """Thresholds at the k-th score after every batch: refills all the time, prefixes that shrink and grow."""
-    monkeypatch.setattr("matching.topk.stream.REFILL_FACTOR", 1.0)
-    monkeypatch.setattr("matching.topk.stream.RAISE_FACTOR", 1.0)
-    monkeypatch.setattr("matching.topk.stream._LEAST_SPARE", 0)
+    monkeypatch.setitem(thresholds.RULES, thresholds.DEFAULT, lambda: thresholds.RankRule(1.0, 1.0, 0))
 
 
 @pytest.mark.usefixtures("tight_thresholds")

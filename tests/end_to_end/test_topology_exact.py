@@ -12,6 +12,7 @@ from distribution.location import LocationRouter, LocationTable
 from distribution.router import RoutingTable
 from matching.model import UpdateBatch
 from matching.naive import tally
+from matching.topk import thresholds
 from tests.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
 from topology.local import run_local
 from topology.skyray import wire
@@ -128,9 +129,7 @@ LOCAL = Recipe(
 @pytest.fixture
 def tight_thresholds(monkeypatch):
     """Thresholds at the k-th score after every batch: refills all the time, and routers that keep much back."""
-    monkeypatch.setattr("matching.topk.stream.REFILL_FACTOR", 1.0)
-    monkeypatch.setattr("matching.topk.stream.RAISE_FACTOR", 1.0)
-    monkeypatch.setattr("matching.topk.stream._LEAST_SPARE", 0)
+    monkeypatch.setitem(thresholds.RULES, thresholds.DEFAULT, lambda: thresholds.RankRule(1.0, 1.0, 0))
 
 
 @pytest.mark.usefixtures("tight_thresholds")

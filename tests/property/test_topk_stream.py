@@ -12,6 +12,7 @@ from matching.errors import EngineError
 from matching.model import TOPK, Removals, SubscriptionTable, empty
 from matching.naive import tally
 from matching.topk import stream as stream_module
+from matching.topk import thresholds
 from matching.topk.l2_scan import L2Scan
 from matching.topk.skyband import SkybandBuffers
 from matching.topk.stream import LocalTopk, TopkStream
@@ -38,26 +39,29 @@ def saved(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return decode(encode({"state": "topk"}, arrays))[1]
 
 
-def run(world: World, engine: type, restore: bool = False) -> tuple[list[Counter], Counter, int]:
+def run(
+    world: World, engine: type, restore: bool = False, rule: str | None = None
+) -> tuple[list[Counter], Counter, int]:
     """Updates of each batch, standing results, and how many subscriptions were refilled."""
-    local = LocalTopk(engine(SPACE), world.window)
+    local = LocalTopk(engine(SPACE), world.window, thresholds.rule(rule))
     updates, refills = [], 0
     for number, (boundary, messages, changes) in enumerate(world.batches):
         step = local.process(boundary, messages, changes.added, changes.removed)
         updates.append(tally(step.updates))
         refills += sum(refill.query.number.size for refill in step.refills)
         if restore and number % 3 == 1:
-            local.stream = TopkStream.from_arrays(engine, SPACE, world.window, saved(local.stream.arrays()))
+            arrays = saved(local.stream.arrays())
+            local.stream = TopkStream.from_arrays(engine, SPACE, world.window, arrays, thresholds.rule(rule))
             local.window_index = WindowIndex.from_arrays(SPACE.max_distance, saved(local.window_index.arrays()))
     results = local.stream.results()
     rows = zip(*(column.tolist() for column in results), strict=True)
     return updates, Counter(rows), refills
 
 
-def differences(world: World, engine: type, restore: bool = False) -> list[str]:
+def differences(world: World, engine: type, restore: bool = False, rule: str | None = None) -> list[str]:
     """What is missing or extra, in words; empty when the engine agrees with the oracle."""
     expected, expected_results = world.expected()
-    updates, results, _ = run(world, engine, restore)
+    updates, results, _ = run(world, engine, restore, rule)
     told = []
     for number, (want, got) in enumerate(zip(expected, updates, strict=True)):
         if want != got:
@@ -79,6 +83,14 @@ def test_topk_stream_over_random_worlds_equals_oracle(engine, recipe):
 def test_topk_stream_restored_midway_equals_oracle(engine, name):
     for seed in range(3):
         assert not differences(make_world(RECIPES[name], seed), registry.factory("topk", engine), restore=True)
+
+
+@pytest.mark.parametrize("rule", thresholds.RULES)
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_topk_stream_by_every_threshold_rule_equals_oracle(recipe, rule):
+    for seed, engine in enumerate(ENGINES):
+        world = make_world(recipe, 10 + seed)
+        assert not differences(world, registry.factory("topk", engine), restore=seed % 2 == 1, rule=rule), engine
 
 
 @settings(max_examples=25, deadline=None)

@@ -1,0 +1,96 @@
+"""What each threshold rule costs over several windows: refills, buffers, hits and time.
+
+    python -m benchmarks.thresholds [--subscriptions N] [--window N] [--windows N] [--rules cost,k_max,sma,rank]
+
+Every rule gets the same subscriptions, the same full window, and buffers from one bulk refill of its own; then the
+stream runs on for `--windows` windows, in turns. Updates of a sample are held against the oracle first, and all rules
+must tell the same number of updates. The first window is not counted: thresholds settle in it.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.topk import TopkBench
+from matching.topk.thresholds import RULES
+from matching.warmup import warmup
+
+
+def bench(
+    subscriptions: int = 100_000,
+    window: int = 100_000,
+    windows: int = 3,
+    rules: tuple[str, ...] = tuple(RULES),
+    engine: str | None = None,
+    seed: int = 0,
+    rounds_a_window: int = 4,
+    on_progress: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Measure rules in turns.
+
+    Returns
+    -------
+    dict
+        `workload`, and `results`: one dict a rule with `exact`, `us_per_message` (median of the counted rounds),
+        `refills_per_message`, `refill_share` (of all time), `hits_per_message`, `entries_per_buffer`,
+        `buffer_bytes_per_subscription`, `updates`, and what the rule has learned.
+    """
+    tell = on_progress or (lambda _: None)
+    warmup()
+    tell("making the workload")
+    load = TopkBench(subscriptions, window * windows, window, rounds_a_window * windows, seed)
+    engines, exact = {}, {}
+    for name in rules:
+        tell(f"{name}: filling buffers, and checking against the oracle")
+        exact[name] = load.check(load.build(engine or "l2_scan", rule=name))["exact"]
+        engines[name] = load.build(engine or "l2_scan", rule=name)
+    rows: dict[str, list[dict[str, float]]] = {name: [] for name in rules}
+    for turn in range(load.rounds):
+        for name in rules:
+            rows[name].append(load.time(engines[name], turn))
+        speeds = ", ".join(f"{name} {rows[name][-1]['messages_per_s']:,.0f}/s" for name in rules)
+        tell(f"round {turn + 1} of {load.rounds}: {speeds}")
+    results = []
+    for name in rules:
+        counted = rows[name][rounds_a_window:] or rows[name]
+        buffers = engines[name].stream.buffers
+        held = buffers.describe()
+        results.append(
+            {
+                "rule": name,
+                "exact": exact[name],
+                "us_per_message": median(1e6 / row["messages_per_s"] for row in counted),
+                "refills_per_message": float(np.mean([row["refills_per_message"] for row in counted])),
+                "refill_share": float(np.mean([row["refill_share"] for row in counted])),
+                "hits_per_message": float(np.mean([row["matched_per_message"] for row in counted])),
+                "entries_per_buffer": held["entries"] / max(1, held["buffers"]),
+                "buffer_bytes_per_subscription": sum(a.nbytes for a in buffers.arrays().values()) / subscriptions,
+                "updates_per_message": float(np.mean([row["updates_per_message"] for row in rows[name]])),
+                "learned": engines[name].stream.rule.describe(),
+            }
+        )
+    told = {round(result["updates_per_message"], 9) for result in results}
+    return {"workload": load.workload | {"windows": windows}, "same_updates": len(told) == 1, "results": results}
+
+
+def main() -> int:
+    """Command line; 1 if a rule is not exact or the rules do not tell the same."""
+    parser = argparse.ArgumentParser(description="Threshold rules beside each other.")
+    parser.add_argument("--subscriptions", type=int, default=100_000)
+    parser.add_argument("--window", type=int, default=100_000)
+    parser.add_argument("--windows", type=int, default=3)
+    parser.add_argument("--rules", type=lambda text: tuple(text.split(",")), default=tuple(RULES))
+    parser.add_argument("--engine", default=None)
+    parser.add_argument("--seed", type=int, default=0)
+    report = bench(**vars(parser.parse_args()), on_progress=lambda text: print(text, file=sys.stderr, flush=True))
+    sys.stdout.write(json.dumps(report, indent=1) + "\n")
+    return 0 if report["same_updates"] and all(result["exact"] for result in report["results"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

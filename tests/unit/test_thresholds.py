@@ -1,0 +1,93 @@
+"""Threshold rules: their answers worked out by hand, the cost model against a simulation, and what it learns."""
+
+import numpy as np
+import pytest
+
+from matching.errors import ConfigError
+from matching.topk.thresholds import CostRule, KMaxRule, RankRule, SmaRule, rule
+
+
+def column(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def test_rule_of_an_unknown_name_is_refused_with_the_names_there_are():
+    with pytest.raises(ConfigError, match="cost, k_max, sma, rank"):
+        rule("kmax")
+
+
+def test_rank_rule_asks_for_twice_k_and_cuts_beyond_three_times():
+    assert RankRule().ranks(column(1, 10)).tolist() == [4, 20]
+    assert RankRule().cuts(column(10, 10, 1, 1), column(30, 31, 7, 8)).tolist() == [0, 20, 0, 4]
+
+
+def test_sma_rule_asks_for_k_and_never_cuts():
+    assert SmaRule().ranks(column(1, 10)).tolist() == [1, 10]
+    assert SmaRule().cuts(column(1, 10), column(500, 500)).tolist() == [0, 0]
+
+
+def test_k_max_rule_follows_the_last_entry_and_keeps_what_is_dominated():
+    assert KMaxRule().ranks(column(1, 10)).tolist() == [4, 20]
+    assert KMaxRule().cuts(column(10, 10, 10), column(9, 14, 33)).tolist() == [0, 14, 20]
+    assert KMaxRule().dominators(column(1, 10)).min() > 1000
+
+
+def test_cost_rule_aims_between_k_and_three_k_and_higher_where_refills_cost_more():
+    """Spec 2.3: for k = 20 about 1.4 to 2.3 k, growing with the logarithm of a refill's cost."""
+    ranks = []
+    for steps in (1e3, 1e4, 1e5, 1e6):
+        costly = CostRule(refill_steps=steps, hit_steps=0.0)
+        costly.window = 1e6
+        ranks.append(int(costly.ranks(column(20))[0]))
+    assert ranks == sorted(ranks) and ranks[0] < ranks[-1]
+    assert ranks[0] >= 24 and ranks[-1] <= 50
+
+
+def test_cost_rule_cuts_back_to_the_entries_that_its_aim_gives():
+    costs = CostRule()
+    (rank,) = costs.ranks(column(10)).tolist()
+    aim = costs.cuts(column(10), column(10_000))[0]
+    assert 10 < aim < rank, "a skyband of n messages has fewer than n entries"
+    assert costs.cuts(column(10), np.array([aim], np.int32)).tolist() == [0]
+
+
+def fifo_windows(k: int, n: int, window: int, seed: int) -> float:
+    """Windows until fewer than k of the last `window` coin flips are heads, begun with n heads; mean of many."""
+    rng = np.random.default_rng(seed)
+    lives = []
+    for _ in range(60):
+        heads = np.zeros(window, bool)
+        heads[rng.choice(window, n, replace=False)] = True
+        flips = np.concatenate([heads, rng.random(200 * window) < n / window]).astype(np.int64)
+        total = np.cumsum(flips)
+        counts = total[window:] - total[:-window]
+        below = np.flatnonzero(counts < k)
+        lives.append((below[0] if below.size else counts.size) / window)
+    return float(np.mean(lives))
+
+
+@pytest.mark.parametrize(("k", "n"), [(5, 8), (10, 12), (10, 15)])
+def test_cost_rule_life_of_a_threshold_agrees_with_simulation(k, n):
+    model = CostRule()._expected_life(k, float(n))
+    assert model == pytest.approx(fifo_windows(k, n, 1000, 3), rel=0.35)
+
+
+def test_cost_rule_learns_from_more_refills_than_it_expected_and_keeps_that():
+    learning = CostRule()
+    (before,) = learning.ranks(column(10)).tolist()
+    for _ in range(30):
+        learning.observe(50_000, 100_000.0, 1000, 3_000)
+        learning.ranks(column(10))
+    (after,) = learning.ranks(column(10)).tolist()
+    assert after > before and learning.correction > 1.0
+    again = CostRule()
+    again.restore(learning.state())
+    assert again.ranks(column(10)).tolist() == [after]
+
+
+def test_cost_rule_takes_the_size_of_the_window_from_the_stream():
+    learning = CostRule()
+    learning.ranks(column(10))
+    learning.observe(10, 1e6, 1, 0)
+    assert learning.window == 1e6
+    assert learning.ranks(column(10))[0] >= CostRule().ranks(column(10))[0]
