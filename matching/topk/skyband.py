@@ -17,9 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.errors import EngineError
 from matching.model import Float64, Int32, Int64, take_ragged
 from matching.slots import resized
 
+#: What the pool has lost to free blocks when it is full is won back by packing if it is at least this share.
+_FREE_SHARE = 0.125
+_HALF = 2**30
 #: Block sizes by class: steps of about a third keep the waste of a block below that share.
 _SIZES = np.array([4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128] + [192 << i for i in range(24)], np.int64)
 _NO_BLOCK = -1
@@ -32,11 +36,12 @@ class Buffers(NamedTuple):
     size_class : int8[n]    its size, as position in the table of sizes
     count : int32[n]        entries in use, in rank order: score descending, then seq descending
     oldest : int64[n]       a lower bound of the lives in the block (nothing to expire while it is above the floor)
-    score : float64[pool], seq : int64[pool]
-    life : int64[pool]      the same array as `seq` for count windows
+    score : float64[pool]
+    seq : int32[pool]       less `base`
+    life : int64[pool]      for count windows the same array as `seq`
     dominators : int16[pool] how many entries dominate this one, always below k
     free : int64[classes]   first block of a list of free ones by size, chained through `seq`; -1 ends it
-    used : int64[1]         end of the used part of the pool
+    used : int64[2]         end of the used part of the pool; `base`, from which seqs (and lives that are seqs) count
     """
 
     start: Int64
@@ -44,8 +49,8 @@ class Buffers(NamedTuple):
     count: Int32
     oldest: Int64
     score: Float64
-    seq: Int64
-    life: Int64
+    seq: Int32
+    life: np.ndarray
     dominators: np.ndarray
     free: Int64
     used: Int64
@@ -75,7 +80,7 @@ class SkybandBuffers:
 
     def __init__(self, seq_is_life: bool):
         self.seq_is_life = seq_is_life
-        seq = np.zeros(0, np.int64)
+        seq = np.zeros(0, np.int32)
         self.view = Buffers(
             np.zeros(0, np.int64),
             np.zeros(0, np.int8),
@@ -86,7 +91,7 @@ class SkybandBuffers:
             seq if seq_is_life else np.zeros(0, np.int64),
             np.zeros(0, np.int16),
             np.full(_SIZES.shape[0], _NO_BLOCK, np.int64),
-            np.zeros(1, np.int64),
+            np.zeros(2, np.int64),
         )
 
     def ensure_slots(self, capacity: int) -> None:
@@ -105,19 +110,27 @@ class SkybandBuffers:
 
         O(entries of a block) an offer. Order does not matter; offering a message twice is the caller's fault.
         """
+        if not slots.shape[0]:
+            return
+        latest = int(seqs.max())
+        if latest - self.view.used[1] >= _HALF:
+            self._rebase(latest)
+        base = self.view.used[1]
+        seqs = (seqs - base).astype(np.int32)
+        lives = seqs if self.seq_is_life else lives
         done = 0
         while done < slots.shape[0]:
             done = _offer_all(self.view, slots, seqs, lives, scores, k, done, _SIZES)
             if done < slots.shape[0]:
-                self._grow_pool()
+                self._make_room()
 
     def expire(self, slots: Int32, floor: int) -> None:
         """Drop from these slots whatever has life <= floor. O(entries)."""
-        _expire_all(self.view, slots, floor)
+        _expire_all(self.view, slots, self._shifted(floor))
 
     def due(self, floor: int) -> Int32:
         """Slots that may hold something with life <= floor (int32, ascending). O(slots), one pass over one array."""
-        return _due(self.view.oldest, floor)
+        return _due(self.view.oldest, self._shifted(floor))
 
     def raise_threshold(self, slots: Int32, ranks: Int32, thresholds: Float64) -> None:
         """Set thresholds[slot] to the score at rank ranks[i] of the buffer of slots[i] and drop what lies below.
@@ -155,14 +168,35 @@ class SkybandBuffers:
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "SkybandBuffers":
         """Continue from `arrays`; everything is copied."""
         buffers = cls(seq_is_life="life" not in arrays)
-        copied = {name: arrays[name].copy() for name in Buffers._fields if name in arrays}
+        copied: dict[str, np.ndarray] = {name: arrays[name].copy() for name in Buffers._fields if name in arrays}
         copied.setdefault("life", copied["seq"])
         buffers.view = Buffers(**copied)
         return buffers
 
-    def _grow_pool(self) -> None:
+    def _shifted(self, floor: int) -> int:
+        """A floor as lives are stored."""
+        return floor - int(self.view.used[1]) if self.seq_is_life else floor
+
+    def _rebase(self, latest: int) -> None:
+        """Count seqs from `latest` from now on. O(entries), once in 2**30 messages."""
         v = self.view
-        size = max(4096, v.score.shape[0] + v.score.shape[0] // 2)
+        shift = latest - int(v.used[1])
+        if not _shift_all(v.start, v.count, v.seq, shift):
+            raise EngineError("top-k buffers: a message is 2**31 behind the newest; the window is too long for one run")
+        if self.seq_is_life:
+            held = v.count > 0
+            v.oldest[held] -= shift
+        v.used[1] = latest
+
+    def _make_room(self) -> None:
+        """Pack the pool if enough of it is free, else let it grow by a quarter."""
+        v = self.view
+        live = int(_SIZES[v.size_class[v.start >= 0]].sum())
+        if int(v.used[0]) - live > max(_FREE_SHARE * live, 4096):
+            order = np.flatnonzero(v.start >= 0)
+            _pack(v, order[np.argsort(v.start[order], kind="stable")], _SIZES)
+            return
+        size = max(4096, v.score.shape[0] + v.score.shape[0] // 4)
         seq = resized(v.seq, size)
         self.view = v._replace(
             score=resized(v.score, size),
@@ -170,6 +204,37 @@ class SkybandBuffers:
             life=seq if self.seq_is_life else resized(v.life, size),
             dominators=resized(v.dominators, size),
         )
+
+
+@njit(cache=True, nogil=True)
+def _shift_all(start, count, seq, shift):
+    """Take `shift` off every stored seq; False if one does not fit any more."""
+    fits = True
+    for slot in range(start.shape[0]):
+        for at in range(start[slot], start[slot] + count[slot]):
+            moved = np.int64(seq[at]) - shift
+            fits = fits and moved >= -(2**31)
+            seq[at] = np.int32(moved)
+    return fits
+
+
+@njit(cache=True, nogil=True)
+def _pack(v, order, sizes):
+    """Move the blocks of the slots in `order` (ascending by place) together; nothing is free afterwards."""
+    end = 0
+    for slot in order:
+        start = v.start[slot]
+        if end < start:
+            for i in range(v.count[slot]):
+                v.score[end + i] = v.score[start + i]
+                v.seq[end + i] = v.seq[start + i]
+                v.life[end + i] = v.life[start + i]
+                v.dominators[end + i] = v.dominators[start + i]
+            v.start[slot] = end
+        end += sizes[v.size_class[slot]]
+    v.used[0] = end
+    for size_class in range(v.free.shape[0]):
+        v.free[size_class] = _NO_BLOCK
 
 
 @njit(cache=True, nogil=True)
@@ -328,7 +393,7 @@ def _copy_held(v, slots, held):
     for row in range(slots.shape[0]):
         start, first = v.start[slots[row]], held.offsets[row]
         for i in range(held.offsets[row + 1] - first):
-            held.seq[first + i] = v.seq[start + i]
+            held.seq[first + i] = v.used[1] + v.seq[start + i]
             held.score[first + i] = v.score[start + i]
 
 
