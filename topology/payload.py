@@ -99,8 +99,11 @@ def pack(payload: Any, piece_bytes: int) -> list[bytes]:
     return pieces
 
 
-def unpack(pieces: Sequence[bytes | np.ndarray]) -> Any:
-    """The payload that `pack` made the pieces of; its arrays are read-only. One copy, none if there is one piece."""
+def unpack(pieces: Sequence[Any]) -> Any:
+    """The payload that `pack` made the pieces (bytes, or arrays of them) of; its arrays are read-only.
+
+    One copy, none if there is one piece.
+    """
     # an array with gaps (a column of a table, say) travels inside the head and comes out writeable: hence `seal`
     data = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces)).toreadonly()
     count = int.from_bytes(data[:_LENGTH_BYTES], "little")
