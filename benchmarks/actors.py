@@ -1,13 +1,12 @@
 """Watching the processes behind a running topology: their memory and the time they had on a processor.
 
 `ActorWatch` is handed to `topology.runner.run_ray` as `on_progress`; it asks each actor once for its process id, by
-Ray's names, and reads the rest from the operating system. Read on in `benchmarks.memory`.
+Ray's names, and reads the rest from the operating system. Its user is
+`benchmarks.topology_cost`.
 """
 
 import contextlib
-import logging
 import os
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import psutil
@@ -28,7 +27,7 @@ class Sample(NamedTuple):
 
 
 class ActorWatch:
-    """Samples of every task's process, by task name such as `query:0`, and of this one as `driver`.
+    """Samples of every actor's process, by its name such as `query:0`, and of this one as `driver`.
 
     Parameters
     ----------
@@ -67,7 +66,8 @@ class ActorWatch:
     def _find(self) -> None:
         if self._asked is None:
             self._asked = {}
-            for actor in list_named_actors(all_namespaces=True):
+            actors: list[Any] = list_named_actors(all_namespaces=True)
+            for actor in actors:
                 if actor["namespace"].startswith("skyray-"):
                     with contextlib.suppress(ValueError):  # it has gone since it was listed
                         handle = ray.get_actor(actor["name"], namespace=actor["namespace"])
@@ -83,17 +83,3 @@ class ActorWatch:
             memory = process.memory_full_info() if self._memory else None
         rss, uss = (memory.rss, memory.uss) if memory is not None else (0, 0)
         return Sample(snapshot.elapsed_s, snapshot.acknowledged, rss, uss, times.user + times.system)
-
-
-@contextlib.contextmanager
-def ray_for_benchmarks() -> Iterator[None]:
-    """Ray on this machine for many runs, unless it is there already; stopped at the end if started here."""
-    if ray.is_initialized():
-        yield
-        return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(_node_ip_address="127.0.0.1", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    try:
-        yield
-    finally:
-        ray.shutdown()

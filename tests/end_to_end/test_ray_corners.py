@@ -11,7 +11,7 @@ from tests.unit.etl_folder import random_rows, write_etl
 from tests.worlds import Recipe, make_world
 from topology.config import RunConfig
 from topology.runner import run_ray
-from topology.skyray import run
+from topology.skyray import LIGHT, run
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
 
@@ -26,12 +26,21 @@ CORNERS = [
 ]
 
 
+#: Who shares an actor: nobody, the light ones (two actors for each number of task), everybody.
+PLACEMENTS = [
+    pytest.param((), id="spread"),
+    pytest.param((LIGHT,), id="shared"),
+    pytest.param((("query", *LIGHT),), id="one"),
+]
+
+
+@pytest.mark.parametrize("together", PLACEMENTS)
 @pytest.mark.parametrize(("router", "tasks", "recipe"), CORNERS)
-def test_topology_on_ray_equals_oracle(router, tasks, recipe):
+def test_topology_on_ray_equals_oracle(router, tasks, recipe, together):
     query, tuples, distribution, aggregation = tasks
     world = make_world(recipe, seed=11)
     plan = plan_of(world, router, 11, query=query, tuples=tuples, distribution=distribution, aggregation=aggregation)
-    report = run_ray(plan)
+    report = run_ray(plan, together=together)
     figures = report.components["delivery"].tasks[0].figures
     assert not differences(world, figures)
     assert figures["late"] > 0, "no refill came back late: the protocol was not tested"
