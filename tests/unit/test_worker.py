@@ -108,6 +108,8 @@ def test_worker_whose_task_fails_tells_which_and_drops_its_parcels():
     wires.run(plan.clock_address)
     failures = [status.failure for status in wires.statuses() if status.failure]
     assert len(failures) == 1 and failures[0].summary.startswith("pass:0 failed in execute")
+    clock = wires.statuses()[plan.clock_address]
+    assert clock.published == clock.acknowledged + plan.credits < 50, "the failed task has gone on working"
     assert [failure for failure, _ in wires.workers[0].close() if failure] == failures
 
 
