@@ -47,7 +47,7 @@ def sample_actors(root: psutil.Process, samples: dict[int, list[int]]) -> None:
     """Add the resident bytes of every actor process below `root`."""
     for process in root.children(recursive=True):
         try:
-            if "_TaskActor" in " ".join(process.cmdline()):
+            if "_WorkerActor" in " ".join(process.cmdline()):
                 samples.setdefault(process.pid, []).append(process.memory_info().rss)
         except psutil.NoSuchProcess:
             continue

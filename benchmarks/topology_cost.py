@@ -3,13 +3,15 @@
     python -m benchmarks.topology_cost [--subscriptions N] [--messages N] [--batch N] [--kinds boolean topk]
 
 A is the engine alone in this process, fed batches that lie in memory. B is `topology.skyray` on Ray with one query bolt
-and a sink that only counts. Both are timed from the end of the first batch, with which the subscriptions come, to the
+and a sink that only counts, its light components in one actor (`together`) as `skyray run` has them on a small machine
+or each in its own (`spread`). All are timed from the end of the first batch, with which the subscriptions come, to the
 last update, in turns, and must tell the same number of updates. C, once a round, is B with the Parquet sink. The
-workload has at most 5 matches a message.
+workload has at most 5 matches a message. What each actor had of the processors is reported beside the rates.
 """
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -20,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.actors import ActorWatch
 from benchmarks.workload import WORLD, Messages, boolean_subscriptions, make_messages, topk_subscriptions
 from bolts.delivery import DeliveryBolt
 from bolts.payloads import StreamBatch
@@ -43,10 +46,16 @@ from matching.warmup import warmup
 from matching.window import Boundary, Window
 from topology.component import Context, Spout, Tick
 from topology.runner import run_ray
-from topology.skyray import wire
+from topology.skyray import LIGHT, wire
 
 _FEWEST_KEYWORDS = 2
 _CREDITS = 4
+#: Ways on Ray: sink, and which components share an actor.
+_WAYS: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
+    "ray_count": ("count", (LIGHT,)),
+    "ray_spread": ("count", ()),
+    "ray_parquet": ("parquet", (LIGHT,)),
+}
 
 
 def _no_removals() -> Removals:
@@ -140,8 +149,10 @@ class Workload:
             added = {kind: empty(SubscriptionTable) for kind in added}
         return perf_counter() - begun, updates
 
-    def on_ray(self, sink: str) -> tuple[float, int]:
-        """The whole topology: seconds from the first batch's credit to the last end, and how many updates in all."""
+    def on_ray(self, sink: str, together: tuple[tuple[str, ...], ...]) -> tuple[float, int, dict[str, float]]:
+        """The whole topology: seconds from the first batch's credit to the last end, how many updates in all, and
+        processor time of each actor in microseconds a message."""
+        watch = ActorWatch(memory=False)
         folder = tempfile.mkdtemp(prefix="skyray-cost-")
         try:
             plan = wire(
@@ -153,11 +164,13 @@ class Workload:
                 DeliveryBolt(folder, self.window, _CREDITS, sink=sink),
                 credits=_CREDITS,
             )
-            report = run_ray(plan)
+            report = run_ray(plan, on_progress=watch, together=together)
         finally:
             shutil.rmtree(folder)
         loaded_s = report.components["messages"].tasks[0].figures["loaded_s"]
-        return report.elapsed_s - loaded_s, sum(report.components["delivery"].tasks[0].figures["updates"].values())
+        updates = sum(report.components["delivery"].tasks[0].figures["updates"].values())
+        cpu_us = watch.cpu_us(2 * _CREDITS, len(self.batches[0][1]))
+        return report.elapsed_s - loaded_s, updates, cpu_us
 
 
 def bench(
@@ -174,21 +187,25 @@ def bench(
     Returns
     -------
     dict
-        Medians in messages/s for `bare`, `ray_count`, `ray_parquet`; `share` = ray_count / bare; `same_updates`.
+        Medians in messages/s for `bare`, `ray_count`, `ray_spread`, `ray_parquet`; `share` = ray_count / bare;
+        `shares` of the turns; `cpu_us` a message by way and actor; `same_updates`.
     """
     tell = on_progress or (lambda _: None)
     warmup()
     tell("making the workload")
     load = Workload(subscriptions, messages, batch, list(kinds), seed)
-    seconds: dict[str, list[float]] = {"bare": [], "ray_count": [], "ray_parquet": []}
+    names = ("bare", *_WAYS)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    cpu_us: dict[str, dict[str, list[float]]] = {name: {} for name in _WAYS}
     counts = set()
     for turn in range(rounds):
-        for name, measure in (
-            ("bare", load.bare),
-            ("ray_count", lambda: load.on_ray("count")),
-            ("ray_parquet", lambda: load.on_ray("parquet")),
-        ):
-            taken, updates = measure()
+        for name in names:
+            if name == "bare":
+                taken, updates = load.bare()
+            else:
+                taken, updates, used = load.on_ray(*_WAYS[name])
+                for actor, spent in used.items():
+                    cpu_us[name].setdefault(actor, []).append(spent)
             seconds[name].append(taken)
             counts.add(updates)
             tell(f"turn {turn + 1} of {rounds}: {name} {load.timed / taken:,.0f} messages/s, {updates:,} updates")
@@ -200,6 +217,9 @@ def bench(
         },
         "messages_per_s": rates,
         "share": rates["ray_count"] / rates["bare"],
+        "shares": [bare / ray for bare, ray in zip(seconds["bare"], seconds["ray_count"], strict=True)],
+        "cpu_us": {name: {actor: median(spent) for actor, spent in used.items()} for name, used in cpu_us.items()},
+        "load_average": os.getloadavg()[0],
         "same_updates": len(counts) == 1,
     }  # fmt: skip
 

@@ -47,6 +47,10 @@ Projection = Annotated[str | None, typer.Option(help="plate-carree or equal-area
 Batch = Annotated[int | None, typer.Option(help="Messages between two boundaries (5000).")]
 Credits = Annotated[int | None, typer.Option(help="Batches in flight at most (4).")]
 Limit = Annotated[int | None, typer.Option(help="Stop after so many messages.")]
+Placement = Annotated[
+    str | None,
+    typer.Option(help="spread: an actor a task; shared: one for all light tasks; auto: by the cores (auto)."),
+]
 Address = Annotated[str | None, typer.Option(help="Ray cluster to join; a local one is started otherwise.")]
 Sink = Annotated[str | None, typer.Option(help="parquet, jsonl, or count: digest only (parquet).")]
 Interleaving = Annotated[int | None, typer.Option(help="Order in which the local executor interleaves tasks.")]
@@ -196,6 +200,7 @@ def run(
     batch: Batch = None,
     credits: Credits = None,
     limit: Limit = None,
+    placement: Placement = None,
     address: Address = None,
     sink: Sink = None,
     seed: Interleaving = None,

@@ -82,6 +82,9 @@ class RunConfig(BaseSettings):
     batch: int = Field(default=5000, ge=1, le=1_000_000, description="messages between two boundaries")
     credits: int = Field(default=4, ge=1, le=1024, description="batches in flight at most")
     limit: int | None = Field(default=None, ge=1, description="stop after so many messages")
+    placement: Literal["auto", "spread", "shared"] = Field(
+        default="auto", description="an actor for each task, or one for all light tasks; auto: by the machine's cores"
+    )
     address: str | None = Field(default=None, description="Ray cluster to join; a local one is started otherwise")
     sink: Literal["parquet", "jsonl", "count"] = Field(
         default="parquet", description="form of the updates; count: digest only"

@@ -1,9 +1,10 @@
 """The topology on Ray: every task an actor, payloads moved by calls from actor to actor.
 
-The only module below `gateway` that knows Ray. Each task is a synchronous actor (one call at a time, calls of one
-caller in order) named like `query:3`, in a namespace of its own for every run. Actors call each other directly;
-what a call needs of Ray is behind `_RayChannel`, so that another transport can take its place. The driver starts the
-actors, then does nothing but ask each for its status about four times a second, one question outstanding at a time.
+The only module below `gateway` that knows Ray. Every worker (a task, or several that share a process: see
+`topology.worker`) is a synchronous actor (one call at a time, calls of one caller in order) named like `query:3`, in a
+namespace of its own for every run. Actors call each other directly; what a call needs of Ray is behind `_RayTransport`,
+so that another one can take its place. The driver starts the actors, then does nothing but ask each for its status
+about four times a second, one question outstanding at a time.
 
 From the answers alone it knows whether the run is over or stuck: nothing is on its way if, over two rounds of
 questions of which the second began after the first was answered, as many parcels were received as sent and no count
@@ -18,9 +19,9 @@ import os
 import re
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
@@ -28,13 +29,20 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from matching.errors import TopologyError
 from topology.clock import SystemClock
-from topology.logs import LogBuffer, LogEvent, driver_log, show
+from topology.logs import LogEvent, driver_log, show
 from topology.metrics import Meter, RunReport, Snapshot, TaskStatus
+from topology.payload import pack, unpack
 from topology.plan import Plan
-from topology.task import Destination, TaskFailed, TaskFailure, TaskHost, never_acknowledged, who_waits
+from topology.task import TaskFailure, never_acknowledged, who_waits
+from topology.worker import Parcel, Placement, Worker, place
 
-#: Ray carries smaller arguments inside the call; above it a shared object wins (measured: there is a cliff).
-_INLINE_BYTES = 100_000
+#: Ray carries arguments below 100 KB inside the call, however many there are up to 10 MB in all; what is larger goes
+#: through its object store, which takes several round trips. So a payload travels in pieces below the first limit.
+_PIECE_BYTES = 98_304
+#: Above this, several receivers share one stored object. For one receiver the call itself is always cheaper, up to
+#: the second limit (measured at 0.85 MB: 2.6 ms of CPU in all against 3.7).
+_SHARED_BYTES = 100_000
+_INLINE_BYTES = 4_000_000
 #: References a task keeps before it looks, without waiting, which calls are done.
 _REAP_AT = 64
 #: First pause between two rounds of questions; it doubles up to `poll_s`, so that short runs end at once.
@@ -45,127 +53,137 @@ _GAP_S = 1.0
 _CLOSE_AFTER_FAILURE_S = 5.0
 
 
-class _RayChannel:
+class _Stored(NamedTuple):
+    """Stands in a parcel for a payload that is an argument of the call itself."""
+
+    place: int
+
+
+class _RayTransport:
     """Carries parcels to other actors by calling them; never waits for one."""
 
-    def __init__(self, plan: Plan, sender: int):
+    def __init__(self, plan: Plan, index: int):
         self._plan = plan
-        self._sender = sender
+        self._index = index
         self._handles: list[Any] = []
-        self._calls: deque[tuple[Any, int, int]] = deque()
+        self._calls: deque[tuple[Any, Parcel]] = deque()
         self._reap_at = _REAP_AT
         self.failure: TaskFailure | None = None
 
     def connect(self, handles: list[Any]) -> None:
-        """Learn the actors, by address."""
+        """Learn the actors, by worker."""
         self._handles = handles
 
-    def send(self, destinations: Sequence[Destination], payload: Any, size_bytes: int) -> None:
-        """One call for each destination; what is large and goes to several is stored once for all."""
-        if size_bytes > _INLINE_BYTES and len(destinations) > 1:
-            payload = ray.put(payload)
-        for address, edge, number in destinations:
-            call = self._handles[address].receive.remote(edge, self._sender, number, payload)
-            self._calls.append((call, address, edge))
+    def again(self) -> None:
+        self._handles[self._index].start.remote()
+
+    def send(self, bundles: dict[int, list[Parcel]]) -> None:
+        """One call for each worker; a payload that is large and goes to several is stored once for all."""
+        receivers = Counter(id(parcel.payload) for parcels in bundles.values() for parcel in parcels)
+        stored: dict[int, Any] = {}
+        for worker, parcels in bundles.items():
+            arguments: list[Any] = []
+            light = []
+            for parcel in parcels:
+                mark = id(parcel.payload)
+                if parcel.size_bytes > (_SHARED_BYTES if receivers[mark] > 1 else _INLINE_BYTES):
+                    if mark not in stored:
+                        stored[mark] = ray.put(parcel.payload)
+                    light.append(parcel._replace(payload=_Stored(len(arguments))))
+                    arguments.append(stored[mark])
+                else:
+                    light.append(parcel)
+            pieces = pack(tuple(light), _PIECE_BYTES)
+            call = self._handles[worker].receive.remote(*pieces, *arguments)
+            self._calls.append((call, parcels[0]._replace(payload=None)))
         if len(self._calls) >= self._reap_at:
             self.reap()
+
+    @staticmethod
+    def rebuild(arguments: Sequence[Any]) -> Sequence[Parcel]:
+        """The parcels that `send` made the arguments of a call of."""
+        pieces = [argument for argument in arguments if isinstance(argument, bytes)]
+        parcels, stored = unpack(pieces), arguments[len(pieces) :]
+        return [
+            parcel._replace(payload=stored[parcel.payload.place]) if isinstance(parcel.payload, _Stored) else parcel
+            for parcel in parcels
+        ]
 
     def reap(self) -> None:
         """Let go of finished calls, so that memory stays flat, and notice those that failed on arrival."""
         calls = list(self._calls)
         if calls:
-            done, _ = ray.wait([call for call, _, _ in calls], num_returns=len(calls), timeout=0, fetch_local=False)
+            done, _ = ray.wait([call for call, _ in calls], num_returns=len(calls), timeout=0, fetch_local=False)
             finished = set(done)
-            for call, address, edge in calls:
+            for call, parcel in calls:
                 if call in finished:
-                    self._check(call, address, edge)
+                    self._check(call, parcel)
             self._calls = deque(entry for entry in calls if entry[0] not in finished)
         # after a look that freed little (a slow receiver), look again only once that much more has been sent
         self._reap_at = max(_REAP_AT, 2 * len(self._calls))
 
-    def _check(self, call: Any, address: int, edge: int) -> None:
+    def _check(self, call: Any, first: Parcel) -> None:
         try:
             ray.get(call)
         except RayActorError:
             pass  # the driver sees that death itself and names it
         except Exception as cause:
-            # the receiver's own failures come by its status: this is a parcel that could not even be rebuilt there
-            stream = self._plan.edges[edge].stream if edge >= 0 else "control"
+            # the receiver's own failures come by its status: these are parcels that could not even be rebuilt there
+            stream = self._plan.edges[first.edge].stream if first.edge >= 0 else "control"
             reason = cause.cause if isinstance(cause, RayTaskError) and cause.cause is not None else cause
             summary = (
-                f"{self._plan.tasks[address]} could not take a parcel on stream {stream!r} "
-                f"from {self._plan.tasks[self._sender]}: {type(reason).__name__}: {str(reason).strip().splitlines()[0]}"
+                f"{self._plan.tasks[first.address]} could not take a parcel on stream {stream!r} "
+                f"from {self._plan.tasks[first.sender]}: {type(reason).__name__}: "
+                f"{str(reason).strip().splitlines()[0]}"
             )
-            self.failure = self.failure or TaskFailure(address, summary, str(cause), TopologyError.exit_code)
+            self.failure = self.failure or TaskFailure(first.address, summary, str(cause), TopologyError.exit_code)
 
 
-class _TaskActor:
-    """A task's host inside its actor. No method raises: a failure is kept, and told by `status`."""
+class _WorkerActor:
+    """A worker inside its actor. No method raises what a component raised: see `topology.worker`."""
 
-    def __init__(self, plan: Plan, address: int, seed: int):
-        self._label = str(plan.tasks[address])
-        self._logs = LogBuffer()
-        self._channel = _RayChannel(plan, address)
-        self._host = TaskHost(plan, address, self._channel, self._logs.logger, SystemClock().now, seed)
+    def __init__(self, plan: Plan, placement: Placement, index: int, seed: int):
+        self._label = _names(plan, placement[index])
+        self._transport = _RayTransport(plan, index)
+        self._worker = Worker(plan, placement, index, self._transport, SystemClock().now, seed)
 
     def __repr__(self) -> str:
         return self._label  # Ray puts it before every line the process prints
 
     def connect(self, handles: list[Any]) -> None:
-        """Learn the other actors, by address."""
-        self._channel.connect(handles)
+        """Learn the other actors, by worker."""
+        self._transport.connect(handles)
 
-    def open(self) -> TaskFailure | None:
-        """Let the component acquire its resources."""
-        self._guarded(self._host.open)
-        return self._host.failure
+    def open(self) -> list[TaskFailure | None]:
+        """See `Worker.open`, as for all that follows."""
+        return self._worker.open()
 
     def start(self) -> None:
-        """Let the clock spout publish what its credits allow (others do nothing)."""
-        self._guarded(self._pump)
+        self._worker.start()
 
     def stop(self) -> None:
-        """End the stream before the next batch."""
-        self._host.stop()
-        self._guarded(self._pump)
+        self._worker.stop()
 
-    def receive(self, edge: int, sender: int, number: int, payload: Any) -> None:
-        """Take one parcel; after a failure everything is dropped."""
-        if self._host.failure is None:
-            self._guarded(self._host.receive, edge, sender, number, payload)
-            self._guarded(self._pump)
+    def finish_unfed(self, address: int) -> None:
+        self._worker.finish_unfed(address)
 
-    def finish_unfed(self) -> None:
-        """See `TaskHost.finish_unfed`."""
-        self._guarded(self._host.finish_unfed)
+    def report(self) -> list[tuple[dict[str, Any], TaskFailure | None]]:
+        return self._worker.report()
 
-    def status(self) -> tuple[TaskStatus, list[LogEvent]]:
-        """Where the task stands, and what it has logged since the last question."""
-        self._channel.reap()
-        status = self._host.status()
-        if status.failure is None and self._channel.failure is not None:
-            status = status._replace(failure=self._channel.failure)
-        return status, self._logs.fetch()
+    def close(self) -> list[tuple[TaskFailure | None, list[LogEvent]]]:
+        return self._worker.close()
 
-    def report(self) -> tuple[dict[str, Any], TaskFailure | None]:
-        """The component's figures."""
-        figures = self._guarded(self._host.report)
-        return figures or {}, self._host.failure
+    def receive(self, *arguments: Any) -> None:
+        """Take what another worker sent."""
+        self._worker.receive(self._transport.rebuild(arguments))
 
-    def close(self) -> tuple[TaskFailure | None, list[LogEvent]]:
-        """Release the component's resources."""
-        self._guarded(self._host.close)
-        return self._host.failure, self._logs.fetch()
-
-    def _pump(self) -> None:
-        while self._host.failure is None and self._host.can_publish:
-            self._host.publish()
-
-    def _guarded(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return method(*arguments)
-        except TaskFailed:
-            return None  # the host has kept it
+    def status(self) -> list[tuple[TaskStatus, list[LogEvent]]]:
+        """See `Worker.status`."""
+        self._transport.reap()
+        told = self._worker.status()
+        if self._transport.failure is not None and all(status.failure is None for status, _ in told):
+            told[0] = told[0][0]._replace(failure=self._transport.failure), told[0][1]
+        return told
 
 
 def run_ray(
@@ -173,6 +191,7 @@ def run_ray(
     address: str | None = None,
     on_progress: Callable[[Snapshot], None] | None = None,
     *,
+    together: Sequence[Sequence[str]] = (),
     stop: Callable[[], bool] | None = None,
     seed: int = 0,
     poll_s: float = 0.25,
@@ -194,6 +213,9 @@ def run_ray(
         Of a running Ray cluster.
     on_progress : callable, optional
         Called with a `Snapshot` after each round of questions, and once at the end.
+    together : sequence of groups of component names
+        Tasks of one group with the same number share an actor (`topology.worker`): fewer calls, less memory, less
+        parallelism. By default every task has an actor to itself. No result depends on it.
     stop : callable, optional
         Asked in each round; once it says True the stream ends before the next batch and the topology drains.
     seed : int
@@ -227,9 +249,10 @@ def run_ray(
                 f"{part.kind} {part.name!r}: its class {part.class_name} stands in the main script, which actors "
                 "cannot import: move it to a module"
             )
+    placement = place(plan, together)
     started_here = _connect(address, log_to_driver)
     try:
-        run = _RayRun(plan, on_progress, stop, seed, poll_s, stall_s, start_s, task_cpus)
+        run = _RayRun(plan, placement, on_progress, stop, seed, poll_s, stall_s, start_s, task_cpus)
         try:
             return run.run()
         finally:
@@ -264,6 +287,7 @@ class _RayRun:
     def __init__(
         self,
         plan: Plan,
+        placement: Placement,
         on_progress: Callable[[Snapshot], None] | None,
         stop: Callable[[], bool] | None,
         seed: int,
@@ -273,6 +297,8 @@ class _RayRun:
         task_cpus: float,
     ):
         self._plan = plan
+        self._placement = placement
+        self._worker_of = {address: worker for worker, mine in enumerate(placement) for address in mine}
         self._on_progress = on_progress
         self._stop = stop
         self._seed = seed
@@ -288,7 +314,7 @@ class _RayRun:
         self._meter = Meter(plan)
         self._log = driver_log()
         self._statuses: dict[int, TaskStatus] = {}
-        self._pending: dict[Any, tuple[int, float]] = {}  # outstanding question: whom, since when
+        self._pending: dict[Any, tuple[int, float]] = {}  # outstanding question: which worker, since when
         self._asked_s: dict[int, float] = {}  # when the question was asked that `_statuses` answers
 
     def run(self) -> RunReport:
@@ -303,23 +329,25 @@ class _RayRun:
             "scheduling_strategy": "SPREAD",
             "namespace": f"skyray-{uuid.uuid4().hex[:12]}",
         }
-        actor_class = ray.remote(_TaskActor)
-        for address, task in enumerate(self._plan.tasks):
-            self._actors.append(actor_class.options(name=str(task), **options).remote(plan, address, self._seed))
+        actor_class = ray.remote(_WorkerActor)
+        for index, addresses in enumerate(self._placement):
+            name = "+".join(str(self._plan.tasks[address]) for address in addresses)
+            actor = actor_class.options(name=name, **options).remote(plan, self._placement, index, self._seed)
+            self._actors.append(actor)
         warm_up_s = self._warm_up()  # while the processes start
         self._ask_all("connect", self._start_s, self._actors)
-        for failure in self._ask_all("open", self._start_s):
+        for _, failure in self._each_task(self._ask_all("open", self._start_s)):
             _raise_if(failure)
         startup_s = time.perf_counter() - began
         started = time.perf_counter()
-        self._actors[self._plan.clock_address].start.remote()
+        self._clock_actor.start.remote()
         elapsed_s = self._drive(started)
         figures = []
-        for figure, failure in self._ask_all("report", self._stall_s):
+        for _, (figure, failure) in self._each_task(self._ask_all("report", self._stall_s)):
             _raise_if(failure)
             figures.append(figure)
         self._closed = True
-        for address, (failure, events) in enumerate(self._ask_all("close", self._stall_s)):
+        for address, (failure, events) in self._each_task(self._ask_all("close", self._stall_s)):
             self._show(address, events)
             _raise_if(failure)
         return self._meter.report("ray", self._in_order(), figures, elapsed_s, startup_s, warm_up_s)
@@ -328,8 +356,8 @@ class _RayRun:
         """End every actor; components that were not closed get a moment to do so."""
         try:
             if not self._closed and self._actors:
-                calls = {actor.close.remote(): address for address, actor in enumerate(self._actors)}
-                awaited = [call for call, address in calls.items() if address != self._stalled]
+                calls = {actor.close.remote(): worker for worker, actor in enumerate(self._actors)}
+                awaited = [call for call, worker in calls.items() if worker != self._stalled]
                 done, _ = ray.wait(awaited, num_returns=len(awaited), timeout=_CLOSE_AFTER_FAILURE_S)
                 for call in done:
                     self._show_close(calls[call], call)
@@ -365,25 +393,38 @@ class _RayRun:
         return time.perf_counter() - began
 
     def _ask_all(self, method: str, timeout_s: float, *arguments: Any) -> list[Any]:
-        """Call one method of every actor at once; answers by address. Any failure to answer raises."""
+        """Call one method of every actor at once; answers by worker. Any failure to answer raises."""
         calls = [getattr(actor, method).remote(*arguments) for actor in self._actors]
         until = time.perf_counter() + timeout_s
         pending = list(calls)
         while pending:
             done, pending = ray.wait(pending, num_returns=1, timeout=max(0.0, until - time.perf_counter()))
             if not done:
-                late = ", ".join(str(self._plan.tasks[calls.index(call)]) for call in pending[:8])
+                late = ", ".join(self._names(calls.index(call)) for call in pending[:8])
                 raise TopologyError(f"{late}: no answer to {method} within {timeout_s:g} s")
             self._answer(done[0], calls.index(done[0]), method)
-        return [self._answer(call, address, method) for address, call in enumerate(calls)]
+        return [self._answer(call, worker, method) for worker, call in enumerate(calls)]
 
-    def _answer(self, call: Any, address: int, method: str) -> Any:
+    def _each_task(self, answers: Sequence[Sequence[Any]]) -> list[tuple[int, Any]]:
+        """Answers of all workers, each a list by task, as pairs of address and answer in order of address."""
+        pairs = zip(self._placement, answers, strict=True)
+        told = [pair for addresses, mine in pairs for pair in zip(addresses, mine, strict=True)]
+        return sorted(told, key=lambda pair: pair[0])
+
+    def _names(self, worker: int) -> str:
+        return _names(self._plan, self._placement[worker])
+
+    @property
+    def _clock_actor(self) -> Any:
+        return self._actors[self._worker_of[self._plan.clock_address]]
+
+    def _answer(self, call: Any, worker: int, method: str) -> Any:
         try:
             return ray.get(call)
         except RayActorError as death:
-            raise TopologyError(f"{self._plan.tasks[address]} died: {_cause_of_death(death)}") from death
+            raise TopologyError(f"{self._names(worker)} died: {_cause_of_death(death)}") from death
         except RayTaskError as cause:
-            raise TopologyError(f"{self._plan.tasks[address]} failed in {method}: {cause}") from cause
+            raise TopologyError(f"{self._names(worker)} failed in {method}: {cause}") from cause
 
     # -- driving
 
@@ -400,8 +441,8 @@ class _RayRun:
             now = time.perf_counter()
             if not stopping and self._stop is not None and self._stop():
                 stopping = True
-                self._actors[self._plan.clock_address].stop.remote()
-            if len(self._statuses) == len(self._actors):
+                self._clock_actor.stop.remote()
+            if len(self._statuses) == len(self._plan.tasks):
                 statuses = self._in_order()
                 sums = sum(status.sent for status in statuses), sum(status.received for status in statuses)
                 ended = all(status.ended for status in statuses)
@@ -422,25 +463,26 @@ class _RayRun:
             pause_s = min(self._poll_s, 2 * pause_s)
 
     def _ask_idle(self) -> None:
-        """Ask every task that has answered the last question: one at a time each, so questions cannot pile up."""
-        asked = {address for address, _ in self._pending.values()}
-        for address, actor in enumerate(self._actors):
-            if address not in asked:
-                self._pending[actor.status.remote()] = address, time.perf_counter()
+        """Ask every worker that has answered the last question: one at a time each, so questions cannot pile up."""
+        asked = {worker for worker, _ in self._pending.values()}
+        for worker, actor in enumerate(self._actors):
+            if worker not in asked:
+                self._pending[actor.status.remote()] = worker, time.perf_counter()
 
     def _collect(self, timeout_s: float) -> None:
         done, _ = ray.wait(list(self._pending), num_returns=len(self._pending), timeout=timeout_s)
         deaths: list[TopologyError] = []
         for call in done:
-            address, asked_s = self._pending.pop(call)
+            worker, asked_s = self._pending.pop(call)
             try:
-                status, events = self._answer(call, address, "status")
+                told = self._answer(call, worker, "status")
             except TopologyError as death:
                 deaths.append(death)
                 continue
-            self._show(address, events)
-            self._statuses[address] = status
-            self._asked_s[address] = asked_s
+            for address, (status, events) in zip(self._placement[worker], told, strict=True):
+                self._show(address, events)
+                self._statuses[address] = status
+                self._asked_s[address] = asked_s
         failures = [status.failure for status in self._in_order() if status.failure is not None]
         for failure in failures:
             if not failure.consequence:
@@ -468,16 +510,16 @@ class _RayRun:
             raise who_waits(plan, statuses)
         self._unfed_finished = True
         for status in unfed:
-            self._actors[status.address].finish_unfed.remote()
+            self._actors[self._worker_of[status.address]].finish_unfed.remote(status.address)
         return True
 
     def _look_for_stall(self, now: float, moved: float) -> None:
-        late = [(since, address) for address, since in self._pending.values()]
+        late = [(since, worker) for worker, since in self._pending.values()]
         if late and now - max(min(late)[0], moved) > self._stall_s:
-            since, address = min(late)
-            self._stalled = address
+            since, worker = min(late)
+            self._stalled = worker
             raise TopologyError(
-                f"{self._plan.tasks[address]} has not answered for {now - since:.0f} s and nothing else moves: its "
+                f"{self._names(worker)} has not answered for {now - since:.0f} s and nothing else moves: its "
                 f"process is paused, or one execute or next_batch takes longer than stall_s = {self._stall_s:g} s"
             )
         if not late and now - moved > self._stall_s and self._statuses:
@@ -501,14 +543,20 @@ class _RayRun:
     def _show(self, address: int, events: list[LogEvent]) -> None:
         show(self._log, str(self._plan.tasks[address]), events)
 
-    def _show_close(self, address: int, call: Any) -> None:
+    def _show_close(self, worker: int, call: Any) -> None:
         try:
-            failure, events = ray.get(call)
+            told = ray.get(call)
         except (RayActorError, RayTaskError):
             return  # it is the dead one that ended the run
-        self._show(address, events)
-        if failure is not None and " failed in close: " in failure.summary:
-            self._log.warning("close_failed", task=str(self._plan.tasks[address]), why=failure.summary)
+        for address, (failure, events) in zip(self._placement[worker], told, strict=True):
+            self._show(address, events)
+            if failure is not None and " failed in close: " in failure.summary:
+                self._log.warning("close_failed", task=str(self._plan.tasks[address]), why=failure.summary)
+
+
+def _names(plan: Plan, addresses: Sequence[int]) -> str:
+    """The tasks of a worker, for people."""
+    return ", ".join(str(plan.tasks[address]) for address in addresses)
 
 
 def _call(function: Callable[[], Any]) -> None:

@@ -49,6 +49,8 @@ from topology.metrics import RunReport, Snapshot
 from topology.plan import Plan
 
 ROUTERS = ("hashing", "location", "keyword", "prefix")
+#: Components that are light beside the query bolts: one process has room for all of them (see `topology.worker`).
+LIGHT = ("messages", "subscriptions", "distribution", "tuples", "aggregation", "delivery")
 _LOAD_SAMPLE = 20_000
 #: Stands in the output folder until the run has ended well, so that a failed run's folder is known for one of ours.
 _UNFINISHED = ".unfinished"
@@ -187,6 +189,18 @@ def build_plan(config: RunConfig) -> Plan:
     )
 
 
+def together_of(config: RunConfig, plan: Plan) -> tuple[tuple[str, ...], ...]:
+    """Components whose tasks share an actor; no result depends on it.
+
+    By default the light ones do where this machine has fewer cores than the plan has tasks, unless the run joins a
+    cluster, or follows a stream: a spout that waits for messages would keep the others of its process waiting.
+    """
+    shared = config.placement == "shared"
+    if config.placement == "auto" and config.address is None and not config.follow:
+        shared = (os.cpu_count() or 1) < len(plan.tasks)
+    return (LIGHT,) if shared else ()
+
+
 def prepare_out(out: Path, overwrite: bool) -> None:
     """Make the output folder; an earlier run's is kept unless it may be replaced.
 
@@ -230,7 +244,8 @@ def run(config: RunConfig, on_progress: Callable[[Snapshot], None] | None = None
     else:
         from topology.runner import run_ray  # Ray takes a second to import: only for those who use it
 
-        report = run_ray(plan, address=config.address, on_progress=on_progress)
+        together = together_of(config, plan)
+        report = run_ray(plan, address=config.address, on_progress=on_progress, together=together)
     summary = summarise(config, report, time.perf_counter() - began)
     partial = config.out / ".run.json.tmp"
     partial.write_text(json.dumps(summary, indent=1, sort_keys=True))

@@ -11,35 +11,42 @@ from tests.unit.etl_folder import random_rows, write_etl
 from tests.worlds import Recipe, make_world
 from topology.config import RunConfig
 from topology.runner import run_ray
-from topology.skyray import run
+from topology.skyray import LIGHT, run
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
 
 #: Changes in the middle of batches, ties, late messages, rectangles: whatever tells a wrong topology from a right one.
 WORLD = Recipe(batch=10, messages=300, window="count:50", ranges=0.2, grid=3, subscriptions=60)
 
+TIME_15 = Recipe(**{**vars(WORLD), "window": "time:15"})
+TIME_40 = Recipe(**{**vars(WORLD), "window": "time:40"})
+
+#: Who shares an actor: nobody, the light ones (two actors for each number of task), everybody.
+SPREAD, SHARED, ONE = (), (LIGHT,), (("query", *LIGHT),)
+
+#: Router; query, tuple, distribution and aggregation bolts; world; who shares an actor.
 CORNERS = [
-    pytest.param("hashing", (1, 1, 1, 1), WORLD, id="hashing-1-1-1"),
-    pytest.param("hashing", (3, 2, 2, 2), Recipe(**{**vars(WORLD), "window": "time:40"}), id="hashing-3-2-2"),
-    pytest.param("location", (2, 1, 2, 1), Recipe(**{**vars(WORLD), "window": "time:15"}), id="location-2-1-2"),
-    pytest.param("location", (4, 3, 1, 1), WORLD, id="location-4-3-1"),
-    pytest.param("keyword", (1, 3, 2, 1), WORLD, id="keyword-1-3-2"),
-    pytest.param("keyword", (2, 1, 1, 1), Recipe(**{**vars(WORLD), "window": "time:15"}), id="keyword-2-1-1"),
-    pytest.param("keyword", (4, 3, 2, 2), Recipe(**{**vars(WORLD), "window": "time:40"}), id="keyword-4-3-2"),
-    pytest.param("keyword", (8, 1, 2, 1), WORLD, id="keyword-8-1-2"),
-    pytest.param("prefix", (1, 1, 1, 1), WORLD, id="prefix-1-1-1"),
-    pytest.param("prefix", (2, 3, 2, 1), Recipe(**{**vars(WORLD), "window": "time:15"}), id="prefix-2-3-2"),
-    pytest.param("prefix", (4, 1, 2, 2), WORLD, id="prefix-4-1-2"),
-    pytest.param("prefix", (3, 3, 1, 1), Recipe(**{**vars(WORLD), "window": "time:40"}), id="prefix-3-3-1"),
+    pytest.param("hashing", (1, 1, 1, 1), WORLD, SPREAD, id="hashing-1-1-1-spread"),
+    pytest.param("hashing", (3, 2, 2, 2), TIME_40, SHARED, id="hashing-3-2-2-shared"),
+    pytest.param("hashing", (2, 3, 1, 1), WORLD, ONE, id="hashing-2-3-1-one"),
+    pytest.param("location", (2, 1, 2, 1), TIME_15, SHARED, id="location-2-1-2-shared"),
+    pytest.param("location", (4, 3, 1, 1), WORLD, SPREAD, id="location-4-3-1-spread"),
+    pytest.param("location", (8, 1, 2, 1), TIME_40, ONE, id="location-8-1-2-one"),
+    pytest.param("keyword", (1, 3, 2, 1), WORLD, ONE, id="keyword-1-3-2-one"),
+    pytest.param("keyword", (4, 3, 2, 2), TIME_40, SPREAD, id="keyword-4-3-2-spread"),
+    pytest.param("keyword", (8, 1, 2, 1), WORLD, SHARED, id="keyword-8-1-2-shared"),
+    pytest.param("prefix", (2, 3, 2, 1), TIME_15, SHARED, id="prefix-2-3-2-shared"),
+    pytest.param("prefix", (4, 1, 2, 2), WORLD, ONE, id="prefix-4-1-2-one"),
+    pytest.param("prefix", (3, 3, 1, 1), TIME_40, SPREAD, id="prefix-3-3-1-spread"),
 ]
 
 
-@pytest.mark.parametrize(("router", "tasks", "recipe"), CORNERS)
-def test_topology_on_ray_equals_oracle(router, tasks, recipe):
+@pytest.mark.parametrize(("router", "tasks", "recipe", "together"), CORNERS)
+def test_topology_on_ray_equals_oracle(router, tasks, recipe, together):
     query, tuples, distribution, aggregation = tasks
     world = make_world(recipe, seed=11)
     plan = plan_of(world, router, 11, query=query, tuples=tuples, distribution=distribution, aggregation=aggregation)
-    report = run_ray(plan)
+    report = run_ray(plan, together=together)
     figures = report.components["delivery"].tasks[0].figures
     assert not differences(world, figures)
     assert figures["late"] > 0, "no refill came back late: the protocol was not tested"

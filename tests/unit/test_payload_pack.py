@@ -1,0 +1,77 @@
+"""Packing payloads for the way between processes."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from matching.model import MessageBatch, Names, UpdateBatch, empty
+from topology.component import Tick
+from topology.payload import pack, seal, unpack
+
+
+class Mixed(NamedTuple):
+    """Everything a payload may hold."""
+
+    number: int
+    share: np.float64
+    label: str
+    nothing: None
+    names: Names
+    flags: np.ndarray
+    table: np.ndarray
+    again: np.ndarray
+
+
+def mixed() -> Mixed:
+    table = np.arange(30, dtype=np.float64).reshape(5, 6)
+    names = Names.of(["é", "", "three"])
+    return Mixed(7, np.float64(0.5), "label", None, names, np.array([True, False, True]), table[:, ::2], table)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 16, 100, 1 << 20])
+def test_pack_in_pieces_of_any_size_unpacks_to_the_same(piece_bytes):
+    before, _ = seal(mixed())
+    pieces = pack(before, piece_bytes)
+    assert all(len(piece) == piece_bytes for piece in pieces[:-1]) and 0 < len(pieces[-1]) <= piece_bytes
+    after = unpack(pieces)
+    assert type(after) is Mixed and type(after.names) is Names
+    assert (after.number, after.share, after.label, after.nothing) == (7, 0.5, "label", None)
+    assert after.names.strings() == ["é", "", "three"]
+    for name in ("flags", "table", "again"):
+        one, other = getattr(before, name), getattr(after, name)
+        assert one.dtype == other.dtype and np.array_equal(one, other)
+
+
+def test_unpack_gives_aligned_arrays_that_cannot_be_written():
+    after = unpack(pack(seal(mixed())[0], 64))
+    for array in (after.names.offsets, after.names.data, after.flags, after.table, after.again):
+        assert array.flags.aligned and not array.flags.writeable
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+def test_unpack_reads_a_stored_array_in_place():
+    (whole,) = pack(seal(mixed())[0], 1 << 20)
+    stored = np.frombuffer(bytearray(whole), np.uint8)
+    after = unpack([stored])
+    assert np.shares_memory(after.again, stored) and not after.again.flags.writeable
+
+
+def test_pack_keeps_one_array_under_two_names_one_array():
+    points = empty(MessageBatch)._asdict() | {"west": np.arange(1000.0), "seq": np.arange(1000)}
+    batch, size_bytes = seal(MessageBatch(**{**points, "east": points["west"]}))
+    pieces = pack(batch, 1 << 20)
+    assert size_bytes < sum(map(len, pieces)) < size_bytes + 2_000, "the array travels once"
+    after = unpack(pieces)
+    assert after.west is after.east and len(after) == 1000
+
+
+@pytest.mark.parametrize("payload", [None, 5, Tick(1, 0, 9), empty(UpdateBatch)], ids=["none", "int", "tick", "empty"])
+def test_pack_of_what_has_hardly_any_bytes_comes_back(payload):
+    after = unpack(pack(seal(payload)[0], 100))
+    assert type(after) is type(payload)
+    if payload is None or isinstance(payload, int | Tick):
+        assert after == payload
+    else:
+        assert [column.dtype for column in after] == [column.dtype for column in payload] and len(after) == 0
