@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.model import Float32, Float64, Int32, MessageBatch, SubscriptionTable
+from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
 from matching.slots import part
 from matching.space import Space
 from matching.topk.index import Hits, TopkIndex
@@ -74,23 +74,6 @@ _COUNTERS = (
     _POSTINGS, _NODES, _CELLS, _GROUPS, _EARLY_STOP, _SCANNED, _PREFIX, _L2, _INNER_OUTER,
     _EXACT_DISTANCE, _SIGNATURE, _FIRST_COMMON, _UNSEEN, _VERIFIED, _HITS,
 ) = range(len(_COUNTERS))  # fmt: skip
-
-
-class Message(NamedTuple):
-    """A message as the kernels want it; every suffix statistic has one more entry, for the end.
-
-    rest, total, peak : float32[t + 1]   norm, sum and maximum of the weights from a term on
-    signature : int32[t + 1]             bits of the terms from a term on
-    """
-
-    x: float
-    y: float
-    terms: Int32
-    weights: Float32
-    rest: Float32
-    total: Float32
-    peak: Float32
-    signature: Int32
 
 
 class Skype(TopkIndex):
@@ -178,8 +161,12 @@ class Skype(TopkIndex):
 
 
 @njit(cache=True, nogil=True)
-def _bound_l2(x, y, slope, base, own, rest, message_x, message_y, message_weight, message_rest, passed):
-    """Set passed[p] to 1 where the bound of posting p reaches its threshold. All float32; the loop vectorises."""
+def _bound_l2(
+    x, y, slope, base, own, rest, first, last, message_x, message_y, message_weight, message_rest, passed
+):  # fmt: skip
+    """Set passed[p] to 1 where the bound of posting first + p reaches its threshold. All float32; it vectorises."""
+    x, y, slope, base = x[first:last], y[first:last], slope[first:last], base[first:last]
+    own, rest = own[first:last], rest[first:last]
     for p in range(x.shape[0]):
         room = base[p] + own[p] * message_weight + rest[p] * message_rest
         dx = x[p] - message_x
@@ -190,78 +177,66 @@ def _bound_l2(x, y, slope, base, own, rest, message_x, message_y, message_weight
 
 
 @njit(cache=True, nogil=True)
-def _bound_any(v, first, last, m, i, away, max_distance, rules, counters, passed):
+def _bound_any(
+    v_x, v_y, v_slope, v_base, v_own, v_rest, v_total, v_peak, v_inner, first, last, x, y, away, weight, rest, total,
+    peak, norm, max_distance, rules, counters, passed,
+):  # fmt: skip
     """As `_bound_l2`, for any choice of rules, counting what each of them cuts."""
     for p in range(first, last):
         passed[p - first] = 0
-        slope = v.slope[p]
-        room = v.base[p] - slope * np.float32(away)
-        text = np.float32((1.0 - slope * max_distance) * m.rest[0] * 1.000001)
+        slope = v_slope[p]
+        room = v_base[p] - slope * away
+        text = (np.float32(1.0) - slope * max_distance) * norm
         if rules.prefix:
-            text = min(text, v.total[p] * m.peak[i], v.peak[p] * m.total[i])
-            if room + text < 0.0:
+            text = min(text, v_total[p] * peak, v_peak[p] * total)
+            if room + text < np.float32(0.0):
                 counters[_PREFIX] += 1
                 continue
         if rules.l2:
-            text = min(text, v.own[p] * m.weights[i] + v.rest[p] * m.rest[i + 1])
-            if room + text < 0.0:
+            text = min(text, v_own[p] * weight + v_rest[p] * rest)
+            if room + text < np.float32(0.0):
                 counters[_L2] += 1
                 continue
-        if rules.inner_outer and away > 0.0:
-            room -= slope * v.inner[p]
-            if room + text < 0.0:
+        if rules.inner_outer and away > np.float32(0.0):
+            room -= slope * v_inner[p]
+            if room + text < np.float32(0.0):
                 counters[_INNER_OUTER] += 1
                 continue
         if rules.exact_distance:
-            dx, dy = v.x[p] - np.float32(m.x), v.y[p] - np.float32(m.y)
-            if v.base[p] + text < slope * math.sqrt(dx * dx + dy * dy):
+            dx, dy = v_x[p] - x, v_y[p] - y
+            if v_base[p] + text < slope * np.float32(math.sqrt(dx * dx + dy * dy)):
                 counters[_EXACT_DISTANCE] += 1
                 continue
         passed[p - first] = 1
 
 
 @njit(cache=True, nogil=True)
-def _distance_to(row, x, y):
-    """Distance from a point to the box of a node, float32."""
-    dx = max(np.float32(0.0), row[0] - x, x - row[2])
-    dy = max(np.float32(0.0), row[1] - y, y - row[3])
-    return math.sqrt(dx * dx + dy * dy)
-
-
-@njit(cache=True, nogil=True)
-def _text_of(row, m, i, max_distance, rules):
-    """Bound of the text part for all postings of a node."""
-    text = np.float32((1.0 - row[4] * max_distance) * m.rest[0] * 1.000001)
-    if rules.prefix:
-        text = min(text, row[10] * m.peak[i], row[11] * m.total[i])
-    if rules.l2:
-        text = min(text, row[8] * m.weights[i] + row[9] * m.rest[i + 1])
-    return text
-
-
-@njit(cache=True, nogil=True)
-def _within(row, away, text, envelope):
-    """Whether a node at this distance may hold somebody the message reaches."""
-    if row[5] + text < np.float32(0.0):
-        return False
+def _within(floats, node, away, weight, rest, total, peak, norm, max_distance, prefix, l2, envelope):
+    """Whether a node at distance `away` may hold somebody the message reaches. All float32."""
+    text = (np.float32(1.0) - floats[node, 4] * max_distance) * norm
+    if prefix:
+        text = min(text, floats[node, 10] * peak, floats[node, 11] * total)
+    if l2:
+        text = min(text, floats[node, 8] * weight + floats[node, 9] * rest)
+    at_zero = floats[node, 5]
     if not envelope:
-        return row[5] + text >= row[4] * away
+        return at_zero + text >= floats[node, 4] * away
     if away < NEAR:
-        reach = row[5] + (row[6] - row[5]) * (away / NEAR)
+        reach = at_zero + (floats[node, 6] - at_zero) * (away * np.float32(1.0 / NEAR))
     elif away < FAR:
-        reach = row[6] + (row[7] - row[6]) * ((away - NEAR) / (FAR - NEAR))
+        reach = floats[node, 6] + (floats[node, 7] - floats[node, 6]) * ((away - NEAR) * np.float32(1.0 / (FAR - NEAR)))
     else:
-        reach = row[7] - row[4] * (away - FAR)
+        reach = floats[node, 7] - floats[node, 4] * (away - FAR)
     return reach + text >= np.float32(0.0)
 
 
 @njit(cache=True, nogil=True)
-def _stop_at(v, first, last, least_slope, away, weight):
+def _stop_at(stop_base, stop_text, first, last, least_slope, away, weight):
     """The first posting of a group from which on none can reach; both columns fall, so it is found by bisection."""
     low, high = first, last
     while low < high:
         middle = (low + high) // 2
-        if v.stop_base[middle] + v.stop_text[middle] * weight < least_slope * away:
+        if stop_base[middle] + stop_text[middle] * weight < least_slope * away:
             high = middle
         else:
             low = middle + 1
@@ -269,36 +244,74 @@ def _stop_at(v, first, last, least_slope, away, weight):
 
 
 @njit(cache=True, nogil=True)
-def _may_reach(c, slot, term, m, max_distance):
+def _find_runs(
+    floats, ints, stop_base, stop_text, start, x, y, weight, rest, total, peak, norm, here, max_distance, rules,
+    counters, runs, run_away,
+):  # fmt: skip
+    """Walk the tree of a term; writes first and last posting of what is left, and its distance; returns how many."""
+    found = 0
+    node = 0
+    merge = not (rules.inner_outer or rules.early_stop)
+    while node < ints.shape[0]:
+        size = ints[node, 2]
+        if size == 1 or rules.cells:
+            counters[_NODES] += 1
+            dx = max(np.float32(0.0), floats[node, 0] - x, x - floats[node, 2])
+            dy = max(np.float32(0.0), floats[node, 1] - y, y - floats[node, 3])
+            away = np.float32(math.sqrt(dx * dx + dy * dy))
+            if (rules.groups or size > 1) and not _within(
+                floats, node, away, weight, rest, total, peak, norm, max_distance, rules.prefix, rules.l2,
+                rules.envelope,
+            ):  # fmt: skip
+                counters[_GROUPS if size == 1 else _CELLS] += ints[node, 1] - ints[node, 0]
+                node += size
+                continue
+            if size == 1:
+                first, last = start + ints[node, 0], start + ints[node, 1]
+                if rules.early_stop:
+                    earlier = _stop_at(stop_base, stop_text, first, last, floats[node, 4], away, here)
+                    counters[_EARLY_STOP] += last - earlier
+                    last = earlier
+                if merge and found and runs[found - 1, 1] == first:
+                    runs[found - 1, 1] = last
+                elif first < last:
+                    runs[found, 0], runs[found, 1], run_away[found] = first, last, away
+                    found += 1
+        node += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _may_reach(c, slot, term, x, y, terms, weights, rest, total, peak, max_distance):
     """1 if the pair may reach its threshold, 0 if it cannot, -1 if `term` is not its first common one (Theorem 5.2)."""
     at, end = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
-    dx = c.x[slot] - m.x
-    dy = c.y[slot] - m.y
+    dx = c.x[slot] - x
+    dy = c.y[slot] - y
     alpha = c.alpha[slot]
     needed = c.threshold[slot] - alpha * (1.0 - math.sqrt(dx * dx + dy * dy) / max_distance)
-    square = total = peak = 0.0
+    square = sum_ = largest = 0.0
     for j in range(at, end):
         weight = np.float64(c.weights[j])
         square += weight * weight
-        total += weight
-        peak = max(peak, weight)
+        sum_ += weight
+        largest = max(largest, weight)
     text = 0.0
     common = 0
     i = 0
-    while at < end and i < m.terms.shape[0]:
-        if c.terms[at] > m.terms[i]:
+    while at < end and i < terms.shape[0]:
+        if c.terms[at] > terms[i]:
             i += 1
             continue
         weight = np.float64(c.weights[at])
         square -= weight * weight
-        total -= weight
-        if c.terms[at] == m.terms[i]:
-            if common == 0 and m.terms[i] != term:
+        sum_ -= weight
+        if c.terms[at] == terms[i]:
+            if common == 0 and terms[i] != term:
                 return -1
             common += 1
-            text += weight * m.weights[i]
+            text += weight * weights[i]
             i += 1
-            more = min(math.sqrt(max(0.0, square)) * m.rest[i], total * m.peak[i], peak * m.total[i])
+            more = min(math.sqrt(max(0.0, square)) * rest[i], sum_ * peak[i], largest * total[i])
             if (1.0 - alpha) * (text + more) + 1e-5 < needed:
                 return 0
         at += 1
@@ -306,133 +319,115 @@ def _may_reach(c, slot, term, m, max_distance):
 
 
 @njit(cache=True, nogil=True)
-def _scan_run(c, v, m, i, first, last, away, max_distance, rules, counters, passed, r, found, slots, rows, scores):
-    """Scan postings first to last of term i of a message; returns the hits so far, or -1 if there is no room."""
-    words = passed.view(np.uint64)
-    plain = rules.l2 and rules.exact_distance and not rules.prefix and not rules.inner_outer
-    term = m.terms[i]
-    weight = m.weights[i]
-    x, y = np.float32(m.x), np.float32(m.y)
-    counters[_SCANNED] += last - first
-    for block in range(first, last, _BLOCK):
-        size = min(_BLOCK, last - block)
-        end = block + size
-        # zero what the last word holds beyond the block, so that words can be tested whole
-        words[(size - 1) >> 3] = 0
-        if plain:
-            _bound_l2(
-                v.x[block:end], v.y[block:end], v.slope[block:end], v.base[block:end], v.own[block:end],
-                v.rest[block:end], x, y, weight, m.rest[i + 1], passed,
-            )  # fmt: skip
-        else:
-            _bound_any(v, block, end, m, i, away, max_distance, rules, counters, passed)
-        for word in range((size + 7) >> 3):
-            if words[word] == 0:
-                continue
-            for p in range(block + (word << 3), min(end, block + ((word + 1) << 3))):
-                if passed[p - block] == 0:
-                    continue
-                if rules.signature and v.signature[p] & m.signature[i + 1] == 0:
-                    room = v.base[p] + v.own[p] * weight
-                    dx, dy = v.x[p] - x, v.y[p] - y
-                    if room < 0.0 or room * room < v.slope[p] * v.slope[p] * (dx * dx + dy * dy):
-                        counters[_SIGNATURE] += 1
-                        continue
-                slot = v.slot[p]
-                if slot < 0:
-                    continue
-                if rules.unseen:
-                    may = _may_reach(c, slot, term, m, max_distance)
-                    if may <= 0:
-                        counters[_UNSEEN if may == 0 else _FIRST_COMMON] += 1
-                        continue
-                score = exact_score(c, slot, term, m.x, m.y, m.terms, m.weights, max_distance)
-                counters[_VERIFIED] += 1
-                if score >= c.threshold[slot]:  # False for NaN: not the first common term
-                    if found == slots.shape[0]:
-                        return -1
-                    slots[found] = slot
-                    rows[found] = r
-                    scores[found] = score
-                    found += 1
-                elif math.isnan(score):
-                    counters[_FIRST_COMMON] += 1
-    return found
-
-
-@njit(cache=True, nogil=True)
 def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slots, rows, scores):
     """Match rows from `first_row` on; returns (hits, next row), hits = -1 if not one row fitted."""
     passed = np.zeros(_BLOCK, np.uint8)
+    words = passed.view(np.uint64)
     longest = 0
     for r in range(first_row, batch.seq.shape[0]):
         longest = max(longest, batch.term_offsets[r + 1] - batch.term_offsets[r])
+    # suffix statistics of a message: norm, sum and maximum of its weights, and the bits of its terms, from a term on
     rest, total = np.zeros(longest + 1, np.float32), np.zeros(longest + 1, np.float32)
     peak, signature = np.zeros(longest + 1, np.float32), np.zeros(longest + 1, np.int32)
+    most_nodes = 0
+    for term in range(v.start.shape[0]):
+        most_nodes = max(most_nodes, v.node_count[term])
+    runs, run_away = np.empty((most_nodes + 1, 2), np.int64), np.zeros(most_nodes + 1, np.float32)
+    plain = rules.l2 and rules.exact_distance and not rules.prefix and not rules.inner_outer
+    diagonal = np.float32(max_distance)
+    p_slot, p_signature, p_x, p_y, p_slope, p_base = v.slot, v.signature, v.x, v.y, v.slope, v.base
+    p_own, p_rest = v.own, v.rest
     found = 0
     for r in range(first_row, batch.seq.shape[0]):
         if found >= most_hits:
             return found, r
         before = found
         first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
+        terms, weights = batch.terms[first:last], batch.weights[first:last]
         count = last - first
         square = sum_ = 0.0
         rest[count] = total[count] = peak[count] = 0.0
         signature[count] = 0
         for i in range(count - 1, -1, -1):
-            weight = np.float64(batch.weights[first + i])
-            square += weight * weight
-            sum_ += weight
+            own = np.float64(weights[i])
+            square += own * own
+            sum_ += own
             rest[i], total[i] = math.sqrt(square), sum_
-            peak[i] = max(peak[i + 1], batch.weights[first + i])
-            signature[i] = signature[i + 1] | signature_bit(batch.terms[first + i])
-        m = Message(
-            batch.x[r], batch.y[r], batch.terms[first:last], batch.weights[first:last], rest, total, peak, signature
-        )
-        x, y = np.float32(m.x), np.float32(m.y)
+            peak[i] = max(peak[i + 1], weights[i])
+            signature[i] = signature[i + 1] | signature_bit(terms[i])
+        exact_x, exact_y = batch.x[r], batch.y[r]
+        x, y = np.float32(exact_x), np.float32(exact_y)
+        norm = rest[0] * np.float32(1.000001)
         for i in range(count):
-            term = m.terms[i]
-            if term >= v.start.shape[0]:
+            term = terms[i]
+            if term >= v.start.shape[0] or v.count[term] == 0:
                 continue
+            weight, later = weights[i], signature[i + 1]
             start, built = v.start[term], v.built[term]
             counters[_POSTINGS] += v.count[term]
-            node, end = v.node_start[term], v.node_start[term] + v.node_count[term]
-            while node < end:
-                row = v.node_floats[node]
-                size = v.node_ints[node, 2]
-                group = size == 1
-                away = np.float32(0.0)
-                if group or rules.cells:
-                    counters[_NODES] += 1
-                    away = np.float32(_distance_to(row, x, y))
-                    if rules.groups if group else rules.cells:
-                        text = _text_of(row, m, i, max_distance, rules)
-                        if not _within(row, away, text, rules.envelope):
-                            cut = v.node_ints[node, 1] - v.node_ints[node, 0]
-                            counters[_GROUPS if group else _CELLS] += cut
-                            node += size
-                            continue
-                node += 1
-                if group:
-                    run, stop = start + v.node_ints[node - 1, 0], start + v.node_ints[node - 1, 1]
-                    if rules.early_stop:
-                        weight = m.rest[i] if rules.l2 else m.total[i]
-                        earlier = _stop_at(v, run, stop, row[4], away, weight)
-                        counters[_EARLY_STOP] += stop - earlier
-                        stop = earlier
-                    if run < stop:
-                        found = _scan_run(
-                            c, v, m, i, run, stop, away, max_distance, rules, counters, passed, r, found,
-                            slots, rows, scores,
-                        )  # fmt: skip
-                        if found < 0:
-                            return (before if r > first_row else -1), r
-            if built < v.count[term]:
-                found = _scan_run(
-                    c, v, m, i, start + built, start + v.count[term], np.float32(0.0), max_distance, rules,
-                    counters, passed, r, found, slots, rows, scores,
+            run_count = 0
+            if built:
+                root, end = v.node_start[term], v.node_start[term] + v.node_count[term]
+                run_count = _find_runs(
+                    v.node_floats[root:end], v.node_ints[root:end], v.stop_base, v.stop_text, start, x, y, weight,
+                    rest[i + 1], total[i], peak[i], norm, rest[i] if rules.l2 else total[i], diagonal, rules,
+                    counters, runs, run_away,
                 )  # fmt: skip
-                if found < 0:
-                    return (before if r > first_row else -1), r
+            if built < v.count[term]:
+                runs[run_count, 0], runs[run_count, 1] = start + built, start + v.count[term]
+                run_away[run_count] = 0.0
+                run_count += 1
+            for run in range(run_count):
+                run_first, run_last = runs[run, 0], runs[run, 1]
+                counters[_SCANNED] += run_last - run_first
+                for block in range(run_first, run_last, _BLOCK):
+                    end = min(block + _BLOCK, run_last)
+                    size = end - block
+                    # zero what the last word holds beyond the block, so that words can be tested whole
+                    words[(size - 1) >> 3] = 0
+                    if plain:
+                        _bound_l2(
+                            p_x, p_y, p_slope, p_base, p_own, p_rest, block, end, x, y, weight, rest[i + 1], passed
+                        )
+                    else:
+                        _bound_any(
+                            p_x, p_y, p_slope, p_base, p_own, p_rest, v.total, v.peak, v.inner, block, end, x, y,
+                            run_away[run], weight, rest[i + 1], total[i], peak[i], norm, diagonal, rules, counters,
+                            passed,
+                        )  # fmt: skip
+                    for word in range((size + 7) >> 3):
+                        if words[word] == 0:
+                            continue
+                        for p in range(block + (word << 3), min(end, block + ((word + 1) << 3))):
+                            if passed[p - block] == 0:
+                                continue
+                            if rules.signature and p_signature[p] & later == 0:
+                                room = p_base[p] + p_own[p] * weight
+                                dx, dy, steep = p_x[p] - x, p_y[p] - y, p_slope[p]
+                                if room < 0.0 or room * room < steep * steep * (dx * dx + dy * dy):
+                                    counters[_SIGNATURE] += 1
+                                    continue
+                            slot = p_slot[p]
+                            if slot < 0:
+                                continue
+                            if rules.unseen:
+                                may = _may_reach(
+                                    c, slot, term, exact_x, exact_y, terms, weights, rest, total, peak, max_distance
+                                )
+                                if may <= 0:
+                                    counters[_UNSEEN if may == 0 else _FIRST_COMMON] += 1
+                                    continue
+                            score = exact_score(c, slot, term, exact_x, exact_y, terms, weights, max_distance)
+                            counters[_VERIFIED] += 1
+                            if score >= c.threshold[slot]:  # False for NaN: not the first common term
+                                if found == slots.shape[0]:
+                                    # no room for this row: hand over the rows before it, or ask for more room
+                                    return (before if r > first_row else -1), r
+                                slots[found] = slot
+                                rows[found] = r
+                                scores[found] = score
+                                found += 1
+                            elif math.isnan(score):
+                                counters[_FIRST_COMMON] += 1
         counters[_HITS] += found - before
     return found, batch.seq.shape[0]
