@@ -11,6 +11,7 @@ from typing import Any
 from matching.boolean.cell_term import CellTerm
 from matching.boolean.inverted_list import InvertedList
 from matching.errors import ConfigError
+from matching.topk.block_inverted_file import BlockInvertedFile
 from matching.topk.inverted_file import InvertedFile
 from matching.topk.l2_scan import L2Scan
 from matching.topk.skype import Skype
@@ -25,6 +26,7 @@ ENGINES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
         L2Scan.name: L2Scan,
         InvertedFile.name: InvertedFile,
         Skype.name: Skype,
+        BlockInvertedFile.name: BlockInvertedFile,
     },
 }
 
