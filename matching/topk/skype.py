@@ -246,12 +246,14 @@ def _stop_at(stop_base, stop_text, first, last, least_slope, away, weight):
 @njit(cache=True, nogil=True)
 def _find_runs(
     floats, ints, stop_base, stop_text, start, x, y, weight, rest, total, peak, norm, here, max_distance, rules,
-    counters, runs, run_away,
+    merge, counters, runs, run_away,
 ):  # fmt: skip
-    """Walk the tree of a term; writes first and last posting of what is left, and its distance; returns how many."""
+    """Walk the tree of a term; writes first and last posting of what is left, and its distance; returns how many.
+
+    With `merge`, neighbouring groups become one run; then the distance means nothing.
+    """
     found = 0
     node = 0
-    merge = not (rules.inner_outer or rules.early_stop)
     while node < ints.shape[0]:
         size = ints[node, 2]
         if size == 1 or rules.cells:
@@ -279,6 +281,28 @@ def _find_runs(
                     found += 1
         node += 1
     return found
+
+
+@njit(cache=True, nogil=True)
+def _text_score(c, slot, term, terms, weights):
+    """Text part of a pair if `term` is its first common term, else -1. Reads the terms of the subscription only."""
+    at, end = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
+    text = 0.0
+    common = 0
+    i = 0
+    while at < end and i < terms.shape[0]:
+        if c.terms[at] < terms[i]:
+            at += 1
+        elif c.terms[at] > terms[i]:
+            i += 1
+        else:
+            if common == 0 and terms[i] != term:
+                return -1.0
+            common += 1
+            text += np.float64(c.weights[at]) * np.float64(weights[i])
+            at += 1
+            i += 1
+    return text
 
 
 @njit(cache=True, nogil=True)
@@ -371,7 +395,7 @@ def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slot
                 run_count = _find_runs(
                     v.node_floats[root:end], v.node_ints[root:end], v.stop_base, v.stop_text, start, x, y, weight,
                     rest[i + 1], total[i], peak[i], norm, rest[i] if rules.l2 else total[i], diagonal, rules,
-                    counters, runs, run_away,
+                    plain and not rules.early_stop, counters, runs, run_away,
                 )  # fmt: skip
             if built < v.count[term]:
                 runs[run_count, 0], runs[run_count, 1] = start + built, start + v.count[term]
@@ -417,9 +441,19 @@ def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slot
                                 if may <= 0:
                                     counters[_UNSEEN if may == 0 else _FIRST_COMMON] += 1
                                     continue
-                            score = exact_score(c, slot, term, exact_x, exact_y, terms, weights, max_distance)
+                            # the posting has the rest of the score nearly exact; this spares five cache misses a pair
+                            text_score = _text_score(c, slot, term, terms, weights)
                             counters[_VERIFIED] += 1
-                            if score >= c.threshold[slot]:  # False for NaN: not the first common term
+                            if text_score < 0.0:
+                                counters[_FIRST_COMMON] += 1
+                                continue
+                            steep = p_slope[p]
+                            room = p_base[p] + np.float32((1.0 - steep * max_distance) * text_score)
+                            dx, dy = p_x[p] - x, p_y[p] - y
+                            if room < 0.0 or room * room < steep * steep * (dx * dx + dy * dy):
+                                continue
+                            score = exact_score(c, slot, term, exact_x, exact_y, terms, weights, max_distance)
+                            if score >= c.threshold[slot]:
                                 if found == slots.shape[0]:
                                     # no room for this row: hand over the rows before it, or ask for more room
                                     return (before if r > first_row else -1), r
@@ -427,7 +461,5 @@ def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slot
                                 rows[found] = r
                                 scores[found] = score
                                 found += 1
-                            elif math.isnan(score):
-                                counters[_FIRST_COMMON] += 1
         counters[_HITS] += found - before
     return found, batch.seq.shape[0]

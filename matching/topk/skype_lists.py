@@ -533,4 +533,3 @@ def _compact_nodes(order, v):
         end += count
     v.used[2] = end
     v.used[3] = 0
-
