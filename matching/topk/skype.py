@@ -154,7 +154,8 @@ class Skype(TopkIndex):
     def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]):
         """Continue from `arrays`, with the switches they were made with; everything is copied."""
         *switches, group_size, cell_size = map(int, arrays["pruning"])
-        index = cls(space, Pruning(*map(bool, switches), group_size, cell_size))
+        rules = dict(zip(Pruning._fields, map(bool, switches), strict=False))
+        index = cls(space, Pruning(**rules)._replace(group_size=group_size, cell_size=cell_size))
         index.store = SubscriptionStore.from_arrays(part(arrays, "store_"))
         index.lists.load(part(arrays, "lists_"))
         return index

@@ -13,8 +13,8 @@ from matching.topk.block_inverted_file import BlockInvertedFile
 from matching.topk.skype import PAPER, Pruning, Skype
 from matching.topk.skype_tree import FAR, NEAR
 from matching.topk.stream import LocalTopk, TopkStream
-from topology.frames import decode, encode
 from tests.worlds import SPACE, Recipe, make_world
+from topology.frames import decode, encode
 
 SWITCHES = tuple(name for name, value in Pruning()._asdict().items() if isinstance(value, bool))
 # groups this small, because a tree must stand over the short lists of a test
@@ -171,12 +171,15 @@ def test_skype_with_any_rules_over_a_stream_equals_oracle(rules):
         local = LocalTopk(engine(SPACE), world.window)
         for number, (boundary, messages, changes) in enumerate(world.batches):
             step = local.process(boundary, messages, changes.added, changes.removed)
+            walked = local.stream.index
+            assert isinstance(walked, Skype)
             assert tally(step.updates) == expected[number], f"seed {seed} batch {number}"
-            nodes += local.stream.index.counters()["nodes"]
+            nodes += walked.counters()["nodes"]
             if number == 3:
                 arrays = decode(encode({"state": "topk"}, local.stream.arrays()))[1]
                 local.stream = TopkStream.from_arrays(engine, SPACE, world.window, arrays)
-                assert local.stream.index.pruning == rules if rules.l2 else True
+                walked = local.stream.index
+                assert isinstance(walked, Skype) and walked.pruning._replace(signature=rules.signature) == rules
         rows = local.stream.results()
         assert dict.fromkeys(zip(*(column.tolist() for column in rows), strict=True), 1) == dict(results)
     assert nodes > 0, "no tree was walked"
@@ -236,8 +239,9 @@ def test_skype_each_rule_cuts_something():
 def test_skype_default_rules_scan_a_fraction_of_the_postings():
     rng = np.random.default_rng(12)
     index = Skype(SPACE)
-    slots = index.insert(table_of(rng, 0, 20_000, terms=30))
-    index.set_thresholds(slots, 0.9 + 0.0999 * index.store.columns.alpha[slots])
+    table = table_of(rng, 0, 20_000, terms=30)
+    slots = index.insert(SubscriptionTable(**(table._asdict() | {"alpha": np.full(len(table), 0.5)})))
+    index.set_thresholds(slots, 0.9)
     found_by(index, messages_of(rng, 200, terms=35))
     counters = index.counters()
     assert counters["scanned"] * 3 < counters["postings"]
@@ -382,29 +386,28 @@ def test_skype_broken_on_purpose_is_found_out(engine, rules):
     assert differing, f"{engine.__name__} went unnoticed"
 
 
-def test_skype_verification_that_forgets_the_unseen_is_found_out(monkeypatch):
-    def impatient(c, slot, term, x, y, terms, weights, rest, total, peak, max_distance):
-        may = skype_module._may_reach
-        return may(c, slot, term, x, y, terms, weights, rest * 0, total * 0, peak * 0, max_distance)
-
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_skype_verification_needs_the_bound_of_unseen_terms(forgetful):
     rng = np.random.default_rng(22)
     index = Skype(SPACE, NONE._replace(unseen=True))
     live = index.insert(table_of(rng, 0, 200))
     index.set_thresholds(live, 0.5)
-    batch = messages_of(rng, 30)
+    batch, c = messages_of(rng, 30), index.store.columns
     lost = 0
     for slot, row in brute_force(index.store, batch, live):
         a, b = batch.term_offsets[row], batch.term_offsets[row + 1]
         terms, weights = batch.terms[a:b], batch.weights[a:b]
-        c = index.store.columns
         first = next(t for t in terms if t in c.terms[c.term_start[slot] :][: c.term_count[slot]])
-        suffix = [np.sqrt(np.cumsum((weights * weights)[::-1]))[::-1], np.cumsum(weights[::-1])[::-1], weights]
-        stats = [np.append(column, 0).astype(np.float32) for column in suffix]
-        stats[2][:-1] = np.maximum.accumulate(weights[::-1])[::-1]
-        arguments = (c, slot, first, batch.x[row], batch.y[row], terms, weights, *stats, SPACE.max_distance)
-        assert skype_module._may_reach(*arguments) == 1
-        lost += impatient(*arguments) != 1
-    assert lost
+        norm, total = np.sqrt(np.cumsum((weights * weights)[::-1]))[::-1], np.cumsum(weights[::-1])[::-1]
+        peak = np.maximum.accumulate(weights[::-1])[::-1]
+        suffix = np.stack([np.append(column, 0) for column in (norm, total, peak)]).astype(np.float32)
+        rest, sums, peaks = suffix * np.float32(not forgetful)
+        lost += may_reach(c, slot, first, batch.x[row], batch.y[row], terms, weights, rest, sums, peaks) != 1
+    assert (lost > 0) == forgetful
+
+
+def may_reach(*arguments) -> int:
+    return skype_module._may_reach(*arguments, SPACE.max_distance)
 
 
 def test_skype_tree_nodes_are_runs_that_cover_the_list():
