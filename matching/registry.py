@@ -12,8 +12,10 @@ from matching.boolean.cell_term import CellTerm
 from matching.boolean.hashed_cells import HashedCells
 from matching.boolean.inverted_list import InvertedList
 from matching.errors import ConfigError
+from matching.topk.block_inverted_file import BlockInvertedFile
 from matching.topk.inverted_file import InvertedFile
 from matching.topk.l2_scan import L2Scan
+from matching.topk.skype import Skype
 
 #: Kind of subscription to name to class (or another factory taking the space and options); see `default`.
 ENGINES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
@@ -25,6 +27,8 @@ ENGINES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "topk": {
         L2Scan.name: L2Scan,
         InvertedFile.name: InvertedFile,
+        Skype.name: Skype,
+        BlockInvertedFile.name: BlockInvertedFile,
     },
 }
 

@@ -1,0 +1,500 @@
+"""Engine `skype`: quadtree cells and alpha groups over inverted lists, pruned by every rule of the Skype paper.
+
+A message walks the trees of its terms from the root down (`matching.topk.skype_tree`), skipping cells and groups that
+hold nobody it could reach, scans the postings of the groups that are left (`matching.topk.skype_lists`), and verifies
+what passes: exactly, over all common terms, and only if the scanned term is the pair's first common one. That last
+rule makes every filter safe at any term (the printed algorithm adds up products as it goes and loses results).
+
+Each rule is a switch in `Pruning` and has a counter of what it cut, so that its share can be measured:
+`Skype.counters`. All bounds are in multiplied form, threshold <= alpha * spatial + (1 - alpha) * text, so that alpha
+0 and 1 need no case of their own.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
+from matching.slots import part
+from matching.space import Space
+from matching.topk.index import Hits, TopkIndex
+from matching.topk.l2_scan import exact_score
+from matching.topk.skype_lists import SkypeLists, signature_bit
+from matching.topk.skype_tree import FAR, NEAR, Shape
+from matching.topk.store import SubscriptionStore
+
+_BLOCK = 1024
+
+
+class Pruning(NamedTuple):
+    """Which rules are applied; answers never depend on it.
+
+    cells : skip an inner cell of the tree, from the root down (Lemma 6, with the text bound of the term)
+    groups : skip a group (Theorem 5.3)
+    envelope : bound alpha and threshold of a node together, by chords over the maximum of their lines
+    early_stop : stop inside a group (Theorem 5.4)
+    prefix : location-aware prefix with weight sums and maximum weights (Theorem 5.1, Lemma 4)
+    l2 : the same with the product of this term's weights and the norms of what follows (tighter; as in L2AP)
+    inner_outer : distance of the subscription to its cell's side plus distance of the message to the cell
+    exact_distance : distance to the subscription itself, kept beside the posting
+    signature : a posting none of whose later terms is in the message is bounded by this term alone (needs `l2`)
+    unseen : give up verification once the products so far and the bound of the rest do not reach (Theorem 5.2)
+    adaptive : split a cell by what its postings differ in most; otherwise cells first, then alpha, as in the paper
+    group_size, cell_size : postings of a group; of a cell that is split by alpha (not `adaptive`)
+    """
+
+    cells: bool = True
+    groups: bool = True
+    envelope: bool = True
+    early_stop: bool = False
+    prefix: bool = False
+    l2: bool = True
+    inner_outer: bool = False
+    exact_distance: bool = True
+    signature: bool = True
+    unseen: bool = False
+    adaptive: bool = True
+    group_size: int = 64
+    cell_size: int = 512
+
+
+#: The rules the paper itself has.
+PAPER = Pruning(
+    envelope=False, early_stop=True, prefix=True, l2=False, inner_outer=True,
+    exact_distance=False, signature=False, unseen=True, adaptive=False,
+)  # fmt: skip
+
+_COUNTERS = (
+    "postings", "nodes", "cells", "groups", "early_stop", "scanned", "prefix", "l2", "inner_outer",
+    "exact_distance", "signature", "first_common", "unseen", "verified", "hits",
+)  # fmt: skip
+(
+    _POSTINGS, _NODES, _CELLS, _GROUPS, _EARLY_STOP, _SCANNED, _PREFIX, _L2, _INNER_OUTER,
+    _EXACT_DISTANCE, _SIGNATURE, _FIRST_COMMON, _UNSEEN, _VERIFIED, _HITS,
+) = range(len(_COUNTERS))  # fmt: skip
+
+
+class Skype(TopkIndex):
+    """Trees over posting lists. A message costs what its terms' lists hold near its place and within its reach.
+
+    Parameters
+    ----------
+    space : Space
+    pruning : Pruning
+        The class attribute of the same name by default.
+    """
+
+    name = "skype"
+    pruning = Pruning()
+
+    def __init__(self, space: Space, pruning: Pruning | None = None):
+        super().__init__(space)
+        self.pruning = pruning or self.pruning
+        if self.pruning.signature and not self.pruning.l2:
+            self.pruning = self.pruning._replace(signature=False)
+        p = self.pruning
+        on = tuple(name for name, value in p._asdict().items() if value is True)
+        self.lists = SkypeLists(space.max_distance, on, Shape(p.adaptive, p.group_size, p.cell_size, p.l2))
+        self._counters = np.zeros(len(_COUNTERS), np.int64)
+
+    def insert(self, table: SubscriptionTable, posted: np.ndarray | None = None) -> Int32:
+        """Add subscriptions with threshold minus infinity; returns their slots. O(n + terms), amortised O(log) a term.
+
+        posted : bool[nnz] or None
+            Aligned with `table.terms`: only these terms are indexed, and a pair is a hit only if its first common
+            term is one of them. None: all.
+        """
+        slots = self.store.insert(table)
+        first, last = table.term_offsets[0], table.term_offsets[-1]
+        chosen = np.ones(last - first, np.bool_) if posted is None else np.ascontiguousarray(posted[first:last])
+        self.lists.insert(self.store, slots, chosen)
+        return slots
+
+    def withdraw(self, slots: Int32) -> None:
+        """Match these slots no more, but keep their columns; `store.remove` must follow, and no new threshold."""
+        self.lists.remove(self.store, slots)
+
+    def set_thresholds(self, slots: Int32, thresholds: Float64 | float) -> None:
+        """Set thresholds (float64[n] or one for all), up or down. O(terms * (depth + group))."""
+        self.store.columns.threshold[slots] = thresholds
+        self.lists.set_thresholds(self.store, slots)
+
+    def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
+        """Match rows from `first_row` on, stopping after the row that brings the hits to `most_hits`."""
+        self.lists.settle(self.store)
+        return super().match(batch, first_row, most_hits)
+
+    def counters(self) -> dict[str, int]:
+        """What was looked at and what each rule has cut since the engine was made.
+
+        `postings` is what a flat scan would have read; `cells`, `groups` and `early_stop` are postings never read;
+        `prefix` to `signature` are postings read and cut, each by the first rule in this order that could;
+        `first_common` and `unseen` are pairs given up in verification; `nodes` are nodes tested.
+        """
+        return dict(zip(_COUNTERS, self._counters.tolist(), strict=True))
+
+    def _scan(self, batch, first_row, most_hits, slot, row, score):
+        before = self._counters.copy()
+        found, next_row = _scan(
+            self.store.columns, self.lists.view, batch, self.max_distance, self.pruning, self._counters,
+            first_row, most_hits, slot, row, score,
+        )  # fmt: skip
+        done = self._counters - before
+        return found, next_row, int(done[_SCANNED]), int(done[_VERIFIED])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array needed to continue: names prefixed `store_` and `lists_`, and the switches."""
+        store = {f"store_{name}": value for name, value in self.store.arrays().items()}
+        lists = {f"lists_{name}": value for name, value in self.lists.arrays().items()}
+        return store | lists | {"pruning": np.array(self.pruning, np.int64)}
+
+    @classmethod
+    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]):
+        """Continue from `arrays`, with the switches they were made with; everything is copied."""
+        *switches, group_size, cell_size = map(int, arrays["pruning"])
+        rules = dict(zip(Pruning._fields, map(bool, switches), strict=False))
+        index = cls(space, Pruning(**rules)._replace(group_size=group_size, cell_size=cell_size))
+        index.store = SubscriptionStore.from_arrays(part(arrays, "store_"))
+        index.lists.load(part(arrays, "lists_"))
+        return index
+
+
+@njit(cache=True, nogil=True)
+def _bound_l2(
+    x, y, slope, base, own, rest, first, last, message_x, message_y, message_weight, message_rest, passed
+):  # fmt: skip
+    """Set passed[p] to 1 where the bound of posting first + p reaches its threshold. All float32; it vectorises."""
+    x, y, slope, base = x[first:last], y[first:last], slope[first:last], base[first:last]
+    own, rest = own[first:last], rest[first:last]
+    for p in range(x.shape[0]):
+        room = base[p] + own[p] * message_weight + rest[p] * message_rest
+        dx = x[p] - message_x
+        dy = y[p] - message_y
+        steep = slope[p]
+        # room >= slope * distance, without the root
+        passed[p] = (room >= np.float32(0.0)) & (room * room >= steep * steep * (dx * dx + dy * dy))
+
+
+@njit(cache=True, nogil=True)
+def _bound_any(
+    v_x, v_y, v_slope, v_base, v_own, v_rest, v_total, v_peak, v_inner, first, last, x, y, away, weight, rest, total,
+    peak, norm, max_distance, rules, counters, passed,
+):  # fmt: skip
+    """As `_bound_l2`, for any choice of rules, counting what each of them cuts."""
+    for p in range(first, last):
+        passed[p - first] = 0
+        slope = v_slope[p]
+        room = v_base[p] - slope * away
+        text = (np.float32(1.0) - slope * max_distance) * norm
+        if rules.prefix:
+            text = min(text, v_total[p] * peak, v_peak[p] * total)
+            if room + text < np.float32(0.0):
+                counters[_PREFIX] += 1
+                continue
+        if rules.l2:
+            text = min(text, v_own[p] * weight + v_rest[p] * rest)
+            if room + text < np.float32(0.0):
+                counters[_L2] += 1
+                continue
+        if rules.inner_outer and away > np.float32(0.0):
+            room -= slope * v_inner[p]
+            if room + text < np.float32(0.0):
+                counters[_INNER_OUTER] += 1
+                continue
+        if rules.exact_distance:
+            dx, dy = v_x[p] - x, v_y[p] - y
+            if v_base[p] + text < slope * np.float32(math.sqrt(dx * dx + dy * dy)):
+                counters[_EXACT_DISTANCE] += 1
+                continue
+        passed[p - first] = 1
+
+
+@njit(cache=True, nogil=True)
+def _within(floats, node, away, weight, rest, total, peak, norm, max_distance, prefix, l2, envelope):
+    """Whether a node at distance `away` may hold somebody the message reaches. All float32."""
+    text = (np.float32(1.0) - floats[node, 4] * max_distance) * norm
+    if prefix:
+        text = min(text, floats[node, 10] * peak, floats[node, 11] * total)
+    if l2:
+        text = min(text, floats[node, 8] * weight + floats[node, 9] * rest)
+    at_zero = floats[node, 5]
+    if not envelope:
+        return at_zero + text >= floats[node, 4] * away
+    if away < NEAR:
+        reach = at_zero + (floats[node, 6] - at_zero) * (away * np.float32(1.0 / NEAR))
+    elif away < FAR:
+        reach = floats[node, 6] + (floats[node, 7] - floats[node, 6]) * ((away - NEAR) * np.float32(1.0 / (FAR - NEAR)))
+    else:
+        reach = floats[node, 7] - floats[node, 4] * (away - FAR)
+    return reach + text >= np.float32(0.0)
+
+
+@njit(cache=True, nogil=True)
+def _stop_at(stop_base, stop_text, first, last, least_slope, away, weight):
+    """The first posting of a group from which on none can reach; both columns fall, so it is found by bisection."""
+    low, high = first, last
+    while low < high:
+        middle = (low + high) // 2
+        if stop_base[middle] + stop_text[middle] * weight < least_slope * away:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@njit(cache=True, nogil=True)
+def _find_runs(
+    floats, ints, stop_base, stop_text, start, x, y, weight, rest, total, peak, norm, here, max_distance, rules,
+    merge, counters, runs, run_away,
+):  # fmt: skip
+    """Walk the tree of a term; writes first and last posting of what is left, and its distance; returns how many.
+
+    With `merge`, neighbouring groups become one run; then the distance means nothing.
+    """
+    found = 0
+    node = 0
+    while node < ints.shape[0]:
+        size = ints[node, 2]
+        if size == 1 or rules.cells:
+            counters[_NODES] += 1
+            dx = max(np.float32(0.0), floats[node, 0] - x, x - floats[node, 2])
+            dy = max(np.float32(0.0), floats[node, 1] - y, y - floats[node, 3])
+            away = np.float32(math.sqrt(dx * dx + dy * dy))
+            if (rules.groups or size > 1) and not _within(
+                floats, node, away, weight, rest, total, peak, norm, max_distance, rules.prefix, rules.l2,
+                rules.envelope,
+            ):  # fmt: skip
+                counters[_GROUPS if size == 1 else _CELLS] += ints[node, 1] - ints[node, 0]
+                node += size
+                continue
+            if size == 1:
+                first, last = start + ints[node, 0], start + ints[node, 1]
+                if rules.early_stop:
+                    earlier = _stop_at(stop_base, stop_text, first, last, floats[node, 4], away, here)
+                    counters[_EARLY_STOP] += last - earlier
+                    last = earlier
+                if merge and found and runs[found - 1, 1] == first:
+                    runs[found - 1, 1] = last
+                elif first < last:
+                    runs[found, 0], runs[found, 1], run_away[found] = first, last, away
+                    found += 1
+        node += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _text_score(c, slot, term, terms, weights):
+    """Text part of a pair if `term` is its first common term, else -1. Reads the terms of the subscription only."""
+    at, end = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
+    text = 0.0
+    common = 0
+    i = 0
+    while at < end and i < terms.shape[0]:
+        if c.terms[at] < terms[i]:
+            at += 1
+        elif c.terms[at] > terms[i]:
+            i += 1
+        else:
+            if common == 0 and terms[i] != term:
+                return -1.0
+            common += 1
+            text += np.float64(c.weights[at]) * np.float64(weights[i])
+            at += 1
+            i += 1
+    return text
+
+
+@njit(cache=True, nogil=True)
+def _may_reach(c, slot, term, x, y, terms, weights, rest, total, peak, max_distance):
+    """1 if the pair may reach its threshold, 0 if it cannot, -1 if `term` is not its first common one (Theorem 5.2)."""
+    at, end = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
+    dx = c.x[slot] - x
+    dy = c.y[slot] - y
+    alpha = c.alpha[slot]
+    needed = c.threshold[slot] - alpha * (1.0 - math.sqrt(dx * dx + dy * dy) / max_distance)
+    square = sum_ = largest = 0.0
+    for j in range(at, end):
+        weight = np.float64(c.weights[j])
+        square += weight * weight
+        sum_ += weight
+        largest = max(largest, weight)
+    text = 0.0
+    common = 0
+    i = 0
+    while at < end and i < terms.shape[0]:
+        if c.terms[at] > terms[i]:
+            i += 1
+            continue
+        weight = np.float64(c.weights[at])
+        square -= weight * weight
+        sum_ -= weight
+        if c.terms[at] == terms[i]:
+            if common == 0 and terms[i] != term:
+                return -1
+            common += 1
+            text += weight * weights[i]
+            i += 1
+            more = min(math.sqrt(max(0.0, square)) * rest[i], sum_ * peak[i], largest * total[i])
+            if (1.0 - alpha) * (text + more) + 1e-5 < needed:
+                return 0
+        at += 1
+    return 1
+
+
+@njit(cache=True, nogil=True)
+def _longer(column):
+    """A copy with room for as many again."""
+    grown = np.empty(2 * column.shape[0], column.dtype)
+    grown[: column.shape[0]] = column
+    return grown
+
+
+@njit(cache=True, nogil=True)
+def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slots, rows, scores):
+    """Match rows from `first_row` on; returns (hits, next row), hits = -1 if not one row fitted."""
+    passed = np.zeros(_BLOCK, np.uint8)
+    words = passed.view(np.uint64)
+    longest = 0
+    for r in range(first_row, batch.seq.shape[0]):
+        longest = max(longest, batch.term_offsets[r + 1] - batch.term_offsets[r])
+    # suffix statistics of a message: norm, sum and maximum of its weights, and the bits of its terms, from a term on
+    rest, total = np.zeros(longest + 1, np.float32), np.zeros(longest + 1, np.float32)
+    peak, signature = np.zeros(longest + 1, np.float32), np.zeros(longest + 1, np.int32)
+    most_nodes = 0
+    for term in range(v.start.shape[0]):
+        most_nodes = max(most_nodes, v.node_count[term])
+    runs, run_away = np.empty((most_nodes + 1, 2), np.int64), np.zeros(most_nodes + 1, np.float32)
+    plain = rules.l2 and rules.exact_distance and not rules.prefix and not rules.inner_outer
+    diagonal = np.float32(max_distance)
+    p_slot, p_signature, p_x, p_y, p_slope, p_base = v.slot, v.signature, v.x, v.y, v.slope, v.base
+    p_own, p_rest = v.own, v.rest
+    at_place, of_term = np.empty(1024, np.int64), np.empty(1024, np.int64)
+    seen_slot, seen_bits = np.empty(1024, np.int32), np.empty(1024, np.int32)
+    seen_start, seen_term, seen_weight = np.empty(1024, np.int64), np.empty(1024, np.int32), np.empty(1024, np.float32)
+    found = 0
+    for r in range(first_row, batch.seq.shape[0]):
+        if found >= most_hits:
+            return found, r
+        before = found
+        first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
+        terms, weights = batch.terms[first:last], batch.weights[first:last]
+        count = last - first
+        square = sum_ = 0.0
+        rest[count] = total[count] = peak[count] = 0.0
+        signature[count] = 0
+        for i in range(count - 1, -1, -1):
+            own = np.float64(weights[i])
+            square += own * own
+            sum_ += own
+            rest[i], total[i] = math.sqrt(square), sum_
+            peak[i] = max(peak[i + 1], weights[i])
+            signature[i] = signature[i + 1] | signature_bit(terms[i])
+        exact_x, exact_y = batch.x[r], batch.y[r]
+        x, y = np.float32(exact_x), np.float32(exact_y)
+        norm = rest[0] * np.float32(1.000001)
+        candidates = 0
+        for i in range(count):
+            term = terms[i]
+            if term >= v.start.shape[0] or v.count[term] == 0:
+                continue
+            weight = weights[i]
+            start, built = v.start[term], v.built[term]
+            counters[_POSTINGS] += v.count[term]
+            run_count = 0
+            if built:
+                root, end = v.node_start[term], v.node_start[term] + v.node_count[term]
+                run_count = _find_runs(
+                    v.node_floats[root:end], v.node_ints[root:end], v.stop_base, v.stop_text, start, x, y, weight,
+                    rest[i + 1], total[i], peak[i], norm, rest[i] if rules.l2 else total[i], diagonal, rules,
+                    plain and not rules.early_stop, counters, runs, run_away,
+                )  # fmt: skip
+            if built < v.count[term]:
+                runs[run_count, 0], runs[run_count, 1] = start + built, start + v.count[term]
+                run_away[run_count] = 0.0
+                run_count += 1
+            for run in range(run_count):
+                run_first, run_last = runs[run, 0], runs[run, 1]
+                counters[_SCANNED] += run_last - run_first
+                for block in range(run_first, run_last, _BLOCK):
+                    end = min(block + _BLOCK, run_last)
+                    size = end - block
+                    # zero what the last word holds beyond the block, so that words can be tested whole
+                    words[(size - 1) >> 3] = 0
+                    if plain:
+                        _bound_l2(
+                            p_x, p_y, p_slope, p_base, p_own, p_rest, block, end, x, y, weight, rest[i + 1], passed
+                        )
+                    else:
+                        _bound_any(
+                            p_x, p_y, p_slope, p_base, p_own, p_rest, v.total, v.peak, v.inner, block, end, x, y,
+                            run_away[run], weight, rest[i + 1], total[i], peak[i], norm, diagonal, rules, counters,
+                            passed,
+                        )  # fmt: skip
+                    for word in range((size + 7) >> 3):
+                        if words[word] == 0:
+                            continue
+                        for p in range(block + (word << 3), min(end, block + ((word + 1) << 3))):
+                            if passed[p - block] == 0:
+                                continue
+                            if candidates == at_place.shape[0]:
+                                at_place, of_term = _longer(at_place), _longer(of_term)
+                            at_place[candidates], of_term[candidates] = p, i
+                            candidates += 1
+        # All candidates together and column by column: the loads of a loop without branches overlap, and a candidate
+        # costs a quarter of what it does when each waits for its own cache misses.
+        if candidates > seen_slot.shape[0]:
+            seen_slot, seen_bits = np.empty(2 * candidates, np.int32), np.empty(2 * candidates, np.int32)
+            seen_start, seen_term = np.empty(2 * candidates, np.int64), np.empty(2 * candidates, np.int32)
+            seen_weight = np.empty(2 * candidates, np.float32)
+        for k in range(candidates):
+            seen_slot[k] = p_slot[at_place[k]]
+            seen_bits[k] = p_signature[at_place[k]] if rules.signature else np.int32(-1)
+        kept = 0
+        for k in range(candidates):
+            p, i = at_place[k], of_term[k]
+            if seen_slot[k] < 0:
+                continue
+            if rules.signature and seen_bits[k] & signature[i + 1] == 0:
+                room = p_base[p] + p_own[p] * weights[i]
+                dx, dy, steep = p_x[p] - x, p_y[p] - y, p_slope[p]
+                if room < 0.0 or room * room < steep * steep * (dx * dx + dy * dy):
+                    counters[_SIGNATURE] += 1
+                    continue
+            at_place[kept], of_term[kept], seen_slot[kept] = p, i, seen_slot[k]
+            kept += 1
+        for k in range(kept):
+            seen_start[k] = c.term_start[seen_slot[k]]
+        for k in range(kept):
+            seen_term[k] = c.terms[seen_start[k]]
+            seen_weight[k] = c.weights[seen_start[k]]
+        for k in range(kept):
+            p, slot, term = at_place[k], seen_slot[k], terms[of_term[k]]
+            if rules.unseen:
+                may = _may_reach(c, slot, term, exact_x, exact_y, terms, weights, rest, total, peak, max_distance)
+                if may <= 0:
+                    counters[_UNSEEN if may == 0 else _FIRST_COMMON] += 1
+                    continue
+            # the posting has the rest of the score nearly exact; this spares five cache misses a pair
+            text_score = _text_score(c, slot, term, terms, weights)
+            counters[_VERIFIED] += 1
+            if text_score < 0.0:
+                counters[_FIRST_COMMON] += 1
+                continue
+            steep = p_slope[p]
+            room = p_base[p] + np.float32((1.0 - steep * max_distance) * text_score)
+            dx, dy = p_x[p] - x, p_y[p] - y
+            if room < 0.0 or room * room < steep * steep * (dx * dx + dy * dy):
+                continue
+            score = exact_score(c, slot, term, exact_x, exact_y, terms, weights, max_distance)
+            if score >= c.threshold[slot]:
+                if found == slots.shape[0]:
+                    # no room for this row: hand over the rows before it, or ask for more room
+                    return (before if r > first_row else -1), r
+                slots[found] = slot
+                rows[found] = r
+                scores[found] = score
+                found += 1
+        counters[_HITS] += found - before
+    return found, batch.seq.shape[0]
