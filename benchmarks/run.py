@@ -9,6 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any, Protocol
@@ -18,6 +19,9 @@ from benchmarks.topk import TopkBench
 from matching import registry
 from matching.errors import ConfigError
 from matching.warmup import warmup
+
+#: What is kept of a run of each benchmark.
+RESULTS = Path(__file__).parent / "results"
 
 
 class KindBench(Protocol):
@@ -63,6 +67,8 @@ def bench(
     figure: str | None = None,
     seed: int = 0,
     rounds: int = _ROUNDS,
+    messages_from: str | None = None,
+    out: str | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Measure engines of a kind on one synthetic workload.
@@ -75,6 +81,8 @@ def bench(
                                  defaults
     engines : sequence of str    names in `matching.registry`; all of the kind by default
     seed, rounds : int           of the workload; turns of each engine
+    figure : str                 measure and draw this figure instead (`benchmarks.figures`), into folder `out`
+    messages_from : str          ETL output directory whose messages are resampled (`topk`); synthetic ones without
     on_progress : callable       told what is going on, a sentence at a time
 
     Returns
@@ -89,9 +97,14 @@ def bench(
     if kind not in BENCHES:
         raise ConfigError(f"kind {kind!r} has no benchmark: choose one of {', '.join(BENCHES)}")
     if figure is not None:
-        raise ConfigError(
-            f"figure {figure!r}: no figure of a paper can be reproduced for {kind} yet; leave --figure out"
-        )
+        if kind != "topk":
+            raise ConfigError(f"figure {figure!r}: no figure can be drawn for {kind} yet; leave --figure out")
+        from benchmarks.figures import figure as draw  # drawing takes a second to import
+
+        folder = Path(out) if out else RESULTS / "figures"
+        return draw(figure, folder, subscriptions, window, messages, engines, seed, on_progress)
+    if messages_from is not None and kind != "topk":
+        raise ConfigError(f"messages from {messages_from}: only topk can be timed on resampled messages yet")
     chosen = tuple(dict.fromkeys(engines or registry.names(kind)))
     for name in chosen:
         registry.factory(kind, name)
@@ -99,7 +112,8 @@ def bench(
     tell("compiling kernels")
     warmup()
     tell("making the workload")
-    made = BENCHES[kind](subscriptions, messages, window, rounds, seed)
+    real = {} if messages_from is None else {"messages_from": messages_from}
+    made = BENCHES[kind](subscriptions, messages, window, rounds, seed, **real)
     built, results = {}, {}
     for name in chosen:
         tell(f"building {name}")

@@ -66,7 +66,7 @@ def bench(
                 "exact": exact[name],
                 "us_per_message": median(1e6 / row["messages_per_s"] for row in counted),
                 "refills_per_message": float(np.mean([row["refills_per_message"] for row in counted])),
-                "refill_share": float(np.mean([row["refill_share"] for row in counted])),
+                "refill_share": float(np.mean([row["share_refills"] for row in counted])),
                 "hits_per_message": float(np.mean([row["matched_per_message"] for row in counted])),
                 "entries_per_buffer": held["entries"] / max(1, held["buffers"]),
                 "buffer_bytes_per_subscription": sum(a.nbytes for a in buffers.arrays().values()) / subscriptions,

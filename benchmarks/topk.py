@@ -2,47 +2,72 @@
 
 The window, the buffers and the thresholds are made once, in bulk, and given to every engine, so that nobody has to
 stream a million messages to reach the steady state. What is timed is the whole of `matching.topk.stream`: matching,
-buffers, expiry, updates and refills. `benchmarks.run` drives this class; `benchmarks.workload` has the recipe of the
-data.
+buffers, expiry, updates and refills; `benchmarks.stopwatch` tells the shares of these. `benchmarks.run` drives this
+class, and so does `benchmarks.figures`; `benchmarks.workload` has the recipe of the data.
 """
 
 import os
 import resource
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.workload import WORLD, make_messages, topk_subscriptions
-from matching.model import TOPK, Removals, SubscriptionTable, UpdateBatch, empty
+from benchmarks.resampled import resample_messages
+from benchmarks.stopwatch import Stopwatch
+from benchmarks.workload import PLAIN, WORLD, TopkRecipe, make_messages, topk_subscriptions
+from matching.model import TOPK, MessageBatch, Removals, SubscriptionTable, UpdateBatch, empty
 from matching.naive import Oracle, tally
 from matching.registry import factory
-from matching.topk import stream, thresholds
+from matching.topk import thresholds
+from matching.topk.index import TopkIndex
 from matching.topk.l2_scan import L2Scan
 from matching.topk.skyband import SkybandBuffers
-from matching.topk.stream import Step, TopkStream
+from matching.topk.stream import LocalTopk, TopkStream
 from matching.topk.window_index import WindowAnswers, WindowIndex, WindowQueries
 from matching.window import Boundary, Window
 
 _CHUNK = 20_000
-
-
-class LocalTopk(stream.LocalTopk):
-    """The bare engine, with a watch on its refills."""
-
-    refill_s = 0.0
-
-    def refill(self, query: WindowQueries) -> Step:
-        begun = perf_counter()
-        step = super().refill(query)
-        self.refill_s += perf_counter() - begun
-        return step
-
-
 _MOST_A_BATCH = 5_000
 _CHECKED_SUBSCRIPTIONS = 100
-_K = 10
+
+
+class TopkCase(NamedTuple):
+    """What a top-k benchmark runs on.
+
+    messages : MessageBatch      the whole stream, seq dense from 0, life as the window wants it
+    table : SubscriptionTable    live from the start, numbers from 0
+    window : Window
+    filled : int                 messages that are in the window (or have left it) before the first batch
+    batch : int                  messages a batch
+    facts : dict                 of the workload, JSON-ready
+    """
+
+    messages: MessageBatch
+    table: SubscriptionTable
+    window: Window
+    filled: int
+    batch: int
+    facts: dict[str, Any]
+
+
+def make_case(
+    subscriptions: int, timed: int, window: int, batch: int, seed: int, recipe: TopkRecipe, source: str | None
+) -> TopkCase:
+    """The standard case: synthetic messages, or those of an ETL output directory (`source`) resampled."""
+    count = window + batch + timed
+    made = resample_messages(source, count, seed, WORLD) if source else make_messages(count, seed)
+    table = topk_subscriptions(made, subscriptions, seed, recipe)
+    facts = {
+        "messages_from": "resampled" if source else "synthetic",
+        **{name: list(value) for name, value in recipe._asdict().items()},
+        "k": recipe.k[0] if recipe.k[0] == recipe.k[1] else list(recipe.k),
+        "seed": seed,
+        "terms": int(made.idf.shape[0]),
+    }
+    return TopkCase(made.batch, table, Window("count", window), window, batch, facts)
 
 
 class TopkBench:
@@ -55,62 +80,103 @@ class TopkBench:
     window : int       messages the window holds
     rounds : int       the messages are processed in so many equal parts, one a round
     seed : int
+    recipe : TopkRecipe         what the subscriptions ask for
+    messages_from : path        ETL output directory to resample; synthetic messages without
+    case : TopkCase             takes the place of all that, but for `messages` and `rounds`
+    checked_batches : int       held against the oracle before timing
     """
 
-    def __init__(self, subscriptions: int, messages: int | None, window: int | None, rounds: int, seed: int):
-        timed, self._length = messages or 20_000, window or 100_000
-        part = -(-timed // rounds)
-        self._batch = min(part, _MOST_A_BATCH)
-        made = make_messages(self._length + self._batch + part * rounds, seed)
-        self._messages = made.batch
-        self._table = topk_subscriptions(made, subscriptions, seed, _K)
-        self.window = Window("count", self._length)
-        self._full = Boundary(0, 0, self._length - 1, -1)
+    def __init__(
+        self,
+        subscriptions: int,
+        messages: int | None,
+        window: int | None,
+        rounds: int,
+        seed: int,
+        *,
+        recipe: TopkRecipe = PLAIN,
+        messages_from: str | None = None,
+        case: TopkCase | None = None,
+        checked_batches: int = 1,
+    ):
+        timed = messages or 20_000
+        self.rounds = rounds
+        self._part = -(-timed // rounds)
+        self._checked = checked_batches
+        if case is None:
+            batch = min(self._part, _MOST_A_BATCH)
+            before = self._part * rounds + (checked_batches - 1) * batch
+            case = make_case(subscriptions, before, window or 100_000, batch, seed, recipe, messages_from)
+        self._batch, self._length = case.batch, case.filled
+        self._messages, self._table, self.window = case.messages, case.table, case.window
+        self._newest_life = np.maximum.accumulate(self._messages.life)  # stream time, where the window goes by time
+        self._watches: dict[int, Stopwatch] = {}
+        self._full = self._boundary(0, 0, self._length - 1)
         begun = perf_counter()
         self._window_index = self._fill_window()
         window_s, begun = perf_counter() - begun, perf_counter()
-        self._buffers, self._thresholds = self._fill_buffers(None)
-        self._filled: dict[str, tuple[dict[str, np.ndarray], np.ndarray]] = {}
+        self._filled: dict[str | None, tuple[dict[str, np.ndarray], np.ndarray]] = {}
+        self._filled[None] = self._fill_buffers(None)
         load_s = perf_counter() - begun
-        self.rounds = rounds
-        self._part = part
         self.workload: dict[str, Any] = {
-            "subscriptions": subscriptions,
-            "messages": part * rounds,
+            "subscriptions": len(self._table),
+            "messages": self._part * rounds,
             "batch": self._batch,
             "window": str(self.window),
-            "k": _K,
-            "seed": seed,
-            "terms_per_message": round(made.batch.terms.shape[0] / len(made.batch), 2),
-            "keywords_per_subscription": round(self._table.terms.shape[0] / max(1, subscriptions), 2),
-            "terms": int(made.idf.shape[0]),
+            **case.facts,
+            "terms_per_message": round(self._messages.terms.shape[0] / len(self._messages), 2),
+            "keywords_per_subscription": round(self._table.terms.shape[0] / max(1, len(self._table)), 2),
             "window_load_s": window_s,
             "bulk_refill_s": load_s,
             "window_bytes": sum(array.nbytes for array in self._window_index.arrays().values()),
         }
 
     def build(self, name: str, rule: str | None = None) -> LocalTopk:
-        """An engine with every subscription, its buffer and its threshold; a rule named gets buffers of its own."""
-        local = LocalTopk(factory("topk", name)(WORLD), self.window, thresholds.rule(rule))
-        if rule is not None and rule not in self._filled:
-            self._filled[rule] = self._fill_buffers(rule)
-        buffers, least = self._filled[rule] if rule is not None else (self._buffers, self._thresholds)
+        """An engine with every subscription, its buffer and its threshold, and a stopwatch in it.
+
+        A threshold rule that is named gets buffers filled to its own taste.
+        """
+        return self.build_with(factory("topk", name)(WORLD), rule)
+
+    def build_with(self, index: TopkIndex, rule: str | None = None) -> LocalTopk:
+        """As `build`, around an empty index of the caller's."""
+        local = LocalTopk(index, self.window, thresholds.rule(rule))
+        buffers, least = self.filled(rule)
         slots = local.stream.index.insert(self._table)
         local.stream.index.set_thresholds(slots, least)
         local.stream.buffers = SkybandBuffers.from_arrays(buffers)
         local.stream.start_at(self._full)
         local.window_index = self._window_index.fork()
+        self._watches[id(local)] = Stopwatch(local)
         return local
 
+    def filled(self, rule: str | None = None) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Buffers, as arrays, and thresholds (float64, in the order of the table) as a rule fills them."""
+        if rule not in self._filled:
+            self._filled[rule] = self._fill_buffers(rule)
+        return self._filled[rule]
+
+    @property
+    def table(self) -> SubscriptionTable:
+        """The subscriptions."""
+        return self._table
+
+    def messages_after(self, count: int) -> MessageBatch:
+        """The first `count` messages after the window is full."""
+        return self._messages.take(np.arange(self._length, self._length + count))
+
     def check(self, engine: LocalTopk) -> dict[str, Any]:
-        """Process a batch that is not timed, and hold the updates of some subscriptions against the oracle's."""
+        """Process the first batches untimed, and hold the updates of some subscriptions against the oracle's."""
         stride = max(1, len(self._table) // _CHECKED_SUBSCRIPTIONS)
         sample = self._table.take(np.arange(0, len(self._table), stride)[:_CHECKED_SUBSCRIPTIONS])
-        boundary, batch = self._cut(engine.stream.boundary, 0)
-        step = self._process(engine, boundary, batch)
-        mine = np.isin(step.updates.number, sample.number)
-        found = tally(UpdateBatch(**{name: column[mine] for name, column in step.updates._asdict().items()}))
-        wanted = self._expected(sample, boundary, batch)
+        batches, found = [], Counter()
+        for _ in range(self._checked):
+            boundary, batch = self._cut(engine.stream.boundary, 0)
+            batches.append((boundary, batch))
+            step = self._process(engine, boundary, batch)
+            mine = np.isin(step.updates.number, sample.number)
+            found += tally(UpdateBatch(**{name: column[mine] for name, column in step.updates._asdict().items()}))
+        wanted = self._expected(sample, batches)
         return {"exact": found == wanted, "checked_updates": sum(wanted.values())}
 
     def memory(self, engine: LocalTopk) -> dict[str, Any]:
@@ -125,10 +191,12 @@ class TopkBench:
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
 
-    def time(self, engine: LocalTopk, turn: int) -> dict[str, float]:
-        """One round: a part of the messages, batch by batch."""
+    def time(self, engine: LocalTopk, turn: int, most_s: float = float("inf")) -> dict[str, float]:
+        """One round: a part of the messages, batch by batch, or fewer where they take longer than `most_s`."""
         scanned = verified = matched = updates = refilled = done = 0
-        elapsed, refilling = 0.0, engine.refill_s
+        elapsed = 0.0
+        watch = self._watches[id(engine)]
+        watch.reset()
         while done < self._part:
             boundary, batch = self._cut(engine.stream.boundary, self._part - done)
             begun = perf_counter()
@@ -138,23 +206,28 @@ class TopkBench:
             scanned, verified, matched = scanned + step.scanned, verified + step.verified, matched + step.matched
             updates += len(step.updates)
             refilled += sum(refill.query.number.shape[0] for refill in step.refills)
+            if elapsed > most_s:
+                break
         return {
             "messages_per_s": done / elapsed,
+            "us_per_message": elapsed / done * 1e6,
             "scanned_per_message": scanned / done,
             "verified_per_message": verified / done,
             "matched_per_message": matched / done,
             "updates_per_message": updates / done,
             "refills_per_message": refilled / done,
-            "refill_share": (engine.refill_s - refilling) / elapsed,
+            **{f"share_{name}": seconds / elapsed for name, seconds in watch.split(elapsed).items()},
         }
 
     def _cut(self, before: Boundary, most: int):
-        """The batch behind a boundary; batch 1 is the one that is checked."""
+        """The batch behind a boundary."""
         number, first = before.number + 1, before.last_seq + 1
         count = min(self._batch, most) if most else self._batch
         rows = np.arange(first, first + count)
-        last = int(rows[-1])
-        return Boundary(number, first, last, self.window.floor(last, 0)), self._messages.take(rows)
+        return self._boundary(number, first, int(rows[-1])), self._messages.take(rows)
+
+    def _boundary(self, number: int, first: int, last: int) -> Boundary:
+        return Boundary(number, first, last, self.window.floor(last, int(self._newest_life[last])))
 
     def _process(self, engine: LocalTopk, boundary: Boundary, batch):
         nobody = np.zeros(0, np.int64)
@@ -168,10 +241,10 @@ class TopkBench:
 
     def _fill_buffers(self, rule: str | None) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Buffers and thresholds of all subscriptions by one refill each, as arrays for any engine."""
-        filled = TopkStream(L2Scan(WORLD), self.window, rule=thresholds.rule(rule))
-        slots = filled.index.insert(self._table)
-        filled.start_at(self._full)
-        ranks = filled.refill_ranks(slots)
+        stream = TopkStream(L2Scan(WORLD), self.window, rule=thresholds.rule(rule))
+        slots = stream.index.insert(self._table)
+        stream.start_at(self._full)
+        ranks = stream.refill_ranks(slots)
         chunks = [
             np.arange(first, min(first + _CHUNK, len(self._table))) for first in range(0, len(self._table), _CHUNK)
         ]
@@ -193,19 +266,22 @@ class TopkBench:
         # the kernels let go of the interpreter, and nothing is timed here
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for rows, answers in zip(chunks, pool.map(refill, chunks), strict=True):
-                filled.load(answers, slots[rows])
-        return filled.buffers.arrays(), filled.index.store.columns.threshold[slots]
+                stream.load(answers, slots[rows])
+        return stream.buffers.arrays(), stream.index.store.columns.threshold[slots]
 
-    def _expected(self, sample: SubscriptionTable, boundary: Boundary, batch):
-        """Updates of the sample at the boundary, by `matching.naive`."""
+    def _expected(self, sample: SubscriptionTable, batches):
+        """Updates of the sample at these boundaries, by `matching.naive`."""
         assert np.all(sample.kind == TOPK)
         oracle = Oracle(self.window, WORLD.max_distance)
         nobody = np.zeros(0, np.int64)
         nothing = Removals(nobody, nobody.astype(np.int8), nobody)
-        asked_for = np.zeros(int(self._messages.terms.max()) + 1, np.bool_)
+        asked_for = np.zeros(int(max(self._messages.terms.max(), sample.terms.max(initial=0))) + 1, np.bool_)
         asked_for[sample.terms] = True
         window = self._messages.take(np.arange(self._length))
         row = np.repeat(np.arange(self._length), np.diff(window.term_offsets))
         wanted = np.unique(row[asked_for[window.terms]])  # the others are nobody's: a gap in seq says the same
         oracle.advance(self._full, window.take(wanted), sample, nothing)
-        return tally(oracle.advance(boundary, batch, empty(SubscriptionTable), nothing))
+        told = Counter()
+        for boundary, batch in batches:
+            told += tally(oracle.advance(boundary, batch, empty(SubscriptionTable), nothing))
+        return told

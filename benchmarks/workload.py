@@ -10,9 +10,9 @@ The recipe, kept close to what geo-tagged short texts look like:
 - `boolean`: a square around that message's place. Side, as a share of the world's width: log-uniform from 0.01 % to
   1 % (a city to a region), but for `wide_share` of them from 1 % to 10 % (a country or a few). With the default share a
   message has about 110 matches among 1,000,000 subscriptions.
-- `topk`: the place itself, k = 10, alpha uniform in [0, 1).
+- `topk`: the place itself, k = 10, alpha uniform in [0, 1); `TopkRecipe` varies these.
 
-Read on in `benchmarks.boolean`.
+Real messages instead: `benchmarks.resampled`. Read on in `benchmarks.boolean`.
 """
 
 from typing import NamedTuple
@@ -27,7 +27,7 @@ _CITIES = 100
 _CITY_SHARE = 0.85
 _WORDS = 50_000
 _FEWEST_WORDS, _MOST_WORDS = 6, 14
-_MOST_KEYWORDS = 5
+_KEYWORDS = (1, 5)
 #: Chosen so that a message matches about 110 of 1,000,000 boolean subscriptions.
 WIDE_SHARE = 0.45
 
@@ -37,6 +37,18 @@ class Messages(NamedTuple):
 
     batch: MessageBatch
     idf: Float64
+
+
+class TopkRecipe(NamedTuple):
+    """What top-k subscriptions ask for: lowest and highest value of each, drawn uniformly; equal means fixed."""
+
+    k: tuple[int, int] = (10, 10)
+    alpha: tuple[float, float] = (0.0, 1.0)
+    keywords: tuple[int, int] = _KEYWORDS
+
+
+#: k = 10, alpha uniform, 1 to 5 keywords.
+PLAIN = TopkRecipe()
 
 
 def make_messages(count: int, seed: int, space: Space = WORLD) -> Messages:
@@ -64,15 +76,19 @@ def boolean_subscriptions(
     region = np.empty((count, 4))
     region[:, 0], region[:, 2] = np.maximum(lon - half, space.west), np.minimum(lon + half, space.east)
     region[:, 1], region[:, 3] = np.maximum(lat - half, space.south), np.minimum(lat + half, space.north)
-    return _table(rng, messages, like, BOOLEAN, region=region)
+    return _table(rng, messages, like, BOOLEAN, _KEYWORDS, region=region)
 
 
-def topk_subscriptions(messages: Messages, count: int, seed: int, k: int = 10) -> SubscriptionTable:
-    """`count` top-k subscriptions at the places of random messages, alpha uniform. O(count)."""
+def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRecipe = PLAIN) -> SubscriptionTable:
+    """`count` top-k subscriptions at the places of random messages. O(count)."""
     rng = np.random.default_rng([seed, 3])
     like = rng.integers(0, len(messages.batch), count)
-    columns = {"x": messages.batch.x[like], "y": messages.batch.y[like], "k": np.full(count, k, np.int32)}
-    return _table(rng, messages, like, TOPK, alpha=rng.random(count), **columns)
+    # k comes from a draw of its own, so that workloads that differ in k alone differ in nothing else
+    k = np.random.default_rng([seed, 4]).integers(recipe.k[0], recipe.k[1] + 1, count).astype(np.int32)
+    lowest, highest = recipe.alpha
+    alpha = lowest + (highest - lowest) * rng.random(count)
+    columns = {"x": messages.batch.x[like], "y": messages.batch.y[like], "k": k, "alpha": alpha}
+    return _table(rng, messages, like, TOPK, recipe.keywords, **columns)
 
 
 def unit_weights(row: np.ndarray, raw: np.ndarray, rows: int) -> np.ndarray:
@@ -117,16 +133,21 @@ def _texts(rng: np.random.Generator, count: int):
 
 
 def _table(
-    rng: np.random.Generator, messages: Messages, like: np.ndarray, kind: int, **columns: np.ndarray
+    rng: np.random.Generator,
+    messages: Messages,
+    like: np.ndarray,
+    kind: int,
+    keywords: tuple[int, int],
+    **columns: np.ndarray,
 ) -> SubscriptionTable:
-    """Subscriptions with 1 to 5 of the terms of the messages `like`, numbers from 0, and the given columns."""
+    """Subscriptions with so many of the terms of the messages `like`, numbers from 0, and the given columns."""
     count, offsets = like.shape[0], messages.batch.term_offsets
     lengths = np.diff(offsets)[like]
     # Terms of each message in a row of fixed width; a random key a place, the smallest keys are kept.
     widest = int(lengths.max(initial=1))
     place = np.minimum(offsets[like][:, None] + np.arange(widest), messages.batch.terms.shape[0] - 1)
     key = np.where(np.arange(widest) < lengths[:, None], rng.random((count, widest)), 2.0)
-    wanted = np.minimum(rng.integers(1, _MOST_KEYWORDS + 1, count), lengths)
+    wanted = np.minimum(rng.integers(keywords[0], keywords[1] + 1, count), lengths)
     keep = key <= np.take_along_axis(np.sort(key, axis=1), wanted[:, None] - 1, axis=1)
     terms = messages.batch.terms[place[keep]]
     new_offsets = np.zeros(count + 1, np.int64)

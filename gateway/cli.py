@@ -247,7 +247,16 @@ def bench(
     window: Annotated[int | None, typer.Option(min=1, help="Messages in the window, for kinds that have one.")] = None,
     messages: Annotated[int | None, typer.Option(min=1, help="Messages to time.")] = None,
     engines: Annotated[str | None, typer.Option(help="Names separated by commas; all by default.")] = None,
-    figure: Annotated[str | None, typer.Option(help="Figure of a paper to reproduce.")] = None,
+    figure: Annotated[
+        str | None,
+        typer.Option(
+            help="Figure (topk): subscriptions, k, alpha, keywords, window, thresholds, routers, pruning or streams."
+        ),
+    ] = None,
+    messages_from: Annotated[
+        str | None, typer.Option(help="Resample the messages of this output folder of `skyray etl` (topk).")
+    ] = None,
+    out: Annotated[str | None, typer.Option(help="Folder for a figure (benchmarks/results/figures).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 0,
     json: Json = False,
 ) -> int:
@@ -256,6 +265,7 @@ def bench(
 
     runner = from_checkout("benchmarks.run", "`skyray bench`")
     options = {"window": window, "messages": messages, "engines": engines, "figure": figure}
+    options |= {"messages_from": messages_from, "out": out}
     given = {name: value for name, value in options.items() if value is not None}
     return run_bench(Terminal(json), runner, kind, subscriptions, seed, given)
 

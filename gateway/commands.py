@@ -139,12 +139,27 @@ def run_bench(
         options["engines"] = [name for name in options["engines"].split(",") if name]
     with terminal.steps(f"bench {kind}") as on_progress:
         report = runner.bench(kind, subscriptions, seed=seed, on_progress=on_progress, **options)
+    if "figure" in report:
+        terminal.answer(report, lambda console: console.print(*_figure_tables(report)))
+        return 0 if report["exact"] else 1
     engines = report["results"]
     figures = dict.fromkeys(name for result in engines for name in result if name != "engine")
     headings = ("figure", *(result["engine"] for result in engines))
     rows = [[name, *(result.get(name) for result in engines)] for name in figures]
     terminal.answer(report, lambda out: out.print(table(headings, rows, right=range(1, len(headings)))))
     return 0 if all(result["exact"] for result in report["results"]) else 1
+
+
+def _figure_tables(report: dict[str, Any]) -> list[Any]:
+    """A table for each panel of a figure."""
+    tables = []
+    for panel in report["panels"]:
+        columns = panel.get("series") or panel.get("groups") or {panel["y_label"]: list(panel["bars"].values())}
+        names = list(panel["bars"]) if "bars" in panel else report["x"]
+        rows = [[str(name), *(values[place] for values in columns.values())] for place, name in enumerate(names)]
+        heading = f"{report['x_label']}: {panel['y_label']}"
+        tables.append(table((heading, *columns), rows, right=range(1, len(columns) + 1)))
+    return tables
 
 
 def run_loadtest(terminal: Terminal, options: dict[str, Any], out: Path | None) -> int:

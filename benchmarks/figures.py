@@ -1,0 +1,342 @@
+"""Figures of the kind the papers show, drawn from this machine: `skyray bench topk --figure NAME`.
+
+    subscriptions   time of a message against the number of subscriptions (up to --subscriptions)
+    k, alpha, keywords, window     time of a message against one property of the workload
+    thresholds      refills a message, buffer size and time of the threshold rules
+    routers         throughput, replication and communication at 4 to 64 simulated query bolts
+    pruning         what each rule of engine `skype` earns, by leaving it out
+    streams         adversarial streams: does every engine stay exact, and how fast is it
+
+Each checks answers against the oracle before it measures, takes the engines in turns and reports medians. A figure is
+written as JSON and as PNG. Read on in `benchmarks.topk`.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks import thresholds as threshold_bench
+from benchmarks.adversarial import STREAMS, make_stream
+from benchmarks.topk import TopkBench
+from benchmarks.workload import PLAIN, WORLD, TopkRecipe
+from distribution.hashing import HashingRouter
+from distribution.keyword import KeywordRouter, PrefixRouter
+from distribution.location import LocationRouter
+from distribution.router import Router
+from matching import registry
+from matching.errors import ConfigError
+from matching.model import Removals
+from matching.topk.replicas import Replicas
+from matching.topk.skype import PAPER, Pruning, Skype
+
+Tell = Callable[[str], None]
+
+_SIZES = (100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000)
+_ENGINES = ("skype", "l2_scan", "block_inverted_file", "inverted_file")
+_ROUNDS = 3
+_MESSAGES = 6_000
+#: A round of a slow engine stops at the batch boundary after so long.
+_MOST_S = 8.0
+_BOLTS = (4, 8, 16, 32, 64)
+
+
+def figure(
+    name: str,
+    out: Path,
+    subscriptions: int = 100_000,
+    window: int | None = None,
+    messages: int | None = None,
+    engines: Sequence[str] | None = None,
+    seed: int = 0,
+    on_progress: Tell | None = None,
+) -> dict[str, Any]:
+    """Measure and draw a figure; writes `topk-NAME.json` and `topk-NAME.png` into `out`.
+
+    Raises
+    ------
+    ConfigError
+        For a name nobody knows, or if matplotlib is not installed.
+    """
+    if name not in FIGURES:
+        raise ConfigError(f"figure {name!r}: choose one of {', '.join(FIGURES)}")
+    draw_with = _pyplot()
+    tell = on_progress or (lambda _: None)
+    chosen = tuple(engines or [engine for engine in _ENGINES if engine in registry.names("topk")])
+    report = FIGURES[name](subscriptions, window or 100_000, messages or _MESSAGES, chosen, seed, tell)
+    report = {"figure": name, **report}
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"topk-{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    _draw(draw_with, report, out / f"topk-{name}.png")
+    tell(f"written: {out}/topk-{name}.json and .png")
+    return report
+
+
+def _pyplot():
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError as missing:
+        raise ConfigError("figures need matplotlib: pip install 'skyray[bench]'") from missing
+    return pyplot
+
+
+def _beside(load: TopkBench, engines: dict[str, Any], tell: Tell) -> dict[str, dict[str, Any]]:
+    """Check engines, then time them in turns: medians of every figure by engine."""
+    exact = {name: load.check(engine)["exact"] for name, engine in engines.items()}
+    rows: dict[str, list[dict[str, float]]] = {name: [] for name in engines}
+    for turn in range(load.rounds):
+        for name, engine in engines.items():
+            rows[name].append(load.time(engine, turn, _MOST_S))
+    measured: dict[str, dict[str, Any]] = {}
+    for name, turns in rows.items():
+        measured[name] = {key: median(turn[key] for turn in turns) for key in turns[0]} | {"exact": exact[name]}
+        tell(f"  {name}: {measured[name]['us_per_message']:,.1f} us a message, exact: {exact[name]}")
+    return measured
+
+
+def _sweep(label: str, values: Sequence[Any], make: Callable[[Any], TopkBench], engines, tell: Tell, log: bool):
+    """Time a message against one property."""
+    series: dict[str, list[float]] = {name: [] for name in engines}
+    rows, exact = [], True
+    for value in values:
+        tell(f"{label} = {value}: making the workload")
+        load = make(value)
+        measured = _beside(load, {name: load.build(name) for name in engines}, tell)
+        rows.append({"x": value, "workload": load.workload, "engines": measured})
+        for name in engines:
+            series[name].append(measured[name]["us_per_message"])
+            exact = exact and measured[name]["exact"]
+    panel = {"y_label": "us a message", "log": (log, True), "series": series}
+    return {"x_label": label, "x": [str(v) if isinstance(v, tuple) else v for v in values], "panels": [panel],
+            "exact": exact, "rows": rows}  # fmt: skip
+
+
+def _bench(subscriptions, messages, window, seed, recipe=PLAIN) -> TopkBench:
+    return TopkBench(subscriptions, messages * _ROUNDS, window, _ROUNDS, seed, recipe=recipe)
+
+
+def _subscriptions(subscriptions, window, messages, engines, seed, tell):
+    sizes = [size for size in _SIZES if size <= max(subscriptions, _SIZES[1])]
+    return _sweep(
+        "subscriptions", sizes, lambda n: _bench(n, messages, window, seed), engines, tell, log=True
+    )  # fmt: skip
+
+
+def _by_recipe(label: str, values: Sequence[Any], recipe: Callable[[Any], TopkRecipe]):
+    def measure(subscriptions, window, messages, engines, seed, tell):
+        return _sweep(
+            label, values, lambda v: _bench(subscriptions, messages, window, seed, recipe(v)), engines, tell, log=False
+        )  # fmt: skip
+
+    return measure
+
+
+def _window(subscriptions, window, messages, engines, seed, tell):
+    sizes = [size for size in (10_000, 30_000, 100_000, 300_000, 1_000_000) if size <= max(window, 100_000)]
+    return _sweep(
+        "messages in the window", sizes, lambda n: _bench(subscriptions, messages, n, seed), engines, tell, log=True
+    )  # fmt: skip
+
+
+def _thresholds(subscriptions, window, messages, engines, seed, tell):
+    report = threshold_bench.bench(subscriptions, window, 3, seed=seed, engine=engines[0], on_progress=tell)
+    names = [result["rule"] for result in report["results"]]
+    wanted = {
+        "us a message": "us_per_message",
+        "refills a message": "refills_per_message",
+        "entries a buffer": "entries_per_buffer",
+    }
+    panels = [
+        {"y_label": label, "log": (False, False), "bars": {r["rule"]: r[key] for r in report["results"]}}
+        for label, key in wanted.items()
+    ]
+    exact = report["same_updates"] and all(result["exact"] for result in report["results"])
+    return {"x_label": "threshold rule", "x": names, "panels": panels, "exact": exact, "rows": report}
+
+
+def _pruning(subscriptions, window, messages, engines, seed, tell):
+    load = _bench(subscriptions, messages, window, seed)
+    rules = [name for name, value in Pruning()._asdict().items() if value is True]
+    variants = {"all": Pruning(), **{f"no {rule}": Pruning()._replace(**{rule: False}) for rule in rules}}
+    variants["paper's rules"] = PAPER
+    built = {name: load.build_with(Skype(WORLD, pruning)) for name, pruning in variants.items()}
+    measured = _beside(load, built, tell)
+    for name, engine in built.items():
+        index = engine.stream.index
+        assert isinstance(index, Skype)
+        measured[name]["counters"] = index.counters()
+    panels = [
+        {"y_label": "us a message", "log": (False, False), "bars": _column(measured, "us_per_message")},
+        {
+            "y_label": "postings scanned a message",
+            "log": (False, True),
+            "bars": _column(measured, "scanned_per_message"),
+        },
+        {
+            "y_label": "pairs verified a message",
+            "log": (False, True),
+            "bars": _column(measured, "verified_per_message"),
+        },
+    ]
+    exact = all(row["exact"] for row in measured.values())
+    return {"x_label": "rules", "x": list(variants), "panels": panels, "exact": exact,
+            "rows": {"workload": load.workload, "variants": measured}}  # fmt: skip
+
+
+def _column(measured: dict[str, dict[str, Any]], key: str) -> dict[str, float]:
+    return {name: row[key] for name, row in measured.items()}
+
+
+def _routers(subscriptions, window, messages, engines, seed, tell):
+    """Every query bolt's share of the work, one after the other in this process; the busiest one sets the pace."""
+    load = _bench(subscriptions, messages, window, seed)
+    _, least = load.filled()
+    stream = load.messages_after(messages)
+    rng = np.random.default_rng(seed)
+    sample = rng.integers(0, len(load.table), 20_000)
+    rows, hits = [], set()
+    routers: dict[str, Callable[[int], Router]] = {
+        "hashing": HashingRouter,
+        "location": lambda tasks: LocationRouter(tasks, WORLD, load.table.x[sample], load.table.y[sample]),
+        "keyword": KeywordRouter,
+        "prefix": PrefixRouter,
+    }
+    for tasks in _BOLTS:
+        for name, make in routers.items():
+            row = _simulate(make(tasks), load.table, least, stream, engines[0])
+            hits.add(row.pop("hits"))
+            rows.append({"router": name, "query_bolts": tasks, **row})
+            tell(
+                f"{name}, {tasks} query bolts: {row['messages_per_s']:,.0f} messages/s, "
+                f"{row['replication']:.2f} copies, {row['sent_per_message']:.2f} sent a message"
+            )
+    labels = {
+        "messages/s (busiest bolt and router)": "messages_per_s",
+        "copies of a subscription": "replication",
+        "query bolts a message goes to": "sent_per_message",
+    }
+    panels = [
+        {
+            "y_label": label,
+            "log": (True, True),
+            "series": {name: [row[key] for row in rows if row["router"] == name] for name in routers},
+        }
+        for label, key in labels.items()
+    ]
+    return {"x_label": "query bolts", "x": list(_BOLTS), "panels": panels, "exact": len(hits) == 1,
+            "rows": {"workload": load.workload, "simulated": rows}}  # fmt: skip
+
+
+def _simulate(router: Router, table, least, stream, engine: str) -> dict[str, Any]:
+    """Route and match a stream for every task of a router; hits must be the same for all routers."""
+    nobody = np.zeros(0, np.int64)
+    version = np.zeros(len(table), np.int64)
+    known = router.table()
+    known.change(table, Removals(nobody, nobody.astype(np.int8), nobody))
+    known.raise_thresholds(table.number, version, least)
+    begun = perf_counter()
+    rows = [np.arange(len(stream))] * router.tasks if known.sends_all else known.route(stream)
+    routing_s = perf_counter() - begun
+    held = sent = found = 0
+    busiest_s = 0.0
+    for task in range(router.tasks):
+        mine = np.flatnonzero(router.held_by(table, task))
+        index = registry.factory("topk", engine)(WORLD)
+        part = stream.take(rows[task])
+        if router.replicates:
+            assert isinstance(router, KeywordRouter)
+            replicas = Replicas(index, router.tasks, task, router.prefix_only)
+            replicas.add(table.take(mine))
+            replicas.raise_thresholds(table.number, version, least)
+            match = replicas.match
+        else:
+            index.set_thresholds(index.insert(table.take(mine)), least[mine])
+            match = index.match
+        match(part.take(np.arange(min(100, len(part)))))  # what is built on first use
+        begun = perf_counter()
+        hits = match(part)
+        busiest_s = max(busiest_s, perf_counter() - begun)
+        found += (hits[0].number if router.replicates else hits.row).shape[0]  # type: ignore[union-attr, index]
+        held, sent = held + len(index), sent + rows[task].size
+    return {
+        "messages_per_s": len(stream) / max(busiest_s, routing_s),
+        "busiest_us": 1e6 * busiest_s / len(stream),
+        "routing_us": 1e6 * routing_s / len(stream),
+        "replication": held / len(table),
+        "sent_per_message": sent / len(stream),
+        "hits": found,
+    }
+
+
+def _streams(subscriptions, window, messages, engines, seed, tell):
+    size = min(subscriptions, 20_000)
+    measured: dict[str, dict[str, Any]] = {}
+    exact = True
+    for name in STREAMS:
+        tell(f"stream {name}")
+        case = make_stream(name, size, size, messages * _ROUNDS, seed)
+        load = TopkBench(size, messages * _ROUNDS, None, _ROUNDS, seed, case=case, checked_batches=2)
+        measured[name] = _beside(load, {engine: load.build(engine) for engine in engines}, tell)
+        exact = exact and all(row["exact"] for row in measured[name].values())
+    series = {engine: [measured[name][engine]["us_per_message"] for name in STREAMS] for engine in engines}
+    panel = {"y_label": "us a message", "log": (False, True), "groups": series}
+    return {"x_label": "stream", "x": list(STREAMS), "panels": [panel], "exact": exact, "rows": measured}
+
+
+FIGURES: dict[str, Callable[..., dict[str, Any]]] = {
+    "subscriptions": _subscriptions,
+    "k": _by_recipe("k", (5, 10, 20, 50, 100), lambda k: TopkRecipe(k=(k, k))),
+    "alpha": _by_recipe("alpha", (0.1, 0.3, 0.5, 0.7, 0.9), lambda a: TopkRecipe(alpha=(a, a))),
+    "keywords": _by_recipe("keywords", (1, 2, 3, 4, 5), lambda n: TopkRecipe(keywords=(n, n))),
+    "window": _window,
+    "thresholds": _thresholds,
+    "routers": _routers,
+    "pruning": _pruning,
+    "streams": _streams,
+}
+
+
+def _draw(pyplot, report: dict[str, Any], path: Path) -> None:
+    """One panel beside the other; lines against numbers, bars against names."""
+    panels = report["panels"]
+    wide = max(5.0, 0.9 * len(report["x"])) if any("groups" in panel for panel in panels) else 5.0
+    shape, axes = pyplot.subplots(1, len(panels), figsize=(wide * len(panels), 4.2), squeeze=False)
+    for panel, axis in zip(panels, axes[0], strict=True):
+        if "bars" in panel:
+            axis.barh(list(panel["bars"])[::-1], list(panel["bars"].values())[::-1], color="tab:blue")
+            axis.set_xlabel(panel["y_label"])
+            if panel["log"][1]:
+                axis.set_xscale("log")
+            continue
+        if "groups" in panel:
+            height = 0.8 / len(panel["groups"])
+            places = np.arange(len(report["x"]))
+            for number, (name, values) in enumerate(panel["groups"].items()):
+                axis.barh(places + number * height, values, height, label=name)
+            axis.set_yticks(places + 0.4 - height / 2, report["x"])
+            axis.invert_yaxis()
+            axis.set_xlabel(panel["y_label"])
+            axis.set_xscale("log")
+        else:
+            for name, values in panel["series"].items():
+                axis.plot(report["x"], values, marker="o", label=name)
+            axis.set_xscale("log" if panel["log"][0] else "linear")
+            axis.set_yscale("log" if panel["log"][1] else "linear")
+            axis.set_xlabel(report["x_label"])
+            axis.set_ylabel(panel["y_label"])
+            axis.set_xticks(
+                report["x"], [f"{value:,}" if isinstance(value, int) else str(value) for value in report["x"]]
+            )
+            axis.minorticks_off()
+            axis.grid(alpha=0.3)
+        axis.legend()
+    shape.tight_layout()
+    shape.savefig(path, dpi=120)
+    pyplot.close(shape)
