@@ -442,8 +442,8 @@ def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slot
                                 at_place, of_term = _longer(at_place), _longer(of_term)
                             at_place[candidates], of_term[candidates] = p, i
                             candidates += 1
-        # All candidates together and column by column: the loads of a loop without branches overlap, and a candidate
-        # costs a quarter of what it does when each waits for its own cache misses.
+        # All candidates together and column by column: the loads of a loop without branches can
+        # overlap, where one candidate after the other would wait for each of its cache misses.
         if candidates > seen_slot.shape[0]:
             seen_slot, seen_bits = np.empty(2 * candidates, np.int32), np.empty(2 * candidates, np.int32)
             seen_start, seen_term = np.empty(2 * candidates, np.int64), np.empty(2 * candidates, np.int32)
