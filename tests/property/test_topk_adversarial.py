@@ -1,0 +1,41 @@
+"""Streams made to break indexes, small, against the oracle: every engine stays exact on each of them."""
+
+import numpy as np
+import pytest
+
+from benchmarks import adversarial
+from benchmarks.topk import TopkBench
+from matching import registry
+
+
+@pytest.fixture(autouse=True)
+def short_batches(monkeypatch):
+    monkeypatch.setattr(adversarial, "_BATCH", 60)
+
+
+@pytest.mark.parametrize("engine", registry.names("topk"))
+@pytest.mark.parametrize("stream", adversarial.STREAMS)
+def test_topk_on_adversarial_stream_equals_oracle(stream, engine):
+    case = adversarial.make_stream(stream, 300, 240, 240, seed=5)
+    load = TopkBench(300, 240, None, 2, 5, case=case, checked_batches=4)
+    checked = load.check(load.build(engine))
+    assert checked["exact"]
+    assert checked["checked_updates"] > 0, "a stream in which nothing happens proves nothing"
+
+
+def test_adversarial_streams_are_what_they_say():
+    def case(name):
+        return adversarial.make_stream(name, 200, 100, 100, seed=1)
+
+    assert np.unique(case("one_point").messages.x).size == np.unique(case("one_point").table.y).size == 1
+    assert np.unique(case("one_word").messages.terms).size == 1
+    assert case("k_beyond_window").table.k.min() > case("k_beyond_window").filled
+    assert set(case("alpha_1").table.alpha) == {1.0} and set(case("alpha_0").table.alpha) == {0.0}
+    words = case("unused_words")
+    assert np.isin(words.table.terms, words.messages.terms).mean() < 0.2
+    drift = case("drift")
+    early = drift.messages.take(np.arange(100)).terms
+    late = drift.messages.take(np.arange(len(drift.messages) - 40, len(drift.messages))).terms
+    assert not np.isin(late, early).any()
+    lives, alive = case("half_expires").messages.life, case("half_expires").window.length
+    assert np.diff(np.unique(lives)).min() * 2 == alive

@@ -1,0 +1,41 @@
+"""Figures: each is measured, checked, written as JSON and drawn; wrong names are refused."""
+
+import json
+
+import pytest
+
+from benchmarks import figures
+from matching.errors import ConfigError
+
+
+@pytest.mark.parametrize("name", ["k", "routers", "pruning"])
+def test_figure_is_measured_checked_and_drawn(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "_BOLTS", (2, 3))
+    monkeypatch.setattr(figures, "_ROUNDS", 1)
+    told = []
+    report = figures.figure(name, tmp_path, 300, 300, 60, ("skype", "l2_scan"), 1, told.append)
+    assert report["exact"] is True
+    stored = json.loads((tmp_path / f"topk-{name}.json").read_text())
+    assert stored["figure"] == name and len(stored["panels"]) >= 1
+    assert (tmp_path / f"topk-{name}.png").read_bytes().startswith(b"\x89PNG")
+    for panel in stored["panels"]:
+        values = panel.get("series") or panel["bars"]
+        assert values and all(
+            value > 0 for line in values.values() for value in (line if isinstance(line, list) else [line])
+        )
+    assert told
+
+
+def test_figure_of_an_unknown_name_is_refused_with_the_names_there_are(tmp_path):
+    with pytest.raises(ConfigError, match="subscriptions, k, alpha"):
+        figures.figure("nothing", tmp_path)
+
+
+def test_routers_simulated_find_the_same_hits(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "_BOLTS", (3,))
+    report = figures.figure("routers", tmp_path, 400, 400, 100, ("l2_scan",), 2)
+    rows = {row["router"]: row for row in report["rows"]["simulated"]}
+    assert rows["hashing"]["replication"] == rows["location"]["replication"] == 1.0
+    assert rows["hashing"]["sent_per_message"] == 3.0
+    assert 1.0 < rows["prefix"]["replication"] <= rows["keyword"]["replication"]
+    assert rows["keyword"]["sent_per_message"] < 3.0
