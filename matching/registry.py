@@ -32,7 +32,7 @@ ENGINES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     },
 }
 
-_DEFAULTS: Mapping[str, str] = {"boolean": CellTerm.name, "topk": L2Scan.name}
+_DEFAULTS: Mapping[str, str] = {"boolean": CellTerm.name, "topk": Skype.name}
 
 
 def names(kind: str) -> tuple[str, ...]:
