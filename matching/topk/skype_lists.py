@@ -185,7 +185,7 @@ class SkypeLists:
 @njit(cache=True, nogil=True)
 def signature_bit(term):
     """The bit of a term in a signature."""
-    return np.int32(1) << np.int32((term * 0x9E3779B1 >> 16) % 31)
+    return np.int32(1) << np.int32((np.int64(term) * np.int64(0x61C88647) >> 16) % 31)
 
 
 @njit(cache=True, nogil=True)
