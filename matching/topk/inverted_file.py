@@ -9,6 +9,7 @@ import math
 import numpy as np
 from numba import njit
 
+from matching.space import Space
 from matching.topk.index import TopkIndex
 
 
@@ -17,8 +18,13 @@ class InvertedFile(TopkIndex):
 
     name = "inverted_file"
 
+    def __init__(self, space: Space):
+        super().__init__(space)
+        self._text = np.zeros(0)
+        self._touched = np.zeros(0, np.int32)
+
     def _scan(self, batch, first_row, most_hits, slot, row, score):
-        if getattr(self, "_text", np.zeros(0)).shape[0] < self.store.capacity:
+        if self._text.shape[0] < self.store.capacity:
             self._text = np.full(self.store.capacity, -1.0)
             self._touched = np.empty(self.store.capacity, np.int32)
         return _scan(
