@@ -24,6 +24,8 @@ from matching.slots import resized
 #: What the pool has lost to free blocks when it is full is won back by packing if it is at least this share.
 _FREE_SHARE = 0.125
 _HALF = 2**30
+#: Places a block keeps free when the pool is packed.
+_SPARE = 2
 #: Block sizes by class: steps of about a third keep the waste of a block below that share.
 _SIZES = np.array([4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128] + [192 << i for i in range(24)], np.int64)
 _NO_BLOCK = -1
@@ -191,9 +193,10 @@ class SkybandBuffers:
     def _make_room(self) -> None:
         """Pack the pool if enough of it is free, else let it grow by a quarter."""
         v = self.view
-        live = int(_SIZES[v.size_class[v.start >= 0]].sum())
+        order = np.flatnonzero(v.start >= 0)
+        fitting = np.searchsorted(_SIZES, v.count[order] + _SPARE)
+        live = int(_SIZES[np.minimum(fitting, v.size_class[order])].sum())
         if int(v.used[0]) - live > max(_FREE_SHARE * live, 4096):
-            order = np.flatnonzero(v.start >= 0)
             _pack(v, order[np.argsort(v.start[order], kind="stable")], _SIZES)
             return
         size = max(4096, v.score.shape[0] + v.score.shape[0] // 4)
@@ -220,7 +223,10 @@ def _shift_all(start, count, seq, shift):
 
 @njit(cache=True, nogil=True)
 def _pack(v, order, sizes):
-    """Move the blocks of the slots in `order` (ascending by place) together; nothing is free afterwards."""
+    """Move the blocks of the slots in `order` (ascending by place) together, no larger than they need to be.
+
+    Nothing is free afterwards.
+    """
     end = 0
     for slot in order:
         start = v.start[slot]
@@ -231,6 +237,10 @@ def _pack(v, order, sizes):
                 v.life[end + i] = v.life[start + i]
                 v.dominators[end + i] = v.dominators[start + i]
             v.start[slot] = end
+        fitting = 0
+        while sizes[fitting] < v.count[slot] + _SPARE:
+            fitting += 1
+        v.size_class[slot] = min(v.size_class[slot], fitting)
         end += sizes[v.size_class[slot]]
     v.used[0] = end
     for size_class in range(v.free.shape[0]):
