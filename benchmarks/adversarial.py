@@ -23,7 +23,7 @@ STREAMS = {
     "alpha_1": "only place counts",
     "half_expires": "a time window that loses half of its messages at once, again and again",
     "unused_words": "subscriptions ask for words that no message has",
-    "drift": "half-way the messages change to other words, and so do half of the subscriptions",
+    "drift": "when the window is full the messages change to other words, and some subscriptions ask for these",
 }
 _BATCH = 1_000
 _GAP_US = 1_000_000
@@ -44,7 +44,8 @@ def make_stream(name: str, subscriptions: int, window: int, timed: int, seed: in
     elif name == "alpha_1":
         recipe = TopkRecipe(alpha=(1.0, 1.0))
     if name == "drift":
-        made = _drifting(made, length + timed // 2)
+        # within the batches that are checked; from there on the window loses the old words message by message
+        made = _drifting(made, length + _BATCH)
     table = topk_subscriptions(made, subscriptions, seed, recipe)
     batch = made.batch
     if name in ("one_point", "equal_scores"):

@@ -13,6 +13,7 @@ written as JSON and as PNG. Read on in `benchmarks.topk`.
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -30,7 +31,8 @@ from distribution.location import LocationRouter
 from distribution.router import Router
 from matching import registry
 from matching.errors import ConfigError
-from matching.model import Removals
+from matching.model import MessageBatch, Removals
+from matching.topk.index import TopkIndex
 from matching.topk.replicas import Replicas
 from matching.topk.skype import PAPER, Pruning, Skype
 
@@ -42,6 +44,7 @@ _ROUNDS = 3
 _MESSAGES = 6_000
 #: A round of a slow engine stops at the batch boundary after so long.
 _MOST_S = 8.0
+_LINES, _MARKS = ("-", "--", "-.", ":"), ("o", "s", "^", "x")
 _BOLTS = (4, 8, 16, 32, 64)
 
 
@@ -114,7 +117,7 @@ def _sweep(label: str, values: Sequence[Any], make: Callable[[Any], TopkBench], 
             series[name].append(measured[name]["us_per_message"])
             exact = exact and measured[name]["exact"]
     panel = {"y_label": "us a message", "log": (log, True), "series": series}
-    return {"x_label": label, "x": [str(v) if isinstance(v, tuple) else v for v in values], "panels": [panel],
+    return {"x_label": label, "x": [str(v) for v in values] if "uniform" in values else list(values), "panels": [panel],
             "exact": exact, "rows": rows}  # fmt: skip
 
 
@@ -176,7 +179,7 @@ def _pruning(subscriptions, window, messages, engines, seed, tell):
         {"y_label": "us a message", "log": (False, False), "bars": _column(measured, "us_per_message")},
         {
             "y_label": "postings scanned a message",
-            "log": (False, True),
+            "log": (False, False),
             "bars": _column(measured, "scanned_per_message"),
         },
         {
@@ -201,7 +204,9 @@ def _routers(subscriptions, window, messages, engines, seed, tell):
     stream = load.messages_after(messages)
     rng = np.random.default_rng(seed)
     sample = rng.integers(0, len(load.table), 20_000)
-    rows, hits = [], set()
+    alone = load.build(engines[0])
+    exact = load.check(alone)["exact"]
+    rows, wanted = [], _pairs_without_router(load.table, least, stream, engines[0])
     routers: dict[str, Callable[[int], Router]] = {
         "hashing": HashingRouter,
         "location": lambda tasks: LocationRouter(tasks, WORLD, load.table.x[sample], load.table.y[sample]),
@@ -211,41 +216,73 @@ def _routers(subscriptions, window, messages, engines, seed, tell):
     for tasks in _BOLTS:
         for name, make in routers.items():
             row = _simulate(make(tasks), load.table, least, stream, engines[0])
-            hits.add(row.pop("hits"))
+            exact = np.array_equal(row.pop("pairs"), wanted) and exact
             rows.append({"router": name, "query_bolts": tasks, **row})
             tell(
                 f"{name}, {tasks} query bolts: {row['messages_per_s']:,.0f} messages/s, "
                 f"{row['replication']:.2f} copies, {row['sent_per_message']:.2f} sent a message"
             )
     labels = {
-        "messages/s (busiest bolt and router)": "messages_per_s",
-        "copies of a subscription": "replication",
-        "query bolts a message goes to": "sent_per_message",
+        "messages/s (busiest bolt or router)": ("messages_per_s", True),
+        "copies of a subscription": ("replication", False),
+        "query bolts a message goes to": ("sent_per_message", True),
     }
     panels = [
         {
             "y_label": label,
-            "log": (True, True),
+            "log": (True, logarithmic),
             "series": {name: [row[key] for row in rows if row["router"] == name] for name in routers},
         }
-        for label, key in labels.items()
+        for label, (key, logarithmic) in labels.items()
     ]
-    return {"x_label": "query bolts", "x": list(_BOLTS), "panels": panels, "exact": len(hits) == 1,
+    return {"x_label": "query bolts", "x": list(_BOLTS), "panels": panels, "exact": exact,
             "rows": {"workload": load.workload, "simulated": rows}}  # fmt: skip
 
 
+def _pairs_without_router(table, least, stream, engine: str) -> np.ndarray:
+    """Every pair that one index over all subscriptions finds."""
+    index = registry.factory("topk", engine)(WORLD)
+    index.set_thresholds(index.insert(table), least)
+    return _ordered(_all_pairs(index, stream))
+
+
+def _all_pairs(index: TopkIndex, stream: MessageBatch) -> np.ndarray:
+    """Subscription number and seq of every hit: int64[hits, 2]."""
+    parts, row = [np.zeros((0, 2), np.int64)], 0
+    while row < len(stream):
+        hits = index.match(stream, row)
+        parts.append(np.stack([index.store.columns.number[hits.slot], stream.seq[hits.row]], axis=1))
+        row = hits.next_row
+    return np.concatenate(parts)
+
+
+def _ordered(pairs: np.ndarray) -> np.ndarray:
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+
+
+def _median_s(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Median seconds of a few calls, after one that is not counted: it compiles, or builds what is built on use."""
+    work()
+    times, result = [], None
+    for _ in range(_ROUNDS):
+        begun = perf_counter()
+        result = work()
+        times.append(perf_counter() - begun)
+    return median(times), result
+
+
 def _simulate(router: Router, table, least, stream, engine: str) -> dict[str, Any]:
-    """Route and match a stream for every task of a router; hits must be the same for all routers."""
+    """Route and match a stream for every task of a router; `pairs` is what they find together, repeats included."""
     nobody = np.zeros(0, np.int64)
     version = np.zeros(len(table), np.int64)
     known = router.table()
     known.change(table, Removals(nobody, nobody.astype(np.int8), nobody))
     known.raise_thresholds(table.number, version, least)
-    begun = perf_counter()
-    rows = [np.arange(len(stream))] * router.tasks if known.sends_all else known.route(stream)
-    routing_s = perf_counter() - begun
-    held = sent = found = 0
-    busiest_s = 0.0
+    routing_s, rows = 0.0, [np.arange(len(stream))] * router.tasks
+    if not known.sends_all:
+        routing_s, rows = _median_s(lambda: known.route(stream))
+    held = sent = 0
+    busiest_s, found = 0.0, []
     for task in range(router.tasks):
         mine = np.flatnonzero(router.held_by(table, task))
         index = registry.factory("topk", engine)(WORLD)
@@ -255,15 +292,11 @@ def _simulate(router: Router, table, least, stream, engine: str) -> dict[str, An
             replicas = Replicas(index, router.tasks, task, router.prefix_only)
             replicas.add(table.take(mine))
             replicas.raise_thresholds(table.number, version, least)
-            match = replicas.match
         else:
             index.set_thresholds(index.insert(table.take(mine)), least[mine])
-            match = index.match
-        match(part.take(np.arange(min(100, len(part)))))  # what is built on first use
-        begun = perf_counter()
-        hits = match(part)
-        busiest_s = max(busiest_s, perf_counter() - begun)
-        found += (hits[0].number if router.replicates else hits.row).shape[0]  # type: ignore[union-attr, index]
+        task_s, pairs = _median_s(lambda index=index, part=part: _all_pairs(index, part))
+        busiest_s = max(busiest_s, task_s)
+        found.append(pairs)
         held, sent = held + len(index), sent + rows[task].size
     return {
         "messages_per_s": len(stream) / max(busiest_s, routing_s),
@@ -271,7 +304,7 @@ def _simulate(router: Router, table, least, stream, engine: str) -> dict[str, An
         "routing_us": 1e6 * routing_s / len(stream),
         "replication": held / len(table),
         "sent_per_message": sent / len(stream),
-        "hits": found,
+        "pairs": _ordered(np.concatenate(found)),
     }
 
 
@@ -293,7 +326,9 @@ def _streams(subscriptions, window, messages, engines, seed, tell):
 FIGURES: dict[str, Callable[..., dict[str, Any]]] = {
     "subscriptions": _subscriptions,
     "k": _by_recipe("k", (5, 10, 20, 50, 100), lambda k: TopkRecipe(k=(k, k))),
-    "alpha": _by_recipe("alpha", (0.1, 0.3, 0.5, 0.7, 0.9), lambda a: TopkRecipe(alpha=(a, a))),
+    "alpha": _by_recipe(
+        "alpha", (0.1, 0.3, 0.5, 0.7, 0.9, "uniform"), lambda a: PLAIN if a == "uniform" else TopkRecipe(alpha=(a, a))
+    ),
     "keywords": _by_recipe("keywords", (1, 2, 3, 4, 5), lambda n: TopkRecipe(keywords=(n, n))),
     "window": _window,
     "thresholds": _thresholds,
@@ -314,6 +349,7 @@ def _draw(pyplot, report: dict[str, Any], path: Path) -> None:
             axis.set_xlabel(panel["y_label"])
             if panel["log"][1]:
                 axis.set_xscale("log")
+                _label_decades(axis.xaxis)
             continue
         if "groups" in panel:
             height = 0.8 / len(panel["groups"])
@@ -324,19 +360,35 @@ def _draw(pyplot, report: dict[str, Any], path: Path) -> None:
             axis.invert_yaxis()
             axis.set_xlabel(panel["y_label"])
             axis.set_xscale("log")
+            _label_decades(axis.xaxis)
         else:
-            for name, values in panel["series"].items():
-                axis.plot(report["x"], values, marker="o", label=name)
+            # dashes and marks differ, so that lines that coincide are seen to
+            for (name, values), line, mark in zip(panel["series"].items(), cycle(_LINES), cycle(_MARKS), strict=False):
+                axis.plot(report["x"], values, linestyle=line, marker=mark, label=name)
             axis.set_xscale("log" if panel["log"][0] else "linear")
             axis.set_yscale("log" if panel["log"][1] else "linear")
+            if not panel["log"][1]:
+                axis.set_ylim(bottom=0)
             axis.set_xlabel(report["x_label"])
             axis.set_ylabel(panel["y_label"])
             axis.set_xticks(
                 report["x"], [f"{value:,}" if isinstance(value, int) else str(value) for value in report["x"]]
             )
-            axis.minorticks_off()
+            axis.xaxis.minorticks_off()
+            if panel["log"][1]:
+                _label_decades(axis.yaxis)
             axis.grid(alpha=0.3)
-        axis.legend()
+        # below the panel, where it hides no line
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False)
     shape.tight_layout()
     shape.savefig(path, dpi=120)
     pyplot.close(shape)
+
+
+def _label_decades(axis) -> None:
+    """Plain numbers at 1, 2 and 5 of each decade: panels rarely span more than two."""
+    from matplotlib import ticker
+
+    axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(ticker.NullFormatter())

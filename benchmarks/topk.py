@@ -211,6 +211,7 @@ class TopkBench:
         return {
             "messages_per_s": done / elapsed,
             "us_per_message": elapsed / done * 1e6,
+            "messages_timed": done,
             "scanned_per_message": scanned / done,
             "verified_per_message": verified / done,
             "matched_per_message": matched / done,

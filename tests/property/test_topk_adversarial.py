@@ -39,3 +39,10 @@ def test_adversarial_streams_are_what_they_say():
     assert not np.isin(late, early).any()
     lives, alive = case("half_expires").messages.life, case("half_expires").window.length
     assert np.diff(np.unique(lives)).min() * 2 == alive
+
+
+def test_drift_happens_within_the_batches_that_are_checked():
+    case = adversarial.make_stream("drift", 300, 240, 240, seed=5)
+    checked = [case.messages.take(np.arange(first, first + 60)).terms for first in (240, 300)]
+    assert not np.isin(checked[1], checked[0]).any()
+    assert np.isin(case.table.terms, checked[1]).any(), "nobody asks for the new words"

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from benchmarks import figures
+from distribution.location import LocationRouter, LocationTable
 from matching.errors import ConfigError
 
 
@@ -39,3 +40,38 @@ def test_routers_simulated_find_the_same_hits(tmp_path, monkeypatch):
     assert rows["hashing"]["sent_per_message"] == 3.0
     assert 1.0 < rows["prefix"]["replication"] <= rows["keyword"]["replication"]
     assert rows["keyword"]["sent_per_message"] < 3.0
+
+
+class OneRowShort(LocationTable):
+    """Broken: sends every task one message too few."""
+
+    def route(self, messages):
+        return [rows[1:] for rows in super().route(messages)]
+
+
+class OneRowTwice(LocationRouter):
+    """Broken: two tasks hold the subscriptions of the first."""
+
+    def held_by(self, table, task):
+        mine = super().held_by(table, task)
+        return mine | super().held_by(table, 0) if task == 1 else mine
+
+
+@pytest.mark.parametrize("broken", ["misses", "repeats"])
+def test_routers_that_miss_or_repeat_pairs_are_not_exact(broken, tmp_path, monkeypatch):
+    if broken == "misses":
+        monkeypatch.setattr(LocationRouter, "table", lambda self: OneRowShort(self))
+    else:
+        monkeypatch.setattr(figures, "LocationRouter", OneRowTwice)
+    monkeypatch.setattr(figures, "_BOLTS", (3,))
+    monkeypatch.setattr(figures, "_ROUNDS", 1)
+    assert not figures.figure("routers", tmp_path, 400, 400, 100, ("l2_scan",), 2)["exact"]
+
+
+def test_figure_alpha_ends_with_the_uniform_workload(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "_ROUNDS", 1)
+    report = figures.figure("alpha", tmp_path, 200, 200, 40, ("l2_scan",), 3)
+    assert report["x"][-1] == "uniform"
+    asked = [row["workload"]["alpha"] for row in report["rows"]]
+    assert asked[0] == [0.1, 0.1] and asked[-1] == [0.0, 1.0]
+    assert report["exact"]
