@@ -10,7 +10,7 @@ from tests.worlds import SPACE, Recipe, make_world
 @pytest.mark.parametrize("name", registry.names("topk"))
 def test_engine_without_subscriptions_finds_nothing(name):
     world = make_world(Recipe(kinds=(1,)), 0)
-    boundary, messages, changes = world.batches[0]
+    _, messages, changes = world.batches[0]
     engine = registry.factory("topk", name)(SPACE)
     assert engine.match(messages).slot.size == 0
     slots = engine.insert(changes.added)
