@@ -12,7 +12,7 @@ from matching.topk.stream import LocalTopk
 #: Part to (attribute path, methods). What runs inside a refill counts as refill, whatever it calls.
 _CLOCKED = (
     ("index", "stream.index", ("match", "set_thresholds", "withdraw")),
-    ("buffers", "stream.buffers", ("offer", "expire", "due", "held", "raise_threshold", "clear")),
+    ("buffers", "stream.buffers", ("close", "offer", "expire", "due", "held", "raise_threshold", "clear")),
     ("updates", "stream", ("_tell",)),
     ("refills", "stream", ("_pend", "install")),
     ("refills", "window_index", ("query",)),

@@ -52,9 +52,14 @@ def exact_score(c, slot, term, x, y, terms, weights, max_distance):
             text += np.float64(c.weights[at]) * np.float64(weights[i])
             at += 1
             i += 1
-    dx = c.x[slot] - x
-    dy = c.y[slot] - y
-    alpha = c.alpha[slot]
+    return whole_score(c.x[slot], c.y[slot], c.alpha[slot], text, x, y, max_distance)
+
+
+@njit(cache=True, nogil=True)
+def whole_score(own_x, own_y, alpha, text, x, y, max_distance):
+    """Score of a subscription and a message from its text part: the expression of `matching.naive`."""
+    dx = own_x - x
+    dy = own_y - y
     spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
     return alpha * spatial + (1.0 - alpha) * text
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from matching.errors import EngineError
 from matching.model import Float64, Int32, Int64, take_ragged
@@ -71,6 +72,25 @@ class Held(NamedTuple):
         return Held(offsets, self.seq[picked], self.score[picked])
 
 
+class Closed(NamedTuple):
+    """What a batch did to the buffers (`SkybandBuffers.close`).
+
+    touched : int32[t], count : int32[t]    slots that took something in or lost something, ascending; entries left
+    slot : int32[u], seq : int64[u], score : float64[u], enters : bool[u]    how results changed, slot by slot
+    short : int32[s], before : Held         slots that fell below k under a threshold: not in the former, but with the
+                                            result they had
+    """
+
+    touched: Int32
+    count: Int32
+    slot: Int32
+    seq: Int64
+    score: Float64
+    enters: np.ndarray
+    short: Int32
+    before: Held
+
+
 class SkybandBuffers:
     """The buffers of all slots of a store.
 
@@ -95,6 +115,7 @@ class SkybandBuffers:
             np.full(_SIZES.shape[0], _NO_BLOCK, np.int64),
             np.zeros(2, np.int64),
         )
+        self._head = np.zeros(0, np.int32)
 
     def ensure_slots(self, capacity: int) -> None:
         """Have room for slots 0 to `capacity` - 1, new ones empty."""
@@ -125,6 +146,78 @@ class SkybandBuffers:
             done = _offer_all(self.view, slots, seqs, lives, scores, k, done, _SIZES)
             if done < slots.shape[0]:
                 self._make_room()
+
+    def close(
+        self,
+        slots: Int32,
+        seqs: Int64,
+        lives: Int64,
+        scores: Float64,
+        floor: int,
+        k: Int32,
+        dominators: Int32,
+        threshold: Float64,
+        passed_over: NDArray[np.bool_],
+    ) -> Closed:
+        """Offer the hits of a batch, drop what has life <= floor from all slots, and tell how results changed.
+
+        The same as `held`, `offer`, `expire` and `difference` one after the other, but slot by slot, so that each
+        buffer is fetched from memory once, and in ascending order.
+
+        Parameters
+        ----------
+        slots, seqs, lives, scores
+            As for `offer`.
+        floor : int
+        k, dominators, threshold, passed_over
+            By slot: wanted results; how many dominators drop an entry; threshold (float64, minus infinity for none);
+            bool, slots to be left alone (no hit may be theirs).
+
+        Notes
+        -----
+        O(slots) for one pass over two columns, and O(entries) a slot that is due or hit.
+        """
+        v = self.view
+        if slots.shape[0]:
+            latest = int(seqs.max())
+            if latest - v.used[1] >= _HALF:
+                self._rebase(latest)
+        seqs = (seqs - v.used[1]).astype(np.int32)
+        lives = seqs if self.seq_is_life else lives
+        if self._head.shape[0] < v.start.shape[0]:
+            self._head = np.full(v.start.shape[0], -1, np.int32)
+        following = np.empty(slots.shape[0], np.int32)
+        _chain(slots, self._head, following)
+        room = max(1 << 16, 4 * slots.shape[0])
+        touched, count = np.empty(v.start.shape[0], np.int32), np.empty(v.start.shape[0], np.int32)
+        parts: list[tuple[np.ndarray, ...]] = []
+        done = np.zeros(5, np.int64)  # next slot; touched; updates; short slots; entries of their results
+        while done[0] < v.start.shape[0]:
+            slot, seq, score = np.empty(room, np.int32), np.empty(room, np.int64), np.empty(room)
+            enters, short, ends = np.empty(room, np.bool_), np.empty(room, np.int32), np.empty(room, np.int64)
+            before_seq, before_score = np.empty(room, np.int64), np.empty(room)
+            done[2:] = 0
+            first = int(done[0])
+            full = _close_all(
+                self.view, self._head, following, seqs, lives, scores, self._shifted(floor), k, dominators, threshold,
+                passed_over, touched, count, slot, seq, score, enters, short, ends, before_seq, before_score, done,
+                _SIZES,
+            )  # fmt: skip
+            _, _, updates, shorts, entries = done.tolist()
+            parts.append(
+                (slot[:updates], seq[:updates], score[:updates], enters[:updates], short[:shorts], ends[:shorts],
+                 before_seq[:entries], before_score[:entries])
+            )  # fmt: skip
+            if full:
+                self._make_room()
+            elif done[0] == first:
+                room *= 4  # not even one slot's results fitted
+        columns = [np.concatenate(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
+        lengths = np.concatenate([np.diff(part[5], prepend=0) for part in parts])
+        offsets = np.zeros(lengths.shape[0] + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        before = Held(offsets, columns[6], columns[7])
+        return Closed(touched[: done[1]], count[: done[1]], *columns[:4], columns[4], before)
 
     def expire(self, slots: Int32, floor: int) -> None:
         """Drop from these slots whatever has life <= floor. O(entries)."""
@@ -248,6 +341,109 @@ def _pack(v, order, sizes):
 
 
 @njit(cache=True, nogil=True)
+def _chain(slots, head, following):
+    """Chain the hits of each slot: head[slot] is its last, following[hit] the one before, -1 ends it."""
+    for hit in range(slots.shape[0]):
+        following[hit] = head[slots[hit]]
+        head[slots[hit]] = hit
+
+
+@njit(cache=True, nogil=True)
+def _close_all(
+    v, head, following, seqs, lives, scores, floor, k, dominators, threshold, passed_over, touched, count, out_slot,
+    out_seq, out_score, out_enters, short, short_end, before_seq, before_score, done, sizes,
+):  # fmt: skip
+    """Close slots from done[0] on; stops where the pool (returns True) or the output (False) has no room for the next.
+
+    Unchains the hits it takes. `done` as in `SkybandBuffers.close`; `short_end` has the end of each result before.
+    """
+    was_seq, was_score = np.empty(64, np.int64), np.empty(64, np.float64)
+    base = v.used[1]
+    for slot in range(done[0], v.start.shape[0]):
+        hit = head[slot]
+        if hit < 0 and (v.oldest[slot] > floor or passed_over[slot]):
+            continue
+        wanted = k[slot]
+        if done[2] + 2 * wanted > out_slot.shape[0] or done[4] + wanted > before_seq.shape[0]:
+            done[0] = slot
+            return False
+        if hit >= 0 and not _has_room(v, slot, hit, following, sizes):
+            done[0] = slot
+            return True
+        held = min(v.count[slot], wanted)
+        if held > was_seq.shape[0]:
+            was_seq, was_score = np.empty(2 * held, np.int64), np.empty(2 * held, np.float64)
+        start = v.start[slot]
+        for i in range(held):
+            was_seq[i] = base + v.seq[start + i]
+            was_score[i] = v.score[start + i]
+        while hit >= 0:
+            if v.start[slot] < 0 or v.count[slot] == sizes[v.size_class[slot]]:
+                _move_block(v, slot, 0 if v.start[slot] < 0 else v.size_class[slot] + 1, sizes)
+            _offer(v, slot, seqs[hit], lives[hit], scores[hit], dominators[slot])
+            hit = following[hit]
+        head[slot] = -1
+        _expire(v, slot, floor)
+        touched[done[1]] = slot
+        count[done[1]] = v.count[slot]
+        done[1] += 1
+        if v.count[slot] < wanted and threshold[slot] > -np.inf:
+            for i in range(held):
+                before_seq[done[4] + i] = was_seq[i]
+                before_score[done[4] + i] = was_score[i]
+            done[4] += held
+            short[done[3]] = slot
+            short_end[done[3]] = done[4]
+            done[3] += 1
+            continue
+        # both results in rank order; what left is told before what entered
+        start, now = v.start[slot], min(v.count[slot], wanted)
+        j = 0
+        for i in range(held):
+            while j < now and _above(v.score[start + j], base + v.seq[start + j], was_score[i], was_seq[i]):
+                j += 1
+            if j == now or base + v.seq[start + j] != was_seq[i]:
+                _note(out_slot, out_seq, out_score, out_enters, done, slot, was_seq[i], was_score[i], False)
+        i = 0
+        for j in range(now):
+            seq, score = base + v.seq[start + j], v.score[start + j]
+            while i < held and _above(was_score[i], was_seq[i], score, seq):
+                i += 1
+            if i == held or was_seq[i] != seq:
+                _note(out_slot, out_seq, out_score, out_enters, done, slot, seq, score, True)
+    done[0] = v.start.shape[0]
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _above(score, seq, than_score, than_seq):
+    """Whether one entry ranks above another; scores are exact copies."""
+    return score > than_score or (score == than_score and seq > than_seq)
+
+
+@njit(cache=True, nogil=True)
+def _note(out_slot, out_seq, out_score, out_enters, done, slot, seq, score, enters):
+    at = done[2]
+    out_slot[at], out_seq[at], out_score[at], out_enters[at] = slot, seq, score, enters
+    done[2] = at + 1
+
+
+@njit(cache=True, nogil=True)
+def _has_room(v, slot, hit, following, sizes):
+    """Whether the pool has room for every move that the chained hits of a slot may ask for."""
+    needed = 0 if v.start[slot] < 0 else v.count[slot]
+    while hit >= 0:
+        needed += 1
+        hit = following[hit]
+    its_class = -1 if v.start[slot] < 0 else v.size_class[slot]
+    end = v.used[0]
+    while its_class < 0 or sizes[its_class] < needed:
+        its_class += 1
+        end += sizes[its_class]
+    return end <= v.score.shape[0]
+
+
+@njit(cache=True, nogil=True)
 def _offer_all(v, slots, seqs, lives, scores, k, first, sizes):
     """Offer from hit `first` on; returns the hit that found no room in the pool, or the number of hits."""
     for hit in range(first, slots.shape[0]):
@@ -343,25 +539,29 @@ def _clear_all(v, slots):
 
 @njit(cache=True, nogil=True)
 def _expire_all(v, slots, floor):
-    """Drop dead entries. No counter changes: what dies dominates only what dies with it or before it."""
     for slot in slots:
-        if v.oldest[slot] > floor:
-            continue
-        start = v.start[slot]
-        kept = 0
-        oldest = np.iinfo(np.int64).max
-        for i in range(v.count[slot]):
-            at = start + i
-            if v.life[at] > floor:
-                to = start + kept
-                v.score[to] = v.score[at]
-                v.seq[to] = v.seq[at]
-                v.life[to] = v.life[at]
-                v.dominators[to] = v.dominators[at]
-                oldest = min(oldest, v.life[to])
-                kept += 1
-        v.count[slot] = kept
-        v.oldest[slot] = oldest
+        _expire(v, slot, floor)
+
+
+@njit(cache=True, nogil=True)
+def _expire(v, slot, floor):
+    """Drop dead entries. No counter changes: what dies dominates only what dies with it or before it."""
+    if v.oldest[slot] > floor:
+        return
+    start = v.start[slot]
+    kept = 0
+    oldest = np.iinfo(np.int64).max
+    for at in range(start, start + v.count[slot]):
+        if v.life[at] > floor:
+            to = start + kept
+            v.score[to] = v.score[at]
+            v.seq[to] = v.seq[at]
+            v.life[to] = v.life[at]
+            v.dominators[to] = v.dominators[at]
+            oldest = min(oldest, v.life[to])
+            kept += 1
+    v.count[slot] = kept
+    v.oldest[slot] = oldest
 
 
 @njit(cache=True, nogil=True)

@@ -20,12 +20,17 @@ from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
 from matching.slots import part
 from matching.space import Space
 from matching.topk.index import Hits, TopkIndex
-from matching.topk.l2_scan import exact_score
+from matching.topk.l2_scan import whole_score
 from matching.topk.skype_lists import SkypeLists, signature_bit
 from matching.topk.skype_tree import FAR, NEAR, Shape
 from matching.topk.store import SubscriptionStore
 
 _BLOCK = 1024
+#: Postings of a run that are asked for at once, and how many share a cache line; further on the processor sees the pattern.
+_AHEAD = 256
+_LINE = 16
+_EMPTY, _NO_PLACE = -1, 2**31 - 1
+_SEEN = 4
 
 
 class Pruning(NamedTuple):
@@ -285,25 +290,33 @@ def _find_runs(
 
 
 @njit(cache=True, nogil=True)
-def _text_score(c, slot, term, terms, weights):
-    """Text part of a pair if `term` is its first common term, else -1. Reads the terms of the subscription only."""
-    at, end = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
+def _find_term(keys, term):
+    """Place of a term in the small hash table of a message's terms, or of the empty place where it is not."""
+    mask = keys.shape[0] - 1
+    at = (term * 0x9E3779B1 >> 15) & mask
+    while keys[at] != term and keys[at] != _EMPTY:
+        at = (at + 1) & mask
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _text_score(terms, weights, start, count, first, keys, place_of, weight_of):
+    """Text part of a pair if its first common term is the message's term number `first`, else -1.
+
+    terms, weights : of all subscriptions; this one's are `count` from `start` on
+    keys, place_of, weight_of : hash table of the message's terms (`_find_term`): which of them, and its weight; a
+        large number and zero where empty
+
+    The sum is that of a merge of both in ascending order, to the bit: zeros change nothing. Hardly a branch depends on
+    the data, where a merge would mispredict one in most of its steps.
+    """
     text = 0.0
-    common = 0
-    i = 0
-    while at < end and i < terms.shape[0]:
-        if c.terms[at] < terms[i]:
-            at += 1
-        elif c.terms[at] > terms[i]:
-            i += 1
-        else:
-            if common == 0 and terms[i] != term:
-                return -1.0
-            common += 1
-            text += np.float64(c.weights[at]) * np.float64(weights[i])
-            at += 1
-            i += 1
-    return text
+    lowest = np.int32(_NO_PLACE)
+    for at in range(start, start + count):
+        place = _find_term(keys, terms[at])
+        lowest = min(lowest, place_of[place])
+        text += np.float64(weights[at]) * weight_of[place]
+    return text if lowest == first else -1.0
 
 
 @njit(cache=True, nogil=True)
@@ -352,6 +365,14 @@ def _longer(column):
 
 
 @njit(cache=True, nogil=True)
+def _longer_rows(column):
+    """As `_longer`, for an array of rows."""
+    grown = np.empty((2 * column.shape[0], column.shape[1]), column.dtype)
+    grown[: column.shape[0]] = column
+    return grown
+
+
+@njit(cache=True, nogil=True)
 def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slots, rows, scores):
     """Match rows from `first_row` on; returns (hits, next row), hits = -1 if not one row fitted."""
     passed = np.zeros(_BLOCK, np.uint8)
@@ -362,17 +383,19 @@ def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slot
     # suffix statistics of a message: norm, sum and maximum of its weights, and the bits of its terms, from a term on
     rest, total = np.zeros(longest + 1, np.float32), np.zeros(longest + 1, np.float32)
     peak, signature = np.zeros(longest + 1, np.float32), np.zeros(longest + 1, np.int32)
-    most_nodes = 0
-    for term in range(v.start.shape[0]):
-        most_nodes = max(most_nodes, v.node_count[term])
-    runs, run_away = np.empty((most_nodes + 1, 2), np.int64), np.zeros(most_nodes + 1, np.float32)
+    runs, run_away = np.empty((1024, 2), np.int64), np.empty(1024, np.float32)
+    run_end = np.empty(longest + 1, np.int64)  # where the runs of each term end
+    size = 64
+    while size < 16 * longest:
+        size *= 2
+    keys, places = np.full(size, _EMPTY, np.int32), np.full(size, _NO_PLACE, np.int32)
+    exact_weights = np.zeros(size, np.float64)
     plain = rules.l2 and rules.exact_distance and not rules.prefix and not rules.inner_outer
     diagonal = np.float32(max_distance)
     p_slot, p_signature, p_x, p_y, p_slope, p_base = v.slot, v.signature, v.x, v.y, v.slope, v.base
     p_own, p_rest = v.own, v.rest
     at_place, of_term = np.empty(1024, np.int64), np.empty(1024, np.int64)
-    seen_slot, seen_bits = np.empty(1024, np.int32), np.empty(1024, np.int32)
-    seen_start, seen_term, seen_weight = np.empty(1024, np.int64), np.empty(1024, np.int32), np.empty(1024, np.float32)
+    seen, seen_score = np.empty((1024, _SEEN), np.int64), np.empty((1024, 5), np.float64)
     found = 0
     for r in range(first_row, batch.seq.shape[0]):
         if found >= most_hits:
@@ -391,30 +414,46 @@ def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slot
             rest[i], total[i] = math.sqrt(square), sum_
             peak[i] = max(peak[i + 1], weights[i])
             signature[i] = signature[i + 1] | signature_bit(terms[i])
+            place = _find_term(keys, terms[i])
+            keys[place], places[place], exact_weights[place] = terms[i], i, own
         exact_x, exact_y = batch.x[r], batch.y[r]
         x, y = np.float32(exact_x), np.float32(exact_y)
         norm = rest[0] * np.float32(1.000001)
-        candidates = 0
+        # First all runs of the message, asking for their postings on the way; then bounds, when they have come.
+        run_count = 0
         for i in range(count):
             term = terms[i]
+            run_end[i] = run_count
             if term >= v.start.shape[0] or v.count[term] == 0:
                 continue
-            weight = weights[i]
             start, built = v.start[term], v.built[term]
             counters[_POSTINGS] += v.count[term]
-            run_count = 0
+            while run_count + v.node_count[term] + 1 > runs.shape[0]:
+                runs, run_away = _longer_rows(runs), _longer(run_away)
+            before_term = run_count
             if built:
                 root, end = v.node_start[term], v.node_start[term] + v.node_count[term]
-                run_count = _find_runs(
-                    v.node_floats[root:end], v.node_ints[root:end], v.stop_base, v.stop_text, start, x, y, weight,
+                run_count += _find_runs(
+                    v.node_floats[root:end], v.node_ints[root:end], v.stop_base, v.stop_text, start, x, y, weights[i],
                     rest[i + 1], total[i], peak[i], norm, rest[i] if rules.l2 else total[i], diagonal, rules,
-                    plain and not rules.early_stop, counters, runs, run_away,
+                    plain and not rules.early_stop, counters, runs[run_count:], run_away[run_count:],
                 )  # fmt: skip
             if built < v.count[term]:
                 runs[run_count, 0], runs[run_count, 1] = start + built, start + v.count[term]
                 run_away[run_count] = 0.0
                 run_count += 1
-            for run in range(run_count):
+            run_end[i] = run_count
+            if plain:
+                for run in range(before_term, run_count):
+                    touched = np.float32(0.0)
+                    for p in range(runs[run, 0], min(runs[run, 1], runs[run, 0] + _AHEAD), _LINE):
+                        touched += p_x[p] + p_y[p] + p_slope[p] + p_base[p] + p_own[p] + p_rest[p]
+                    run_away[run] = touched
+        candidates = 0
+        run = 0
+        for i in range(count):
+            weight = weights[i]
+            while run < run_end[i]:
                 run_first, run_last = runs[run, 0], runs[run, 1]
                 counters[_SCANNED] += run_last - run_first
                 for block in range(run_first, run_last, _BLOCK):
@@ -442,42 +481,47 @@ def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slot
                                 at_place, of_term = _longer(at_place), _longer(of_term)
                             at_place[candidates], of_term[candidates] = p, i
                             candidates += 1
-        # All candidates together and column by column: the loads of a loop without branches can
-        # overlap, where one candidate after the other would wait for each of its cache misses.
-        if candidates > seen_slot.shape[0]:
-            seen_slot, seen_bits = np.empty(2 * candidates, np.int32), np.empty(2 * candidates, np.int32)
-            seen_start, seen_term = np.empty(2 * candidates, np.int64), np.empty(2 * candidates, np.int32)
-            seen_weight = np.empty(2 * candidates, np.float32)
+                run += 1
+        # All candidates together and column by column: the loads of a loop without branches overlap, where
+        # one candidate after the other would wait for each of its cache misses.
+        if candidates > seen.shape[0]:
+            seen, seen_score = np.empty((2 * candidates, _SEEN), np.int64), np.empty((2 * candidates, 5), np.float64)
         for k in range(candidates):
-            seen_slot[k] = p_slot[at_place[k]]
-            seen_bits[k] = p_signature[at_place[k]] if rules.signature else np.int32(-1)
+            seen[k, 0] = p_slot[at_place[k]]
+            seen[k, 1] = p_signature[at_place[k]] if rules.signature else np.int32(-1)
         kept = 0
         for k in range(candidates):
-            p, i = at_place[k], of_term[k]
-            if seen_slot[k] < 0:
+            p, i, slot = at_place[k], of_term[k], seen[k, 0]
+            if slot < 0:
                 continue
-            if rules.signature and seen_bits[k] & signature[i + 1] == 0:
+            if rules.signature and np.int32(seen[k, 1]) & signature[i + 1] == 0:
                 room = p_base[p] + p_own[p] * weights[i]
                 dx, dy, steep = p_x[p] - x, p_y[p] - y, p_slope[p]
                 if room < 0.0 or room * room < steep * steep * (dx * dx + dy * dy):
                     counters[_SIGNATURE] += 1
                     continue
-            at_place[kept], of_term[kept], seen_slot[kept] = p, i, seen_slot[k]
+            at_place[kept], of_term[kept], seen[kept, 0] = p, i, slot
             kept += 1
         for k in range(kept):
-            seen_start[k] = c.term_start[seen_slot[k]]
+            seen[k, 1] = c.term_start[seen[k, 0]]
+            seen[k, 2] = c.term_count[seen[k, 0]]
         for k in range(kept):
-            seen_term[k] = c.terms[seen_start[k]]
-            seen_weight[k] = c.weights[seen_start[k]]
+            first_place, last_place = seen[k, 1], seen[k, 1] + seen[k, 2] - 1
+            seen[k, 3] = c.terms[first_place] + c.terms[last_place]
+            seen_score[k, 0] = c.weights[first_place] + c.weights[last_place]
+        close = 0
         for k in range(kept):
-            p, slot, term = at_place[k], seen_slot[k], terms[of_term[k]]
+            p, slot = at_place[k], seen[k, 0]
             if rules.unseen:
+                term = terms[of_term[k]]
                 may = _may_reach(c, slot, term, exact_x, exact_y, terms, weights, rest, total, peak, max_distance)
                 if may <= 0:
                     counters[_UNSEEN if may == 0 else _FIRST_COMMON] += 1
                     continue
             # the posting has the rest of the score nearly exact; this spares five cache misses a pair
-            text_score = _text_score(c, slot, term, terms, weights)
+            text_score = _text_score(
+                c.terms, c.weights, seen[k, 1], seen[k, 2], of_term[k], keys, places, exact_weights
+            )
             counters[_VERIFIED] += 1
             if text_score < 0.0:
                 counters[_FIRST_COMMON] += 1
@@ -487,14 +531,23 @@ def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slot
             dx, dy = p_x[p] - x, p_y[p] - y
             if room < 0.0 or room * room < steep * steep * (dx * dx + dy * dy):
                 continue
-            score = exact_score(c, slot, term, exact_x, exact_y, terms, weights, max_distance)
-            if score >= c.threshold[slot]:
+            seen[close, 0], seen_score[close, 0] = slot, text_score
+            close += 1
+        for k in range(close):
+            slot = seen[k, 0]
+            seen_score[k, 1], seen_score[k, 2] = c.x[slot], c.y[slot]
+            seen_score[k, 3], seen_score[k, 4] = c.alpha[slot], c.threshold[slot]
+        for k in range(close):
+            text_score, s_x, s_y, alpha, threshold = seen_score[k]
+            score = whole_score(s_x, s_y, alpha, text_score, exact_x, exact_y, max_distance)
+            if score >= threshold:
                 if found == slots.shape[0]:
                     # no room for this row: hand over the rows before it, or ask for more room
                     return (before if r > first_row else -1), r
-                slots[found] = slot
+                slots[found] = seen[k, 0]
                 rows[found] = r
                 scores[found] = score
                 found += 1
+        keys[:], places[:], exact_weights[:] = _EMPTY, _NO_PLACE, 0.0
         counters[_HITS] += found - before
     return found, batch.seq.shape[0]

@@ -172,15 +172,8 @@ class TopkStream:
         if not began_empty:
             self._waits[fresh] = True  # what it hits in this batch comes with its first answer
 
-        first_stamp = self._last_stamp + 1
-        touched, before, work = self._match(boundary, messages, found)
-        due = self.buffers.due(boundary.floor)
-        due = due[~self._waits[due] & (self._stamp[due] < first_stamp)]
-        if leaving.size:
-            due = due[~np.isin(due, leaving)]
-        touched = np.concatenate([touched, due])
-        before = concatenate_held([before, self.buffers.held(due, self._k)])
-        updates, short, before_short = self._close(boundary, touched, before)
+        self._waits[leaving] = True  # let alone until they are forgotten
+        touched, counts, updates, short, before_short, work = self._take_in(boundary, messages, found)
 
         parts = [updates, self._tell_leaves(boundary, leaving, before_leaving)]
         self._forget(leaving)
@@ -191,7 +184,8 @@ class TopkStream:
         if short.size:
             refills.append(self._pend(boundary, boundary.number, short, before_short, relax=True))
         self._observe(boundary, short.size)
-        raised = self._raise(touched[~self._waits[touched]])
+        going_on = ~self._waits[touched]
+        raised = self._raise(touched[going_on], counts[going_on])
         return Step(concatenate(parts), refills, raised, *work)
 
     def install(self, answers: WindowAnswers) -> Step:
@@ -250,7 +244,7 @@ class TopkStream:
         self._waits[slots] = False
         thresholds = self.index.store.columns.threshold[slots]
         self.index.set_thresholds(slots, thresholds)
-        self._raise(slots)
+        self._raise(slots, self.buffers.view.count[slots])
         thresholds = self.index.store.columns.threshold[slots]
         told = thresholds > -np.inf
         numbers = self.index.store.columns.number[slots]
@@ -403,38 +397,69 @@ class TopkStream:
             raise EngineError(f"topk: subscription number {unknown} is to be removed but is not here")
         return slots
 
-    def _match(self, boundary: Boundary, messages: MessageBatch, found: "Found | None"):
-        """Match a batch and offer the hits: (slots touched, their results before, (scanned, verified, offers))."""
+    def _take_in(self, boundary: Boundary, messages: MessageBatch, found: "Found | None"):
+        """Match a batch, offer its hits, expire, and tell what changed.
+
+        Returns (slots touched, entries of each, updates, slots run short, their results before, (scanned, verified,
+        offers)).
+        """
+        rows = len(messages) if found is None else 1
+        queued: list[tuple[Int32, Int64, Int64, Float64]] = []
+        hits, row, work = self._next_hits(messages, found, 0, queued)
+        columns = self.index.store.columns
+        if row >= rows:
+            closed = self.buffers.close(
+                *hits, boundary.floor, self._k, self._dominators, columns.threshold, self._waits
+            )  # fmt: skip
+            change = np.where(closed.enters, ENTER, LEAVE).astype(np.int8)
+            as_of = np.full(closed.slot.shape[0], boundary.last_seq)
+            updates = UpdateBatch(as_of, columns.number[closed.slot], closed.seq, change, closed.score)
+            self._queue(boundary, queued)
+            return closed.touched, closed.count, updates, closed.short, closed.before, work
+        # So many hits: thresholds are low, and the batch is large. Raise what can be raised after every part.
         first_stamp = self._last_stamp + 1
         touched, before = [], []
-        queued = []
-        scanned = verified = offers = row = 0
-        rows = len(messages) if found is None else 1
-        while row < rows:
-            if found is None:
-                hits = self.index.match(messages, row, _EVERY_HIT)
-                row, scanned, verified = hits.next_row, scanned + hits.scanned, verified + hits.verified
-                slot, seq, life, score = hits.slot, messages.seq[hits.row], messages.life[hits.row], hits.score
-            else:
-                row, (slot, seq, life, score) = 1, self._valid(found)
-            if self._pending or self._waits.any():
-                waits = self._waits[slot]
-                queued.append((slot[waits], seq[waits], life[waits], score[waits]))
-                slot, seq, life, score = slot[~waits], seq[~waits], life[~waits], score[~waits]
+        while True:
             self._last_stamp += 1
-            new, again = _distinct(slot, self._stamp, first_stamp, self._last_stamp)
+            new, again = _distinct(hits[0], self._stamp, first_stamp, self._last_stamp)
             touched.append(new)
             before.append(self.buffers.held(new, self._k))
-            self.buffers.offer(slot, seq, life, score, self._dominators)
-            offers += slot.shape[0]
-            if row < rows:
-                # so many hits: thresholds are low, and the rest of the batch is large
-                self._raise(np.concatenate([new, again]))
+            self.buffers.offer(*hits, self._dominators)
+            if row >= rows:
+                break
+            hit = np.concatenate([new, again])
+            self._raise(hit, self.buffers.view.count[hit])
+            hits, row, more = self._next_hits(messages, found, row, queued)
+            work = (work[0] + more[0], work[1] + more[1], work[2] + more[2])
+        self._queue(boundary, queued)
+        due = self.buffers.due(boundary.floor)
+        due = due[~self._waits[due] & (self._stamp[due] < first_stamp)]
+        slots = np.concatenate([*touched, due])
+        updates, short, before_short = self._close(
+            boundary, slots, concatenate_held([*before, self.buffers.held(due, self._k)])
+        )  # fmt: skip
+        return slots, self.buffers.view.count[slots], updates, short, before_short, work
+
+    def _next_hits(self, messages: MessageBatch, found: "Found | None", row: int, queued: list):
+        """Hits from a row on, the row after them, and the work. Hits of pending slots go to `queued` instead."""
+        if found is None:
+            hits = self.index.match(messages, row, _EVERY_HIT)
+            row, work = hits.next_row, (hits.scanned, hits.verified)
+            slot, seq, life, score = hits.slot, messages.seq[hits.row], messages.life[hits.row], hits.score
+        else:
+            row, work = 1, (0, 0)
+            slot, seq, life, score = self._valid(found)
+        if self._pending or self._waits.any():
+            waits = self._waits[slot]
+            queued.append((slot[waits], seq[waits], life[waits], score[waits]))
+            slot, seq, life, score = slot[~waits], seq[~waits], life[~waits], score[~waits]
+        return (slot, seq, life, score), row, (*work, slot.shape[0])
+
+    def _queue(self, boundary: Boundary, queued: list) -> None:
+        """Keep the hits of pending slots until they are replayed."""
         if queued and self._pending:
             slot, seq, life, score = (np.concatenate(column) for column in zip(*queued, strict=True))
             self._queued[boundary.number] = (slot, seq, life, score)
-        nobody = np.zeros(0, np.int32)
-        return np.concatenate([nobody, *touched]), concatenate_held([_no_held(), *before]), (scanned, verified, offers)
 
     def _valid(self, found: "Found"):
         """What replicas found for subscriptions that are here, at or above the threshold."""
@@ -470,10 +495,10 @@ class TopkStream:
         after = Held(np.zeros(slots.shape[0] + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
         return self._tell(boundary, slots, before, after)
 
-    def _raise(self, slots: Int32) -> tuple[Int64, Int64, Float64]:
-        """Raise the thresholds of buffers that have grown long."""
+    def _raise(self, slots: Int32, counts: Int32) -> tuple[Int64, Int64, Float64]:
+        """Raise the thresholds of buffers that have grown long; `counts` has their entries."""
         columns = self.index.store.columns
-        ranks = self.rule.cuts(columns.k[slots], self.buffers.view.count[slots])
+        ranks = self.rule.cuts(columns.k[slots], counts)
         chosen = ranks > 0
         long, before = slots[chosen], columns.threshold[slots[chosen]]
         if long.size:

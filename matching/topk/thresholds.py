@@ -181,7 +181,10 @@ class CostRule(ThresholdRule):
         self._known.clear()
 
     def _columns(self, k: Int32) -> tuple[Int32, Int32, Int32]:
-        distinct, of_row = np.unique(k, return_inverse=True) if k.size else (k, k.astype(np.int64))
+        if k.size and np.all(k == k[0]):  # as a rule; sorting 100,000 of them takes longer than the rest
+            distinct, of_row = k[:1], np.zeros(k.size, np.int64)
+        else:
+            distinct, of_row = np.unique(k, return_inverse=True) if k.size else (k, k.astype(np.int64))
         for value in distinct.tolist():
             if value not in self._known:
                 self._known[value] = self._solve(value)

@@ -125,42 +125,38 @@ def test_topk_stream_needs_refills_in_these_worlds():
 class KthScorePruning(TopkStream):
     """Broken: raises every threshold to the k-th score after each batch, without keeping those between."""
 
-    def _raise(self, slots):
+    def _raise(self, slots, counts):
         c = self.index.store.columns
         full = slots[self.buffers.view.count[slots] > c.k[slots]]
         c.threshold[full] = self.buffers.view.score[self.buffers.view.start[full] + c.k[full] - 1]
         self.index.set_thresholds(full, c.threshold[full])
-        return super()._raise(slots[:0])
+        return super()._raise(slots[:0], counts[:0])
 
-    def _close(self, boundary, slots, before):
-        updates, short, before_short = super()._close(boundary, slots, before)
-        return updates, short[:0], before_short.take(np.zeros(0, np.int64))
+    def _take_in(self, boundary, messages, found):
+        touched, counts, updates, short, before, work = super()._take_in(boundary, messages, found)
+        return touched, counts, updates, short[:0], before.take(np.zeros(0, np.int64)), work
 
 
-class NoRefill(TopkStream):
+class NeverShort(SkybandBuffers):
     """Broken: never notices that a buffer runs short."""
 
-    def _close(self, boundary, slots, before):
-        c = self.index.store.columns
-        kept = c.threshold[slots].copy()
-        c.threshold[slots] = -np.inf
-        told = super()._close(boundary, slots, before)
-        c.threshold[slots] = kept
-        return told
+    def close(self, slots, seqs, lives, scores, floor, k, dominators, threshold, passed_over):
+        nothing = np.full(threshold.shape[0], -np.inf)
+        return super().close(slots, seqs, lives, scores, floor, k, dominators, nothing, passed_over)
 
 
-class LateExpiry(TopkStream):
+class LateExpiry(SkybandBuffers):
     """Broken: lets everything live one message longer."""
 
-    def _close(self, boundary, slots, before):
-        return super()._close(boundary._replace(floor=boundary.floor - 1), slots, before)
+    def close(self, slots, seqs, lives, scores, floor, *rest):
+        return super().close(slots, seqs, lives, scores, floor - 1, *rest)
 
 
 class OlderWinsTies(SkybandBuffers):
     """Broken: of equal scores the older ranks first."""
 
-    def offer(self, slots, seqs, lives, scores, k):
-        super().offer(slots, seqs, lives, scores - seqs * 1e-12, k)
+    def close(self, slots, seqs, lives, scores, *rest):
+        return super().close(slots, seqs, lives, scores - seqs * 1e-12, *rest)
 
 
 class LooseNorms(L2Scan):
@@ -172,16 +168,19 @@ class LooseNorms(L2Scan):
         return slots
 
 
-@pytest.mark.parametrize("broken", [KthScorePruning, NoRefill, LateExpiry])
+@pytest.mark.parametrize("broken", [KthScorePruning, NeverShort, LateExpiry, OlderWinsTies])
 def test_topk_stream_broken_on_purpose_is_found_out(broken, monkeypatch):
-    monkeypatch.setattr(stream_module, "TopkStream", broken)
+    name = "TopkStream" if issubclass(broken, TopkStream) else "SkybandBuffers"
+    monkeypatch.setattr(stream_module, name, broken)
     found = [differences(make_world(RECIPES[name], seed), L2Scan) for name in ("count", "ties") for seed in range(3)]
     assert any(found), f"{broken.__name__} went unnoticed"
 
 
-def test_topk_stream_with_ties_the_wrong_way_is_found_out(monkeypatch):
-    monkeypatch.setattr(stream_module, "SkybandBuffers", OlderWinsTies)
-    assert any(differences(make_world(RECIPES["ties"], seed), L2Scan) for seed in range(3))
+@pytest.mark.parametrize("most_hits", [1, 40])
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_topk_stream_batches_with_too_many_hits_equal_oracle(recipe, most_hits, monkeypatch):
+    monkeypatch.setattr(stream_module, "_EVERY_HIT", most_hits)  # in parts, with thresholds raised between them
+    assert not differences(make_world(recipe, 5), registry.factory("topk"), restore=True)
 
 
 def test_topk_index_with_bounds_too_tight_is_found_out():

@@ -68,3 +68,55 @@ def test_buffers_pack_what_came_and_went_and_keep_every_entry(monkeypatch):
         assert held(buffers, slot, 40) == sorted(seqs, reverse=True)[:40]
     live = int(skyband._SIZES[buffers.view.size_class[buffers.view.start >= 0]].sum())
     assert buffers.view.used[0] <= 1.4 * live
+
+
+@pytest.mark.parametrize("seq_is_life", [True, False])
+@pytest.mark.parametrize("largest_k", [3, 200])
+def test_buffers_close_does_what_its_steps_do_one_after_the_other(seq_is_life, largest_k):
+    rng = np.random.default_rng(largest_k)
+    slots = 60
+    k = rng.integers(1, largest_k + 1, slots).astype(np.int32)
+    threshold = np.where(rng.random(slots) < 0.5, -np.inf, 0.0)
+    passed_over = rng.random(slots) < 0.1
+    whole, steps = SkybandBuffers(seq_is_life), SkybandBuffers(seq_is_life)
+    for buffers in (whole, steps):
+        buffers.ensure_slots(slots)
+    seq, told, short = 0, 0, 0
+    for _ in range(40):
+        hits = int(rng.integers(0, 900))
+        slot = np.sort(rng.choice(np.flatnonzero(~passed_over), hits)).astype(np.int32)
+        rng.shuffle(slot)
+        seqs = seq + np.arange(hits)
+        seq += hits
+        lives = seqs if seq_is_life else seqs + rng.integers(-20, 20, hits)
+        scores = rng.integers(0, 30, hits) / 30.0
+        floor = seq - int(rng.integers(500, 3000))
+        closed = whole.close(slot, seqs, lives, scores, floor, k, k, threshold, passed_over)
+
+        due = steps.due(floor)
+        touched = np.union1d(slot, due[~passed_over[due]]).astype(np.int32)
+        before = steps.held(touched, k)
+        steps.offer(slot, seqs, lives, scores, k)
+        steps.expire(touched, floor)
+        # which slots are looked at for expiry depends on the order of the offers; what is left does not
+        assert np.isin(slot, closed.touched).all() and not passed_over[closed.touched].any()
+        assert closed.count.tolist() == whole.view.count[closed.touched].tolist()
+        assert whole.view.count[~passed_over].tolist() == steps.view.count[~passed_over].tolist()
+        is_short = (steps.view.count[touched] < k[touched]) & (threshold[touched] > -np.inf)
+        assert closed.short.tolist() == touched[is_short].tolist()
+        for got, wanted in zip(closed.before, before.take(np.flatnonzero(is_short)), strict=True):
+            assert got.tolist() == wanted.tolist()
+        rest = np.flatnonzero(~is_short)
+        before, after = before.take(rest), steps.held(touched[rest], k)
+        most = before.seq.size + after.seq.size
+        row, message, score = np.empty(most, np.int32), np.empty(most, np.int64), np.empty(most)
+        enters = np.empty(most, np.bool_)
+        n = skyband.difference(before, after, row, message, score, enters)
+        expected = zip(touched[rest][row[:n]], message[:n], score[:n], enters[:n], strict=True)
+        got = zip(closed.slot, closed.seq, closed.score, closed.enters, strict=True)
+        assert sorted(tuple(map(float, one)) for one in got) == sorted(tuple(map(float, one)) for one in expected)
+        told, short = told + n, short + closed.short.size
+    everybody = np.arange(slots, dtype=np.int32)
+    for got, wanted in zip(whole.held(everybody, k), steps.held(everybody, k), strict=True):
+        assert got.tolist() == wanted.tolist()
+    assert told > 1000 and short > 100, "worlds in which little happens test little"
