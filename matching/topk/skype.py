@@ -26,10 +26,12 @@ from matching.topk.skype_tree import FAR, NEAR, Shape
 from matching.topk.store import SubscriptionStore
 
 _BLOCK = 1024
-#: Postings of a run that are asked for at once, and how many share a cache line; further on the processor sees the pattern.
+#: Postings at the front of a run that are touched ahead of their use, and how many of them share a cache line.
 _AHEAD = 256
 _LINE = 16
+#: An empty place of the hash table of a message's terms.
 _EMPTY, _NO_PLACE = -1, 2**31 - 1
+#: Columns of what is gathered of a candidate: slot, signature or first term, number of terms, and a scratch.
 _SEEN = 4
 
 

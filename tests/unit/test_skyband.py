@@ -83,14 +83,14 @@ def test_buffers_close_does_what_its_steps_do_one_after_the_other(seq_is_life, l
         buffers.ensure_slots(slots)
     seq, told, short = 0, 0, 0
     for _ in range(40):
-        hits = int(rng.integers(0, 900))
+        hits = int(rng.integers(0, 900)) if rng.random() < 0.7 else 0
         slot = np.sort(rng.choice(np.flatnonzero(~passed_over), hits)).astype(np.int32)
         rng.shuffle(slot)
         seqs = seq + np.arange(hits)
         seq += hits
         lives = seqs if seq_is_life else seqs + rng.integers(-20, 20, hits)
         scores = rng.integers(0, 30, hits) / 30.0
-        floor = seq - int(rng.integers(500, 3000))
+        floor = seq - int(rng.integers(20, 3000))
         closed = whole.close(slot, seqs, lives, scores, floor, k, k, threshold, passed_over)
 
         due = steps.due(floor)
@@ -119,4 +119,4 @@ def test_buffers_close_does_what_its_steps_do_one_after_the_other(seq_is_life, l
     everybody = np.arange(slots, dtype=np.int32)
     for got, wanted in zip(whole.held(everybody, k), steps.held(everybody, k), strict=True):
         assert got.tolist() == wanted.tolist()
-    assert told > 1000 and short > 100, "worlds in which little happens test little"
+    assert told > 1000 and short > 10, "worlds in which little happens test little"
