@@ -17,7 +17,8 @@ from bolts.query import QueryBolt, those
 from distribution.keyword import KeywordRouter
 from matching import registry
 from matching.model import TOPK, ChangeList, MessageBatch, Removals, SubscriptionTable, UpdateBatch, concatenate, empty
-from matching.topk.replicas import HomeIndex, Replicas, concatenate_found
+from matching.topk.replicas import HomeIndex, Replicas, concatenate_found, task_of_term
+from matching.topk.store import take_ragged_at
 from matching.topk.stream import Step, TopkStream
 from matching.window import Boundary
 from topology.component import Context, Delivery
@@ -49,7 +50,7 @@ class ReplicatedQueryBolt(QueryBolt):
         self.closed = -1
         self.distribution_tasks = context.size_of("distribution")
         self.gone: list[tuple[int, np.ndarray]] = []  # removals that some distribution task may not know of yet
-        self.hits_sent = 0
+        self.hits_sent = self.raises_sent = 0
 
     def execute(self, delivery: Delivery) -> None:
         payload = delivery.payload
@@ -68,7 +69,11 @@ class ReplicatedQueryBolt(QueryBolt):
     def report(self) -> dict[str, Any]:
         figures = super().report()
         figures["engines"]["topk"] = self.engine_name
-        return figures | {"replicas_held": len(self.replicas), "hits_sent": self.hits_sent}
+        return figures | {
+            "replicas_held": len(self.replicas),
+            "hits_sent": self.hits_sent,
+            "raises_sent": self.raises_sent,
+        }
 
     def _process(self, changes: ChangeList, part: Part) -> None:
         boundary = self.boundary = part.boundary
@@ -122,9 +127,23 @@ class ReplicatedQueryBolt(QueryBolt):
         if not number.size:
             return
         self.replicas.raise_thresholds(number, version, threshold)
+        wanted = self._tasks_of(number)
         for task in range(self.tasks):
-            if task != self.context.task:
-                self.context.emit("thresholds", Raise(number, version, threshold), to=task)
+            mine = np.flatnonzero(wanted[:, task])
+            if task != self.context.task and mine.size:
+                self.raises_sent += mine.size
+                self.context.emit("thresholds", Raise(number[mine], version[mine], threshold[mine]), to=task)
+
+    def _tasks_of(self, number: np.ndarray) -> np.ndarray:
+        """Which tasks may have a replica of each of these subscriptions that are at home here: bool[n, tasks]."""
+        c = self.topk.index.store.columns
+        slots = self.topk.index.store.find(number)
+        _, places = take_ragged_at(c.term_start[slots], c.term_count[slots])
+        wanted = np.zeros((number.shape[0], self.tasks), np.bool_)
+        wanted[
+            np.repeat(np.arange(number.shape[0]), c.term_count[slots]), task_of_term(c.terms[places], self.tasks)
+        ] = 1
+        return wanted
 
     def _register(self, register: Register) -> None:
         number, version, rows = register.number, register.version, register.rows
