@@ -63,10 +63,9 @@ class InvertedKd(TreeWindow):
     def __init__(self):
         super().__init__()
         nodes = 16
-        self.tree = KdTree(
-            np.full(nodes, _UNUSED, np.int8), np.zeros(nodes), *(np.full(nodes, _NONE, np.int32) for _ in range(3)),
-            np.zeros(nodes, np.int32), np.zeros(7, np.int64),
-        )  # fmt: skip
+        left, right, parent = (np.full(nodes, _NONE, np.int32) for _ in range(3))
+        axis, count = np.full(nodes, _UNUSED, np.int8), np.zeros(nodes, np.int32)
+        self.tree = KdTree(axis, np.zeros(nodes), left, right, parent, count, np.zeros(7, np.int64))
         self.tree.axis[0] = _LEAF
         self.tree.meta[_FREE] = _NONE
         self.tree.meta[_HIGH] = self.tree.meta[_USED] = 1

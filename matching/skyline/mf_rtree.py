@@ -38,7 +38,6 @@ from matching.skyline.window_rtree import (
     READS,
     ROOT,
     STACK,
-    USED,
     WRITES,
     RTree,
     choose_leaf,
@@ -144,7 +143,7 @@ class MfRtree(TreeWindow):
     def clean_threshold(self) -> int:
         """T_clean: obsolete versions of one object that a leaf may keep."""
         rate, height = min(1.0, self.arrival_rate_per_s / _MOST_PER_S), min(1.0, self.height / _MOST_LEVELS)
-        return int((_BETA * rate + (1.0 - _BETA) * (1.0 - height)) * FANOUT) + _LEAST
+        return round((_BETA * rate + (1.0 - _BETA) * (1.0 - height)) * FANOUT) + _LEAST
 
     def _end(self, slots):
         self.mf = self.mf._replace(memo=memo_module.with_room(self.mf.memo, slots.shape[0]))
@@ -167,6 +166,12 @@ class MfRtree(TreeWindow):
                 "name the older one in `ended`"
             )
         self.log.remove(gone)
+
+    def clean(self) -> None:
+        """Remove everything obsolete from all leaves, as the cursor would in one round. O(entries)."""
+        removed, progress = np.empty(len(self.log), np.int32), np.zeros(4, np.int64)
+        _clean_some(self.mf, self.log.view, int(self.mf.tree.meta[HIGH]), removed, progress)
+        self.log.remove(removed[: progress[_REMOVED]])
 
     def _grow(self, words: int) -> None:
         """Make room for one more insertion, and for many more of the usual kind."""
@@ -425,7 +430,7 @@ def _insert(mf, log, slots, limit, bounded, removed, progress):
         if limit >= 0 and tree.count[leaf]:
             cleaned = _clean(mf, log, leaf, limit, removed, progress)
             if bounded and tree.count[leaf] == FANOUT:
-                cleaned += _clean(mf, log, leaf, 0, removed, progress)
+                cleaned += _clean(mf, log, leaf, np.int64(0), removed, progress)
         _push(mf, log, leaf, slot)
         nodes.state[0] += 1
         memo_module.note_version(mf.memo, object_of(log, slot), log.seq[slot])
@@ -437,10 +442,10 @@ def _insert(mf, log, slots, limit, bounded, removed, progress):
             grew = widen_box(tree, node, lon, lat)
             answer = _add_keywords(mf, log, node, slot)
             if answer < 0 or (tree.level[node] > 0 and nodes.stale[node] * 2 > nodes.below[node] + FANOUT):
-                places = nodes.places[node]
+                places = np.int64(nodes.places[node])
                 if answer >= 0:
                     places = np.int64(places * (nodes.below[node] / (nodes.below[node] + nodes.stale[node])))
-                if not _build_filter(mf, log, node, max(places, log.term_count[slot])):
+                if not _build_filter(mf, log, node, max(places, np.int64(log.term_count[slot]))):
                     progress[_FAILED] = 1
                     return False
             elif grew or answer == 1:
@@ -458,7 +463,7 @@ def _split_upwards(mf, log, node):
     """Split a node that is too full, and those above that become so; returns whether all filters could be built."""
     tree, nodes = mf.tree, mf.nodes
     while tree.count[node] > FANOUT:
-        places = nodes.places[node]
+        places = np.int64(nodes.places[node])
         if tree.meta[ROOT] == node:
             root = new_root(tree)
             if not _build_filter(mf, log, root, places):
@@ -478,14 +483,16 @@ def _clean_some(mf, log, looks, removed, progress):
     """Look at so many leaves, from the cursor on, and remove what is obsolete."""
     tree, state = mf.tree, mf.nodes.state
     gone = np.empty(HIGHEST, np.int64)
-    for _ in range(min(looks, tree.meta[USED])):
-        high = tree.meta[HIGH]
-        state[1] = (state[1] + 1) % high
-        while tree.level[state[1]] != 0:
-            state[1] = (state[1] + 1) % high
+    steps = tree.meta[HIGH]  # once round at most
+    while looks and steps:
+        state[1] = (state[1] + 1) % tree.meta[HIGH]
+        steps -= 1
         leaf = state[1]
+        if tree.level[leaf] != 0:
+            continue
+        looks -= 1
         tree.meta[READS] += 1
-        if not _clean(mf, log, leaf, 0, removed, progress):
+        if not _clean(mf, log, leaf, np.int64(0), removed, progress):
             continue
         taken, stays = remove_empty(tree, leaf, gone)
         for i in range(taken):
@@ -503,9 +510,22 @@ def _clean_some(mf, log, looks, removed, progress):
 
 
 @njit(cache=True, nogil=True)
+def _is_worth(mf, node, box, hashed):
+    """Whether there may be candidates below a node: its box meets the query's, its filter may have a keyword."""
+    if not meets(mf.tree.box[node], box):
+        return False
+    start, bits = mf.nodes.start[node], mf.nodes.bits[node]
+    shape = LEAF if mf.tree.level[node] == 0 else INNER
+    k = 0
+    while k < hashed.shape[0] and not filters_module.may_hold(mf.filters.words, start, bits, hashed[k], shape):
+        k += 1
+    return k < hashed.shape[0]
+
+
+@njit(cache=True, nogil=True)
 def _search(mf, log, region, offsets, terms, first, ends, found, visits):
     """Answer queries from `first` on; see `matching.skyline.window_tree.TreeWindow`."""
-    tree, nodes, words = mf.tree, mf.nodes, mf.filters.words
+    tree, nodes = mf.tree, mf.nodes
     stack = np.empty(STACK, np.int32)
     for query in range(first, region.shape[0]):
         box, keywords = region[query], terms[offsets[query] : offsets[query + 1]]
@@ -514,21 +534,17 @@ def _search(mf, log, region, offsets, terms, first, ends, found, visits):
             hashed[k] = filters_module.hash_term(keywords[k])
         row = ends[query]
         stack[0], height = tree.meta[ROOT], 1
+        if tree.count[stack[0]] == 0 or not _is_worth(mf, stack[0], box, hashed):
+            height = 0
         while height:
             height -= 1
             node = stack[height]
             visits[0] += 1
             if tree.level[node] > 0:
                 for i in range(tree.count[node]):
-                    child = tree.child[node, i]
-                    if not meets(tree.box[child], box):
-                        continue
-                    shape = LEAF if tree.level[child] == 0 else INNER
-                    for k in range(hashed.shape[0]):
-                        if filters_module.may_hold(words, nodes.start[child], nodes.bits[child], hashed[k], shape):
-                            stack[height] = child
-                            height += 1
-                            break
+                    if _is_worth(mf, tree.child[node, i], box, hashed):
+                        stack[height] = tree.child[node, i]
+                        height += 1
                 continue
             i = 0
             while i < tree.count[node]:

@@ -65,7 +65,8 @@ def take_block(filters, bits):
         if start + (1 << bits) > filters.words.shape[0]:
             return np.int64(-1)
         filters.meta[POOL_END] += 1 << bits
-    filters.words[start : start + (1 << bits)] = 0
+    for bucket in range(start, start + (1 << bits)):
+        filters.words[bucket] = 0
     return start
 
 

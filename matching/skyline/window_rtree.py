@@ -174,7 +174,8 @@ def new_root(tree):
     old = tree.meta[ROOT]
     root = new_node(tree, tree.level[old] + 1)
     tree.child[root, 0], tree.count[root], tree.parent[old] = old, 1, root
-    tree.box[root] = tree.box[old]
+    for side in range(4):
+        tree.box[root, side] = tree.box[old, side]
     tree.meta[ROOT] = root
     tree.meta[WRITES] += 1
     return root
@@ -191,7 +192,7 @@ def split(tree, log, node):
     boxes, order, best_order = np.empty((count, 4)), np.empty(count, np.int64), np.empty(count, np.int64)
     for i in range(count):
         entry_box(tree, log, node, i, boxes[i])
-    least, cut = np.inf, count // 2
+    least, cut = np.inf, count // 2  # some cut is always better than infinity
     below = np.empty(count)
     for axis in range(2):
         for i in range(count):  # by the middle along the axis
@@ -211,11 +212,12 @@ def split(tree, log, node):
                     below[i] = around
                 elif _FEWEST <= i <= count - _FEWEST and around + below[i - 1] < least:
                     least, cut = around + below[i - 1], i
-                    best_order[:] = order
-    if least == np.inf:
-        best_order[:] = order
+                    for k in range(count):
+                        best_order[k] = order[k]
     other = new_node(tree, tree.level[node])
-    children = tree.child[node, :count].copy()
+    children = np.empty(count, np.int32)
+    for i in range(count):
+        children[i] = tree.child[node, i]
     for i in range(count):
         target, place = (node, i) if i < cut else (other, i - cut)
         child = children[best_order[i]]

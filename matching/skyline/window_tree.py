@@ -123,11 +123,15 @@ class TreeWindow(SkylineWindow):
             done = self._search(region, offsets, terms, done, ends, found)
             if done < count:
                 needed = max(2 * found.seq.shape[0], int(ends[done + 1]))
-                found = Found(*(resized(column, needed) for column in found))
+                seq, life, spatial, text = found
+                found = Found(
+                    resized(seq, needed), resized(life, needed), resized(spatial, needed), resized(text, needed)
+                )  # fmt: skip
         total = int(ends[-1])
         query = np.repeat(np.arange(count), np.diff(ends))
         order = np.lexsort((found.seq[:total], query))
-        return Candidates(ends, *(column[:total][order] for column in found))
+        seq, life, spatial, text = found
+        return Candidates(ends, seq[order], life[order], spatial[order], text[order])
 
     def work(self) -> Work:
         """What updates and queries have cost so far."""

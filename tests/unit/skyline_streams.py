@@ -1,4 +1,4 @@
-"""Streams of moving, re-worded, deleted and expiring objects for window indexes, and the plain Python they must equal."""
+"""Streams of objects that move, change words, end and expire; and the plain Python that window indexes must equal."""
 
 from dataclasses import dataclass, field
 
@@ -48,7 +48,13 @@ class Model:
 
     live: dict[int, Message] = field(default_factory=dict)
 
+    @staticmethod
+    def read(messages: MessageBatch) -> list[Message]:
+        """The messages of a batch."""
+        return list(messages_of(messages))
+
     def store(self, step: Step) -> None:
+        """Take a batch."""
         self.live |= {message.seq: message for message in messages_of(step.messages)}
         for seq in step.ended.tolist():
             self.live.pop(seq, None)
