@@ -81,8 +81,10 @@ def bench(
                                  defaults
     engines : sequence of str    names in `matching.registry`; all of the kind by default
     seed, rounds : int           of the workload; turns of each engine
-    figure : str                 measure and draw this figure instead (`benchmarks.figures`), into folder `out`
-    messages_from : str          ETL output directory whose messages are resampled (`topk`); synthetic ones without
+    figure : str                 measure and draw this figure instead, into folder `out` (`benchmarks.figures`,
+                                 `benchmarks.skyline_figures`)
+    messages_from : str          ETL output directory whose messages are resampled (`topk`, figures of `skyline`);
+                                 synthetic ones without
     on_progress : callable       told what is going on, a sentence at a time
 
     Returns
@@ -94,6 +96,11 @@ def bench(
     ConfigError
         For a kind that has no benchmark, or an engine that the kind does not have.
     """
+    if kind == "skyline" and figure is not None:
+        from benchmarks import skyline_figures
+
+        folder = Path(out) if out else RESULTS / "figures"
+        return skyline_figures.figure(figure, folder, window, engines, seed, messages_from, on_progress)
     if kind not in BENCHES:
         raise ConfigError(f"kind {kind!r} has no benchmark: choose one of {', '.join(BENCHES)}")
     if figure is not None:

@@ -250,11 +250,12 @@ def bench(
     figure: Annotated[
         str | None,
         typer.Option(
-            help="Figure (topk): subscriptions, k, alpha, keywords, window, thresholds, routers, pruning or streams."
+            help="Figure. topk: subscriptions, k, alpha, keywords, window, thresholds, routers, pruning or streams; "
+            "skyline: updates, space, queries or cleaning."
         ),
     ] = None,
     messages_from: Annotated[
-        str | None, typer.Option(help="Resample the messages of this output folder of `skyray etl` (topk).")
+        str | None, typer.Option(help="Resample the messages of this output folder of `skyray etl`.")
     ] = None,
     out: Annotated[str | None, typer.Option(help="Folder for a figure (benchmarks/results/figures).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 0,

@@ -13,6 +13,8 @@ import numpy as np
 from matching.boolean.stream import BooleanStream
 from matching.model import BOOLEAN, TOPK, MessageBatch, Removals, SubscriptionTable
 from matching.registry import factory, names
+from matching.skyline.window import SkylineQueries
+from matching.skyline.windows import TREES
 from matching.space import EARTH, Space
 from matching.topk.stream import LocalTopk, TopkStream
 from matching.window import NO_FLOOR, Boundary, Window
@@ -62,6 +64,24 @@ def _topk() -> None:
             TopkStream.from_arrays(engine, space, window, local.stream.arrays()).results()
 
 
+def _skyline_windows() -> None:
+    """Every tree that holds the window of `skyline` through growth, ends, expiry, a query and a restore."""
+    for tree in TREES.values():
+        for objects in (None, np.arange(400) % 100):
+            window = tree()
+            for batch in range(3):
+                first = batch * 400
+                ended = np.zeros(0, np.int64) if batch == 0 else np.arange(first - 400, first)
+                boundary = Boundary(batch, first, first + 399, first - 100)
+                messages = _messages(first, 400 if batch < 2 else 0, ranges=False)
+                # an object's versions but the last end within their batch
+                late = ended if objects is None or batch == 2 else np.concatenate([ended, messages.seq[:300]])
+                window.store(boundary, messages, late, objects if objects is None else objects[: len(messages)])
+                region, keywords = np.array([[-180.0, -90.0, 180.0, 90.0]]), np.arange(3, dtype=np.int32)
+                window.candidates(SkylineQueries(region, np.array([0, 3]), keywords))
+            tree.from_arrays(window.arrays())
+
+
 def _topk_table(numbers: np.ndarray, at: int) -> SubscriptionTable:
     """Subscriptions of two keywords along a diagonal, k = 2."""
     count = numbers.shape[0]
@@ -99,7 +119,7 @@ def _texts(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.arange(rows + 1) * length, terms, np.full(terms.shape[0], length**-0.5, np.float32)
 
 
-_WARMERS = (_boolean, _topk)
+_WARMERS = (_boolean, _topk, _skyline_windows)
 
 
 if __name__ == "__main__":

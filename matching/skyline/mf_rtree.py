@@ -1,0 +1,563 @@
+"""The memo-and-filter R-tree: messages end without the tree being touched, and nodes know their keywords by filters.
+
+- A message that ends is noted in the *update memo* (`matching.skyline.window_memo`); its entry stays in its leaf. It is
+  all the same whether a later version, a deletion, or the window ends it.
+- Each node has a *cuckoo filter* of the keywords below (`matching.skyline.window_filters`): with reference counts in
+  leaves, so that cleaning can take keywords out; built anew in inner nodes when much of what is below has changed.
+- The entries of a leaf are its *lookup table*: by object, the newest version first. A query looks at the newest of each
+  object only. That is the newest in this leaf; a newer one may lie elsewhere, so the memo is asked as well.
+- A leaf is cleaned when an insertion touches it. `threshold`, the paper's way, removes the obsolete versions of an
+  object once they are more than T_clean; `all`, the older RUM scheme, whatever is obsolete; `off` nothing, ever.
+  The paper's way alone never removes lone messages that expired. So, unless `bounded` is false, a leaf that is full is
+  cleaned before it is split, and a cursor goes round the leaves, one for every few arrivals, and cleans them: what is
+  held stays within about a fifth more than what is alive, wherever the stream goes.
+
+From Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window streaming
+data", with the memo's bookkeeping after Silva, Xiong and Aref, "The RUM-tree". Read on in `matching.naive`.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.errors import ConfigError, EngineError
+from matching.model import Int8, Int32, Int64
+from matching.skyline import window_filters as filters_module
+from matching.skyline import window_memo as memo_module
+from matching.skyline import window_rtree as rtree_module
+from matching.skyline.window_filters import FULLEST, INNER, LEAF, POOL_END, Filters
+from matching.skyline.window_log import common_terms, inside, object_of, write_candidate
+from matching.skyline.window_memo import Memo
+from matching.skyline.window_rtree import (
+    FANOUT,
+    HIGH,
+    HIGHEST,
+    LISTS,
+    MEMO,
+    READS,
+    ROOT,
+    STACK,
+    WRITES,
+    RTree,
+    choose_leaf,
+    fit_upwards,
+    meets,
+    new_root,
+    nodes_left,
+    remove_empty,
+    shorten,
+    split,
+    widen_box,
+)
+from matching.skyline.window_tree import TreeWindow, copied, tables_of
+from matching.slots import resized
+
+CLEANING = ("threshold", "all", "off")
+#: Parameters of the paper's formula for T_clean.
+_BETA, _MOST_PER_S, _MOST_LEVELS, _LEAST = 0.8, 10_000.0, 8, 5
+#: Arrivals for which the cursor looks at one leaf.
+_ARRIVALS_PER_LOOK = 8
+#: How much larger than before a filter may become when it is built anew.
+_DOUBLINGS = 3
+_NO_FILTER = -1
+#: Every level may be split, and a root put on top.
+_NODES_PER_INSERTION = HIGHEST + 1
+#: Positions in `progress` of an insertion.
+_DONE, _REMOVED, _WORDS, _FAILED = range(4)
+
+
+class Nodes(NamedTuple):
+    """What the nodes of the R-tree keep beside it.
+
+    stack : int8[n, FANOUT + 1]   leaves: at the newest version of an object how many versions of it are here, else 0
+    start : int64[n]              first bucket of the filter
+    bits : int8[n]                the filter has 2**bits buckets; -1 without one
+    places : int32[n]             places taken in the filter
+    below : int32[n]              entries below
+    stale : int32[n]              inner nodes: entries below that were removed since the filter was built
+    state : int64[2]              entries in the tree, cursor of the cleaner
+    """
+
+    stack: Int8
+    start: Int64
+    bits: Int8
+    places: Int32
+    below: Int32
+    stale: Int32
+    state: Int64
+
+
+class Mf(NamedTuple):
+    """Everything kernels work on."""
+
+    tree: RTree
+    nodes: Nodes
+    filters: Filters
+    memo: Memo
+
+
+class MfRtree(TreeWindow):
+    """Memo-and-filter R-tree.
+
+    Parameters
+    ----------
+    cleaning : str             "threshold", "all" or "off"
+    arrival_rate_per_s : float
+        Messages a second that T_clean is reckoned with: a busier stream is cleaned less often.
+    bounded : bool             clean full leaves before they are split, and all leaves in turn; not with "off"
+
+    Raises
+    ------
+    ConfigError
+        For a way of cleaning that does not exist.
+
+    Notes
+    -----
+    An arrival costs O(height * (fan-out + terms)), amortised over splits; an end O(1); a query the nodes whose box
+    meets its rectangle and whose filter has one of its keywords.
+    """
+
+    name = "mf_rtree"
+
+    def __init__(self, cleaning: str = "threshold", arrival_rate_per_s: float = 1000.0, bounded: bool = True):
+        super().__init__()
+        if cleaning not in CLEANING:
+            raise ConfigError(f"cleaning {cleaning!r}: choose one of {', '.join(CLEANING)}")
+        self.cleaning, self.bounded = cleaning, bounded and cleaning != "off"
+        self.arrival_rate_per_s = arrival_rate_per_s
+        tree = rtree_module.new_rtree()
+        count = tree.count.shape[0]
+        nodes = Nodes(
+            np.zeros((count, FANOUT + 1), np.int8), np.zeros(count, np.int64), np.full(count, _NO_FILTER, np.int8),
+            np.zeros(count, np.int32), np.zeros(count, np.int32), np.zeros(count, np.int32), np.zeros(2, np.int64),
+        )  # fmt: skip
+        self.mf = Mf(tree, nodes, filters_module.new_filters(), memo_module.new_memo())
+
+    @property
+    def height(self) -> int:
+        """Levels of the tree."""
+        tree = self.mf.tree
+        return int(tree.level[tree.meta[ROOT]]) + 1
+
+    def clean_threshold(self) -> int:
+        """T_clean: obsolete versions of one object that a leaf may keep."""
+        rate, height = min(1.0, self.arrival_rate_per_s / _MOST_PER_S), min(1.0, self.height / _MOST_LEVELS)
+        return round((_BETA * rate + (1.0 - _BETA) * (1.0 - height)) * FANOUT) + _LEAST
+
+    def _end(self, slots):
+        self.mf = self.mf._replace(memo=memo_module.with_room(self.mf.memo, slots.shape[0]))
+        _end(self.mf, self.log.view, slots)
+
+    def _insert(self, slots):
+        removed = np.empty(len(self.log), np.int32)
+        limit = {"threshold": self.clean_threshold(), "all": 0, "off": -1}[self.cleaning]
+        log, progress = self.log.view, np.zeros(4, np.int64)
+        while not _insert(self.mf, log, slots, limit, self.bounded, removed, progress):
+            if progress[_FAILED]:
+                raise EngineError("mf_rtree: a filter stays too full however large it is made; choose another index")
+            self._grow(int(progress[_WORDS]))
+        if self.bounded:
+            _clean_some(self.mf, log, -(-slots.shape[0] // _ARRIVALS_PER_LOOK), removed, progress)
+        gone = removed[: progress[_REMOVED]]
+        if np.any(self._place[gone] >= 0):
+            raise EngineError(
+                f"mf_rtree: batch {self.boundary.number} or one before leaves two versions of an object alive; "
+                "name the older one in `ended`"
+            )
+        self.log.remove(gone)
+
+    def clean(self) -> None:
+        """Remove everything obsolete from all leaves, as the cursor would in one round. O(entries)."""
+        removed, progress = np.empty(len(self.log), np.int32), np.zeros(4, np.int64)
+        _clean_some(self.mf, self.log.view, int(self.mf.tree.meta[HIGH]), removed, progress)
+        self.log.remove(removed[: progress[_REMOVED]])
+
+    def _grow(self, words: int) -> None:
+        """Make room for one more insertion, and for many more of the usual kind."""
+        tree, nodes, filters, memo = self.mf
+        if nodes_left(tree) < _NODES_PER_INSERTION:
+            tree = rtree_module.grown(tree)
+            length = tree.count.shape[0]
+            columns = {name: resized(getattr(nodes, name), length) for name in ("stack", "start", "places", "below")}
+            columns |= {"stale": resized(nodes.stale, length), "bits": resized(nodes.bits, length, _NO_FILTER)}
+            nodes = nodes._replace(**columns)
+        if int(filters.meta[POOL_END]) + words > filters.words.shape[0]:
+            filters = filters_module.grown(filters, words)
+        self.mf = Mf(tree, nodes, filters, memo)
+
+    def _search(self, region, offsets, terms, first, ends, found):
+        return _search(self.mf, self.log.view, region, offsets, terms, first, ends, found, self._visits)
+
+    def _update_work(self) -> tuple[int, int, int, int]:
+        meta = self.mf.tree.meta
+        return int(meta[READS]), int(meta[WRITES]), int(meta[LISTS]), int(meta[MEMO])
+
+    def _index_bytes(self) -> int:
+        high = int(self.mf.tree.meta[HIGH])
+        own = sum(column[:high].nbytes for column in self.mf.nodes[:-1])
+        memo = sum(column.nbytes for column in self.mf.memo)
+        return own + memo + 8 * int(self.mf.filters.meta[POOL_END]) + rtree_module.used_bytes(self.mf.tree)
+
+    def _state(self) -> dict[str, dict[str, np.ndarray]]:
+        return tables_of(**self.mf._asdict())
+
+    def _restore(self, state: dict[str, dict[str, Any]]) -> None:
+        types = {"tree": RTree, "nodes": Nodes, "filters": Filters, "memo": Memo}
+        self.mf = Mf(**{name: copied(table_type, state[name]) for name, table_type in types.items()})
+
+
+# ------------------------------------------------------------------------------------------------------ keywords
+
+
+@njit(cache=True, nogil=True)
+def _add_keywords(mf, log, node, slot):
+    """Add the terms of a message to a node's filter: 0 if nothing changed, 1 if something did, -1 if it is full."""
+    nodes = mf.nodes
+    start, bits = nodes.start[node], nodes.bits[node]
+    if bits < 0:
+        return -1
+    leaf = mf.tree.level[node] == 0
+    shape = LEAF if leaf else INNER
+    most = FULLEST * shape[0] * (1 << bits)
+    changed = 1 if leaf else 0
+    for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
+        answer = filters_module.add(mf.filters.words, start, bits, filters_module.hash_term(log.terms[p]), shape)
+        if answer < 0:
+            return -1
+        if answer == 1:
+            nodes.places[node] += 1
+            changed = 1
+            if nodes.places[node] > most:
+                return -1
+    return changed
+
+
+@njit(cache=True, nogil=True)
+def _drop_filter(mf, node):
+    if mf.nodes.bits[node] >= 0:
+        filters_module.free_block(mf.filters, mf.nodes.start[node], mf.nodes.bits[node])
+        mf.nodes.bits[node] = _NO_FILTER
+
+
+@njit(cache=True, nogil=True)
+def _build_filter(mf, log, node, places):
+    """Build the filter of a node from all entries below it, large enough for so many places or more.
+
+    Returns whether it was built; also counts the entries below.
+    """
+    nodes, tree = mf.nodes, mf.tree
+    per_bucket = LEAF[0] if tree.level[node] == 0 else INNER[0]
+    bits = 0
+    while FULLEST * per_bucket * (1 << bits) < places:
+        bits += 1
+    most = bits + _DOUBLINGS
+    stack = np.empty(STACK, np.int32)
+    while bits <= most:
+        _drop_filter(mf, node)
+        start = filters_module.take_block(mf.filters, bits)
+        if start < 0:
+            return False
+        nodes.start[node], nodes.bits[node] = start, bits
+        nodes.places[node] = nodes.below[node] = nodes.stale[node] = 0
+        stack[0], height, full = node, 1, False
+        while height and not full:
+            height -= 1
+            at = stack[height]
+            for i in range(tree.count[at]):
+                if tree.level[at] > 0:
+                    stack[height] = tree.child[at, i]
+                    height += 1
+                else:
+                    nodes.below[node] += 1
+                    full = full or _add_keywords(mf, log, node, tree.child[at, i]) < 0
+        if not full:
+            tree.meta[WRITES] += 1
+            return True
+        bits += 1
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _needed_words(mf, leaf, terms):
+    """Words that an insertion into a leaf may take at most."""
+    words, node = np.int64(terms), np.int64(leaf)
+    while node >= 0:
+        words += np.int64(1) << max(0, mf.nodes.bits[node])
+        node = np.int64(mf.tree.parent[node])
+    return 64 + words * (4 << _DOUBLINGS)
+
+
+# -------------------------------------------------------------------------------------------------- lookup tables
+
+
+@njit(cache=True, nogil=True)
+def _is_obsolete(mf, log, slot):
+    """Whether an entry counts no more, by the memo."""
+    return memo_module.is_superseded(mf.memo, object_of(log, slot), log.seq[slot])
+
+
+@njit(cache=True, nogil=True)
+def _look_up(mf, log, leaf, number):
+    """Where the newest version of an object stands in a leaf, or belongs."""
+    i = 0
+    while i < mf.tree.count[leaf] and object_of(log, mf.tree.child[leaf, i]) < number:
+        i += mf.nodes.stack[leaf, i]
+    return i
+
+
+@njit(cache=True, nogil=True)
+def _push(mf, log, leaf, slot):
+    """Put a message on top of the versions of its object."""
+    tree, stack = mf.tree, mf.nodes.stack
+    number = object_of(log, slot)
+    at, count = _look_up(mf, log, leaf, number), tree.count[leaf]
+    for i in range(count, at, -1):
+        tree.child[leaf, i], stack[leaf, i] = tree.child[leaf, i - 1], stack[leaf, i - 1]
+    tree.child[leaf, at], stack[leaf, at] = slot, 1
+    tree.count[leaf] = count + 1
+    if at < count and object_of(log, tree.child[leaf, at + 1]) == number:
+        stack[leaf, at] = stack[leaf, at + 1] + 1
+        stack[leaf, at + 1] = 0
+
+
+@njit(cache=True, nogil=True)
+def _arrange(mf, log, leaf):
+    """Put the entries of a leaf in the order of a lookup table, and count its stacks."""
+    tree, stack = mf.tree, mf.nodes.stack
+    count = tree.count[leaf]
+    entries = tree.child[leaf]
+    for i in range(1, count):
+        slot, at = entries[i], i
+        number, seq = object_of(log, slot), log.seq[slot]
+        while at > 0:
+            before = entries[at - 1]
+            other = object_of(log, before)
+            if other < number or (other == number and log.seq[before] > seq):
+                break
+            entries[at] = before
+            at -= 1
+        entries[at] = slot
+    top = 0
+    for i in range(count):
+        if i == 0 or object_of(log, entries[i]) != object_of(log, entries[i - 1]):
+            top = i
+        stack[leaf, i] = 0
+        stack[leaf, top] += 1
+
+
+@njit(cache=True, nogil=True)
+def _clean(mf, log, leaf, limit, removed, progress):
+    """Remove obsolete entries from a leaf: of each object those that are more than `limit`, all of them or none.
+
+    Only the top of each stack is asked about: if it is obsolete, so is all below it; else all but the top is.
+    Appends the slots to removed (int32); returns how many.
+    """
+    tree, stack = mf.tree, mf.nodes.stack
+    kept, i, count = 0, 0, progress[_REMOVED]
+    before = count
+    end = tree.count[leaf]
+    while i < end:
+        length = stack[leaf, i]
+        stays = 0 if _is_obsolete(mf, log, tree.child[leaf, i]) else 1
+        if length - stays <= limit:
+            stays = length
+        for k in range(length):
+            slot = tree.child[leaf, i + k]
+            if k < stays:
+                tree.child[leaf, kept], stack[leaf, kept] = slot, stays if k == 0 else 0
+                kept += 1
+                continue
+            memo_module.note_cleaned(mf.memo, object_of(log, slot))
+            tree.meta[MEMO] += 1
+            removed[count] = slot
+            count += 1
+        i += length
+    tree.count[leaf] = kept
+    if count > before:
+        _forget_keywords(mf, log, leaf, removed[before:count])
+    progress[_REMOVED] = count
+    return count - before
+
+
+@njit(cache=True, nogil=True)
+def _forget_keywords(mf, log, leaf, slots):
+    """Take the keywords of removed entries out of a leaf's filter, and note above that filters hold too much."""
+    nodes, words = mf.nodes, mf.filters.words
+    start, bits = nodes.start[leaf], nodes.bits[leaf]
+    for slot in slots:
+        for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
+            if filters_module.take_out(words, start, bits, filters_module.hash_term(log.terms[p])):
+                nodes.places[leaf] -= 1
+    mf.tree.meta[WRITES] += 1
+    nodes.state[0] -= slots.shape[0]
+    node = np.int64(leaf)
+    while node >= 0:
+        nodes.below[node] -= slots.shape[0]
+        nodes.stale[node] += slots.shape[0]
+        node = np.int64(mf.tree.parent[node])
+
+
+# --------------------------------------------------------------------------------------------------------- updates
+
+
+@njit(cache=True, nogil=True)
+def _end(mf, log, slots):
+    """Note that messages have ended."""
+    for slot in slots:
+        memo_module.note_ended(mf.memo, object_of(log, slot), log.seq[slot])
+    mf.tree.meta[MEMO] += slots.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _insert(mf, log, slots, limit, bounded, removed, progress):
+    """Insert the messages that `progress` has not seen yet; returns whether all of them are in now.
+
+    If there is no room left, `progress` says how many words the filters need; or that one could not be built.
+    """
+    tree, nodes = mf.tree, mf.nodes
+    while progress[_DONE] < slots.shape[0]:
+        slot = slots[progress[_DONE]]
+        lon, lat = log.lon[slot], log.lat[slot]
+        progress[_WORDS] = 0
+        if nodes_left(tree) < _NODES_PER_INSERTION:
+            return False
+        leaf = choose_leaf(tree, lon, lat)
+        progress[_WORDS] = _needed_words(mf, leaf, log.term_count[slot])
+        if mf.filters.meta[POOL_END] + progress[_WORDS] > mf.filters.words.shape[0]:
+            return False
+        cleaned = 0
+        if limit >= 0 and tree.count[leaf]:
+            cleaned = _clean(mf, log, leaf, limit, removed, progress)
+            if bounded and tree.count[leaf] == FANOUT:
+                cleaned += _clean(mf, log, leaf, np.int64(0), removed, progress)
+        _push(mf, log, leaf, slot)
+        nodes.state[0] += 1
+        memo_module.note_version(mf.memo, object_of(log, slot), log.seq[slot])
+        if cleaned or tree.count[leaf] == 1:
+            fit_upwards(tree, log, leaf)
+        node = np.int64(leaf)
+        while node >= 0:
+            nodes.below[node] += 1
+            grew = widen_box(tree, node, lon, lat)
+            answer = _add_keywords(mf, log, node, slot)
+            if answer < 0 or (tree.level[node] > 0 and nodes.stale[node] * 2 > nodes.below[node] + FANOUT):
+                places = np.int64(nodes.places[node])
+                if answer >= 0:
+                    places = np.int64(places * (nodes.below[node] / (nodes.below[node] + nodes.stale[node])))
+                if not _build_filter(mf, log, node, max(places, np.int64(log.term_count[slot]))):
+                    progress[_FAILED] = 1
+                    return False
+            elif grew or answer == 1:
+                tree.meta[WRITES] += 1
+            node = np.int64(tree.parent[node])
+        if not _split_upwards(mf, log, leaf):
+            progress[_FAILED] = 1
+            return False
+        progress[_DONE] += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _split_upwards(mf, log, node):
+    """Split a node that is too full, and those above that become so; returns whether all filters could be built."""
+    tree, nodes = mf.tree, mf.nodes
+    while tree.count[node] > FANOUT:
+        places = np.int64(nodes.places[node])
+        if tree.meta[ROOT] == node:
+            root = new_root(tree)
+            if not _build_filter(mf, log, root, places):
+                return False
+        other = split(tree, log, node)
+        if tree.level[node] == 0:
+            _arrange(mf, log, node)
+            _arrange(mf, log, other)
+        if not _build_filter(mf, log, node, places * 5 // 8) or not _build_filter(mf, log, other, places * 5 // 8):
+            return False
+        node = np.int64(tree.parent[node])
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _clean_some(mf, log, looks, removed, progress):
+    """Look at so many leaves, from the cursor on, and remove what is obsolete."""
+    tree, state = mf.tree, mf.nodes.state
+    gone = np.empty(HIGHEST, np.int64)
+    steps = tree.meta[HIGH]  # once round at most
+    while looks and steps:
+        state[1] = (state[1] + 1) % tree.meta[HIGH]
+        steps -= 1
+        leaf = state[1]
+        if tree.level[leaf] != 0:
+            continue
+        looks -= 1
+        tree.meta[READS] += 1
+        if not _clean(mf, log, leaf, np.int64(0), removed, progress):
+            continue
+        taken, stays = remove_empty(tree, leaf, gone)
+        for i in range(taken):
+            _drop_filter(mf, gone[i])
+        if tree.count[stays] == 0:  # the root, and nothing is left
+            _drop_filter(mf, stays)
+            tree.level[stays] = 0
+            continue
+        fit_upwards(tree, log, stays)
+        for i in range(shorten(tree, gone)):
+            _drop_filter(mf, gone[i])
+
+
+# --------------------------------------------------------------------------------------------------------- queries
+
+
+@njit(cache=True, nogil=True)
+def _is_worth(mf, node, box, hashed):
+    """Whether there may be candidates below a node: its box meets the query's, its filter may have a keyword."""
+    if not meets(mf.tree.box[node], box):
+        return False
+    start, bits = mf.nodes.start[node], mf.nodes.bits[node]
+    shape = LEAF if mf.tree.level[node] == 0 else INNER
+    k = 0
+    while k < hashed.shape[0] and not filters_module.may_hold(mf.filters.words, start, bits, hashed[k], shape):
+        k += 1
+    return k < hashed.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _search(mf, log, region, offsets, terms, first, ends, found, visits):
+    """Answer queries from `first` on; see `matching.skyline.window_tree.TreeWindow`."""
+    tree, nodes = mf.tree, mf.nodes
+    stack = np.empty(STACK, np.int32)
+    for query in range(first, region.shape[0]):
+        box, keywords = region[query], terms[offsets[query] : offsets[query + 1]]
+        hashed = np.empty(keywords.shape[0], np.int64)
+        for k in range(keywords.shape[0]):
+            hashed[k] = filters_module.hash_term(keywords[k])
+        row = ends[query]
+        stack[0], height = tree.meta[ROOT], 1
+        if tree.count[stack[0]] == 0 or not _is_worth(mf, stack[0], box, hashed):
+            height = 0
+        while height:
+            height -= 1
+            node = stack[height]
+            visits[0] += 1
+            if tree.level[node] > 0:
+                for i in range(tree.count[node]):
+                    if _is_worth(mf, tree.child[node, i], box, hashed):
+                        stack[height] = tree.child[node, i]
+                        height += 1
+                continue
+            i = 0
+            while i < tree.count[node]:
+                slot = tree.child[node, i]
+                i += nodes.stack[node, i]
+                visits[1] += 1
+                if inside(log, slot, box):
+                    common, _ = common_terms(log, slot, keywords)
+                    if common and not _is_obsolete(mf, log, slot):
+                        if row < found.seq.shape[0]:
+                            write_candidate(log, slot, box, keywords.shape[0], common, found, row)
+                        row += 1
+        ends[query + 1] = row
+        if row > found.seq.shape[0]:
+            return query
+    return region.shape[0]

@@ -1,0 +1,220 @@
+"""The half of a window that all tree indexes share: batches in, expiry, queries out, snapshots.
+
+A tree is a class with the methods `_insert`, `_end` and `_search` over the messages of a `MessageLog`. Expiry is no
+different from any other end: at each boundary, messages whose life is over are ended with those that a later version or
+a deletion ends. Messages that do not outlive their own batch are never stored. Read on in `matching.skyline.mf_rtree`,
+where an end is a note, or in `matching.skyline.ir_tree`, where it is a removal.
+"""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from matching.errors import EngineError
+from matching.model import Float64, Int32, Int64, MessageBatch
+from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
+from matching.skyline.window_log import MessageLog, heap_expired, heap_push, heap_remove
+from matching.slots import as_input, part, resized
+from matching.window import NO_FLOOR, Boundary
+
+_FEWEST_CANDIDATES = 256
+
+
+class Found(NamedTuple):
+    """Where a kernel writes candidates; room for as many as the columns are long."""
+
+    seq: Int64
+    life: Int64
+    spatial: Float64
+    text: Float64
+
+
+class Work(NamedTuple):
+    """Work since the start.
+
+    nodes_read, nodes_written : tree nodes or quadtree cells that updates have read and written
+    lists : int                inverted lists and counts of terms that updates have changed
+    memo : int                 entries of the update memo that were changed
+    visited : int              nodes, cells and inverted lists that queries have read
+    checked : int              messages that queries have looked at
+    """
+
+    nodes_read: int
+    nodes_written: int
+    lists: int
+    memo: int
+    visited: int
+    checked: int
+
+    @property
+    def operations(self) -> int:
+        """Update operations: everything that updates have read or written."""
+        return self.nodes_read + self.nodes_written + self.lists + self.memo
+
+
+class TreeWindow(SkylineWindow):
+    """A window over a tree; see `matching.skyline.window` for what it answers."""
+
+    name: ClassVar[str]
+
+    def __init__(self):
+        self.log = MessageLog()
+        self.boundary = Boundary(-1, 0, -1, NO_FLOOR)
+        # Slots of live messages as a heap by life, and where in it a slot stands: -1 for one that is not alive.
+        self._heap, self._place = np.zeros(0, np.int32), np.zeros(0, np.int32)
+        self._in_heap = 0
+        self._visits = np.zeros(2, np.int64)
+
+    def __len__(self) -> int:
+        """Live messages."""
+        return self._in_heap
+
+    def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64, objects: Int64 | None = None) -> None:
+        """Take the next batch.
+
+        Parameters
+        ----------
+        boundary : Boundary      the next one
+        messages : MessageBatch  n messages with ascending seq, later than all before
+        ended : int64[m]         seqs of messages, of this batch or earlier ones, that are alive no more because a later
+                                 version or a deletion has ended them; those unknown or expired are passed over
+        objects : int64[n]       which object each message speaks of, so that versions can be kept together; by default
+                                 every message is an object of its own. Always given or never.
+
+        Raises
+        ------
+        EngineError
+            If the batch is not the next one, or its messages do not follow.
+        """
+        self._check(boundary, messages, objects)
+        self.boundary = boundary
+        ended = as_input(ended, np.int64)
+        slots = self.log.slots.find(np.unique(ended))
+        slots = slots[slots >= 0]
+        slots = slots[self._place[slots] >= 0]  # others ended before
+        size = heap_remove(self._heap, self._place, self._in_heap, self.log.life, slots)
+        expired = np.empty(size, np.int32)
+        count = heap_expired(self._heap, self._place, size, self.log.life, boundary.floor, expired)
+        self._in_heap = size - count
+        if slots.shape[0] + count:
+            self._end(as_input(np.concatenate([slots, expired[:count]]), np.int32))
+        kept = np.flatnonzero((messages.life > boundary.floor) & ~np.isin(messages.seq, ended))
+        if kept.shape[0]:
+            self._add(messages.take(kept), None if objects is None else as_input(objects, np.int64)[kept])
+
+    def _add(self, messages: MessageBatch, objects: Int64 | None) -> None:
+        slots = self.log.insert(messages, objects)
+        room = self.log.slots.capacity
+        if room > self._heap.shape[0]:
+            self._heap, self._place = resized(self._heap, room), resized(self._place, room, -1)
+        self._in_heap = heap_push(self._heap, self._place, self._in_heap, self.log.life, slots)
+        self._insert(as_input(slots, np.int32))
+
+    def candidates(self, queries: SkylineQueries) -> Candidates:
+        """All live candidates of each query as of the last boundary, in ascending seq. Cost: see the index."""
+        count = queries.region.shape[0]
+        region = as_input(queries.region, np.float64)
+        offsets, terms = as_input(queries.term_offsets, np.int64), as_input(queries.terms, np.int32)
+        ends = np.zeros(count + 1, np.int64)
+        found = _room(_FEWEST_CANDIDATES)
+        done = 0
+        while done < count:
+            done = self._search(region, offsets, terms, done, ends, found)
+            if done < count:
+                needed = max(2 * found.seq.shape[0], int(ends[done + 1]))
+                seq, life, spatial, text = found
+                found = Found(
+                    resized(seq, needed), resized(life, needed), resized(spatial, needed), resized(text, needed)
+                )  # fmt: skip
+        total = int(ends[-1])
+        query = np.repeat(np.arange(count), np.diff(ends))
+        order = np.lexsort((found.seq[:total], query))
+        seq, life, spatial, text = found
+        return Candidates(ends, seq[order], life[order], spatial[order], text[order])
+
+    def work(self) -> Work:
+        """What updates and queries have cost so far."""
+        return Work(*self._update_work(), *map(int, self._visits))
+
+    def bytes(self) -> dict[str, int]:
+        """Memory in use: `index` (the tree with its texts), `log` (the messages themselves, alike for all trees)."""
+        return {"index": self._index_bytes(), "log": self.log.used_bytes() + 8 * self.log.slots.high_water}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array needed to continue."""
+        high = self.log.slots.high_water
+        state = {"boundary": np.array(self.boundary, np.int64), "visits": self._visits}
+        state |= {"heap": self._heap[: self._in_heap], "place": self._place[:high]}
+        for name, columns in {"log": self.log.arrays(), **self._state()}.items():
+            state |= {f"{name}.{key}": value for key, value in columns.items()}
+        return state
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray], **options: Any):
+        """Continue from `arrays`, with the options of the constructor; everything is copied."""
+        window = cls(**options)
+        window.boundary = Boundary(*arrays["boundary"].tolist())
+        window._visits = arrays["visits"].copy()
+        window.log = MessageLog.from_arrays(part(arrays, "log."))
+        room = window.log.slots.capacity
+        window._in_heap = arrays["heap"].shape[0]
+        window._heap, window._place = resized(arrays["heap"], room), resized(arrays["place"], room, -1)
+        window._restore({name: part(arrays, f"{name}.") for name in window._state()})
+        return window
+
+    def _check(self, boundary: Boundary, messages: MessageBatch, objects: Int64 | None) -> None:
+        last = self.boundary
+        if boundary.number != last.number + 1 and last.number >= 0:
+            raise EngineError(f"window: batch {boundary.number} cannot follow batch {last.number}; store each one once")
+        if boundary.floor < last.floor:
+            raise EngineError(f"window: floor {boundary.floor} of batch {boundary.number} is below {last.floor}")
+        seq = messages.seq
+        if seq.shape[0] and (seq[0] <= last.last_seq or np.any(np.diff(seq) <= 0)):
+            raise EngineError(f"window: messages of batch {boundary.number} must ascend from seq {last.last_seq + 1}")
+        if len(self.log) and seq.shape[0] and (objects is None) != (self.log.object.shape[0] == 0):
+            raise EngineError(f"window: objects of batch {boundary.number}: give them for every batch or for none")
+
+    @abstractmethod
+    def _insert(self, slots: Int32) -> None:
+        """Put messages of the log into the tree."""
+
+    @abstractmethod
+    def _end(self, slots: Int32) -> None:
+        """Messages of the tree are alive no more. Whoever takes them out of the tree takes them out of the log too."""
+
+    @abstractmethod
+    def _search(self, region, offsets, terms, first: int, ends: Int64, found: Found) -> int:
+        """Answer queries from `first` on; returns the first one that did not fit, with its end in `ends` all the same.
+
+        ends[q + 1] is where the candidates of q end.
+        """
+
+    @abstractmethod
+    def _update_work(self) -> tuple[int, int, int, int]:
+        """The first four of `Work`."""
+
+    @abstractmethod
+    def _index_bytes(self) -> int: ...
+
+    @abstractmethod
+    def _state(self) -> dict[str, dict[str, np.ndarray]]:
+        """Arrays beside the log's, in groups."""
+
+    @abstractmethod
+    def _restore(self, state: dict[str, dict[str, np.ndarray]]) -> None:
+        """Take over copies of what `_state` gave."""
+
+
+def tables_of(**tables: Any) -> dict[str, dict[str, np.ndarray]]:
+    """Groups of arrays from NamedTuples of arrays, by name."""
+    return {name: table._asdict() for name, table in tables.items()}
+
+
+def copied(table_type: type, columns: dict[str, np.ndarray]) -> Any:
+    """A NamedTuple of arrays of its own from a group."""
+    return table_type(**{name: column.copy() for name, column in columns.items()})
+
+
+def _room(length: int) -> Found:
+    return Found(np.empty(length, np.int64), np.empty(length, np.int64), np.empty(length), np.empty(length))

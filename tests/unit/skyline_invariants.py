@@ -1,0 +1,172 @@
+"""What must hold inside a window index at any boundary, looked up entry by entry in plain Python."""
+
+from collections import Counter
+
+import numpy as np
+
+from matching.skyline import window_filters as cuckoo
+from matching.skyline.inverted_kd import InvertedKd
+from matching.skyline.ir_tree import IrTree
+from matching.skyline.mf_rtree import MfRtree
+from matching.skyline.window_cells import CellWindow
+from matching.skyline.window_lists import COUNT, Lists
+from matching.skyline.window_rtree import FANOUT, HIGH, ROOT, USED
+from matching.skyline.window_tree import TreeWindow
+
+
+def check(window: TreeWindow) -> None:
+    """Assert every invariant of the index."""
+    if isinstance(window, MfRtree | IrTree):
+        entries = check_rtree(window)
+        if isinstance(window, MfRtree):
+            check_mf(window, entries)
+        else:
+            check_ir(window, entries)
+        return
+    assert len(window.log) == len(window)
+    if isinstance(window, InvertedKd):
+        check_kd(window)
+    elif isinstance(window, CellWindow):
+        check_cells(window)
+
+
+def terms_of(window: TreeWindow, slot: int) -> list[int]:
+    """Terms of a message."""
+    log = window.log.view
+    return log.terms[log.term_start[slot] : log.term_start[slot] + log.term_count[slot]].tolist()
+
+
+def check_rtree(window) -> dict[int, list[int]]:
+    """Nodes, parents, boxes; returns the slots below each node."""
+    tree = window.mf.tree if isinstance(window, MfRtree) else window.tree
+    log, below, seen = window.log.view, {}, 0
+
+    def visit(node: int, parent: int) -> list[int]:
+        nonlocal seen
+        seen += 1
+        count = int(tree.count[node])
+        assert tree.parent[node] == parent and count <= FANOUT
+        assert count or node == tree.meta[ROOT]
+        children = tree.child[node, :count].tolist()
+        if tree.level[node] == 0:
+            slots = children
+            boxes = [(log.lon[s], log.lat[s], log.lon[s], log.lat[s]) for s in slots]
+        else:
+            assert all(tree.level[child] == tree.level[node] - 1 for child in children)
+            slots = [slot for child in children for slot in visit(child, node)]
+            boxes = [tree.box[child] for child in children]
+        if boxes:
+            sides = np.array(boxes)
+            fitting = [*sides[:, :2].min(axis=0), *sides[:, 2:].max(axis=0)]
+            assert tree.box[node].tolist() == fitting
+        below[node] = slots
+        return slots
+
+    slots = visit(int(tree.meta[ROOT]), -1)
+    assert seen == tree.meta[USED] == np.count_nonzero(tree.level[: tree.meta[HIGH]] >= 0)
+    live = np.flatnonzero(log.seq[: window.log.slots.high_water] >= 0)
+    assert sorted(slots) == live.tolist(), "every message of the log stands in the tree once"
+    return below
+
+
+def check_mf(window: MfRtree, below: dict[int, list[int]]) -> None:
+    """Filters never deny, lookup tables are in order, and the memo counts what is obsolete."""
+    tree, nodes, filters, memo = window.mf
+    log = window.log.view
+    number = lambda slot: int(log.object[slot] if log.object.shape[0] else log.seq[slot])  # noqa: E731
+    for node, slots in below.items():
+        shape = cuckoo.LEAF if tree.level[node] == 0 else cuckoo.INNER
+        if not slots:
+            continue
+        assert nodes.below[node] == len(slots)
+        words = filters.words[nodes.start[node] : nodes.start[node] + (1 << nodes.bits[node])]
+        places = [(int(word) >> (i * shape[1])) & 1023 for word in words for i in range(shape[0])]
+        assert nodes.places[node] == sum(place > 0 for place in places)
+        for term in {term for slot in slots for term in terms_of(window, slot)}:
+            hashed = cuckoo.hash_term(term)
+            assert cuckoo.may_hold(filters.words, nodes.start[node], nodes.bits[node], hashed, shape), (node, term)
+        if tree.level[node] == 0:
+            keys = [(number(slot), -int(log.seq[slot])) for slot in slots]
+            assert keys == sorted(keys)
+            stacks = Counter(key for key, _ in keys)
+            tops = [i for i in range(len(keys)) if i == 0 or keys[i][0] != keys[i - 1][0]]
+            wanted = [stacks[keys[i][0]] if i in tops else 0 for i in range(len(keys))]
+            assert nodes.stack[node, : len(slots)].tolist() == wanted
+    everything = below[int(tree.meta[ROOT])]
+    latest = dict(zip(memo.object.tolist(), memo.latest.tolist(), strict=True))
+    obsolete = [slot for slot in everything if log.seq[slot] < latest.get(number(slot), -1)]
+    noted = {o: n for o, n in zip(memo.object.tolist(), memo.obsolete.tolist(), strict=True) if o != -(2**62)}
+    assert Counter(map(number, obsolete)) == Counter(noted) and len(noted) == memo.meta[0]
+    assert sorted(set(everything) - set(obsolete)) == np.flatnonzero(window._place >= 0).tolist()
+    assert nodes.state[0] == len(everything)
+
+
+def postings(lists: Lists) -> tuple[dict[tuple[int, int], list[int]], dict[tuple[int, int], int]]:
+    """All lists and all counts, by (term, place)."""
+    slots, counts = {}, {}
+    for key, value, length in zip(lists.key.tolist(), lists.value.tolist(), lists.length.tolist(), strict=True):
+        if key >= 0:
+            where = (key >> 32, key & 0xFFFFFFFF)
+            assert length > 0
+            if value == COUNT:
+                counts[where] = length
+            else:
+                slots[where] = [value] if length == 1 else lists.pool[value : value + length].tolist()
+    assert len(slots) + len(counts) == lists.meta[0]
+    return slots, counts
+
+
+def check_ir(window: IrTree, below: dict[int, list[int]]) -> None:
+    """Inverted files have what is below, no more and no less."""
+    assert len(window.log) == len(window)
+    slots, counts = postings(window.lists)
+    wanted_lists, wanted_counts = {}, Counter()
+    for node, entries in below.items():
+        for slot in entries:
+            for term in terms_of(window, slot):
+                if window.tree.level[node] == 0:
+                    wanted_lists.setdefault((term, node), []).append(slot)
+                else:
+                    wanted_counts[term, node] += 1
+    assert {key: sorted(value) for key, value in slots.items()} == {k: sorted(v) for k, v in wanted_lists.items()}
+    assert counts == wanted_counts
+    distinct = Counter(node for _, node in wanted_counts)
+    assert all(window.tree.level[node] == 0 or window.distinct[node] == distinct[node] for node in below)
+
+
+def check_kd(window: InvertedKd) -> None:
+    """Every message stands in the leaf of its point, on all its lists."""
+    tree, log = window.tree, window.log.view
+    slots, counts = postings(window.lists)
+    assert not counts
+    wanted, sizes = {}, Counter()
+    for slot in np.flatnonzero(log.seq[: window.log.slots.high_water] >= 0).tolist():
+        node = int(tree.meta[0])
+        while tree.axis[node] != 2:
+            at = log.lon[slot] if tree.axis[node] == 0 else log.lat[slot]
+            node = int(tree.left[node] if at < tree.cut[node] else tree.right[node])
+        sizes[node] += 1
+        for term in [*terms_of(window, slot), 2**31 - 1]:
+            wanted.setdefault((term, node), []).append(slot)
+    assert {key: sorted(value) for key, value in slots.items()} == {k: sorted(v) for k, v in wanted.items()}
+    leaves = np.flatnonzero(tree.axis[: tree.meta[2]] == 2).tolist()
+    assert {leaf: int(tree.count[leaf]) for leaf in leaves if tree.count[leaf]} == dict(sizes)
+    assert len(leaves) == 1 or len(sizes) == len(leaves), "no empty leaf but the last"
+
+
+def check_cells(window: CellWindow) -> None:
+    """Counts of inner cells are right, lists are no longer than the capacity, and nothing is there twice."""
+    slots, counts = postings(window.lists)
+    found, wanted, sizes = Counter(), Counter(), Counter()
+    for (term, cell), entries in slots.items():
+        found.update((term, slot) for slot in entries)
+        assert len(entries) <= window.capacity or cell >> 30 == 1
+        while cell > 1:
+            cell >>= 2
+            sizes[term, cell] += len(entries)
+    assert counts == sizes
+    assert all(count > window.capacity // 2 for count in counts.values())
+    log = window.log.view
+    for slot in np.flatnonzero(log.seq[: window.log.slots.high_water] >= 0).tolist():
+        wanted.update((term, slot) for term in terms_of(window, slot))
+    assert found == wanted

@@ -1,0 +1,155 @@
+"""Streams of objects that move, change words, end and expire; and the plain Python that window indexes must equal."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from matching.model import MessageBatch
+from matching.naive import Message, Subscription, messages_of, skyline_scores
+from matching.skyline.window import SkylineQueries
+from matching.window import NO_FLOOR, Boundary
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make a stream; the defaults are gentle.
+
+    grid: coordinates are multiples of 1 / grid, so that points coincide and lie on borders; none: anywhere.
+    objects: how many speak; 0: every message is an object of its own. deletes: chance that a message is a deletion.
+    late: by how much lives wander from the order of seq. drift: degrees that the stream moves a batch.
+    """
+
+    batches: int = 20
+    batch: int = 30
+    window: int = 150
+    terms: int = 12
+    most_terms: int = 4
+    grid: int | None = 8
+    objects: int = 40
+    deletes: float = 0.1
+    late: int = 0
+    drift: float = 0.0
+    spread: float = 4.0
+
+
+@dataclass
+class Step:
+    """One batch: what a window index is given."""
+
+    boundary: Boundary
+    messages: MessageBatch
+    ended: np.ndarray
+    objects: np.ndarray
+
+
+@dataclass
+class Model:
+    """The window in plain Python."""
+
+    live: dict[int, Message] = field(default_factory=dict)
+
+    @staticmethod
+    def read(messages: MessageBatch) -> list[Message]:
+        """The messages of a batch."""
+        return list(messages_of(messages))
+
+    def store(self, step: Step) -> None:
+        """Take a batch."""
+        self.live |= {message.seq: message for message in messages_of(step.messages)}
+        for seq in step.ended.tolist():
+            self.live.pop(seq, None)
+        self.live = {seq: message for seq, message in self.live.items() if message.life > step.boundary.floor}
+
+    def candidates(self, region: list[float], terms: list[int]) -> list[tuple]:
+        """(seq, life, spatial, text) in ascending seq."""
+        query = Subscription(0, 0, 0, 0.0, 0.0, tuple(region), 0, 0.0, dict.fromkeys(terms, 1.0))
+        found = []
+        for seq, message in sorted(self.live.items()):
+            if set(terms) & set(message.weights):
+                scores = skyline_scores(query, message)
+                if scores is not None:
+                    found.append((seq, message.life, *scores))
+        return found
+
+
+def make_steps(recipe: Recipe, seed: int) -> list[Step]:
+    """The batches of a recipe; the same seed gives the same ones."""
+    rng = np.random.default_rng(seed)
+    latest: dict[int, int] = {}
+    steps, floor = [], NO_FLOOR
+    for number in range(recipe.batches):
+        first = number * recipe.batch
+        seqs = np.arange(first, first + recipe.batch)
+        speaker = rng.integers(0, recipe.objects, seqs.size) if recipe.objects else seqs
+        ended, kept = [], []
+        for seq, who in zip(seqs.tolist(), speaker.tolist(), strict=True):
+            if who in latest:
+                ended.append(latest.pop(who))
+            if recipe.deletes and rng.random() < recipe.deletes:
+                if not recipe.objects and latest:  # a deletion of something older
+                    ended.append(latest.pop(int(rng.choice(list(latest)))))
+                continue
+            latest[who] = seq
+            kept.append(seq - first)
+        rows = np.array(kept, np.int64)
+        life = seqs[rows] - (rng.integers(0, recipe.late + 1, rows.size) if recipe.late else 0)
+        floor = max(floor, int(seqs[-1]) - recipe.window)
+        steps.append(
+            Step(
+                Boundary(number, first, int(seqs[-1]), floor),
+                messages_at(rng, recipe, seqs[rows], life, number * recipe.drift),
+                np.array(ended, np.int64),
+                speaker[rows].astype(np.int64),
+            )
+        )
+    return steps
+
+
+def messages_at(rng, recipe: Recipe, seq: np.ndarray, life: np.ndarray, shift: float = 0.0) -> MessageBatch:
+    """Messages with random places and terms, some without any."""
+    count = seq.size
+    place = rng.uniform(-recipe.spread, recipe.spread, (count, 2))
+    if recipe.grid:
+        place = np.round(place * recipe.grid) / recipe.grid
+    lon, lat = place[:, 0] + shift, place[:, 1]
+    # a few are rectangles: they stand at the centre
+    side = np.where(rng.random(count) < 0.1, 0.5, 0.0)
+    lengths = np.minimum(rng.integers(0, recipe.most_terms + 1, count), recipe.terms)
+    rows = [np.sort(rng.choice(recipe.terms, length, replace=False)) for length in lengths]
+    terms = np.concatenate([*rows, np.zeros(0, np.int64)]).astype(np.int32)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    weights = np.ones(terms.size, np.float32)
+    return MessageBatch(
+        seq, lon, lat, lon - side, lat - side, lon + side, lat + side, life.astype(np.int64), offsets, terms, weights
+    )  # fmt: skip
+
+
+def make_queries(recipe: Recipe, seed: int, count: int, shift: float = 0.0) -> SkylineQueries:
+    """Rectangles of every size, down to points, with borders where messages lie."""
+    rng = np.random.default_rng([seed, 1])
+    corner = rng.uniform(-recipe.spread, recipe.spread, (count, 2))
+    side = rng.choice([0.0, 0.5, 2.0, 8.0], (count, 2))
+    if recipe.grid:
+        corner = np.round(corner * recipe.grid) / recipe.grid
+    corner[:, 0] += shift
+    region = np.concatenate([corner, corner + side], axis=1)
+    lengths = rng.integers(1, 4, count)
+    rows = [np.sort(rng.choice(recipe.terms + 2, min(length, recipe.terms), replace=False)) for length in lengths]
+    offsets = np.concatenate([[0], np.cumsum([row.size for row in rows])]).astype(np.int64)
+    return SkylineQueries(region, offsets, np.concatenate(rows).astype(np.int32))
+
+
+def differences(window, model: Model, queries: SkylineQueries) -> tuple[list[str], int]:
+    """What a window says otherwise than the model, in words; and how many candidates were compared."""
+    got = window.candidates(queries)
+    told, compared = [], 0
+    columns = [column.tolist() for column in (got.seq, got.life, got.spatial, got.text)]
+    for query, (a, b) in enumerate(zip(got.offsets.tolist(), got.offsets[1:].tolist(), strict=False)):
+        first, last = queries.term_offsets[query : query + 2]
+        wanted = model.candidates(queries.region[query].tolist(), queries.terms[first:last].tolist())
+        rows = list(zip(*(column[a:b] for column in columns), strict=True))
+        compared += len(wanted)
+        if rows != wanted:
+            missing, extra = sorted(set(wanted) - set(rows))[:2], sorted(set(rows) - set(wanted))[:2]
+            told.append(f"query {query}: missing {missing}, extra {extra} ({len(rows)} of {len(wanted)} rows)")
+    return told, compared

@@ -1,0 +1,73 @@
+"""Figures of window indexes: measured, checked, written and drawn; and a wrong index is told."""
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks import skyline_figures
+from benchmarks.run import bench
+from matching.errors import ConfigError
+from matching.skyline.i3 import I3
+from matching.skyline.windows import TREES
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Little of everything."""
+    monkeypatch.setattr(skyline_figures, "_BATCH", 100)
+    monkeypatch.setattr(skyline_figures, "_INTERVALS", 2)
+    monkeypatch.setattr(skyline_figures, "_QUERIES", 60)
+    monkeypatch.setattr(skyline_figures, "_ROUNDS", 1)
+
+
+@pytest.mark.parametrize("name", skyline_figures.FIGURES)
+def test_skyline_figure_is_measured_checked_and_drawn(name, tmp_path):
+    told = []
+    report = skyline_figures.figure(name, tmp_path, 1_200, seed=1, on_progress=told.append)
+    assert report["exact"] is True and told
+    stored = json.loads((tmp_path / f"skyline-{name}.json").read_text())
+    assert stored["figure"] == name
+    assert (tmp_path / f"skyline-{name}.png").read_bytes().startswith(b"\x89PNG")
+    for panel in stored["panels"]:
+        assert all(value > 0 and len(line) == len(stored["x"]) for line in panel["series"].values() for value in line)
+        if name != "cleaning":
+            assert set(TREES) <= set(panel["series"])
+
+
+def test_skyline_figure_is_what_the_bench_command_draws(tmp_path):
+    report = bench("skyline", figure="space", window=1_200, engines=["mf_rtree"], out=str(tmp_path))
+    assert report["figure"] == "space" and (tmp_path / "skyline-space.png").is_file()
+
+
+def test_skyline_figure_updates_gives_the_share_of_operations(tmp_path):
+    report = skyline_figures.figure("updates", tmp_path, 2_000, ["mf_rtree", "ir_tree"], seed=2)
+    assert report["rows"]["mf_rtree_share_of"]["mf_rtree"]["ir_tree"] < 0.5
+
+
+class Forgetful(I3):
+    """Broken: loses the last candidate."""
+
+    def candidates(self, queries):
+        found = super().candidates(queries)
+        return found._replace(offsets=np.minimum(found.offsets, max(0, found.offsets[-1] - 1)))
+
+
+def test_skyline_figure_of_a_wrong_index_is_not_exact(tmp_path, monkeypatch):
+    monkeypatch.setitem(TREES, "i3", Forgetful)
+    assert not skyline_figures.figure("space", tmp_path, 1_200, ["i3"], seed=1)["exact"]
+
+
+def test_skyline_figure_stream_replaces_the_version_before(tmp_path):
+    stream = skyline_figures.make_stream(500, 100, 0)
+    for seq in range(500):
+        same = np.flatnonzero(stream.objects[:seq] == stream.objects[seq])
+        assert stream.replaced[seq] == (same[-1] if same.size else -1)
+    assert 100 < np.count_nonzero(stream.replaced >= 0) < 300
+
+
+def test_skyline_figure_of_an_unknown_name_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="updates, space, queries, cleaning"):
+        skyline_figures.figure("nothing", tmp_path)
+    with pytest.raises(ConfigError, match="mf_rtree"):
+        skyline_figures.figure("space", tmp_path, engines=["nothing"])
