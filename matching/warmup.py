@@ -11,8 +11,10 @@ import time
 import numpy as np
 
 from matching.boolean.stream import BooleanStream
-from matching.model import BOOLEAN, TOPK, MessageBatch, Removals, SubscriptionTable
+from matching.model import BOOLEAN, SKYLINE, TOPK, MessageBatch, Removals, SubscriptionTable
 from matching.registry import factory, names
+from matching.skyline.stream import SkylineStream
+from matching.skyline.window_plain import InvertedWindow
 from matching.space import EARTH, Space
 from matching.topk.stream import LocalTopk, TopkStream
 from matching.window import NO_FLOOR, Boundary, Window
@@ -62,6 +64,33 @@ def _topk() -> None:
             TopkStream.from_arrays(engine, space, window, local.stream.arrays()).results()
 
 
+def _skyline() -> None:
+    """Every skyline engine through growth, expiry, messages that are ended, removal, and a restore."""
+    space, length = Space(*EARTH), 20
+    for name in names("skyline"):
+        engine = factory("skyline", name)
+        stream = SkylineStream(engine(space), InvertedWindow())
+        for batch in range(5):
+            first = batch * 8
+            numbers = np.arange(batch * 4, batch * 4 + 4)
+            gone = numbers[:3] - 4 if batch else numbers[:0]
+            removed = Removals(gone, np.full(gone.shape[0], SKYLINE, np.int8), np.full(gone.shape[0], first))
+            boundary = Boundary(batch, first, first + 7, first + 7 - length)
+            messages = _messages(first, 8, ranges=batch % 2 == 1)
+            stream.process(boundary, messages, np.arange(first - 4, first + 1), _skyline_table(numbers, first), removed)
+            stream.engine.kept.pack()
+        SkylineStream.from_arrays(type(stream.engine), InvertedWindow, space, stream.arrays()).results()
+
+
+def _skyline_table(numbers: np.ndarray, at: int) -> SubscriptionTable:
+    """Subscriptions of two keywords to most of the world."""
+    count = numbers.shape[0]
+    kind, nowhere = np.full(count, SKYLINE, np.int8), np.full(count, np.nan)
+    region, no_k = np.tile([[-150.0, -80.0, 170.0, 80.0]], (count, 1)), np.zeros(count, np.int32)
+    text = _texts(count, 2)
+    return SubscriptionTable(numbers, kind, np.full(count, at), nowhere, nowhere, region, no_k, nowhere, *text)
+
+
 def _topk_table(numbers: np.ndarray, at: int) -> SubscriptionTable:
     """Subscriptions of two keywords along a diagonal, k = 2."""
     count = numbers.shape[0]
@@ -99,7 +128,7 @@ def _texts(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.arange(rows + 1) * length, terms, np.full(terms.shape[0], length**-0.5, np.float32)
 
 
-_WARMERS = (_boolean, _topk)
+_WARMERS = (_boolean, _topk, _skyline)
 
 
 if __name__ == "__main__":

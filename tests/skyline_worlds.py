@@ -112,9 +112,7 @@ def make_world(recipe: Recipe, seed: int) -> tuple[Window, list[Turn]]:
     return window, turns
 
 
-def expected(
-    window: Window, turns: list[Turn], standing: type[Standing] | None = None
-) -> tuple[list[Told], int]:
+def expected(window: Window, turns: list[Turn], standing: type[Standing] | None = None) -> tuple[list[Told], int]:
     """What the oracle says, batch by batch, and how many updates in all; `standing` for a broken one."""
     oracle = Oracle(window, SPACE.max_distance, standings={SKYLINE_KIND: standing} if standing else None)
     told, count = [], 0

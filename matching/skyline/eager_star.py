@@ -44,7 +44,7 @@ class EagerStar(Eager):
         self.patient = patient
         self.stale = np.zeros(0, np.int64)
         self._needs = np.zeros(0, np.int8)
-        self._removed = Offers(*(np.zeros(0, dtype) for dtype in (np.int32, np.int64, np.int64, float, float)))
+        self._removed = _room(0)
 
     def take(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
         due = self.kept.due(floor)
@@ -53,12 +53,15 @@ class EagerStar(Eager):
         # by slot, so that all that one subscription loses is seen together
         order = np.argsort(slots, kind="stable")
         slots, seqs = slots[order], seqs[order]
-        room = slots.shape[0]
-        removed = Offers(
-            np.empty(room, np.int32), np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room), np.empty(room)
-        )
+        removed = _room(slots.shape[0])
         count = _end(self.kept.view, slots, seqs, floor, self.stale, self._needs, self.patient, removed)
-        self._removed = Offers(*(column[:count] for column in removed))
+        self._removed = Offers(
+            removed.slot[:count],
+            removed.seq[:count],
+            removed.life[:count],
+            removed.spatial[:count],
+            removed.text[:count],
+        )
         self._expire(floor)
         self.kept.view.due[due] = np.minimum(self.kept.view.due[due], self.stale[due])
         self._offer(offers)
@@ -96,6 +99,17 @@ class EagerStar(Eager):
             stale, needs = np.full(capacity, WAITS, np.int64), np.zeros(capacity, np.int8)
             stale[:had], needs[:had] = self.stale, self._needs
             self.stale, self._needs = stale, needs
+
+
+def _room(count: int) -> Offers:
+    """Columns for so many messages."""
+    return Offers(
+        np.empty(count, np.int32),
+        np.empty(count, np.int64),
+        np.empty(count, np.int64),
+        np.empty(count),
+        np.empty(count),
+    )
 
 
 @njit(cache=True, nogil=True)

@@ -124,10 +124,15 @@ class KeptPool:
         sizes = np.array([block_size(size_class) for size_class in range(_CLASSES)], np.int64)
         live = int(sizes[v.size_class[order]].sum())
         if int(v.used[0]) - live > max(_FREE_SHARE * live, _FEWEST):
-            _pack(v, order[np.argsort(v.start[order], kind="stable")])
+            self.pack()
             return
         size = max(_FEWEST, v.seq.shape[0] + v.seq.shape[0] // 2)
         self.view = v._replace(**{name: resized(getattr(v, name), size) for name in _POOLS})
+
+    def pack(self) -> None:
+        """Move all blocks together, so that nothing between them is free. O(entries)."""
+        order = np.flatnonzero(self.view.start >= 0)
+        _pack(self.view, order[np.argsort(self.view.start[order], kind="stable")])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array needed to continue, the pool trimmed to what is in use."""

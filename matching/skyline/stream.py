@@ -32,6 +32,9 @@ from matching.slots import part
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
 
+#: Subscriptions that are looked up in the window at once; their candidates are held in memory together.
+_CHUNK = 1_024
+
 
 class SkylineResults(NamedTuple):
     """Standing skylines: a `ResultBatch` with a second relevance.
@@ -198,11 +201,13 @@ class SkylineStream:
 
     def _refill(self, slots: Int32) -> int:
         """Give slots all their candidates; returns how many that were."""
-        if not slots.shape[0]:
-            return 0
-        candidates = self.window.candidates(self.engine.index.queries(slots))
-        self.engine.refill(slots, candidates, self.boundary.floor)
-        return candidates.seq.shape[0]
+        fetched = 0
+        for first in range(0, slots.shape[0], _CHUNK):
+            part_of = slots[first : first + _CHUNK]
+            candidates = self.window.candidates(self.engine.index.queries(part_of))
+            self.engine.refill(part_of, candidates, self.boundary.floor)
+            fetched += candidates.seq.shape[0]
+        return fetched
 
     def _check(self, boundary: Boundary, messages: MessageBatch) -> None:
         last, seq = self.boundary, messages.seq

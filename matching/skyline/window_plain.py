@@ -177,10 +177,16 @@ class InvertedWindow(SkylineWindow):
         new_offsets = np.zeros(rows + 1, np.int64)
         new_offsets[: offsets.shape[0]] = offsets
         self.ring = Ring(
-            *(resized(column[live], rows) for column in (old.seq, old.life, old.lon, old.lat)), new_offsets,
-            resized(old.terms[picked], pool), np.zeros(pool, np.int32), np.zeros(pool, np.int32),
-            np.full(old.newest.shape[0], -1, np.int32),
-        )  # fmt: skip
+            seq=resized(old.seq[live], rows),
+            life=resized(old.life[live], rows),
+            lon=resized(old.lon[live], rows),
+            lat=resized(old.lat[live], rows),
+            term_offsets=new_offsets,
+            terms=resized(old.terms[picked], pool),
+            row=np.zeros(pool, np.int32),
+            before=np.zeros(pool, np.int32),
+            newest=np.full(old.newest.shape[0], -1, np.int32),
+        )
         self.rows = live.shape[0]
         _link(self.ring, 0, self.rows)
 
