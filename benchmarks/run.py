@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from benchmarks.boolean import BooleanBench
+from benchmarks.skyline import SkylineBench
 from benchmarks.topk import TopkBench
 from matching import registry
 from matching.errors import ConfigError
@@ -52,7 +53,7 @@ class KindBench(Protocol):
 
 
 #: Kind to its class; a kind is offered by `skyray bench` as soon as it stands here.
-BENCHES: dict[str, type[KindBench]] = {"boolean": BooleanBench, "topk": TopkBench}
+BENCHES: dict[str, type[KindBench]] = {"boolean": BooleanBench, "topk": TopkBench, "skyline": SkylineBench}
 
 _ROUNDS = 7
 
@@ -117,7 +118,7 @@ def bench(
         registry.factory(kind, name)
     tell = on_progress or (lambda _: None)
     tell("compiling kernels")
-    warmup()
+    warmup({kind: chosen})
     tell("making the workload")
     real = {} if messages_from is None else {"messages_from": messages_from}
     made = BENCHES[kind](subscriptions, messages, window, rounds, seed, **real)

@@ -42,7 +42,7 @@ from matching.model import (
     empty,
 )
 from matching.topk.stream import LocalTopk
-from matching.warmup import warmup
+from matching.warmup import defaults, warmup
 from matching.window import Boundary, Window
 from topology.component import Context, Spout, Tick
 from topology.runner import run_ray
@@ -191,7 +191,7 @@ def bench(
         `shares` of the turns; `cpu_us` a message by way and actor; `same_updates`.
     """
     tell = on_progress or (lambda _: None)
-    warmup()
+    warmup(defaults())
     tell("making the workload")
     load = Workload(subscriptions, messages, batch, list(kinds), seed)
     names = ("bare", *_WAYS)

@@ -12,6 +12,11 @@ from matching.boolean.cell_term import CellTerm
 from matching.boolean.hashed_cells import HashedCells
 from matching.boolean.inverted_list import InvertedList
 from matching.errors import ConfigError
+from matching.skyline.bnl import Bnl
+from matching.skyline.eager import Eager
+from matching.skyline.eager_star import EagerStar
+from matching.skyline.lazy import Lazy
+from matching.skyline.sweep import Sweep
 from matching.topk.block_inverted_file import BlockInvertedFile
 from matching.topk.inverted_file import InvertedFile
 from matching.topk.l2_scan import L2Scan
@@ -30,9 +35,16 @@ ENGINES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
         Skype.name: Skype,
         BlockInvertedFile.name: BlockInvertedFile,
     },
+    "skyline": {
+        EagerStar.name: EagerStar,
+        Eager.name: Eager,
+        Lazy.name: Lazy,
+        Bnl.name: Bnl,
+        Sweep.name: Sweep,
+    },
 }
 
-_DEFAULTS: Mapping[str, str] = {"boolean": CellTerm.name, "topk": Skype.name}
+_DEFAULTS: Mapping[str, str] = {"boolean": CellTerm.name, "topk": Skype.name, "skyline": EagerStar.name}
 
 
 def names(kind: str) -> tuple[str, ...]:

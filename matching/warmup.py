@@ -1,37 +1,55 @@
 """Compile every kernel before the stream starts, so that the first batch is no slower than the next.
 
-`topology.runner` calls `warmup` once a node, `make setup` runs `python -m matching.warmup`; after that, kernels come
-from the cache on disk in a fraction of the time. It works by using every engine of `matching.registry` a little, on
-real if tiny inputs, with all that makes a kernel run: growth, removal, sorting, range messages, a restore.
+`topology.runner` calls `warmup` once a node with the engines of the run, `make setup` runs `python -m matching.warmup`
+for those that run by default; after that, kernels come from the cache on disk in a fraction of the time. It works by
+using engines of `matching.registry` a little, on real if tiny inputs, with all that makes a kernel run: growth,
+removal, sorting, range messages, a restore.
 """
 
 import sys
 import time
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from matching.boolean.stream import BooleanStream
-from matching.model import BOOLEAN, TOPK, MessageBatch, Removals, SubscriptionTable
-from matching.registry import factory, names
+from matching.model import BOOLEAN, SKYLINE, TOPK, MessageBatch, Removals, SubscriptionTable
+from matching.registry import ENGINES, default, factory, names
+from matching.skyline.stream import SkylineStream
 from matching.skyline.window import SkylineQueries
+from matching.skyline.window_plain import InvertedWindow
 from matching.skyline.windows import TREES
 from matching.space import EARTH, Space
 from matching.topk.stream import LocalTopk, TopkStream
 from matching.window import NO_FLOOR, Boundary, Window
 
 
-def warmup() -> None:
-    """Compile, or load from the cache, every kernel of every engine. Seconds, the first time."""
-    for warm in _WARMERS:
-        warm()
+def warmup(engines: Mapping[str, Sequence[str]] | None = None) -> None:
+    """Compile, or load from the cache, the kernels of engines. Up to some 20 seconds an engine, the first time.
+
+    Parameters
+    ----------
+    engines : mapping of kind to names, optional
+        Every engine of every kind that has any by default, and the window indexes of `skyline`.
+    """
+    if engines is None:
+        engines = {kind: names(kind) for kind in ENGINES}
+        _skyline_windows()
+    for kind, chosen in engines.items():
+        _WARMERS[kind](chosen)
 
 
-def _boolean() -> None:
-    """Every boolean engine through growth, changes inside a batch, range messages, removal, and a restore."""
+def defaults() -> dict[str, tuple[str, ...]]:
+    """The engines that run when none is asked for, of each kind that has any."""
+    return {kind: (default(kind),) for kind in ENGINES}
+
+
+def _boolean(engines: Sequence[str]) -> None:
+    """Boolean engines through growth, changes inside a batch, range messages, removal, and a restore."""
     space = Space(*EARTH)
     nobody = np.zeros(0, np.int64)
     no_removals = Removals(nobody, nobody.astype(np.int8), nobody)
-    for name in names("boolean"):
+    for name in engines:
         stream = BooleanStream(factory("boolean", name)(space))
         for batch in range(6):
             numbers = np.arange(batch * 40, batch * 40 + 40)
@@ -46,11 +64,11 @@ def _boolean() -> None:
         stream.process(boundary, _messages(48, 8, ranges=False), _boolean_table(nobody, 0), no_removals)
 
 
-def _topk() -> None:
-    """Every top-k engine through growth, refills, expiry and a restore, with both kinds of window."""
+def _topk(engines: Sequence[str]) -> None:
+    """Top-k engines through growth, refills, expiry and a restore, with both kinds of window."""
     space = Space(*EARTH)
     nobody = np.zeros(0, np.int64)
-    for name in names("topk"):
+    for name in engines:
         for window in (Window("count", 12), Window("time", 12)):
             local = LocalTopk(factory("topk", name)(space), window)
             for batch in range(8):
@@ -80,6 +98,33 @@ def _skyline_windows() -> None:
                 region, keywords = np.array([[-180.0, -90.0, 180.0, 90.0]]), np.arange(3, dtype=np.int32)
                 window.candidates(SkylineQueries(region, np.array([0, 3]), keywords))
             tree.from_arrays(window.arrays())
+
+
+def _skyline(engines: Sequence[str]) -> None:
+    """Skyline engines through growth, expiry, messages that are ended, removal, and a restore."""
+    space, length = Space(*EARTH), 20
+    for name in engines:
+        engine = factory("skyline", name)
+        stream = SkylineStream(engine(space), InvertedWindow())
+        for batch in range(5):
+            first = batch * 8
+            numbers = np.arange(batch * 4, batch * 4 + 4)
+            gone = numbers[:3] - 4 if batch else numbers[:0]
+            removed = Removals(gone, np.full(gone.shape[0], SKYLINE, np.int8), np.full(gone.shape[0], first))
+            boundary = Boundary(batch, first, first + 7, first + 7 - length)
+            messages = _messages(first, 8, ranges=batch % 2 == 1)
+            stream.process(boundary, messages, np.arange(first - 4, first + 1), _skyline_table(numbers, first), removed)
+            stream.engine.kept.pack()
+        SkylineStream.from_arrays(type(stream.engine), InvertedWindow, space, stream.arrays()).results()
+
+
+def _skyline_table(numbers: np.ndarray, at: int) -> SubscriptionTable:
+    """Subscriptions of two keywords to most of the world."""
+    count = numbers.shape[0]
+    kind, nowhere = np.full(count, SKYLINE, np.int8), np.full(count, np.nan)
+    region, no_k = np.tile([[-150.0, -80.0, 170.0, 80.0]], (count, 1)), np.zeros(count, np.int32)
+    text = _texts(count, 2)
+    return SubscriptionTable(numbers, kind, np.full(count, at), nowhere, nowhere, region, no_k, nowhere, *text)
 
 
 def _topk_table(numbers: np.ndarray, at: int) -> SubscriptionTable:
@@ -119,10 +164,10 @@ def _texts(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.arange(rows + 1) * length, terms, np.full(terms.shape[0], length**-0.5, np.float32)
 
 
-_WARMERS = (_boolean, _topk, _skyline_windows)
+_WARMERS = {"boolean": _boolean, "topk": _topk, "skyline": _skyline}
 
 
 if __name__ == "__main__":
     begun = time.perf_counter()
-    warmup()
+    warmup(None if "--all" in sys.argv else defaults())
     sys.stdout.write(f"kernels ready in {time.perf_counter() - begun:.1f} s\n")

@@ -14,6 +14,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from matching.errors import ConfigError, InputError
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.topk import thresholds
-from matching.warmup import warmup
+from matching.warmup import defaults, warmup
 from matching.window import Window
 from spouts.parquet import ParquetSpout, read_manifest, read_points
 from spouts.subscriptions import SubscriptionSpout, load_vocabulary
@@ -112,12 +113,13 @@ def wire(
         builder.edge("distribution", "register", "query", DIRECT, feedback=True)
         builder.edge("query", "hits", "query", DIRECT, feedback=True)
         builder.edge("query", "thresholds", "query", DIRECT, feedback=True)
-    return builder.acknowledged_by("delivery").warmed_by(warm_up).build(credits)
+    chosen = {kind: (engines.get(kind, name),) for kind, (name,) in defaults().items() if kind not in _WITHOUT_BOLT}
+    return builder.acknowledged_by("delivery").warmed_by(partial(warm_up, chosen)).build(credits)
 
 
-def warm_up() -> None:
-    """Compile, or load from the cache, every kernel of engines and routers; once a node, before the spouts open."""
-    warmup()
+def warm_up(engines: dict[str, tuple[str, ...]]) -> None:
+    """Compile, or load from the cache, the kernels of these engines and of the routers; once a node, before the spouts."""
+    warmup(engines)
     distribution.location.warmup()
     distribution.keyword.warmup()
 

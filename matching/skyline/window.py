@@ -5,7 +5,7 @@ what an arrival, an end and a query cost; their answers are the same. Read on in
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -38,6 +38,22 @@ class Candidates(NamedTuple):
     text: Float64
 
 
+class Contents(NamedTuple):
+    """Where messages stand and what they say.
+
+    seq : int64[n]
+    lon, lat : float64[n]    degrees; of a range message the centre
+    term_offsets : int64[n + 1]
+    terms : int32[nnz]
+    """
+
+    seq: Int64
+    lon: Float64
+    lat: Float64
+    term_offsets: Int64
+    terms: Int32
+
+
 class SkylineWindow(ABC):
     """The messages of the window, as of the last boundary stored."""
 
@@ -54,5 +70,14 @@ class SkylineWindow(ABC):
         """All live candidates of each query."""
 
     @abstractmethod
+    def contents(self, seqs: Int64) -> Contents:
+        """Those of these messages that are live, in the order asked. O(n + terms)."""
+
+    @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array needed to continue."""
+
+    @classmethod
+    @abstractmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
+        """Continue from `arrays`; everything is copied."""

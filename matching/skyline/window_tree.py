@@ -13,7 +13,7 @@ import numpy as np
 
 from matching.errors import EngineError
 from matching.model import Float64, Int32, Int64, MessageBatch
-from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
+from matching.skyline.window import Candidates, Contents, SkylineQueries, SkylineWindow
 from matching.skyline.window_log import MessageLog, heap_expired, heap_push, heap_remove
 from matching.slots import as_input, part, resized
 from matching.window import NO_FLOOR, Boundary
@@ -132,6 +132,18 @@ class TreeWindow(SkylineWindow):
         order = np.lexsort((found.seq[:total], query))
         seq, life, spatial, text = found
         return Candidates(ends, seq[order], life[order], spatial[order], text[order])
+
+    def contents(self, seqs: Int64) -> Contents:
+        """Those of these messages that are live, in the order asked. O(n + terms)."""
+        slots = self.log.slots.find(as_input(seqs, np.int64))
+        slots = slots[slots >= 0]
+        slots = slots[self._place[slots] >= 0]
+        log = self.log.view
+        lengths = log.term_count[slots]
+        offsets = np.zeros(slots.shape[0] + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        picked = np.arange(offsets[-1]) + np.repeat(log.term_start[slots] - offsets[:-1], lengths)
+        return Contents(log.seq[slots], log.lon[slots], log.lat[slots], offsets, log.terms[picked])
 
     def work(self) -> Work:
         """What updates and queries have cost so far."""

@@ -402,6 +402,7 @@ def test_load_changes_of_a_kind_without_an_engine_is_rejected_not_forgotten(tmp_
     rows = (
         {"subscription_id": "a", "kind": "knn", **near},
         {"subscription_id": "b", "kind": "topk", "alpha": 0.5, **near},
+        {"subscription_id": "c", "kind": "skyline", "keywords": "ramen", "region": [1, 2, 3, 4]},
     )
     changes = load(tmp_path, *rows)
-    assert changes.names.strings() == ["b"] and changes.rejected_by_reason == {"kind_without_engine": 1}
+    assert changes.names.strings() == ["b"] and changes.rejected_by_reason == {"kind_without_engine": 2}

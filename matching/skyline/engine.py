@@ -1,0 +1,142 @@
+"""What every `skyline` engine offers to the stream: it keeps something of each subscription, and says what it lacks.
+
+At each boundary an engine is told what came, what was ended and what may expire (`take`), and answers with the
+subscriptions for which it must look into the window; these get all their candidates (`refill`). Whatever it keeps lies
+in a `KeptPool`, in which the skyline is marked. The engines:
+
+- `bnl`, `sweep`    keep the skyline alone, and work it out anew from the window whenever anything may have changed
+- `lazy`            keeps what is not yet known to be of no use, and looks at it when a member of the skyline expires
+- `eager`           keeps just what can still enter the skyline, and knows when it will
+- `eager_star`      the same, repaired where an object moves, changes its words or is deleted; the default
+
+Read on in `matching.skyline.eager`, or in `matching.skyline.stream` for what drives them.
+"""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+from numba import njit
+
+from matching.model import Float64, Int32, Int64, SubscriptionTable
+from matching.skyline.index import SubscriptionIndex
+from matching.skyline.kept import UNDOMINATED, KeptPool, has_room, put
+from matching.skyline.window import Candidates
+from matching.slots import part
+from matching.space import Space
+
+
+class Offers(NamedTuple):
+    """Messages that are alive and became candidates, each pair once: slot int32[n], seq, life int64[n], relevances."""
+
+    slot: Int32
+    seq: Int64
+    life: Int64
+    spatial: Float64
+    text: Float64
+
+
+class SkylineEngine(ABC):
+    """Subscriptions with what is kept of each.
+
+    Parameters
+    ----------
+    space : Space    world box; decides how the index cuts the world up, never what matches
+    """
+
+    #: Name in `matching.registry`.
+    name: ClassVar[str]
+
+    def __init__(self, space: Space):
+        self.space = space
+        self.index = SubscriptionIndex(space)
+        self.kept = KeptPool()
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def insert(self, table: SubscriptionTable) -> Int32:
+        """Add subscriptions, which keep nothing until they are refilled; returns their slots."""
+        slots = self.index.insert(table)
+        self._ensure_slots()
+        return slots
+
+    def forget(self, slots: Int32) -> None:
+        """Withdrawn subscriptions keep nothing any more."""
+        self.kept.clear(slots)
+
+    @abstractmethod
+    def take(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+        """Lead all subscriptions to the next boundary, whose floor is given.
+
+        Parameters
+        ----------
+        offers : Offers        what came
+        slots, seqs            message `seqs[i]`, a candidate of `slots[i]` so far, has been ended
+        floor : int
+
+        Returns
+        -------
+        int32[m]    slots, each once, whose skyline is right only after a refill
+        """
+
+    @abstractmethod
+    def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:
+        """Take all live candidates of these slots: new ones, and those that `take` returned."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array needed to continue."""
+        arrays = {f"index_{name}": value for name, value in self.index.arrays().items()}
+        return arrays | {f"kept_{name}": value for name, value in self.kept.arrays().items()}
+
+    @classmethod
+    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]) -> Self:
+        """Continue from the `arrays` of an engine of the same class and space; everything is copied."""
+        engine = cls(space)
+        engine.index = SubscriptionIndex.from_arrays(space, part(arrays, "index_"))
+        engine.kept = KeptPool.from_arrays(part(arrays, "kept_"))
+        engine._ensure_slots()
+        return engine
+
+    def _ensure_slots(self) -> None:
+        """Have room for every slot that the index hands out."""
+        self.kept.ensure_slots(self.index.capacity)
+
+
+class Recomputing(SkylineEngine):
+    """Keeps the skyline alone: whatever comes, ends or expires, it is worked out anew from all candidates.
+
+    Subscriptions that nothing happens to are left alone; without that, each boundary would cost every one of them.
+    """
+
+    def take(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+        return np.unique(np.concatenate([offers.slot, slots, self.kept.due(floor)])).astype(np.int32)
+
+    def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:
+        self.kept.clear(slots)
+        best = self._best(candidates)
+        done = 0
+        while done < slots.shape[0]:
+            done = _keep_best(self.kept.view, slots, candidates, best, done)
+            if done < slots.shape[0]:
+                self.kept.make_room()
+
+    @abstractmethod
+    def _best(self, candidates: Candidates) -> np.ndarray:
+        """bool[n]: which candidates no other one of the same query dominates."""
+
+
+@njit(cache=True, nogil=True)
+def _keep_best(v, slots, candidates, best, first):
+    """Fill empty blocks from row `first` on; returns the row that found no room (its block is empty), or all."""
+    for row in range(first, slots.shape[0]):
+        for i in range(candidates.offsets[row], candidates.offsets[row + 1]):
+            if best[i]:
+                if not has_room(v, slots[row]):
+                    v.count[slots[row]] = 0
+                    return row
+                put(
+                    v, slots[row], candidates.seq[i], candidates.life[i], candidates.spatial[i], candidates.text[i],
+                    UNDOMINATED,
+                )  # fmt: skip
+    return slots.shape[0]

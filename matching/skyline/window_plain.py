@@ -1,0 +1,246 @@
+"""The plain window index of `skyline` subscriptions: inverted lists over the messages in the order of their arrival.
+
+Messages are appended to columns, their terms to a pool; every place of the pool points to the one before it with the
+same term, so that the newest place of a term leads to all of them. Whatever dies stays where it is until the columns
+are full and half of it is dead; then all that live are written anew. An arrival costs one step a term, an end or an
+expiry nothing, a query the lists of all its keywords, wherever the messages stand.
+
+Trees, which look only where the rectangle is: `matching.skyline.mf_rtree`. Read on in `matching.skyline.stream`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.errors import EngineError
+from matching.model import Float64, Int32, Int64, MessageBatch, take_ragged
+from matching.skyline.index import spatial_relevance
+from matching.skyline.window import Candidates, Contents, SkylineQueries, SkylineWindow
+from matching.slots import as_input, grown_length, resized
+from matching.window import NO_FLOOR, Boundary
+
+#: `life` of a message that was ended: at or below every floor.
+_ENDED = -(2**63)
+_FEWEST = 256
+
+
+class Ring(NamedTuple):
+    """Kernel view; the first `rows` of n messages and the first places of the pool are in use.
+
+    seq, life : int64[n]      ascending seq
+    lon, lat : float64[n]
+    term_offsets : int64[n + 1]
+    terms, row : int32[pool]  term and message of a place
+    before : int32[pool]      the place before it with the same term, -1 if there is none
+    newest : int32[terms]     the last place of a term
+    """
+
+    seq: Int64
+    life: Int64
+    lon: Float64
+    lat: Float64
+    term_offsets: Int64
+    terms: Int32
+    row: Int32
+    before: Int32
+    newest: Int32
+
+
+class InvertedWindow(SkylineWindow):
+    """Inverted lists over the ring of messages; see the module."""
+
+    name = "inverted_window"
+
+    def __init__(self):
+        whole, real = np.zeros(0, np.int64), np.zeros(0)
+        short = np.zeros(0, np.int32)
+        self.ring = Ring(whole, whole, real, real, np.zeros(1, np.int64), short, short, short, short)
+        self.rows = 0
+        self.boundary = Boundary(-1, 0, -1, NO_FLOOR)
+        self.checked = 0
+
+    def __len__(self) -> int:
+        """Live messages. O(rows)."""
+        return int(np.count_nonzero(self.ring.life[: self.rows] > self.boundary.floor))
+
+    def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None:
+        """Take the next batch. O(terms), amortised.
+
+        Raises
+        ------
+        EngineError
+            If the batch is not the next one, or its messages do not follow.
+        """
+        last, seq = self.boundary, messages.seq
+        if boundary.number != last.number + 1 and last.number >= 0:
+            raise EngineError(f"window: batch {boundary.number} cannot follow batch {last.number}; store each one once")
+        if seq.shape[0] and (seq[0] <= last.last_seq or np.any(np.diff(seq) <= 0)):
+            raise EngineError(f"window: messages of batch {boundary.number} must ascend from seq {last.last_seq + 1}")
+        self.boundary = boundary
+        self.ring.life[self._find(ended)] = _ENDED
+        kept = np.flatnonzero((messages.life > boundary.floor) & ~np.isin(seq, ended))
+        if kept.shape[0]:
+            self._append(messages.take(kept))
+
+    def candidates(self, queries: SkylineQueries) -> Candidates:
+        """All live candidates of each query in ascending seq. O(lists of the keywords)."""
+        count, room = queries.region.shape[0], _FEWEST
+        region = as_input(queries.region, np.float64)
+        offsets, terms = as_input(queries.term_offsets, np.int64), as_input(queries.terms, np.int32)
+        ends, done = np.zeros(count + 1, np.int64), 0
+        row, spatial, text = np.empty(room, np.int32), np.empty(room), np.empty(room)
+        while True:
+            done, checked = _search(
+                self.ring, self.boundary.floor, region, offsets, terms, done, ends, row, spatial, text
+            )
+            self.checked += checked
+            if done == count:
+                break
+            room = max(2 * room, int(ends[done + 1]))
+            row, spatial, text = resized(row, room), resized(spatial, room), resized(text, room)
+        total = int(ends[-1])
+        order = np.lexsort((row[:total], np.repeat(np.arange(count), np.diff(ends))))
+        rows = row[:total][order]
+        return Candidates(ends, self.ring.seq[rows], self.ring.life[rows], spatial[:total][order], text[:total][order])
+
+    def contents(self, seqs: Int64) -> Contents:
+        """Those of these messages that are live, in the order asked. O(n log rows + terms)."""
+        rows = self._find(seqs)
+        rows = rows[self.ring.life[rows] > self.boundary.floor]
+        offsets, picked = take_ragged(self.ring.term_offsets, rows)
+        ring = self.ring
+        return Contents(ring.seq[rows], ring.lon[rows], ring.lat[rows], offsets, ring.terms[picked])
+
+    def used_bytes(self) -> int:
+        """Memory held, room for growth included."""
+        return sum(column.nbytes for column in self.ring)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The live messages and the boundary; the lists are made from them."""
+        self._rewrite(self.rows, self._places)
+        columns = {name: getattr(self.ring, name)[: self.rows] for name in ("seq", "life", "lon", "lat")}
+        columns |= {"term_offsets": self.ring.term_offsets[: self.rows + 1], "terms": self.ring.terms[: self._places]}
+        return columns | {"boundary": np.array(self.boundary, np.int64)}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "InvertedWindow":
+        """Continue from `arrays`; everything is copied."""
+        window = cls()
+        window.boundary = Boundary(*arrays["boundary"].tolist())
+        columns = [arrays[name] for name in ("seq", "life", "lon", "lat", "term_offsets", "terms")]
+        if columns[0].shape[0]:
+            window._extend(*columns)
+        return window
+
+    @property
+    def _places(self) -> int:
+        return int(self.ring.term_offsets[self.rows])
+
+    def _find(self, seqs: Int64) -> Int64:
+        """Rows of these messages; those that are not here are left out."""
+        known = self.ring.seq[: self.rows]
+        rows = np.searchsorted(known, seqs)
+        return rows[known[np.minimum(rows, self.rows - 1)] == seqs] if self.rows else np.zeros(0, np.int64)
+
+    def _append(self, messages: MessageBatch) -> None:
+        lon, lat = (messages.west + messages.east) / 2.0, (messages.south + messages.north) / 2.0
+        self._extend(messages.seq, messages.life, lon, lat, messages.term_offsets, messages.terms)
+
+    def _extend(self, seq, life, lon, lat, term_offsets, terms) -> None:
+        """Append messages that are alive."""
+        end, places = self.rows + seq.shape[0], self._places + int(term_offsets[-1])
+        if end > self.ring.seq.shape[0] or places > self.ring.terms.shape[0]:
+            live = len(self)
+            # growing while most are alive, rewriting while most are dead: both are paid for by as many arrivals
+            rows, pool = self.ring.seq.shape[0], self.ring.terms.shape[0]
+            if 2 * live > self.rows:
+                rows, pool = grown_length(rows, 2 * end), grown_length(pool, 2 * places)
+            self._rewrite(max(rows, end), max(pool, places))
+            end, places = self.rows + seq.shape[0], self._places + int(term_offsets[-1])
+        highest = int(terms.max(initial=-1))
+        if highest >= self.ring.newest.shape[0]:
+            newest = resized(self.ring.newest, grown_length(self.ring.newest.shape[0], highest + 1), -1)
+            self.ring = self.ring._replace(newest=newest)
+        ring, first, place = self.ring, self.rows, self._places
+        ring.seq[first:end], ring.life[first:end] = seq, life
+        ring.lon[first:end], ring.lat[first:end] = lon, lat
+        ring.term_offsets[first + 1 : end + 1] = term_offsets[1:] + place
+        ring.terms[place:places] = terms
+        _link(ring, first, end)
+        self.rows = end
+
+    def _rewrite(self, rows: int, pool: int) -> None:
+        """Write what lives to new columns of these lengths, which suffice, and link it."""
+        old, live = self.ring, np.flatnonzero(self.ring.life[: self.rows] > self.boundary.floor)
+        offsets, picked = take_ragged(old.term_offsets, live)
+        new_offsets = np.zeros(rows + 1, np.int64)
+        new_offsets[: offsets.shape[0]] = offsets
+        self.ring = Ring(
+            seq=resized(old.seq[live], rows),
+            life=resized(old.life[live], rows),
+            lon=resized(old.lon[live], rows),
+            lat=resized(old.lat[live], rows),
+            term_offsets=new_offsets,
+            terms=resized(old.terms[picked], pool),
+            row=np.zeros(pool, np.int32),
+            before=np.zeros(pool, np.int32),
+            newest=np.full(old.newest.shape[0], -1, np.int32),
+        )
+        self.rows = live.shape[0]
+        _link(self.ring, 0, self.rows)
+
+
+@njit(cache=True, nogil=True)
+def _link(ring, first, end):
+    """Enter the terms of rows `first` to `end` - 1 into the lists."""
+    for row in range(first, end):
+        for place in range(ring.term_offsets[row], ring.term_offsets[row + 1]):
+            ring.row[place] = row
+            ring.before[place] = ring.newest[ring.terms[place]]
+            ring.newest[ring.terms[place]] = place
+
+
+@njit(cache=True, nogil=True)
+def _search(ring, floor, region, offsets, terms, first, ends, out_row, out_spatial, out_text):
+    """Answer queries from `first` on; returns the first that did not fit (its end is in `ends`), messages checked."""
+    checked = 0
+    for query in range(first, region.shape[0]):
+        end = ends[query]
+        begin, last = offsets[query], offsets[query + 1]
+        for j in range(begin, last):
+            place = ring.newest[terms[j]] if terms[j] < ring.newest.shape[0] else np.int32(-1)
+            while place >= 0:
+                row = ring.row[place]
+                place = ring.before[place]
+                checked += 1
+                lon, lat = ring.lon[row], ring.lat[row]
+                if (
+                    not (region[query, 0] <= lon <= region[query, 2] and region[query, 1] <= lat <= region[query, 3])
+                    or not ring.life[row] > floor
+                ):
+                    continue
+                # A message comes up in the list of each keyword it has: it counts in that of the first one.
+                common, k, p, p_last = 0, begin, ring.term_offsets[row], ring.term_offsets[row + 1]
+                while k < last and p < p_last:
+                    if terms[k] < ring.terms[p]:
+                        k += 1
+                    elif terms[k] > ring.terms[p]:
+                        p += 1
+                    else:
+                        if common == 0 and k != j:
+                            break
+                        common += 1
+                        k += 1
+                        p += 1
+                if common == 0:
+                    continue
+                if end < out_row.shape[0]:
+                    out_row[end] = row
+                    out_spatial[end] = spatial_relevance(region[query], lon, lat)
+                    out_text[end] = common / (last - begin + p_last - ring.term_offsets[row] - common)
+                end += 1
+        ends[query + 1] = end
+        if end > out_row.shape[0]:
+            return query, checked
+    return region.shape[0], checked

@@ -1,0 +1,58 @@
+"""The skyline benchmark: what it reports, that it checks, and that its workload has what it says."""
+
+import json
+
+import numpy as np
+
+from benchmarks import run
+from benchmarks import skyline as skyline_bench
+from benchmarks.skyline import make_versions, skyline_subscriptions
+from benchmarks.workload import WORLD, make_messages
+from matching.model import SKYLINE
+from matching.skyline.eager_star import EagerStar
+
+_FIGURES = {
+    "engine",
+    "exact",
+    "build_s",
+    "bytes_per_subscription",
+    "messages_per_s",
+    "scanned_per_message",
+    "verified_per_message",
+    "matched_per_message",
+}
+
+
+def test_skyline_bench_reports_every_figure_for_every_engine():
+    report = run.bench("skyline", 400, messages=600, window=2_000, seed=4, rounds=2)
+    assert json.loads(json.dumps(report)) == report
+    assert [result["engine"] for result in report["results"]] == ["eager_star", "eager", "lazy", "bnl", "sweep"]
+    for result in report["results"]:
+        assert set(result) >= _FIGURES
+        assert result["exact"] is True and result["checked_updates"] > 0 and result["checked_results"] > 0
+    assert len({result["updates_per_message"] for result in report["results"]}) == 1
+    fast, *_, slow = report["results"]
+    assert fast["verified_per_message"] < slow["verified_per_message"]
+
+
+def test_skyline_bench_of_a_wrong_engine_is_not_exact(monkeypatch):
+    class Forgetful(EagerStar):
+        def take(self, offers, slots, seqs, floor):
+            return super().take(type(offers)(*(column[:-300] for column in offers)), slots, seqs, floor)
+
+    monkeypatch.setattr(skyline_bench, "factory", lambda kind, name: Forgetful)
+    report = run.bench("skyline", 400, messages=600, window=2_000, seed=4, engines=["eager_star"], rounds=1)
+    assert report["results"][0]["exact"] is False
+
+
+def test_skyline_workload_has_versions_and_regions_as_described():
+    ends = make_versions(20_000, 3_000, 0.2, 1)
+    newer = np.flatnonzero(ends >= 0)
+    assert 0.12 < newer.size / ends.size < 0.2
+    assert np.unique(ends[newer]).size == newer.size
+    assert np.all((newer - ends[newer] >= 1) & (newer - ends[newer] < 3_000))
+    table = skyline_subscriptions(make_messages(2_000, 1), 1_000, 1)
+    assert np.all(table.kind == SKYLINE)
+    sides = table.region[:, 2:] - table.region[:, :2]
+    share = sides / np.array([WORLD.east - WORLD.west, WORLD.north - WORLD.south])
+    assert np.all(share > 0.0) and np.all(share <= 0.1 + 1e-9) and share.max() > 0.09
