@@ -15,6 +15,8 @@ from matching.model import BOOLEAN, TOPK, MessageBatch, Removals, SubscriptionTa
 from matching.registry import factory, names
 from matching.space import EARTH, Space
 from matching.topk.stream import LocalTopk, TopkStream
+from matching.topk.window_index import WindowQueries
+from matching.topk.window_indexes import WINDOW_INDEXES
 from matching.window import NO_FLOOR, Boundary, Window
 
 
@@ -62,6 +64,28 @@ def _topk() -> None:
             TopkStream.from_arrays(engine, space, window, local.stream.arrays()).results()
 
 
+def _windows() -> None:
+    """Every window index, with messages indexed and not, some expired, asked about a boundary before the last."""
+    table = _topk_table(np.arange(10), 0)
+    ranks = np.full(10, 3, np.int32)
+    for kind in WINDOW_INDEXES.values():
+        index = kind(1.0, kept_boundaries=4)
+        before = None
+        for batch in range(4):
+            first = batch * 200
+            boundary = Boundary(batch, first, first + 199, first - 300)
+            index.store(boundary, _messages(first, 200, ranges=False))
+            for _ in range(2 if batch == 3 else 12):
+                index.query(
+                    WindowQueries(
+                        0, 0, before or boundary, batch, table.number, table.x, table.y, table.alpha, ranks,
+                        table.term_offsets, table.terms, table.weights,
+                    )
+                )  # fmt: skip
+            before = boundary
+        kind.from_arrays(1.0, index.arrays()).fork()
+
+
 def _topk_table(numbers: np.ndarray, at: int) -> SubscriptionTable:
     """Subscriptions of two keywords along a diagonal, k = 2."""
     count = numbers.shape[0]
@@ -99,7 +123,7 @@ def _texts(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.arange(rows + 1) * length, terms, np.full(terms.shape[0], length**-0.5, np.float32)
 
 
-_WARMERS = (_boolean, _topk)
+_WARMERS = (_boolean, _topk, _windows)
 
 
 if __name__ == "__main__":

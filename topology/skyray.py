@@ -35,7 +35,7 @@ from matching import registry
 from matching.errors import ConfigError, InputError
 from matching.space import Space
 from matching.text import Vocabulary
-from matching.topk import thresholds
+from matching.topk import thresholds, window_indexes
 from matching.warmup import warmup
 from matching.window import Window
 from spouts.parquet import ParquetSpout, read_manifest, read_points
@@ -66,6 +66,7 @@ def wire(
     *,
     engines: dict[str, str] | None = None,
     threshold_rule: str | None = None,
+    window_index: str | None = None,
     distribution_bolts: int = 1,
     tuple_bolts: int = 1,
     aggregation_bolts: int = 1,
@@ -76,7 +77,7 @@ def wire(
     Raises
     ------
     ConfigError
-        For an engine or a threshold rule nobody knows.
+        For an engine, a threshold rule or a window index nobody knows.
     TopologyError
         For numbers of tasks that cannot be.
     """
@@ -84,13 +85,14 @@ def wire(
     for kind, name in engines.items():
         registry.factory(kind, name)  # refuse an unknown one here, not in an actor
     thresholds.rule(threshold_rule)
+    window_indexes.window_index(window_index)
     builder = TopologyBuilder("skyray")
     builder.spout("messages", messages, clock=True)
     builder.spout("subscriptions", subscriptions)
     builder.bolt("distribution", DistributionBolt(router), tasks=distribution_bolts)
     query = ReplicatedQueryBolt if router.replicates else QueryBolt
     builder.bolt("query", query(router, space, window, engines, threshold_rule), tasks=router.tasks)
-    builder.bolt("tuples", TupleBolt(space.max_distance, 2 * credits + 2), tasks=tuple_bolts)
+    builder.bolt("tuples", TupleBolt(space.max_distance, 2 * credits + 2, window_index), tasks=tuple_bolts)
     builder.bolt("aggregation", AggregationBolt(), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery)
     builder.edge("messages", "batches", "distribution", DIRECT)
@@ -182,6 +184,7 @@ def build_plan(config: RunConfig) -> Plan:
         delivery,
         engines=config.engine,
         threshold_rule=config.threshold_rule,
+        window_index=config.window_index,
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,
         aggregation_bolts=config.aggregation_bolts,
