@@ -13,7 +13,17 @@ import numpy as np
 
 from matching.model import MessageBatch
 from matching.topk.window_index import WindowIndex
-from matching.topk.window_search import Asked, Found, Span, WindowRows, join_rows, rows_of, scan, take_rows
+from matching.topk.window_search import (
+    Asked,
+    Found,
+    Span,
+    WindowRows,
+    join_rows,
+    place_on_curve,
+    rows_of,
+    scan,
+    take_rows,
+)
 
 #: Generations of about the same size that are merged into one.
 _FAN_IN = 4
@@ -25,7 +35,7 @@ _SCANS_AN_INDEXING = 100
 class Generation(NamedTuple):
     """An indexed span of the stream.
 
-    rows : WindowRows       the messages
+    rows : WindowRows       the messages along a Z-order curve: what one subscription looks at lies together
     index : NamedTuple      what the implementation made of them
     last_seq : int
     half_life, last_life : int     half of them, and all of them, are too old once the floor reaches it
@@ -64,7 +74,7 @@ class GenerationIndex(WindowIndex):
 
     @abstractmethod
     def _build(self, rows: WindowRows) -> Any:
-        """Index messages, ascending in seq: a NamedTuple of arrays."""
+        """Index messages that lie along the curve of `place_on_curve`: a NamedTuple of arrays."""
 
     @abstractmethod
     def _search_one(self, index: Any, rows: WindowRows, asked: Asked, span: Span) -> Found:
@@ -90,7 +100,8 @@ class GenerationIndex(WindowIndex):
             self._fresh_life = [self._fresh_life[i] for i in kept]
 
     def _held(self) -> WindowRows:
-        return join_rows(self._parts())
+        rows = join_rows(self._parts())
+        return take_rows(rows, np.argsort(rows.head[:, 0]))
 
     def _search(self, asked: Asked, span: Span) -> list[Found]:
         self._settle(asked.x.shape[0])
@@ -108,9 +119,10 @@ class GenerationIndex(WindowIndex):
         return [*(generation.rows for generation in self._generations), *self._fresh]
 
     def _generation(self, rows: WindowRows) -> Generation:
+        rows = take_rows(rows, np.argsort(place_on_curve(rows.point[:, 0], rows.point[:, 1]), kind="stable"))
         life = rows.head[:, 1]
         half = int(np.partition(life, (life.size - 1) // 2)[(life.size - 1) // 2])
-        return Generation(rows, self._build(rows), int(rows.head[-1, 0]), half, int(life.max()))
+        return Generation(rows, self._build(rows), int(rows.head[:, 0].max()), half, int(life.max()))
 
     def _settle(self, asked: int) -> None:
         """Index what is fresh if it has been, or would now be, looked through too often, and clear up."""

@@ -1,4 +1,4 @@
-"""The window of messages, indexed so that a refill finds the best of it without reading all of it: what all indexes share.
+"""The window of messages, indexed so that a refill finds the best without reading all: what all indexes share.
 
 A refill asks, for some subscriptions, which messages were the best "as of" a boundary, and which have come since. The
 window answers as of any of the last few boundaries, not only of the newest: it keeps what expired since. How it finds
@@ -14,7 +14,7 @@ import numpy as np
 from matching.errors import EngineError
 from matching.model import Float32, Float64, Int8, Int32, Int64, MessageBatch
 from matching.topk.window_search import Asked, Found, Span, WindowRows, place_on_curve
-from matching.window import NO_FLOOR, Boundary
+from matching.window import Boundary
 
 #: From so many rows on, neighbours are asked for one after another: they find the same messages in the cache.
 _SORTED_FROM = 32
@@ -45,7 +45,8 @@ class WindowQueries(NamedTuple):
 class WindowAnswers(NamedTuple):
     """Messages for the rows of a `WindowQueries`, row after row (`offsets` int64[rows + 1]).
 
-    `after` is 1 for messages of the batches after `as_of`, 0 for those alive at it. `threshold` (float64[rows]) is
+    `after` is 1 for messages of the batches after `as_of` (but for those that came too late to live even then), 0 for
+    those alive at it. `threshold` (float64[rows]) is
     the score of the rank-th best alive, minus infinity if there are fewer; messages below it are left out.
     `rank` (int32[rows]) is that of the queries.
     """
@@ -146,7 +147,7 @@ class WindowIndex(ABC):
         later = []
         last_seq = known[max(asked.up_to, asked.as_of.number)].last_seq
         if last_seq > since:
-            later = self._search(question, Span(since, last_seq, NO_FLOOR, False))
+            later = self._search(question, Span(since, last_seq, asked.as_of.floor, False))
         return _assemble(asked, best[bars[:-1]], alive, later)
 
     @abstractmethod

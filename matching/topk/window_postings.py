@@ -18,7 +18,6 @@ from matching.topk.window_search import (
     SLACK,
     WindowRows,
     note,
-    place_on_curve,
     push,
     replace_least,
     score_of,
@@ -51,8 +50,7 @@ class Postings(NamedTuple):
 
 
 def build_postings(rows: WindowRows) -> Postings:
-    """Invert messages. O(n log n + p) for n messages and p postings."""
-    order = np.argsort(place_on_curve(rows.point[:, 0], rows.point[:, 1]), kind="stable")
+    """Invert messages, keeping their order in each list. O(p) for p postings, if terms are numbered densely."""
     most = int(rows.terms.max(initial=-1)) + 1
     if most <= _TABLE_PLACES * rows.terms.shape[0]:
         counts = _count_terms(rows.terms, most)
@@ -68,7 +66,7 @@ def build_postings(rows: WindowRows) -> Postings:
     np.cumsum(counts, out=start[1:])
     near = np.empty((rows.terms.shape[0], 4), np.float32)
     link = np.empty((rows.terms.shape[0], 2), np.int32)
-    _distribute(rows, order, local, start[:-1].copy(), near, link)
+    _distribute(rows, local, start[:-1].copy(), near, link)
     return Postings(term, start, near, link)
 
 
@@ -87,9 +85,9 @@ def _count_terms(terms, most):
 
 
 @njit(cache=True, nogil=True)
-def _distribute(rows, order, local, cursor, near, link):
+def _distribute(rows, local, cursor, near, link):
     """Write every posting behind those of its list; `cursor` says where, and moves on."""
-    for row in order:
+    for row in range(rows.point.shape[0]):
         x, y = rows.point[row, 0], rows.point[row, 1]
         square = 0.0
         sign = np.int32(0)

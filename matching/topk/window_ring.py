@@ -73,6 +73,7 @@ class InvertedRing(WindowIndex):
         self._chains = _empty_chains(_LEAST_TERMS, _LEAST_CHUNKS)
         self._oldest = self._newest = 0  # numbers of messages: of the oldest, and behind the newest
         self._term_at = self._terms_held = 0  # where the next message's terms go, and how many are there
+        self._longest = 0  # terms of the message that ever had most
 
     def __len__(self) -> int:
         return self._newest - self._oldest
@@ -83,16 +84,19 @@ class InvertedRing(WindowIndex):
     def fork(self) -> "InvertedRing":
         other = InvertedRing(self.max_distance, self.kept_boundaries)
         other.boundaries = list(self.boundaries)
-        other._rows = WindowRows(*(array.copy() for array in self._rows))
-        other._chains = Chains(*(array.copy() for array in self._chains))
+        r, c = self._rows, self._chains
+        other._rows = WindowRows(r.head.copy(), r.point.copy(), r.terms.copy(), r.weights.copy())
+        other._chains = Chains(
+            c.ends.copy(), c.next.copy(), c.count.copy(), c.bounds.copy(), c.near.copy(), c.link.copy(), c.free.copy()
+        )
         other._oldest, other._newest = self._oldest, self._newest
-        other._term_at, other._terms_held = self._term_at, self._terms_held
+        other._term_at, other._terms_held, other._longest = self._term_at, self._terms_held, self._longest
         return other
 
     def _add(self, messages: MessageBatch) -> None:
         rows = rows_of(messages)
         self._make_room(rows)
-        self._term_at = _append(self._rows, self._chains, rows, self._oldest, self._newest, self._term_at)
+        self._term_at = int(_append(self._rows, self._chains, rows, self._oldest, self._newest, self._term_at))
         self._newest += len(rows)
         self._terms_held += rows.terms.shape[0]
 
@@ -101,8 +105,8 @@ class InvertedRing(WindowIndex):
 
     def _drop(self, floor: int) -> None:
         gone, terms = _count_expired(self._rows.head, self._oldest, self._newest, floor)
-        self._oldest += gone
-        self._terms_held -= terms
+        self._oldest += int(gone)
+        self._terms_held -= int(terms)
 
     def _held(self) -> WindowRows:
         return take_rows(self._rows, np.arange(self._oldest, self._newest) & (len(self._rows) - 1))
@@ -115,20 +119,17 @@ class InvertedRing(WindowIndex):
 
     def _make_room(self, rows: WindowRows) -> None:
         """Grow what is too small for these messages; lists give back dead chunks before they grow. Amortised O(n)."""
-        longest = int((rows.head[:, 3] - rows.head[:, 2]).max())
-        longest = max(longest, int((self._rows.head[:, 3] - self._rows.head[:, 2]).max(initial=0)))
-        wanted, wanted_terms = len(self) + len(rows), self._terms_held + rows.terms.shape[0] + 2 * longest
+        self._longest = max(self._longest, int((rows.head[:, 3] - rows.head[:, 2]).max()))
+        # no message's terms go around the end of the ring, which wastes less than the longest takes
+        wanted, wanted_terms = len(self) + len(rows), self._terms_held + rows.terms.shape[0] + 2 * self._longest
         if wanted > len(self._rows) or wanted_terms > self._rows.terms.shape[0]:
             held = self._held()
             capacity = max(len(self._rows), _LEAST_ROWS, 1 << (wanted - 1).bit_length())
             self._rows = _empty_rows(capacity, max(self._rows.terms.shape[0], wanted_terms + wanted_terms // 2))
             at = np.arange(self._oldest, self._newest) & (capacity - 1)
             self._rows.head[at], self._rows.point[at] = held.head, held.point
-            self._rows.terms[: held.terms.shape[0]], self._rows.weights[: held.terms.shape[0]] = (
-                held.terms,
-                held.weights,
-            )
             self._term_at = held.terms.shape[0]
+            self._rows.terms[: self._term_at], self._rows.weights[: self._term_at] = held.terms, held.weights
         terms = int(rows.terms.max(initial=-1)) + 1
         if terms > self._chains.ends.shape[0]:
             ends = np.full((max(terms, 2 * self._chains.ends.shape[0]), 2), _NONE, np.int32)
@@ -140,7 +141,7 @@ class InvertedRing(WindowIndex):
                 _sweep(self._chains, self._oldest, len(self))
                 wanted_chunks = _chunks_wanted(self._chains, rows.terms)
             if self._chains.free[1] < max(wanted_chunks, self._chains.next.shape[0] // 8):
-                self._chains = _grow(self._chains, wanted_chunks)
+                self._chains = _grow(self._chains, int(wanted_chunks))
 
 
 def _empty_rows(messages: int, terms: int) -> WindowRows:
@@ -170,10 +171,17 @@ def _grow(chains: Chains, wanted: int) -> Chains:
     """Half as many chunks again, or as many more as are wanted."""
     had = chains.next.shape[0]
     more = _empty_chains(1, max(had // 2, wanted))
-    joined = [np.concatenate([old, new]) for old, new in zip(chains[1:-1], more[1:-1], strict=True)]
-    joined[0][had:-1] += had
-    joined[0][-1] = chains.free[0]
-    return Chains(chains.ends, *joined, np.array([had, chains.free[1] + more.next.shape[0]]))
+    after = np.concatenate([chains.next, more.next + had])
+    after[-1] = chains.free[0]
+    return Chains(
+        chains.ends,
+        after,
+        np.concatenate([chains.count, more.count]),
+        np.concatenate([chains.bounds, more.bounds]),
+        np.concatenate([chains.near, more.near]),
+        np.concatenate([chains.link, more.link]),
+        np.array([had, chains.free[1] + more.next.shape[0]]),
+    )
 
 
 @njit(cache=True, nogil=True)

@@ -219,7 +219,7 @@ def note(messages, scores, at, r, head, row, score):
 
 @njit(cache=True, nogil=True)
 def term_bounds(asked, r, own, rest):
-    """Fill own[j] with (1 - alpha) * weight of the row's j-th term and rest[j] with (1 - alpha) * norm of those after."""
+    """Fill own[j] and rest[j]: (1 - alpha) times weight of the row's j-th term, and times norm of those after."""
     first, last = asked.term_offsets[r], asked.term_offsets[r + 1]
     share = 1.0 - asked.alpha[r]
     square = 0.0
