@@ -41,7 +41,7 @@ def bench(
         `buffer_bytes_per_subscription`, `updates`, and what the rule has learned.
     """
     tell = on_progress or (lambda _: None)
-    warmup({"topk": (engine,)})
+    warmup({"topk": (engine or "l2_scan",)})
     tell("making the workload")
     load = TopkBench(subscriptions, window * windows, window, rounds_a_window * windows, seed)
     engines, exact = {}, {}

@@ -27,6 +27,7 @@ from matching.topk.l2_scan import L2Scan
 from matching.topk.skyband import SkybandBuffers
 from matching.topk.stream import LocalTopk, TopkStream
 from matching.topk.window_index import WindowAnswers, WindowIndex, WindowQueries
+from matching.topk.window_indexes import window_index
 from matching.window import Boundary, Window
 
 _CHUNK = 20_000
@@ -128,7 +129,7 @@ class TopkBench:
             "keywords_per_subscription": round(self._table.terms.shape[0] / max(1, len(self._table)), 2),
             "window_load_s": window_s,
             "bulk_refill_s": load_s,
-            "window_bytes": sum(array.nbytes for array in self._window_index.arrays().values()),
+            "window_bytes": self._window_index.size_bytes(),
         }
 
     def build(self, name: str, rule: str | None = None) -> LocalTopk:
@@ -236,9 +237,9 @@ class TopkBench:
         return engine.process(boundary, batch, empty(SubscriptionTable), nothing)
 
     def _fill_window(self) -> WindowIndex:
-        window_index = WindowIndex(WORLD.max_distance, kept_boundaries=1)
-        window_index.load(self._full, self._messages.take(np.arange(self._length)))
-        return window_index
+        index = window_index()(WORLD.max_distance, kept_boundaries=1)
+        index.load(self._full, self._messages.take(np.arange(self._length)))
+        return index
 
     def _fill_buffers(self, rule: str | None) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Buffers and thresholds of all subscriptions by one refill each, as arrays for any engine."""

@@ -9,6 +9,7 @@ from typing import Any
 from bolts.ordering import InOrder
 from bolts.payloads import WindowQueries
 from matching.topk.window_index import WindowIndex
+from matching.topk.window_indexes import window_index
 from topology.component import Bolt, Context, Delivery
 
 
@@ -22,15 +23,18 @@ class TupleBolt(Bolt):
     kept_boundaries : int
         How far back questions may reach. With C credits, and acknowledgements held back while a refill is C batches
         behind, no batch is published more than 2 C after one that is still asked about.
+    window_index : str, optional
+        See `matching.topk.window_indexes`.
     """
 
-    def __init__(self, max_distance: float, kept_boundaries: int):
+    def __init__(self, max_distance: float, kept_boundaries: int, window_index: str | None = None):
+        self.window_index = window_index
         self.max_distance = max_distance
         self.kept_boundaries = kept_boundaries
 
     def prepare(self, context: Context) -> None:
         self.context = context
-        self.window = WindowIndex(self.max_distance, self.kept_boundaries)
+        self.window: WindowIndex = window_index(self.window_index)(self.max_distance, self.kept_boundaries)
         self.inputs = InOrder({"window": 1}, name=f"tuples:{context.task}")
         self.aggregation_tasks = context.size_of("aggregation")
         self.waiting: list[WindowQueries] = []
@@ -47,13 +51,17 @@ class TupleBolt(Bolt):
         self._answer()
 
     def report(self) -> dict[str, Any]:
-        return {"messages_held": len(self.window), "refilled_subscriptions": self.answered}
+        return {
+            "messages_held": len(self.window),
+            "window_bytes": self.window.size_bytes(),
+            "refilled_subscriptions": self.answered,
+        }
 
     def snapshot(self):
         return self.window.arrays()
 
     def restore(self, arrays) -> None:
-        self.window = WindowIndex.from_arrays(self.max_distance, arrays)
+        self.window = window_index(self.window_index).from_arrays(self.max_distance, arrays)
 
     def _answer(self) -> None:
         """Answer what can be answered; questions may overtake each other, since each names its boundary."""

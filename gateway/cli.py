@@ -42,6 +42,9 @@ DistributionBolts = Annotated[int | None, typer.Option(help="Tasks that route me
 AggregationBolts = Annotated[int | None, typer.Option(help="Tasks that merge partial answers (1).")]
 Engines = Annotated[list[str] | None, typer.Option(help="Engine for a kind, KIND=NAME; may be repeated.")]
 ThresholdRule = Annotated[str | None, typer.Option(help="cost, k_max, sma or rank: thresholds of top-k (cost).")]
+WindowIndex = Annotated[
+    str | None, typer.Option(help="segments, il_quadtree, ir_tree or inverted_ring: window of top-k (segments).")
+]
 World = Annotated[str | None, typer.Option(help="W,S,E,N in degrees, earth, or extent of the messages (extent).")]
 Projection = Annotated[str | None, typer.Option(help="plate-carree or equal-area (plate-carree).")]
 Batch = Annotated[int | None, typer.Option(help="Messages between two boundaries (5000).")]
@@ -195,6 +198,7 @@ def run(
     aggregation_bolts: AggregationBolts = None,
     engine: Engines = None,
     threshold_rule: ThresholdRule = None,
+    window_index: WindowIndex = None,
     world: World = None,
     projection: Projection = None,
     batch: Batch = None,

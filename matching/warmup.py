@@ -21,6 +21,8 @@ from matching.skyline.window_plain import InvertedWindow
 from matching.skyline.windows import TREES
 from matching.space import EARTH, Space
 from matching.topk.stream import LocalTopk, TopkStream
+from matching.topk.window_index import WindowQueries
+from matching.topk.window_indexes import WINDOW_INDEXES, window_index
 from matching.window import NO_FLOOR, Boundary, Window
 
 
@@ -30,10 +32,10 @@ def warmup(engines: Mapping[str, Sequence[str]] | None = None) -> None:
     Parameters
     ----------
     engines : mapping of kind to names, optional
-        Every engine of every kind that has any by default, and the window indexes of `skyline`.
+        `window` stands for the window indexes of `topk`. Every engine there is by default.
     """
     if engines is None:
-        engines = {kind: names(kind) for kind in ENGINES}
+        engines = {kind: names(kind) for kind in ENGINES} | {"window": tuple(WINDOW_INDEXES)}
         _skyline_windows()
     for kind, chosen in engines.items():
         _WARMERS[kind](chosen)
@@ -41,7 +43,7 @@ def warmup(engines: Mapping[str, Sequence[str]] | None = None) -> None:
 
 def defaults() -> dict[str, tuple[str, ...]]:
     """The engines that run when none is asked for, of each kind that has any."""
-    return {kind: (default(kind),) for kind in ENGINES}
+    return {kind: (default(kind),) for kind in ENGINES} | {"window": (window_index().name,)}
 
 
 def _boolean(engines: Sequence[str]) -> None:
@@ -127,6 +129,28 @@ def _skyline_table(numbers: np.ndarray, at: int) -> SubscriptionTable:
     return SubscriptionTable(numbers, kind, np.full(count, at), nowhere, nowhere, region, no_k, nowhere, *text)
 
 
+def _windows(chosen: Sequence[str]) -> None:
+    """Window indexes of top-k, with messages indexed and not, some expired, asked about a boundary before the last."""
+    table = _topk_table(np.arange(10), 0)
+    ranks = np.full(10, 3, np.int32)
+    for kind in (WINDOW_INDEXES[name] for name in chosen):
+        index = kind(1.0, kept_boundaries=4)
+        before = None
+        for batch in range(4):
+            first = batch * 200
+            boundary = Boundary(batch, first, first + 199, first - 300)
+            index.store(boundary, _messages(first, 200, ranges=False))
+            for _ in range(2 if batch == 3 else 12):
+                index.query(
+                    WindowQueries(
+                        0, 0, before or boundary, batch, table.number, table.x, table.y, table.alpha, ranks,
+                        table.term_offsets, table.terms, table.weights,
+                    )
+                )  # fmt: skip
+            before = boundary
+        kind.from_arrays(1.0, index.arrays()).fork()
+
+
 def _topk_table(numbers: np.ndarray, at: int) -> SubscriptionTable:
     """Subscriptions of two keywords along a diagonal, k = 2."""
     count = numbers.shape[0]
@@ -164,7 +188,7 @@ def _texts(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.arange(rows + 1) * length, terms, np.full(terms.shape[0], length**-0.5, np.float32)
 
 
-_WARMERS = {"boolean": _boolean, "topk": _topk, "skyline": _skyline}
+_WARMERS = {"boolean": _boolean, "topk": _topk, "skyline": _skyline, "window": _windows}
 
 
 if __name__ == "__main__":

@@ -73,6 +73,9 @@ class RunConfig(BaseSettings):
     threshold_rule: Literal["cost", "k_max", "sma", "rank"] = Field(
         default="cost", description="how top-k buffers set their thresholds; results do not depend on it"
     )
+    window_index: Literal["segments", "il_quadtree", "ir_tree", "inverted_ring"] = Field(
+        default="segments", description="how the window is searched for top-k refills; results do not depend on it"
+    )
     world: str = Field(
         default="extent", description="WEST,SOUTH,EAST,NORTH in degrees, earth, or extent (of the messages)"
     )

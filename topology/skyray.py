@@ -36,7 +36,7 @@ from matching import registry
 from matching.errors import ConfigError, InputError
 from matching.space import Space
 from matching.text import Vocabulary
-from matching.topk import thresholds
+from matching.topk import thresholds, window_indexes
 from matching.warmup import defaults, warmup
 from matching.window import Window
 from spouts.parquet import ParquetSpout, read_manifest, read_points
@@ -49,6 +49,8 @@ from topology.local import run_local
 from topology.metrics import RunReport, Snapshot
 from topology.plan import Plan
 
+#: Kinds that the query bolts answer.
+KINDS_RUN = ("boolean", "topk")
 ROUTERS = ("hashing", "location", "keyword", "prefix")
 #: Components that are light beside the query bolts: one process has room for all of them (see `topology.worker`).
 LIGHT = ("messages", "subscriptions", "distribution", "tuples", "aggregation", "delivery")
@@ -67,6 +69,7 @@ def wire(
     *,
     engines: dict[str, str] | None = None,
     threshold_rule: str | None = None,
+    window_index: str | None = None,
     distribution_bolts: int = 1,
     tuple_bolts: int = 1,
     aggregation_bolts: int = 1,
@@ -77,7 +80,7 @@ def wire(
     Raises
     ------
     ConfigError
-        For an engine or a threshold rule nobody knows.
+        For an engine, a threshold rule or a window index nobody knows.
     TopologyError
         For numbers of tasks that cannot be.
     """
@@ -85,13 +88,14 @@ def wire(
     for kind, name in engines.items():
         registry.factory(kind, name)  # refuse an unknown one here, not in an actor
     thresholds.rule(threshold_rule)
+    window_indexes.window_index(window_index)
     builder = TopologyBuilder("skyray")
     builder.spout("messages", messages, clock=True)
     builder.spout("subscriptions", subscriptions)
     builder.bolt("distribution", DistributionBolt(router), tasks=distribution_bolts)
     query = ReplicatedQueryBolt if router.replicates else QueryBolt
     builder.bolt("query", query(router, space, window, engines, threshold_rule), tasks=router.tasks)
-    builder.bolt("tuples", TupleBolt(space.max_distance, 2 * credits + 2), tasks=tuple_bolts)
+    builder.bolt("tuples", TupleBolt(space.max_distance, 2 * credits + 2, window_index), tasks=tuple_bolts)
     builder.bolt("aggregation", AggregationBolt(), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery)
     builder.edge("messages", "batches", "distribution", DIRECT)
@@ -113,12 +117,13 @@ def wire(
         builder.edge("distribution", "register", "query", DIRECT, feedback=True)
         builder.edge("query", "hits", "query", DIRECT, feedback=True)
         builder.edge("query", "thresholds", "query", DIRECT, feedback=True)
-    chosen = {kind: (engines.get(kind, name),) for kind, (name,) in defaults().items() if kind not in _WITHOUT_BOLT}
+    chosen = {kind: (engines.get(kind, name),) for kind, (name,) in defaults().items() if kind in KINDS_RUN}
+    chosen["window"] = (window_indexes.window_index(window_index).name,)
     return builder.acknowledged_by("delivery").warmed_by(partial(warm_up, chosen)).build(credits)
 
 
 def warm_up(engines: dict[str, tuple[str, ...]]) -> None:
-    """Compile, or load from the cache, the kernels of these engines and of the routers; once a node, before the spouts."""
+    """Compile, or load from the cache, the kernels of engines and routers; once a node, before the spouts open."""
     warmup(engines)
     distribution.location.warmup()
     distribution.keyword.warmup()
@@ -184,6 +189,7 @@ def build_plan(config: RunConfig) -> Plan:
         delivery,
         engines=config.engine,
         threshold_rule=config.threshold_rule,
+        window_index=config.window_index,
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,
         aggregation_bolts=config.aggregation_bolts,

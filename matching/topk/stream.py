@@ -36,7 +36,8 @@ from matching.topk.skyband import Held, SkybandBuffers, difference
 from matching.topk.store import take_ragged_at
 from matching.topk.thresholds import ThresholdRule
 from matching.topk.thresholds import rule as threshold_rule
-from matching.topk.window_index import WindowAnswers, WindowIndex, WindowQueries, merge_answers
+from matching.topk.window_index import WindowAnswers, WindowQueries, merge_answers
+from matching.topk.window_indexes import window_index as window_index_of
 from matching.window import Boundary, Window
 
 _EVERY_HIT = 1 << 21
@@ -560,9 +561,11 @@ class TopkStream:
 class LocalTopk:
     """Top-k in one process: a stream that refills from a window of its own. The bare engine of the benchmarks."""
 
-    def __init__(self, index: TopkIndex, window: Window, rule: ThresholdRule | None = None):
+    def __init__(
+        self, index: TopkIndex, window: Window, rule: ThresholdRule | None = None, window_index: str | None = None
+    ):
         self.stream = TopkStream(index, window, rule=rule)
-        self.window_index = WindowIndex(index.max_distance, kept_boundaries=1)
+        self.window_index = window_index_of(window_index)(index.max_distance, kept_boundaries=1)
 
     def process(self, boundary: Boundary, messages: MessageBatch, added: SubscriptionTable, removed: Removals) -> Step:
         """Take the next batch; every update of its boundary is in what comes back."""

@@ -16,7 +16,7 @@ from matching.topk import thresholds
 from matching.topk.l2_scan import L2Scan
 from matching.topk.skyband import SkybandBuffers
 from matching.topk.stream import LocalTopk, TopkStream
-from matching.topk.window_index import WindowIndex
+from matching.topk.window_indexes import WINDOW_INDEXES
 from matching.window import Boundary, Window
 from tests.worlds import SPACE, Recipe, World, make_world
 from topology.frames import decode, encode
@@ -40,10 +40,10 @@ def saved(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def run(
-    world: World, engine: type, restore: bool = False, rule: str | None = None
+    world: World, engine: type, restore: bool = False, rule: str | None = None, window_index: str | None = None
 ) -> tuple[list[Counter], Counter, int]:
     """Updates of each batch, standing results, and how many subscriptions were refilled."""
-    local = LocalTopk(engine(SPACE), world.window, thresholds.rule(rule))
+    local = LocalTopk(engine(SPACE), world.window, thresholds.rule(rule), window_index)
     updates, refills = [], 0
     for number, (boundary, messages, changes) in enumerate(world.batches):
         step = local.process(boundary, messages, changes.added, changes.removed)
@@ -52,16 +52,19 @@ def run(
         if restore and number % 3 == 1:
             arrays = saved(local.stream.arrays())
             local.stream = TopkStream.from_arrays(engine, SPACE, world.window, arrays, thresholds.rule(rule))
-            local.window_index = WindowIndex.from_arrays(SPACE.max_distance, saved(local.window_index.arrays()))
+            arrays = saved(local.window_index.arrays())
+            local.window_index = type(local.window_index).from_arrays(SPACE.max_distance, arrays)
     results = local.stream.results()
     rows = zip(*(column.tolist() for column in results), strict=True)
     return updates, Counter(rows), refills
 
 
-def differences(world: World, engine: type, restore: bool = False, rule: str | None = None) -> list[str]:
+def differences(
+    world: World, engine: type, restore: bool = False, rule: str | None = None, window_index: str | None = None
+) -> list[str]:
     """What is missing or extra, in words; empty when the engine agrees with the oracle."""
     expected, expected_results = world.expected()
-    updates, results, _ = run(world, engine, restore, rule)
+    updates, results, _ = run(world, engine, restore, rule, window_index)
     told = []
     for number, (want, got) in enumerate(zip(expected, updates, strict=True)):
         if want != got:
@@ -91,6 +94,14 @@ def test_topk_stream_by_every_threshold_rule_equals_oracle(recipe, rule):
     for seed, engine in enumerate(ENGINES):
         world = make_world(recipe, 10 + seed)
         assert not differences(world, registry.factory("topk", engine), restore=seed % 2 == 1, rule=rule), engine
+
+
+@pytest.mark.parametrize("window_index", WINDOW_INDEXES)
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_topk_stream_with_every_window_index_equals_oracle(recipe, window_index):
+    for seed in range(20, 22):
+        world = make_world(recipe, seed)
+        assert not differences(world, L2Scan, restore=seed % 2 == 1, window_index=window_index), f"seed {seed}"
 
 
 @settings(max_examples=25, deadline=None)
