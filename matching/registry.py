@@ -12,6 +12,7 @@ from matching.boolean.cell_term import CellTerm
 from matching.boolean.hashed_cells import HashedCells
 from matching.boolean.inverted_list import InvertedList
 from matching.boolean.mbr_trie import MbrTrie
+from matching.boolean.pt_quadtree import PtQuadtree
 from matching.errors import ConfigError
 from matching.topk.block_inverted_file import BlockInvertedFile
 from matching.topk.inverted_file import InvertedFile
@@ -25,6 +26,7 @@ ENGINES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
         HashedCells.name: HashedCells,
         InvertedList.name: InvertedList,
         MbrTrie.name: MbrTrie,
+        PtQuadtree.name: PtQuadtree,
     },
     "topk": {
         L2Scan.name: L2Scan,
