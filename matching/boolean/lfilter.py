@@ -55,6 +55,7 @@ from matching.boolean.mbr_trie import (
     OWN,
     Trie,
     probe,
+    probe_root,
     trie_view,
     walk,
 )
@@ -192,7 +193,7 @@ def _match(
         is_point = west == east and south == north
         first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
         terms = messages.terms[first:last]
-        hits, many, looked = probe(trie, 0, terms, 0, last - first, reach, CHEAPEST, hits, 0)
+        hits, many, looked = probe_root(trie, terms, reach, CHEAPEST, hits)
         scanned += looked
         if many == 0:
             continue  # no subscription here begins with a term of the message

@@ -62,12 +62,16 @@ class Trie(NamedTuple):
     head : int32[t, 5]   children [FIRST_CHILD, END_CHILD); ranks below [LOW, HIGH), of which [LOW, OWN) have no
                          keyword beyond this node's; where a node has no children, [OWN, HIGH) is a bucket
     block : uint64[b]    rectangle around BLOCK ranks each
+    shift : int64[1], directory : int32[d + 1]
+                         children of the root with token >> shift = i are [directory[i], directory[i + 1])
     """
 
     token: np.ndarray
     box: np.ndarray
     head: np.ndarray
     block: np.ndarray
+    shift: np.ndarray
+    directory: np.ndarray
 
 
 class MbrTrie(PartedEngine):
@@ -102,7 +106,8 @@ class MbrTrie(PartedEngine):
 def trie_view(arrays: Arrays) -> Trie:
     """The trie of a part as kernels take it."""
     token, head = as_input(arrays["token"], np.int32), as_input(arrays["head"], np.int32)
-    return Trie(token, as_input(arrays["box"], np.uint64), head, as_input(arrays["block"], np.uint64))
+    boxes = as_input(arrays["box"], np.uint64), head, as_input(arrays["block"], np.uint64)
+    return Trie(token, *boxes, as_input(arrays["shift"], np.int64), as_input(arrays["directory"], np.int32))
 
 
 @njit(cache=True, nogil=True)
@@ -156,6 +161,27 @@ def probe(trie, node, terms, first, last, reach, strategy, stack, depth):
                     depth += 1
             child += 1
     return stack, depth, looked
+
+
+@njit(cache=True, nogil=True)
+def probe_root(trie, terms, reach, strategy, stack):
+    """`probe` for the root and all terms of a message; by the directory unless a strategy is forced."""
+    last = terms.shape[0]
+    if strategy != CHEAPEST:
+        return probe(trie, 0, terms, 0, last, reach, strategy, stack, 0)
+    stack = longer(stack, last)
+    shift, depth = trie.shift[0], 0
+    for j in range(last):
+        term = np.int64(terms[j])
+        entry = term >> shift
+        if entry + 1 >= trie.directory.shape[0]:
+            break
+        end = trie.directory[entry + 1]
+        child = first_not_below(trie.token, trie.directory[entry], end, term)
+        if child < end and trie.token[child] == term and meets(reach, trie.box[child]):
+            stack[depth] = np.int64(child) << 32 | (j + 1)
+            depth += 1
+    return stack, depth, last
 
 
 @njit(cache=True, nogil=True)
@@ -214,7 +240,7 @@ def _match(
         # Terms are counted from the message's first, so that a place fits beside a node on the stack.
         terms = messages.terms[first:last]
         signature = mark_terms(marks, messages.terms, first, last)
-        stack, depth, looked = probe(trie, 0, terms, 0, last - first, reach, strategy, stack, 0)
+        stack, depth, looked = probe_root(trie, terms, reach, strategy, stack)
         stack, candidates, count, more = walk(
             trie, boxes, terms, last - first, reach, signature, strategy, stack, depth, candidates, 0
         )

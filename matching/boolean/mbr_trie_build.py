@@ -61,13 +61,27 @@ def build_trie(slots: Int32, columns: Columns, described, bucket: int) -> dict[s
     head = head.astype(np.int32)
     box, block = np.empty(nodes, np.uint64), np.empty((count + BLOCK - 1) // BLOCK, np.uint64)
     _surround(head, word, box, block)
-    tree = {"token": np.concatenate(token), "head": head, "box": box, "block": block}
+    tokens = np.concatenate(token)
+    shift, directory = _directory(tokens[1 : level_start[2]])
+    tree = {"token": tokens, "head": head, "box": box, "block": block, "shift": shift, "directory": directory}
     return {"slot": slot, "word": word, "text": text} | tree
 
 
 def _levels(start) -> list[tuple[int, int]]:
     """First and last node of each level below the root."""
     return list(zip(start[1:-1].tolist(), start[2:].tolist(), strict=True))
+
+
+def _directory(tokens):
+    """Where tokens (ascending) begin that share all but the lowest `shift` bits: as many entries as there are tokens.
+
+    Term ids are dense as a rule, so a token is at most a few places behind its entry; a search from there is as good
+    as none. Where they are not, only the search is longer.
+    """
+    highest = int(tokens[-1])
+    shift = max(0, highest.bit_length() - tokens.shape[0].bit_length())
+    begins = np.arange((highest >> shift) + 2, dtype=np.int64) << shift
+    return np.array([shift], np.int64), (1 + np.searchsorted(tokens, begins)).astype(np.int32)
 
 
 def _unique(keys):
