@@ -10,8 +10,8 @@ from estimates in nanoseconds (`matching.boolean.lfilter_cost`), in each part of
   choice is made again for what is left of the list.
 
 The paper chooses in another order (trie or quadtree first, the verification after), with constants of one for every
-step. Here the filter is chosen with the cheaper verification in mind, since that is most of the work, and for a point
-message the lists are found before the choice: their lengths are then known, and finding them is one walk down.
+step. Here the filter is chosen with the cheaper verification in mind, since that is most of the work; and where asking
+is cheap, nothing is estimated: the trie is asked what some of the terms hit, the quadtree what lists a point is in.
 """
 
 import numpy as np
@@ -22,15 +22,18 @@ from matching.boolean.lfilter_cost import (
     DIRECT,
     PRUNE,
     QUADTREE,
+    SAMPLE,
     TRIE,
+    WORTH_A_LOOK,
+    direct_cost,
+    entries_of,
     lists_within,
     pays_to_prune,
-    quadtree_cost,
+    pruned_cost,
+    root_cost,
     trie_cost,
-    verify_cost,
 )
 from matching.boolean.lfilter_parts import (
-    ASK_TEXT,
     MARK_WORDS,
     ONLY_HERE,
     Arrays,
@@ -62,7 +65,6 @@ from matching.boolean.mbr_trie import (
 from matching.boolean.mbr_trie_build import build_trie
 from matching.boolean.pt_quadtree import LIST_END, LIST_START, Quadtree, find_lists, quadtree_view, sift
 from matching.boolean.pt_quadtree_build import LEAF_ROOM, build_quadtree
-from matching.boolean.rows import Columns
 from matching.model import Int32
 from matching.space import Space
 
@@ -107,10 +109,12 @@ class LFilter(PartedEngine):
         return boxes_view(arrays), trie_view(arrays), quadtree_view(arrays)
 
     def _match_part(
-        self, messages: Messages, first_row: int, last_row: int, view: tuple, columns: Columns, slots: Int32, rows: Int32
+        self, messages: Messages, first_row: int, last_row: int, view: tuple, slots: Int32, rows: Int32
     ) -> tuple[int, int, int, int]:
         how = self.filter_by, self.verify_by, self.choices
-        return _match(messages, first_row, last_row, *view, columns, *self.frame, *how, slots, rows)
+        boxes, trie, tree = view
+        where = messages, first_row, last_row, boxes, trie, tree, self.rows.columns
+        return _match(*where, *self.frame, *how, slots, rows)
 
 
 @njit(cache=True, nogil=True)
@@ -128,7 +132,7 @@ def _below(trie, tree, stack, node, first, low, high, depth):
 
 @njit(cache=True, nogil=True)
 def _prune(
-    trie, tree, low, high, cell, hits, many, terms, reach, signature, verify_by, stack, nodes, candidates, cells, count
+    trie, tree, low, high, cell, hits, many, terms, reach, marks, verify_by, stack, nodes, candidates, cells, count
 ):  # fmt: skip
     """Candidates among the entries [low, high) of one list, by the trie; room for all is there.
 
@@ -158,11 +162,12 @@ def _prune(
             continue
         children = trie.head[node, END_CHILD] - trie.head[node, FIRST_CHILD]
         if children == 0 or not (
-            verify_by == PRUNE or (verify_by != DIRECT and pays_to_prune(end - begin, children, last - first))
+            verify_by == PRUNE
+            or (verify_by != DIRECT and pays_to_prune(end - begin, min(children, last - first), last))
         ):
-            count = sift(tree, begin, end, reach, signature, cell, candidates, cells, count)
+            count = sift(tree, begin, end, reach, marks, cell, candidates, cells, count)
             continue
-        nodes, found, looked = probe(trie, node, terms, first, last, reach, CHEAPEST, nodes, 0)
+        nodes, found, looked = probe(trie, node, terms, first, last, reach, marks, CHEAPEST, nodes, 0)
         scanned += looked
         for i in range(found):
             child, after = nodes[i] >> 32, nodes[i] & 0xFFFFFFFF
@@ -193,60 +198,86 @@ def _match(
         is_point = west == east and south == north
         first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
         terms = messages.terms[first:last]
-        hits, many, looked = probe_root(trie, terms, reach, CHEAPEST, hits)
-        scanned += looked
-        if many == 0:
-            continue  # no subscription here begins with a term of the message
         signature = mark_terms(marks, messages.terms, first, last)
 
-        by_quadtree, listed = filter_by == QUADTREE, 0
-        if filter_by != TRIE and is_point:
-            stack, lists, listed, visited = find_lists(tree, left, bottom, right, top, terms, signature, stack, lists)
-            scanned += visited
-        if filter_by != TRIE and filter_by != QUADTREE:
-            by_trie = trie_cost(trie, hits, many, terms.shape[0])
-            if is_point:
-                by_lists = verify_cost(tree, lists, listed, many)
-            else:
-                inside, entries, stack = lists_within(tree, left, bottom, right, top, stack)
-                by_lists = quadtree_cost(inside, entries, many)
-            by_quadtree = by_lists < by_trie
+        # The first level of the trie is probed by some of the terms, or by all if they are few.
+        size = terms.shape[0]
+        step = max(1, size // SAMPLE) if filter_by != TRIE else 1
+        hits, many, looked = probe_root(trie, terms, step, reach, marks, CHEAPEST, hits)
+        scanned += looked
+        if step == 1 and many == 0:  # no subscription here begins with a term of the message
+            clear_terms(marks, messages.terms, first, last)
+            continue
+        again = root_cost(size) if step > 1 else 0.0
+        listed, by_quadtree, needs_hits = 0, filter_by == QUADTREE, verify_by != DIRECT
+        if filter_by == CHEAPEST:
+            by_trie = again + step * trie_cost(trie, hits, many, size)
+            # By far less than lists cost as a rule: not worth to look what they would cost here.
+            if by_trie > WORTH_A_LOOK * direct_cost(0.0, tree.typical[0], size):
+                if is_point:
+                    stack, lists, listed, visited = find_lists(
+                        tree, left, bottom, right, top, terms, signature, marks, stack, lists
+                    )
+                    scanned += visited
+                    lists_ahead, entries_ahead = np.float64(listed), np.float64(entries_of(tree, lists, listed))
+                else:
+                    lists_ahead, entries_ahead, stack = lists_within(tree, left, bottom, right, top, stack)
+                direct = direct_cost(lists_ahead, entries_ahead, size)
+                pruned = again + pruned_cost(lists_ahead, entries_ahead, many * step, size)
+                by_quadtree = min(direct, pruned) < by_trie
+                needs_hits = pruned < direct
+        if step > 1:
+            many = 0
+            if needs_hits or not by_quadtree:
+                hits, many, looked = probe_root(trie, terms, 1, reach, marks, CHEAPEST, hits)
+                scanned += looked
 
         count = 0
         if not by_quadtree:
             choices[0] += 1
-            hits, candidates, count, more = walk(
-                trie, boxes, terms, terms.shape[0], reach, signature, CHEAPEST, hits, many, candidates, 0
-            )
+            hits, candidates, count, more = walk(trie, boxes, terms, reach, marks, CHEAPEST, hits, many, candidates, 0)
             scanned += more
             cells = longer(cells, candidates.shape[0])
             cells[:count] = ONLY_HERE
         else:
             choices[1] += 1
-            if not is_point:
+            if not is_point or filter_by == QUADTREE:
                 stack, lists, listed, visited = find_lists(
-                    tree, left, bottom, right, top, terms, signature, stack, lists
+                    tree, left, bottom, right, top, terms, signature, marks, stack, lists
                 )
                 scanned += visited
             for i in range(listed):
-                low, high = np.int64(tree.branch[lists[i], LIST_START]), np.int64(tree.branch[lists[i], LIST_END])
+                low, high = int(tree.branch[lists[i], LIST_START]), int(tree.branch[lists[i], LIST_END])
                 candidates, cells = longer(candidates, count + high - low), longer(cells, count + high - low)
                 cell = ONLY_HERE if is_point else tree.cell[lists[i]]
-                if verify_by == PRUNE or (verify_by != DIRECT and pays_to_prune(high - low, many, many)):
+                if many > 0 and (verify_by == PRUNE or (verify_by != DIRECT and pays_to_prune(high - low, many, size))):
                     choices[3] += 1
                     stack, nodes, count, more = _prune(
-                        trie, tree, low, high, cell, hits, many, terms, reach, signature, verify_by, stack, nodes,
+                        trie, tree, low, high, cell, hits, many, terms, reach, marks, verify_by, stack, nodes,
                         candidates, cells, count,
                     )  # fmt: skip
                     scanned += more
                 else:
                     choices[2] += 1
-                    count = sift(tree, low, high, reach, signature, cell, candidates, cells, count)
+                    count = sift(tree, low, high, reach, marks, cell, candidates, cells, count)
                     scanned += high - low
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified
         found = tell(
-            messages, row, reach, left, bottom, boxes, columns, marks, candidates, cells, count, out_slot, out_row, found
+            messages,
+            row,
+            reach,
+            left,
+            bottom,
+            boxes,
+            columns,
+            marks,
+            candidates,
+            cells,
+            count,
+            out_slot,
+            out_row,
+            found,
         )
         clear_terms(marks, messages.terms, first, last)
         verified += count

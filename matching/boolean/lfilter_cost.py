@@ -2,29 +2,41 @@
 
 The paper's estimates (CIKM 2015, equations 1 to 6) count steps of binary search and assume that terms are independent
 and equally frequent. Neither holds for words, so where the tree can be asked it is: the first level of the trie is
-probed before anything is decided, and what lies below each node that was hit is known. `benchmarks.lfilter` times
-each way on its own and fits the constants; they are those of a 2020s server core, and only their ratios matter.
+probed before anything is decided, and what lies below each node that was hit is known. The constants were fitted to
+times of the kernels: each way forced, over groups of 25 messages of like work, 300,000 subscriptions, all four kinds of
+message of `benchmarks.lfilter`. Nine in ten of the groups then take 0.7 to 1.4 times what is expected here, over a
+hundredfold range. Only the ratios matter; `benchmarks.lfilter` shows whether they still lead to the right choices.
 """
 
 import numpy as np
 from numba import njit
 
-from matching.boolean.lfilter_parts import longer, log2_of
-from matching.boolean.mbr_trie import END_CHILD, FIRST_CHILD, HIGH, LOW, OWN, probe_cost
+from matching.boolean.lfilter_parts import log2_of, longer
+from matching.boolean.mbr_trie import END_CHILD, FIRST_CHILD, LOW, OWN
 from matching.boolean.mbr_trie_build import BLOCK
 from matching.boolean.pt_quadtree import ENTRIES_BELOW, LIST_END, LIST_START, LISTS_BELOW
 
 TRIE, QUADTREE = 1, 2
 DIRECT, PRUNE = 1, 2
 
-#: One node of the trie visited, one box of its list, one child found at the next level with all that follows.
-NODE_NS, BOX_NS, LATER_NS = 30.0, 1.0, 60.0
-#: One cell of the quadtree visited, one entry of a list looked at, one step of a search in a list.
-CELL_NS, ENTRY_NS, LIST_STEP_NS = 30.0, 1.5, 4.0
-#: Share of a pruned list that is left below a node that was hit.
-LEFT_SHARE = 0.02
-#: Cells a side of the message at the level where lists are estimated.
-_FINE = 4
+#: The trie: a term sought at its first level, a node hit there, a block of its list, and each child that may be found
+#: below one, with all that follows.
+TERM_NS, NODE_NS, BLOCK_NS, CHILD_NS = 90.0, 43.0, 3.0, 26.0
+#: The quadtree: a list with the cell it belongs to; an entry looked at, and how much more for each term of the message,
+#: since a longer text lets more entries through.
+LIST_NS, ENTRY_NS, ENTRY_AND_TERM_NS = 140.0, 3.9, 0.023
+#: Pruning: a step of the search for a node's ranks in a list, and an entry of the list, most of which are never seen.
+LIST_STEP_NS, PRUNED_ENTRY_NS = 5.6, 0.5
+#: Terms of a long message by which its cost at the trie is judged.
+SAMPLE = 16
+#: A walk of the trie that costs less than this share of what lists cost as a rule is taken at once.
+WORTH_A_LOOK = 0.3
+
+
+@njit(cache=True, nogil=True)
+def root_cost(terms):
+    """Expected cost of probing the first level of the trie by so many terms."""
+    return TERM_NS * terms
 
 
 @njit(cache=True, nogil=True)
@@ -34,45 +46,45 @@ def trie_cost(trie, hits, many, terms):
     for i in range(many):
         node, first = hits[i] >> 32, hits[i] & 0xFFFFFFFF
         own = trie.head[node, OWN] - trie.head[node, LOW]
-        children, left = trie.head[node, END_CHILD] - trie.head[node, FIRST_CHILD], terms - first
-        cost += NODE_NS + BOX_NS * (own if own < BLOCK else own / BLOCK + 2 * BLOCK)
-        if children == 0:
-            cost += BOX_NS * (trie.head[node, HIGH] - trie.head[node, OWN])
-        elif left > 0:
-            probing, _ = probe_cost(children, left)
-            cost += probing + LATER_NS * min(children, left)
+        children = trie.head[node, END_CHILD] - trie.head[node, FIRST_CHILD]
+        cost += NODE_NS + BLOCK_NS * (own / BLOCK) + CHILD_NS * min(children, terms - first)
     return cost
 
 
 @njit(cache=True, nogil=True)
-def prune_cost(entries, children, terms):
-    """Expected cost of pruning a list by so many children and terms: each is sought in the list."""
-    return min(children, terms) * 2 * log2_of(entries) * LIST_STEP_NS + entries * LEFT_SHARE * ENTRY_NS
+def direct_cost(lists, entries, terms):
+    """Expected cost of looking through so many lists with so many entries together."""
+    return lists * LIST_NS + entries * (ENTRY_NS + ENTRY_AND_TERM_NS * terms)
 
 
 @njit(cache=True, nogil=True)
-def pays_to_prune(entries, children, terms):
+def prune_cost(entries, nodes):
+    """Expected cost of pruning a list by so many nodes of the trie: each is sought in the list."""
+    return nodes * log2_of(entries) * LIST_STEP_NS + entries * PRUNED_ENTRY_NS
+
+
+@njit(cache=True, nogil=True)
+def pays_to_prune(entries, nodes, terms):
     """Whether a list is pruned rather than looked through."""
-    return prune_cost(entries, children, terms) < entries * ENTRY_NS
+    return prune_cost(entries, nodes) < direct_cost(0.0, entries, terms)
 
 
 @njit(cache=True, nogil=True)
-def verify_cost(tree, lists, listed, many):
-    """Expected cost of verifying known lists, each the cheaper way."""
-    cost = 0.0
-    for i in range(listed):
-        entries = tree.branch[lists[i], LIST_END] - tree.branch[lists[i], LIST_START]
-        cost += min(entries * ENTRY_NS, prune_cost(entries, many, many))
-    return cost
-
-
-@njit(cache=True, nogil=True)
-def quadtree_cost(lists, entries, many):
-    """Expected cost of finding and verifying so many lists with so many entries together."""
+def pruned_cost(lists, entries, nodes, terms):
+    """Expected cost of verifying lists of average length, each the cheaper way."""
     if lists <= 0.0:
-        return CELL_NS
-    each = np.int64(entries / lists) + 1
-    return lists * (CELL_NS + min(each * ENTRY_NS, prune_cost(each, many, many)))
+        return 0.0
+    each = entries / lists
+    return lists * (LIST_NS + min(prune_cost(np.int64(each), nodes), direct_cost(0.0, each, terms)))
+
+
+@njit(cache=True, nogil=True)
+def entries_of(tree, lists, listed):
+    """Entries of known lists together."""
+    entries = np.int64(0)
+    for i in range(listed):
+        entries += tree.branch[lists[i], LIST_END] - tree.branch[lists[i], LIST_START]
+    return entries
 
 
 @njit(cache=True, nogil=True)

@@ -1,4 +1,4 @@
-"""Live change for indexes that are built at once: parts of growing size, and a short tail that is simply looked through.
+"""Live change for indexes that are built at once: parts of growing size, and a short tail that is looked through.
 
 `matching.boolean.mbr_trie`, `pt_quadtree` and `lfilter` are flat arrays without gaps, fast to walk and impossible to
 insert into. So an engine holds several of them (the logarithmic method of Bentley and Saxe, 1980): what is inserted
@@ -18,7 +18,7 @@ from numba import njit
 
 from matching.boolean.cells import GUARDS, ONE_IN_EACH_LANE, lattice, message_word, subscription_word
 from matching.boolean.engine import BooleanEngine, Messages
-from matching.boolean.rows import Columns, all_terms_in, box_meets, region_meets
+from matching.boolean.rows import all_terms_in, box_meets, region_meets
 from matching.model import Int32
 from matching.slots import as_input, part, resized
 from matching.space import Space
@@ -51,7 +51,7 @@ class Boxes(NamedTuple):
 
     slot : int32[r]    the subscription's slot, its complement for a second box, `GONE` once removed
     word : uint64[r]   the box on the lattice (`matching.boolean.cells`), level bits zero
-    text : uint64[r]   one bit for each keyword, by its low 6 bits
+    text : uint64[r]   places in the table of marks of the four rarest keywords; of fewer, the last is repeated
     """
 
     slot: np.ndarray
@@ -106,7 +106,7 @@ class PartedEngine(BooleanEngine):
             column[rank[here]] = GONE
             after = np.minimum(rank[here] + 1, column.shape[0] - 1)
             column[after[column[after] == ~slots[here]]] = GONE
-            self._gone[number] += np.count_nonzero(here)
+            self._gone[number] += int(np.count_nonzero(here))
             if self._gone[number] > _DEAD_SHARE * column.shape[0]:
                 self._replace(number, self._live(number))
 
@@ -149,12 +149,12 @@ class PartedEngine(BooleanEngine):
         last = messages.west.shape[0]
         columns = self.rows.columns
         if len(self._parts) == 1 and self._tail.shape[0] == 0:
-            return self._match_part(messages, first_row, last, self._views[0], columns, slots, rows)
+            return self._match_part(messages, first_row, last, self._views[0], slots, rows)
         last = min(last, first_row + _ROWS_A_TURN)
         found, scanned, verified = 0, 0, 0
         for view in self._views:
             more, next_row, looked, tested = self._match_part(
-                messages, first_row, last, view, columns, slots[found:], rows[found:]
+                messages, first_row, last, view, slots[found:], rows[found:]
             )
             if next_row < last:
                 return 0, first_row, 0, 0
@@ -182,7 +182,7 @@ class PartedEngine(BooleanEngine):
             columns = {name: value.copy() for name, value in columns.items()}
             self._parts.append(columns)
             self._views.append(self._view(columns))
-            self._gone.append(np.count_nonzero(columns["slot"] == GONE))
+            self._gone.append(int(np.count_nonzero(columns["slot"] == GONE)))
 
     def _index_bytes(self) -> int:
         parts = sum(column.nbytes for columns in self._parts for column in columns.values())
@@ -207,13 +207,13 @@ class PartedEngine(BooleanEngine):
 
     @abstractmethod
     def _match_part(
-        self, messages: Messages, first_row: int, last_row: int, view: tuple, columns: Columns, slots: Int32, rows: Int32
+        self, messages: Messages, first_row: int, last_row: int, view: tuple, slots: Int32, rows: Int32
     ) -> tuple[int, int, int, int]:
         """As `_scan`, for one part and the rows up to `last_row`."""
 
 
 @njit(cache=True, nogil=True)
-def longer(array, needed):
+def longer(array: np.ndarray, needed) -> np.ndarray:
     """The array itself, or a longer copy."""
     if needed <= array.shape[0]:
         return array
@@ -224,15 +224,36 @@ def longer(array, needed):
 
 @njit(cache=True, nogil=True)
 def text_bit(term):
-    """Bit of a term in a signature."""
+    """Bit of a term in the signature of a text."""
     return np.uint64(1) << np.uint64(term & 63)
 
 
 @njit(cache=True, nogil=True)
 def _mark_of(term):
-    """Word and bit of a term in the table of marks."""
-    place = (np.int64(term) * 0x9E3779B1 & 0xFFFFFFFF) >> (32 - _MARK_BITS)
-    return place >> 6, np.uint64(1) << np.uint64(place & 63)
+    """Place of a term in the table of marks."""
+    return (np.int64(term) * 0x9E3779B1 & 0xFFFFFFFF) >> (32 - _MARK_BITS)
+
+
+@njit(cache=True, nogil=True)
+def _is_set(marks, place):
+    return marks[place >> 6] >> np.uint64(place & 63) & np.uint64(1)
+
+
+@njit(cache=True, nogil=True)
+def is_marked(marks, term):
+    """1 if a message may have the term, 0 if it has not."""
+    return _is_set(marks, _mark_of(term))
+
+
+@njit(cache=True, nogil=True)
+def may_carry(marks, text):
+    """Whether a message may have the keywords of a box, by `Boxes.text`: wrong for one in thousands if it is short."""
+    if not _is_set(marks, np.int64(text & np.uint64(0xFFFF))):
+        return False
+    for lane in range(1, 4):  # noqa: SIM110 - numba knows no all() over a generator
+        if not _is_set(marks, np.int64(text >> np.uint64(16 * lane) & np.uint64(0xFFFF))):
+            return False
+    return True
 
 
 @njit(cache=True, nogil=True)
@@ -240,8 +261,8 @@ def mark_terms(marks, terms, first, last):
     """Mark terms[first:last] in a zeroed table (uint64[MARK_WORDS]); returns their signature."""
     signature = np.uint64(0)
     for j in range(first, last):
-        word, bit = _mark_of(terms[j])
-        marks[word] |= bit
+        place = _mark_of(terms[j])
+        marks[place >> 6] |= np.uint64(1) << np.uint64(place & 63)
         signature |= text_bit(terms[j])
     return signature
 
@@ -250,8 +271,7 @@ def mark_terms(marks, terms, first, last):
 def clear_terms(marks, terms, first, last):
     """Undo `mark_terms`."""
     for j in range(first, last):
-        word, _ = _mark_of(terms[j])
-        marks[word] = np.uint64(0)
+        marks[_mark_of(terms[j]) >> 6] = np.uint64(0)
 
 
 @njit(cache=True, nogil=True)
@@ -284,8 +304,7 @@ def has_all(pool, position, terms, first, last, marks):
         ends = term < 0
         if ends:
             term = ~term
-        word, bit = _mark_of(term)
-        if not marks[word] & bit:
+        if not is_marked(marks, term):
             return False
         place = first_not_below(terms, first, last, term)
         if place == last or terms[place] != term:
@@ -364,13 +383,11 @@ def _describe(slots, columns, world_west, world_south, steps_per_degree, slot, w
     count = 0
     for i in range(slots.shape[0]):
         here = slots[i]
-        signature, position = np.uint64(0), columns.start[here]
-        while True:
+        places, position = np.uint64(0), columns.start[here]
+        for lane in range(4):
             term = columns.terms[position]
-            signature |= text_bit(~term if term < 0 else term)
-            if term < 0:
-                break
-            position += 1
+            places |= np.uint64(_mark_of(~term if term < 0 else term)) << np.uint64(16 * lane)
+            position += term >= 0
         west, east = columns.region[here, 0], columns.region[here, 2]
         bottom = lattice(columns.region[here, 1], world_south, steps_per_degree)
         top = lattice(columns.region[here, 3], world_south, steps_per_degree)
@@ -382,7 +399,7 @@ def _describe(slots, columns, world_west, world_south, steps_per_degree, slot, w
                 code = interleave((left + right) >> 1) | interleave((bottom + top) >> 1) << 1
             slot[count] = ~here if box else here
             word[count] = subscription_word(left, bottom, right, top)
-            text[count] = signature
+            text[count] = places
             morton[count] = code
             count += 1
 

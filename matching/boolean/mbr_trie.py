@@ -29,15 +29,16 @@ from matching.boolean.lfilter_parts import (
     boxes_view,
     clear_terms,
     first_not_below,
+    is_marked,
     log2_of,
     longer,
     mark_terms,
+    may_carry,
     meets,
     reach_of,
     tell,
 )
 from matching.boolean.mbr_trie_build import BLOCK, build_trie
-from matching.boolean.rows import Columns
 from matching.model import Int32
 from matching.slots import as_input
 from matching.space import Space
@@ -47,9 +48,8 @@ CHEAPEST, PROBE_TOKEN_SET, PROBE_TRIE = range(3)
 STRATEGIES = ("cheapest", "probe_token_set", "probe_trie")
 #: Boxes below which a node is not divided further.
 BUCKET = 8
-#: Nanoseconds of one step of a binary search among the children, of one among the terms of a message (which lie in
-#: the first cache), and of looking at one child. `benchmarks.lfilter` measures them.
-CHILD_STEP_NS, TERM_STEP_NS, CHILD_NS = 4.0, 1.5, 1.0
+#: Nanoseconds of one step of a binary search among the children, and of looking at one child.
+CHILD_STEP_NS, CHILD_NS = 3.0, 1.5
 #: Columns of `Trie.head`.
 FIRST_CHILD, END_CHILD, LOW, OWN, HIGH = range(5)
 
@@ -98,9 +98,11 @@ class MbrTrie(PartedEngine):
         return boxes_view(arrays), trie_view(arrays)
 
     def _match_part(
-        self, messages: Messages, first_row: int, last_row: int, view: tuple, columns: Columns, slots: Int32, rows: Int32
+        self, messages: Messages, first_row: int, last_row: int, view: tuple, slots: Int32, rows: Int32
     ) -> tuple[int, int, int, int]:
-        return _match(messages, first_row, last_row, *view, columns, *self.frame, self.strategy, slots, rows)
+        boxes, trie = view
+        where = messages, first_row, last_row, boxes, trie, self.rows.columns
+        return _match(*where, *self.frame, self.strategy, slots, rows)
 
 
 def trie_view(arrays: Arrays) -> Trie:
@@ -114,22 +116,22 @@ def trie_view(arrays: Arrays) -> Trie:
 def probe_cost(children, terms):
     """Cheapest probing in nanoseconds, and whether it is that of the trie by the terms.
 
-    The paper compares |T| log |n| with |n| log |T|; a step among children may miss the cache and one among the terms
-    does not, which the factors tell.
+    The paper compares |T| log |n| with |n| log |T|. Here a child that is not among the terms is mostly told by one look
+    at the table of marks, and only the others are sought, so the second is |n| alone.
     """
     by_terms = terms * log2_of(children) * CHILD_STEP_NS
-    by_children = children * (CHILD_NS + log2_of(terms) * TERM_STEP_NS)
+    by_children = children * CHILD_NS
     return min(by_terms, by_children), by_terms < by_children
 
 
 @njit(cache=True, nogil=True)
-def probe(trie, node, terms, first, last, reach, strategy, stack, depth):
+def probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth):
     """Push the children of a node that lie on the message's path: node << 32 | place of its term + 1.
 
     terms[first:last] are the message's terms behind that of the node. Returns (stack, depth, children looked at);
     they are pushed in ascending order.
     """
-    child, end = np.int64(trie.head[node, FIRST_CHILD]), np.int64(trie.head[node, END_CHILD])
+    child, end = int(trie.head[node, FIRST_CHILD]), int(trie.head[node, END_CHILD])
     if child == end or first == last:
         return stack, depth, 0
     stack = longer(stack, depth + min(end - child, last - first))
@@ -152,8 +154,8 @@ def probe(trie, node, terms, first, last, reach, strategy, stack, depth):
     else:
         looked = end - child
         while child < end and first < last:
-            if meets(reach, trie.box[child]):
-                token = trie.token[child]
+            token = trie.token[child]
+            if is_marked(marks, token) and meets(reach, trie.box[child]):
                 # Children and terms both ascend: what lies before the last place found is of no use again.
                 first = first_not_below(terms, first, last, token)
                 if first < last and terms[first] == token:
@@ -164,14 +166,14 @@ def probe(trie, node, terms, first, last, reach, strategy, stack, depth):
 
 
 @njit(cache=True, nogil=True)
-def probe_root(trie, terms, reach, strategy, stack):
-    """`probe` for the root and all terms of a message; by the directory unless a strategy is forced."""
+def probe_root(trie, terms, step, reach, marks, strategy, stack):
+    """`probe` for the root and every `step`-th term of a message; by the directory unless a strategy is forced."""
     last = terms.shape[0]
     if strategy != CHEAPEST:
-        return probe(trie, 0, terms, 0, last, reach, strategy, stack, 0)
+        return probe(trie, 0, terms, 0, last, reach, marks, strategy, stack, 0)
     stack = longer(stack, last)
     shift, depth = trie.shift[0], 0
-    for j in range(last):
+    for j in range(0, last, step):
         term = np.int64(terms[j])
         entry = term >> shift
         if entry + 1 >= trie.directory.shape[0]:
@@ -181,13 +183,13 @@ def probe_root(trie, terms, reach, strategy, stack):
         if child < end and trie.token[child] == term and meets(reach, trie.box[child]):
             stack[depth] = np.int64(child) << 32 | (j + 1)
             depth += 1
-    return stack, depth, last
+    return stack, depth, (last + step - 1) // step
 
 
 @njit(cache=True, nogil=True)
-def walk(trie, boxes, terms, last, reach, signature, strategy, stack, depth, candidates, count):
+def walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, count):
     """Visit what is on the stack and all below it; returns (stack, candidates, count, scanned)."""
-    scanned = 0
+    scanned, last = 0, terms.shape[0]
     while depth > 0:
         depth -= 1
         node, first = stack[depth] >> 32, stack[depth] & 0xFFFFFFFF
@@ -213,9 +215,9 @@ def walk(trie, boxes, terms, last, reach, signature, strategy, stack, depth, can
             if first < last:
                 for rank in range(own, high):
                     candidates[count] = rank | ASK_TEXT
-                    count += meets(reach, boxes.word[rank]) and not boxes.text[rank] & ~signature
+                    count += meets(reach, boxes.word[rank]) and may_carry(marks, boxes.text[rank])
         else:
-            stack, depth, looked = probe(trie, node, terms, first, last, reach, strategy, stack, depth)
+            stack, depth, looked = probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth)
             scanned += looked
     return stack, candidates, count, scanned
 
@@ -239,17 +241,28 @@ def _match(
         first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
         # Terms are counted from the message's first, so that a place fits beside a node on the stack.
         terms = messages.terms[first:last]
-        signature = mark_terms(marks, messages.terms, first, last)
-        stack, depth, looked = probe_root(trie, terms, reach, strategy, stack)
-        stack, candidates, count, more = walk(
-            trie, boxes, terms, last - first, reach, signature, strategy, stack, depth, candidates, 0
-        )
+        mark_terms(marks, messages.terms, first, last)
+        stack, depth, looked = probe_root(trie, terms, 1, reach, marks, strategy, stack)
+        stack, candidates, count, more = walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, 0)
         if cells.shape[0] < candidates.shape[0]:
             cells = np.full(candidates.shape[0], ONLY_HERE)
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified
         found = tell(
-            messages, row, reach, left, bottom, boxes, columns, marks, candidates, cells, count, out_slot, out_row, found
+            messages,
+            row,
+            reach,
+            left,
+            bottom,
+            boxes,
+            columns,
+            marks,
+            candidates,
+            cells,
+            count,
+            out_slot,
+            out_row,
+            found,
         )
         clear_terms(marks, messages.terms, first, last)
         scanned += looked + more

@@ -4,7 +4,7 @@ After Yu, Li and Feng, CIKM 2015 (`matching.boolean.mbr_trie` has the full title
 list hit every subscription in it; those of a cell are the union of what lies below. Tokens that all children share form
 the cover set of the cell and are asked there alone: a message with one of them skips the text tests all the way down.
 Any other message must carry one of the non-cover set, or the cell and all below it are skipped. The lists that remain
-are verified entry by entry: lattice box, text signature, and then, for the few that pass, keywords and degrees.
+are verified entry by entry: lattice box, four keywords in a table of bits, then all keywords and degrees of the few.
 
 Which cells a box lies in, and so which lists there are, says `matching.boolean.pt_quadtree_build`.
 `matching.boolean.lfilter` filters by this tree and verifies by the trie where that is less work.
@@ -26,15 +26,16 @@ from matching.boolean.lfilter_parts import (
     boxes_view,
     clear_terms,
     first_not_below,
+    is_marked,
     log2_of,
     longer,
     mark_terms,
+    may_carry,
     meets,
     reach_of,
     tell,
 )
 from matching.boolean.pt_quadtree_build import LEAF_ROOM, build_quadtree
-from matching.boolean.rows import Columns
 from matching.model import Int32
 from matching.slots import as_input
 from matching.space import Space
@@ -56,7 +57,8 @@ class Quadtree(NamedTuple):
                              a cell with so many that every message may enter
     pivot_text : uint64[q]   signature of both sets
     entry : int32[e]         ranks, ascending within a list
-    entry_word, entry_text : uint64[e]   the box and signature of that rank, side by side with its neighbours'
+    entry_word, entry_text : uint64[e]   `Boxes.word` and `Boxes.text` of that rank, side by side with its neighbours'
+    typical : float64[1]     entries that a point among the subscriptions has in its lists, on average
     """
 
     branch: np.ndarray
@@ -67,6 +69,7 @@ class Quadtree(NamedTuple):
     entry: np.ndarray
     entry_word: np.ndarray
     entry_text: np.ndarray
+    typical: np.ndarray
 
 
 class PtQuadtree(PartedEngine):
@@ -93,32 +96,33 @@ class PtQuadtree(PartedEngine):
         return boxes_view(arrays), quadtree_view(arrays)
 
     def _match_part(
-        self, messages: Messages, first_row: int, last_row: int, view: tuple, columns: Columns, slots: Int32, rows: Int32
+        self, messages: Messages, first_row: int, last_row: int, view: tuple, slots: Int32, rows: Int32
     ) -> tuple[int, int, int, int]:
-        return _match(messages, first_row, last_row, *view, columns, *self.frame, slots, rows)
+        boxes, tree = view
+        return _match(messages, first_row, last_row, boxes, tree, self.rows.columns, *self.frame, slots, rows)
 
 
 def quadtree_view(arrays: Arrays) -> Quadtree:
     """The quadtree of a part as kernels take it."""
-    dtypes = (np.int32, np.int64, np.int32, np.int32, np.uint64, np.int32, np.uint64, np.uint64)
+    dtypes = (np.int32, np.int64, np.int32, np.int32, np.uint64, np.int32, np.uint64, np.uint64, np.float64)
     columns = zip(Quadtree._fields, dtypes, strict=True)
     return Quadtree(*(as_input(arrays[name], dtype) for name, dtype in columns))
 
 
 @njit(cache=True, nogil=True)
-def shares_a_term(tokens, low, high, terms, first, last):
-    """Whether tokens[low:high] and terms[first:last], both ascending, share one: the shorter probes the longer."""
-    if low == high or first == last:
+def shares_a_term(tokens, low, high, terms, marks):
+    """Whether tokens[low:high] and a message's terms, both ascending, share one: the side that is cheaper probes."""
+    last = terms.shape[0]
+    if low == high or last == 0:
         return False
-    if (high - low) * log2_of(last - first) < (last - first) * log2_of(high - low):
+    if high - low <= last * log2_of(high - low):
         for i in range(low, high):
-            first = first_not_below(terms, first, last, tokens[i])
-            if first == last:
-                return False
-            if terms[first] == tokens[i]:
-                return True
+            if is_marked(marks, tokens[i]):
+                place = first_not_below(terms, 0, last, tokens[i])
+                if place < last and terms[place] == tokens[i]:
+                    return True
         return False
-    for j in range(first, last):
+    for j in range(last):
         low = first_not_below(tokens, low, high, terms[j])
         if low == high:
             return False
@@ -128,10 +132,9 @@ def shares_a_term(tokens, low, high, terms, first, last):
 
 
 @njit(cache=True, nogil=True)
-def find_lists(tree, left, bottom, right, top, terms, signature, stack, lists):
+def find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, lists):
     """Cells that a message may match in, with a list; returns (stack, lists, how many, cells visited)."""
     count, visited, depth = 0, 0, 1
-    last = terms.shape[0]
     # A rectangle that is inside out meets what covers the span between its sides.
     left, right, bottom, top = min(left, right), max(left, right), min(bottom, top), max(bottom, top)
     stack[0] = 0  # cell << 32 | whether text need not be asked
@@ -143,9 +146,9 @@ def find_lists(tree, left, bottom, right, top, terms, signature, stack, lists):
             if not tree.pivot_text[node] & signature:
                 continue
             cover, other, end = tree.pivots[node, COVER], tree.pivots[node, NON_COVER], tree.pivots[node, END]
-            if shares_a_term(tree.pivot, cover, other, terms, 0, last):
+            if shares_a_term(tree.pivot, cover, other, terms, marks):
                 free = 1
-            elif end >= 0 and not shares_a_term(tree.pivot, other, end, terms, 0, last):
+            elif end >= 0 and not shares_a_term(tree.pivot, other, end, terms, marks):
                 continue
         if tree.branch[node, LIST_END] > tree.branch[node, LIST_START]:
             lists = longer(lists, count + 1)
@@ -166,12 +169,12 @@ def find_lists(tree, left, bottom, right, top, terms, signature, stack, lists):
 
 
 @njit(cache=True, nogil=True)
-def sift(tree, low, high, reach, signature, cell, candidates, cells, count):
+def sift(tree, low, high, reach, marks, cell, candidates, cells, count):
     """Append the entries [low, high) that may match; room for all of them is there. Returns the new count."""
     for i in range(low, high):
         candidates[count] = tree.entry[i] | ASK_TEXT
         cells[count] = cell
-        count += meets(reach, tree.entry_word[i]) and not tree.entry_text[i] & ~signature
+        count += meets(reach, tree.entry_word[i]) and may_carry(marks, tree.entry_text[i])
     return count
 
 
@@ -195,19 +198,32 @@ def _match(
         first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
         signature = mark_terms(marks, messages.terms, first, last)
         terms = messages.terms[first:last]
-        stack, lists, many, visited = find_lists(tree, left, bottom, right, top, terms, signature, stack, lists)
+        stack, lists, many, visited = find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, lists)
         scanned += visited
         count = 0
         for i in range(many):
             low, high = tree.branch[lists[i], LIST_START], tree.branch[lists[i], LIST_END]
             candidates, cells = longer(candidates, count + high - low), longer(cells, count + high - low)
             cell = ONLY_HERE if is_point else tree.cell[lists[i]]
-            count = sift(tree, low, high, reach, signature, cell, candidates, cells, count)
+            count = sift(tree, low, high, reach, marks, cell, candidates, cells, count)
             scanned += high - low
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified
         found = tell(
-            messages, row, reach, left, bottom, boxes, columns, marks, candidates, cells, count, out_slot, out_row, found
+            messages,
+            row,
+            reach,
+            left,
+            bottom,
+            boxes,
+            columns,
+            marks,
+            candidates,
+            cells,
+            count,
+            out_slot,
+            out_row,
+            found,
         )
         clear_terms(marks, messages.terms, first, last)
         verified += count

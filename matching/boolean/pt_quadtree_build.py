@@ -37,7 +37,11 @@ def build_quadtree(slot, word, text, columns: Columns, leaf_room: int) -> dict[s
     head, cell, entry = _divide(as_input(key[order], np.int64), as_input(rank[order], np.int32), leaf_room)
     tokens, limits, token_text = _choose_pivots(head, entry, as_input(slot, np.int32), columns)
     lists = {"entry": entry, "entry_word": word[entry], "entry_text": text[entry]}
-    return lists | {"branch": head, "cell": cell, "pivot": tokens, "pivots": limits, "pivot_text": token_text}
+    return (
+        lists
+        | {"branch": head, "cell": cell, "pivot": tokens, "pivots": limits, "pivot_text": token_text}
+        | {"typical": np.array([_typical(head)])}
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -79,7 +83,7 @@ def _divide(key, rank, leaf_room):
     depth, nodes, used = 1, 0, 0
     while depth > 0:
         depth -= 1
-        low, high, level, code, above = stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3], stack[depth, 4]
+        low, high, level, code, above = stack[depth]
         node = nodes
         nodes += 1
         head, cell = _wider(head, nodes), longer(cell, nodes)
@@ -135,6 +139,21 @@ def _divide(key, rank, leaf_room):
         head[node, 6] = lists
         head[node, 7] = min(entries, 2**31 - 1)
     return head[:nodes].copy(), cell[:nodes].copy(), entry[:used].copy()
+
+
+@njit(cache=True, nogil=True)
+def _typical(head):
+    """Entries in the lists from the root to a cell, as an average over all entries: what a point meets among them."""
+    ahead, total, weight = np.zeros(head.shape[0], np.int64), 0.0, 0.0
+    for node in range(head.shape[0]):
+        own = head[node, 5] - head[node, 4]
+        ahead[node] += own
+        total += np.float64(own) * ahead[node]
+        weight += own
+        for quarter in range(4):
+            if head[node, quarter] >= 0:
+                ahead[head[node, quarter]] = ahead[node]
+    return total / weight
 
 
 @njit(cache=True, nogil=True)
