@@ -172,7 +172,7 @@ def find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, l
 def sift(tree, low, high, reach, marks, cell, candidates, cells, count):
     """Append the entries [low, high) that may match; room for all of them is there. Returns the new count."""
     for i in range(low, high):
-        candidates[count] = tree.entry[i] | ASK_TEXT
+        candidates[count] = np.int64(tree.entry[i]) | ASK_TEXT
         cells[count] = cell
         count += meets(reach, tree.entry_word[i]) and may_carry(marks, tree.entry_text[i])
     return count

@@ -8,7 +8,7 @@ from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
 from matching.boolean.cells import box_of, lattice
 from matching.boolean.lfilter import FILTERS, VERIFICATIONS, LFilter
 from matching.boolean.lfilter_cost import pays_to_prune
-from matching.boolean.lfilter_parts import GONE, TAIL_ROOM
+from matching.boolean.lfilter_parts import GONE, TAIL_ROOM, _mark_of
 from matching.boolean.mbr_trie import END_CHILD, FIRST_CHILD, HIGH, LOW, OWN, STRATEGIES, MbrTrie, probe_cost
 from matching.boolean.pt_quadtree import COVER, END, NON_COVER, PtQuadtree
 from matching.boolean.pt_quadtree_build import MOST_TOKENS, greedy_pivots
@@ -78,6 +78,33 @@ def test_engine_on_the_example_of_the_paper_gives_its_answers(kind):
 def test_lfilter_each_way_on_the_example_of_the_paper_gives_its_answers(filter_by, verify_by):
     engine = example(LFilter(EXAMPLE_SPACE, filter_by, verify_by, bucket=0, leaf_room=2))
     assert engine_pairs(engine, batch([POINT_MESSAGE, RANGE_MESSAGE])) == ANSWERS
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_trie_by_each_strategy_on_the_example_of_the_paper_gives_its_answers(strategy):
+    engine = example(MbrTrie(EXAMPLE_SPACE, strategy, bucket=0))
+    assert engine_pairs(engine, batch([POINT_MESSAGE, RANGE_MESSAGE])) == ANSWERS
+    texts = [[A, B, C, D, E, F, G, H], [C, E, G], [D, E, H], [B, D, F, G, H]]
+    messages = batch([((0.0, 0.0, 40.0, 40.0), text) for text in texts])
+    assert engine_pairs(engine, messages) == oracle_pairs(table(EXAMPLE), messages)
+
+
+@pytest.mark.parametrize("kind", PARTED)
+def test_keyword_with_the_mark_of_another_is_told_apart(kind):
+    twin = next(term for term in range(8, 10**6) if _mark_of(term) == _mark_of(7))
+    rows = [(EVERYWHERE, [1, twin]), (EVERYWHERE, [1, 7]), (EVERYWHERE, [1, 2, 3, 4, twin]), (EVERYWHERE, [1])] * 12
+    engine = kind(SPACE)
+    engine.insert(table(rows))
+    messages = batch([((0.0, 0.0), [1, 7]), ((0.0, 0.0), [1, 2, 3, 4, 7]), ((0.0, 0.0), [1, twin])])
+    assert engine_pairs(engine, messages) == oracle_pairs(table(rows), messages) != []
+
+
+def test_message_without_a_pivot_is_turned_away_though_signatures_agree():
+    engine = PtQuadtree(SPACE)
+    engine.insert(table([((0.0, 0.0, 1.0, 1.0), [7, 9])] * 40))
+    hits = engine.match(batch([((0.5, 0.5), [7 + 64, 9 + 64])]))
+    assert (hits.matched, hits.scanned) == (0, 1)
+    assert engine.match(batch([((0.5, 0.5), [7, 9])])).matched == 40
 
 
 def test_trie_of_the_example_has_the_nodes_of_the_paper():
