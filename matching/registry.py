@@ -11,6 +11,9 @@ from typing import Any
 from matching.boolean.cell_term import CellTerm
 from matching.boolean.hashed_cells import HashedCells
 from matching.boolean.inverted_list import InvertedList
+from matching.boolean.lfilter import LFilter
+from matching.boolean.mbr_trie import MbrTrie
+from matching.boolean.pt_quadtree import PtQuadtree
 from matching.errors import ConfigError
 from matching.skyline.bnl import Bnl
 from matching.skyline.eager import Eager
@@ -28,6 +31,9 @@ ENGINES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
         CellTerm.name: CellTerm,
         HashedCells.name: HashedCells,
         InvertedList.name: InvertedList,
+        LFilter.name: LFilter,
+        MbrTrie.name: MbrTrie,
+        PtQuadtree.name: PtQuadtree,
     },
     "topk": {
         L2Scan.name: L2Scan,

@@ -144,7 +144,11 @@ def machine(name: str):
 TestCellTermMachine = machine("cell_term")
 TestHashedCellsMachine = machine("hashed_cells")
 TestInvertedListMachine = machine("inverted_list")
+TestMbrTrieMachine = machine("mbr_trie")
+TestPtQuadtreeMachine = machine("pt_quadtree")
+TestLFilterMachine = machine("lfilter")
 
 
 def test_machines_cover_every_engine():
-    assert set(names("boolean")) == {"cell_term", "hashed_cells", "inverted_list"}
+    with_machine = {"cell_term", "hashed_cells", "inverted_list", "mbr_trie", "pt_quadtree", "lfilter"}
+    assert set(names("boolean")) == with_machine

@@ -31,7 +31,7 @@ def crowd():
 
 def test_registry_unknown_names_are_refused_with_the_choices():
     assert default("boolean") == names("boolean")[0] == CellTerm.name
-    with pytest.raises(ConfigError, match="cell_term, hashed_cells, inverted_list"):
+    with pytest.raises(ConfigError, match="cell_term, hashed_cells, inverted_list, lfilter, mbr_trie, pt_quadtree"):
         factory("boolean", "r_tree")
     with pytest.raises(ConfigError, match="boolean"):
         factory("bool")

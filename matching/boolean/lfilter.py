@@ -1,0 +1,284 @@
+"""LFilter: an MBRTrie and a PT-Quadtree over the same ranks, and for each message the cheaper way through them.
+
+After Yu, Li and Feng, CIKM 2015 (`matching.boolean.mbr_trie` has the full title), section 5. Two decisions are made
+from estimates in nanoseconds (`matching.boolean.lfilter_cost`), in each part of the index by itself:
+
+- Filter: the trie finds and verifies alone, or the quadtree finds the lists that may hold a match.
+- Verification, for each such list: every entry is looked at, or the list is pruned. Since lists ascend by rank and the
+  ranks below a node of the trie are one range, a binary search gives what part of a list lies below a node; for the
+  first level of the trie these are the nodes that the message's terms hit, found once for all lists. Below, the same
+  choice is made again for what is left of the list.
+
+The paper chooses in another order (trie or quadtree first, the verification after), with constants of one for every
+step. Here the filter is chosen with the cheaper verification in mind, since that is most of the work; and where asking
+is cheap, nothing is estimated: the trie is asked what some of the terms hit, the quadtree what lists a point is in.
+"""
+
+import numpy as np
+from numba import njit
+
+from matching.boolean.engine import Messages
+from matching.boolean.lfilter_cost import (
+    DIRECT,
+    PRUNE,
+    QUADTREE,
+    SAMPLE,
+    TRIE,
+    WORTH_A_LOOK,
+    direct_cost,
+    entries_of,
+    lists_within,
+    pays_to_prune,
+    pruned_cost,
+    root_cost,
+    trie_cost,
+)
+from matching.boolean.lfilter_parts import (
+    MARK_WORDS,
+    ONLY_HERE,
+    Arrays,
+    Boxes,
+    PartedEngine,
+    boxes_view,
+    clear_terms,
+    first_not_below,
+    longer,
+    mark_terms,
+    meets,
+    reach_of,
+    tell,
+)
+from matching.boolean.mbr_trie import (
+    BUCKET,
+    CHEAPEST,
+    END_CHILD,
+    FIRST_CHILD,
+    HIGH,
+    LOW,
+    OWN,
+    Trie,
+    probe,
+    probe_root,
+    trie_view,
+    walk,
+)
+from matching.boolean.mbr_trie_build import build_trie
+from matching.boolean.pt_quadtree import LIST_END, LIST_START, Quadtree, find_lists, quadtree_view, sift
+from matching.boolean.pt_quadtree_build import LEAF_ROOM, build_quadtree
+from matching.model import Int32
+from matching.space import Space
+
+#: Filter and verification by name; the position is the code, `cheapest` decides by cost.
+FILTERS = ("cheapest", "trie", "quadtree")
+VERIFICATIONS = ("cheapest", "direct", "prune")
+
+
+class LFilter(PartedEngine):
+    """Boolean subscriptions in trie and quadtree, the cheaper one chosen for each message; see the module.
+
+    Parameters
+    ----------
+    space : Space
+    filter_by : str      one of `FILTERS`; other than `cheapest` for tests and benchmarks
+    verify_by : str      one of `VERIFICATIONS`, for the lists of the quadtree
+    bucket, leaf_room    as in `MbrTrie` and `PtQuadtree`
+    """
+
+    name = "lfilter"
+
+    def __init__(
+        self,
+        space: Space,
+        filter_by: str = "cheapest",
+        verify_by: str = "cheapest",
+        bucket: int = BUCKET,
+        leaf_room: int = LEAF_ROOM,
+    ):
+        super().__init__(space)
+        self.filter_by, self.verify_by = FILTERS.index(filter_by), VERIFICATIONS.index(verify_by)
+        self.bucket, self.leaf_room = bucket, leaf_room
+        #: Since the engine was made: messages by trie, by quadtree; lists looked through, lists pruned. For each part.
+        self.choices = np.zeros(4, np.int64)
+
+    def _build(self, slots: Int32) -> Arrays:
+        trie = build_trie(slots, self.rows.columns, self._boxes_of(slots), self.bucket)
+        boxes = trie["slot"], trie["word"], trie["text"]
+        return trie | build_quadtree(*boxes, self.rows.columns, self.leaf_room)
+
+    def _view(self, arrays: Arrays) -> tuple[Boxes, Trie, Quadtree]:
+        return boxes_view(arrays), trie_view(arrays), quadtree_view(arrays)
+
+    def _match_part(
+        self, messages: Messages, first_row: int, last_row: int, view: tuple, slots: Int32, rows: Int32
+    ) -> tuple[int, int, int, int]:
+        how = self.filter_by, self.verify_by, self.choices
+        boxes, trie, tree = view
+        where = messages, first_row, last_row, boxes, trie, tree, self.rows.columns
+        return _match(*where, *self.frame, *how, slots, rows)
+
+
+@njit(cache=True, nogil=True)
+def _below(trie, tree, stack, node, first, low, high, depth):
+    """Push the part of a list that lies below a node of the trie, if any; returns (stack, depth, where it ends)."""
+    begin = first_not_below(tree.entry, low, high, trie.head[node, LOW])
+    end = first_not_below(tree.entry, begin, high, trie.head[node, HIGH])
+    if begin < end:
+        stack = longer(stack, 2 * depth + 2)
+        stack[2 * depth] = node << 32 | first
+        stack[2 * depth + 1] = begin << 32 | end
+        depth += 1
+    return stack, depth, end
+
+
+@njit(cache=True, nogil=True)
+def _prune(
+    trie, tree, low, high, cell, hits, many, terms, reach, marks, verify_by, stack, nodes, candidates, cells, count
+):  # fmt: skip
+    """Candidates among the entries [low, high) of one list, by the trie; room for all is there.
+
+    hits : int64[many]     nodes of the first level on the message's path, as `probe` pushes them, ascending
+    stack, nodes           scratch; returned, since they may have grown
+
+    Returns (stack, nodes, count, entries and children looked at).
+    """
+    last = terms.shape[0]
+    scanned, depth, begin = 0, 0, low
+    for i in range(many):
+        stack, depth, begin = _below(trie, tree, stack, hits[i] >> 32, hits[i] & 0xFFFFFFFF, begin, high, depth)
+        if begin == high:
+            break
+    while depth > 0:
+        depth -= 1
+        node, first = stack[2 * depth] >> 32, stack[2 * depth] & 0xFFFFFFFF
+        begin, end = stack[2 * depth + 1] >> 32, stack[2 * depth + 1] & 0xFFFFFFFF
+        scanned += end - begin
+        own = trie.head[node, OWN]
+        while begin < end and tree.entry[begin] < own:
+            candidates[count] = tree.entry[begin]
+            cells[count] = cell
+            count += meets(reach, tree.entry_word[begin])
+            begin += 1
+        if begin == end or first == last:
+            continue
+        children = trie.head[node, END_CHILD] - trie.head[node, FIRST_CHILD]
+        if children == 0 or not (
+            verify_by == PRUNE
+            or (verify_by != DIRECT and pays_to_prune(end - begin, min(children, last - first), last))
+        ):
+            count = sift(tree, begin, end, reach, marks, cell, candidates, cells, count)
+            continue
+        nodes, found, looked = probe(trie, node, terms, first, last, reach, marks, CHEAPEST, nodes, 0)
+        scanned += looked
+        for i in range(found):
+            child, after = nodes[i] >> 32, nodes[i] & 0xFFFFFFFF
+            stack, depth, begin = _below(trie, tree, stack, child, after, begin, end, depth)
+            if begin == end:
+                break
+    return stack, nodes, count, scanned
+
+
+@njit(cache=True, nogil=True)
+def _match(
+    messages, first_row, last_row, boxes, trie, tree, columns, world_west, world_south, steps_per_degree,
+    filter_by, verify_by, choices, out_slot, out_row,
+):  # fmt: skip
+    """Match the rows of one part; see `BooleanEngine._scan` for what is returned."""
+    found, scanned, verified = 0, 0, 0
+    stack, lists, hits = np.empty(64, np.int64), np.empty(64, np.int64), np.empty(64, np.int64)
+    nodes = np.empty(64, np.int64)
+    candidates, cells = np.empty(1024, np.int64), np.full(1024, ONLY_HERE)
+    marks = np.zeros(MARK_WORDS, np.uint64)
+    for row in range(first_row, last_row):
+        west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
+        if west != west or south != south or east != east or north != north:
+            continue  # a NaN meets no box, but would round to a lattice coordinate that does
+        left, bottom, right, top, reach = reach_of(
+            west, south, east, north, world_west, world_south, steps_per_degree
+        )  # fmt: skip
+        is_point = west == east and south == north
+        first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
+        terms = messages.terms[first:last]
+        signature = mark_terms(marks, messages.terms, first, last)
+
+        # The first level of the trie is probed by some of the terms, or by all if they are few.
+        size = terms.shape[0]
+        step = max(1, size // SAMPLE) if filter_by != TRIE else 1
+        hits, many, looked = probe_root(trie, terms, step, reach, marks, CHEAPEST, hits)
+        scanned += looked
+        if step == 1 and many == 0:  # no subscription here begins with a term of the message
+            clear_terms(marks, messages.terms, first, last)
+            continue
+        again = root_cost(size) if step > 1 else 0.0
+        listed, by_quadtree, needs_hits = 0, filter_by == QUADTREE, verify_by != DIRECT
+        if filter_by == CHEAPEST:
+            by_trie = again + step * trie_cost(trie, hits, many, size)
+            # By far less than lists cost as a rule: not worth to look what they would cost here.
+            if by_trie > WORTH_A_LOOK * direct_cost(0.0, tree.typical[0], size):
+                if is_point:
+                    stack, lists, listed, visited = find_lists(
+                        tree, left, bottom, right, top, terms, signature, marks, stack, lists
+                    )
+                    scanned += visited
+                    lists_ahead, entries_ahead = np.float64(listed), np.float64(entries_of(tree, lists, listed))
+                else:
+                    lists_ahead, entries_ahead, stack = lists_within(tree, left, bottom, right, top, stack)
+                direct = direct_cost(lists_ahead, entries_ahead, size)
+                pruned = again + pruned_cost(lists_ahead, entries_ahead, many * step, size)
+                by_quadtree = min(direct, pruned) < by_trie
+                needs_hits = pruned < direct
+        if step > 1:
+            many = 0
+            if needs_hits or not by_quadtree:
+                hits, many, looked = probe_root(trie, terms, 1, reach, marks, CHEAPEST, hits)
+                scanned += looked
+
+        count = 0
+        if not by_quadtree:
+            choices[0] += 1
+            hits, candidates, count, more = walk(trie, boxes, terms, reach, marks, CHEAPEST, hits, many, candidates, 0)
+            scanned += more
+            cells = longer(cells, candidates.shape[0])
+            cells[:count] = ONLY_HERE
+        else:
+            choices[1] += 1
+            if not is_point or filter_by == QUADTREE:
+                stack, lists, listed, visited = find_lists(
+                    tree, left, bottom, right, top, terms, signature, marks, stack, lists
+                )
+                scanned += visited
+            for i in range(listed):
+                low, high = int(tree.branch[lists[i], LIST_START]), int(tree.branch[lists[i], LIST_END])
+                candidates, cells = longer(candidates, count + high - low), longer(cells, count + high - low)
+                cell = ONLY_HERE if is_point else tree.cell[lists[i]]
+                if many > 0 and (verify_by == PRUNE or (verify_by != DIRECT and pays_to_prune(high - low, many, size))):
+                    choices[3] += 1
+                    stack, nodes, count, more = _prune(
+                        trie, tree, low, high, cell, hits, many, terms, reach, marks, verify_by, stack, nodes,
+                        candidates, cells, count,
+                    )  # fmt: skip
+                    scanned += more
+                else:
+                    choices[2] += 1
+                    count = sift(tree, low, high, reach, marks, cell, candidates, cells, count)
+                    scanned += high - low
+        if found + count > out_slot.shape[0]:
+            return found, row, scanned, verified
+        found = tell(
+            messages,
+            row,
+            reach,
+            left,
+            bottom,
+            boxes,
+            columns,
+            marks,
+            candidates,
+            cells,
+            count,
+            out_slot,
+            out_row,
+            found,
+        )
+        clear_terms(marks, messages.terms, first, last)
+        verified += count
+    return found, last_row, scanned, verified
