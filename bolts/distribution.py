@@ -3,7 +3,8 @@
 Batch b comes whole to task b mod D; the subscription changes of every batch come to every task. The query tasks get the
 messages the router does not keep from them (an empty part is the marker of the batch), the tuple tasks store every
 message, each its share, and delivery gets the message ids. Between batches, query tasks relax and raise thresholds of
-the routing table (spec 3.5), and tell what their subscriptions are waiting for (`distribution.signatures`). Read on in `bolts.query`.
+the routing table (spec 3.5), and tell what their subscriptions are waiting for (`distribution.signatures`). Read on in
+`bolts.query`.
 """
 
 from typing import Any

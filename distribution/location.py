@@ -194,7 +194,9 @@ class LocationTable(RoutingTable):
         if self._has_boolean:
             for task in range(router.tasks):
                 rows = router.owned_rows(messages, task)
-                wanted[task, rows if self._board is None else self._board.wanted(messages, rows, task)] = True
+                if self._board is not None and rows is not None:
+                    rows = self._board.wanted(messages, rows, task)
+                wanted[task, rows] = True
         cells = cell_of(messages.x, messages.y)
         _mark_wanted(cells, messages.term_offsets, messages.terms, router.similarity, self._least, wanted)
         return [np.flatnonzero(row) for row in wanted]

@@ -156,7 +156,7 @@ def router_of(config: RunConfig, space: Space) -> Router:
     """
     if config.signatures != "off" and config.router not in SIGNING:
         raise ConfigError(
-            f"signatures {config.signatures}: router {config.router} sends messages by keyword and has no use for them; "
+            f"signatures {config.signatures}: router {config.router} sends by keyword and has no use for them; "
             f"use {' or '.join(SIGNING)}, or leave signatures off"
         )
     signatures = spec_of(config.signatures, space)

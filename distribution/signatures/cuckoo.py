@@ -78,7 +78,7 @@ class CuckooFilter:
             if made.insert(items) == items.shape[0]:
                 return made
         raise EngineError(
-            f"{items.shape[0]} items do not fit a cuckoo filter: an item may be inserted only once; count repeats outside"
+            f"{items.shape[0]} items do not fit a cuckoo filter: each may be inserted only once; count repeats outside"
         )
 
     def insert(self, items: Int64) -> int:

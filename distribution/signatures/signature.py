@@ -34,6 +34,7 @@ from distribution.signatures.spatial import (
     CellBitmap,
     CellCounts,
     Domain,
+    Numbering,
     any_of_row,
     cells_of,
     message_boxes,
@@ -74,7 +75,7 @@ class SignatureSpec(NamedTuple):
     text : bool             whether there is a textual half
     side : int              cells a side of the world, a power of two
     levels : int            of the quadtree of keywords below its root; 2**levels <= side
-    rate : float            false positives of a full cuckoo filter, for one item
+    rate : float            false positives of a full cuckoo filter, for one item; a message asks for some 40 pairs
     spatial_filter, text_filter : str    see `SPATIAL_FILTERS`, `TEXT_FILTERS`; only `approximate` loses matches
     bins : int              of a min-wise signature
     """
@@ -83,7 +84,7 @@ class SignatureSpec(NamedTuple):
     text: bool = True
     side: int = CELLS_A_SIDE
     levels: int = LEVELS
-    rate: float = 0.01
+    rate: float = 0.001
     spatial_filter: str = "bitmap"
     text_filter: str = "cuckoo"
     bins: int = BINS
@@ -213,7 +214,7 @@ class Summary:
 
     def __init__(self, spec: SignatureSpec, domain: Domain):
         self.spec = spec
-        self.cells = CellCounts(spec.side, domain)
+        self.cells = CellCounts(Numbering(spec.side, domain))
         self.pairs = CountedSet()
         self._used = np.zeros(spec.levels + 1, np.int64)
 
@@ -309,6 +310,7 @@ class _Half:
 
     def __init__(self, counts: CellCounts | CountedSet, kind: str, spec: SignatureSpec):
         self.counts, self.kind, self.spec = counts, kind, spec
+        self._size = counts.numbering.cells if isinstance(counts, CellCounts) else 0
         self.filter: Filter | None = None
         self._lost = 0
 
@@ -336,7 +338,7 @@ class _Half:
         return isinstance(self.filter, MinwiseFilter) and self._lost > items + _FEWEST
 
     def _renew(self) -> bool:
-        self.filter, self._lost = make_filter(self.kind, self.spec, self.counts.items()), 0
+        self.filter, self._lost = make_filter(self.kind, self.spec, self.counts.items(), self._size), 0
         return False
 
     @property
@@ -355,6 +357,7 @@ class SignatureReplica:
 
     def __init__(self, spec: SignatureSpec, domain: Domain):
         self.spec, self.domain = spec.check(), domain
+        self._numbering = Numbering(spec.side, domain)
         self.cells: Filter | None = None
         self.pairs: Filter | None = None
         self.through = self._serial = -1
@@ -402,7 +405,7 @@ class SignatureReplica:
         """
         spec = self.spec
         boxes = message_boxes(spec.space, messages, spec.side)
-        offsets, items, beyond = cells_of(boxes, len(messages), spec.side, self.domain)
+        offsets, items, beyond = cells_of(boxes, len(messages), self._numbering)
         passed = beyond
         if self.cells is not None:
             passed = passed | any_of_row(offsets, self.cells.contains(items))
@@ -482,13 +485,13 @@ class SignatureBoard:
         }
 
 
-def make_filter(kind: str, spec: SignatureSpec, items: Int64) -> Filter:
-    """A filter of the named kind with these items in it."""
+def make_filter(kind: str, spec: SignatureSpec, items: Int64, size: int) -> Filter:
+    """A filter of the named kind with these items in it, for a bitmap all below `size`."""
     if kind == "cuckoo":
         headroom = max(_HEADROOM, _FEWEST / (1.0 + items.shape[0]))
         return CuckooFilter.of(items, spec.rate, headroom)
     if kind == "bitmap":
-        made = CellBitmap(spec.side * spec.side)
+        made = CellBitmap(size)
     else:
         made = MinwiseFilter(nodes_down_to(spec.levels), spec.bins, approximate=kind == "approximate")
     made.insert(items)

@@ -1,13 +1,14 @@
 """The spatial half of a signature: which cells of the world some rectangle touches.
 
-The unit square is cut into `side` x `side` cells. A rectangle counts for every cell it touches, by a hair if need be, so
-a point in it always lies in one of them (spec 4.6). How many rectangles count for a cell stands in `CellCounts`, with
-the query task; what travels is the set of cells with a count, in one of two filters with the same methods:
+The unit square is cut into `side` x `side` cells. A rectangle counts for every cell it touches, by a hair if need be,
+so a point in it always lies in one of them (spec 4.6). How many rectangles count for a cell stands in `CellCounts`,
+with the query task; what travels is the set of cells with a count, in one of two filters with the same methods:
 `CellBitmap`, one bit a cell and exact, and the papers' spatial cuckoo filter, a `CuckooFilter` of cell numbers. The
 bitmap is smaller as soon as one cell in eleven is in the set, and always exact: it is the default.
 
-Where the router gives each task a part of the world (its `domain`), only cells of that part count: nobody asks the
-signature of another task about a place (`distribution.location`). Read on in `distribution.signatures.text`.
+Where the router gives each task a part of the world (its `domain`), only cells of that part have numbers, from 0 on:
+nobody asks the signature of another task about a place (`distribution.location`). Read on in
+`distribution.signatures.text`.
 """
 
 from typing import NamedTuple
@@ -76,31 +77,41 @@ def whole_domain() -> Domain:
     return np.ones((1, 1), np.bool_)
 
 
-def check_domain(domain: Domain, side: int) -> None:
-    """Refuse a domain whose cells are not made of whole cells of the grid."""
-    if domain.ndim != 2 or domain.shape[0] != domain.shape[1] or side % domain.shape[0]:
-        raise ConfigError(f"a domain of shape {domain.shape} does not divide a grid of {side} cells a side")
-
-
-class CellCounts:
-    """How many boxes touch each cell of a domain.
+class Numbering:
+    """Numbers of the cells of a domain, dense from 0.
 
     Parameters
     ----------
-    side : int
+    side : int             cells a side of the grid
     domain : bool[d, d]    d divides side
+
+    Attributes
+    ----------
+    ranks : int32[d, d]    position of a part of the domain among its parts, -1 outside
+    cells : int            how many have a number
     """
 
     def __init__(self, side: int, domain: Domain):
-        check_domain(domain, side)
-        self.side, self.domain = side, domain
-        self.counts = np.zeros(side * side, np.int32)
-        self._told = np.zeros(side * side, np.bool_)
+        if domain.ndim != 2 or domain.shape[0] != domain.shape[1] or side % domain.shape[0]:
+            raise ConfigError(f"a domain of shape {domain.shape} does not divide a grid of {side} cells a side")
+        ranks = np.cumsum(domain.ravel()).reshape(domain.shape) - 1
+        self.side = side
+        self.ranks = as_input(np.where(domain, ranks, -1), np.int32)
+        self.cells = int(np.count_nonzero(domain)) * (side // domain.shape[0]) ** 2
+
+
+class CellCounts:
+    """How many boxes touch each cell that has a number."""
+
+    def __init__(self, numbering: Numbering):
+        self.numbering = numbering
+        self.counts = np.zeros(numbering.cells, np.int32)
+        self._told = np.zeros(numbering.cells, np.bool_)
         self._changed = False
 
     def add(self, boxes: Boxes) -> None:
         """Count boxes once more. O(their cells)."""
-        self._changed |= bool(_count_boxes(self.counts, self.side, self.domain, as_input(boxes.cells, np.int32), 1))
+        self._changed |= self._count(boxes, 1)
 
     def subtract(self, boxes: Boxes) -> None:
         """Count boxes once less.
@@ -110,9 +121,9 @@ class CellCounts:
         EngineError
             If a cell would be counted less than no times; the counts are spoilt then.
         """
-        cells = as_input(boxes.cells, np.int32)
-        self._changed |= bool(_count_boxes(self.counts, self.side, self.domain, cells, -1))
-        if boxes.row.size and _any_negative(self.counts, self.side, self.domain, cells):
+        self._changed |= self._count(boxes, -1)
+        grid = self.numbering
+        if _any_negative(self.counts, grid.side, grid.ranks, as_input(boxes.cells, np.int32)):
             raise EngineError("a rectangle cannot be taken out of a signature: it was not added as often")
 
     def contains(self, items: Int64) -> NDArray[np.bool_]:
@@ -141,6 +152,10 @@ class CellCounts:
     @property
     def nbytes(self) -> int:
         return self.counts.nbytes + self._told.nbytes
+
+    def _count(self, boxes: Boxes, step: int) -> bool:
+        grid = self.numbering
+        return bool(_count_boxes(self.counts, grid.side, grid.ranks, as_input(boxes.cells, np.int32), step))
 
 
 class CellBitmap:
@@ -196,8 +211,8 @@ class CellBitmap:
         return self.bits.nbytes + self._count.nbytes
 
 
-def cells_of(boxes: Boxes, rows: int, side: int, domain: Domain) -> tuple[Int64, Int64, NDArray[np.bool_]]:
-    """Cells of a domain that each of `rows` rows touches.
+def cells_of(boxes: Boxes, rows: int, numbering: Numbering) -> tuple[Int64, Int64, NDArray[np.bool_]]:
+    """Cells with a number that each of `rows` rows touches.
 
     Returns
     -------
@@ -207,9 +222,9 @@ def cells_of(boxes: Boxes, rows: int, side: int, domain: Domain) -> tuple[Int64,
     """
     row, cells = as_input(boxes.row, np.int64), as_input(boxes.cells, np.int32)
     offsets, beyond = np.zeros(rows + 1, np.int64), np.zeros(rows, np.bool_)
-    _count_cells(row, cells, side, domain, offsets, beyond)
+    _count_cells(row, cells, numbering.side, numbering.ranks, offsets, beyond)
     items = np.empty(int(offsets[-1]), np.int64)
-    _list_cells(row, cells, side, domain, beyond, items)
+    _list_cells(row, cells, numbering.side, numbering.ranks, beyond, items)
     return offsets, items, beyond
 
 
@@ -221,31 +236,35 @@ def any_of_row(offsets: Int64, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 @njit(cache=True, nogil=True)
-def _in_domain(domain, side, x, y):
-    cells = side // domain.shape[0]
-    return domain[y // cells, x // cells]
+def _number_of(ranks, side, x, y):
+    """Number of a cell, -1 if it has none."""
+    cells = side // ranks.shape[0]
+    rank = ranks[y // cells, x // cells]
+    return -1 if rank < 0 else (np.int64(rank) * cells + y % cells) * cells + x % cells
 
 
 @njit(cache=True, nogil=True)
-def _count_boxes(counts, side, domain, boxes, step):
+def _count_boxes(counts, side, ranks, boxes, step):
     """Add step (1 or -1) to every cell of every box; whether any cell came or went."""
     changed = False
     gone = 0 if step < 0 else 1
     for i in range(boxes.shape[0]):
         for y in range(boxes[i, 1], boxes[i, 3] + 1):
             for x in range(boxes[i, 0], boxes[i, 2] + 1):
-                if _in_domain(domain, side, x, y):
-                    counts[y * side + x] += step
-                    changed = changed or counts[y * side + x] == gone
+                cell = _number_of(ranks, side, x, y)
+                if cell >= 0:
+                    counts[cell] += step
+                    changed = changed or counts[cell] == gone
     return changed
 
 
 @njit(cache=True, nogil=True)
-def _any_negative(counts, side, domain, boxes):
+def _any_negative(counts, side, ranks, boxes):
     for i in range(boxes.shape[0]):
         for y in range(boxes[i, 1], boxes[i, 3] + 1):
             for x in range(boxes[i, 0], boxes[i, 2] + 1):
-                if counts[y * side + x] < 0:
+                cell = _number_of(ranks, side, x, y)
+                if cell >= 0 and counts[cell] < 0:
                     return True
     return False
 
@@ -264,7 +283,7 @@ def _set_bits(bits, items, value):
 
 
 @njit(cache=True, nogil=True)
-def _count_cells(row, boxes, side, domain, offsets, beyond):
+def _count_cells(row, boxes, side, ranks, offsets, beyond):
     for i in range(row.shape[0]):
         touched = (boxes[i, 2] - boxes[i, 0] + 1) * (boxes[i, 3] - boxes[i, 1] + 1)
         if touched > MOST_CELLS:
@@ -272,19 +291,20 @@ def _count_cells(row, boxes, side, domain, offsets, beyond):
             continue
         for y in range(boxes[i, 1], boxes[i, 3] + 1):
             for x in range(boxes[i, 0], boxes[i, 2] + 1):
-                offsets[row[i] + 1] += _in_domain(domain, side, x, y)
+                offsets[row[i] + 1] += _number_of(ranks, side, x, y) >= 0
     for i in range(1, offsets.shape[0]):
         offsets[i] += offsets[i - 1]
 
 
 @njit(cache=True, nogil=True)
-def _list_cells(row, boxes, side, domain, beyond, items):
+def _list_cells(row, boxes, side, ranks, beyond, items):
     end = 0
     for i in range(row.shape[0]):
         if beyond[row[i]]:
             continue
         for y in range(boxes[i, 1], boxes[i, 3] + 1):
             for x in range(boxes[i, 0], boxes[i, 2] + 1):
-                if _in_domain(domain, side, x, y):
-                    items[end] = y * side + x
+                cell = _number_of(ranks, side, x, y)
+                if cell >= 0:
+                    items[end] = cell
                     end += 1

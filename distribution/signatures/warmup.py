@@ -20,7 +20,8 @@ def warmup() -> None:
     for text in ("cuckoo", "minwise", "approximate"):
         for spatial in ("bitmap", "cuckoo"):
             chosen = spec._replace(spatial_filter=spatial, text_filter=text)
-            signature, replica = (kind(chosen, whole_domain(), *rest) for kind, rest in _SIDES)
+            signature = QuerySignature(chosen, whole_domain(), 0)
+            replica = SignatureReplica(chosen, whole_domain())
             replica.note(0, claims)
             replica.may_match(messages)
             signature.change(claims, nothing)
@@ -32,9 +33,6 @@ def warmup() -> None:
             replica.may_match(messages)
     full = CuckooFilter(8)
     full.delete(np.arange(full.insert(as_input(np.arange(100), np.int64))))
-
-
-_SIDES = ((QuerySignature, (0,)), (SignatureReplica, ()))
 
 
 def _messages() -> MessageBatch:

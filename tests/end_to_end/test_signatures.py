@@ -1,6 +1,7 @@
 """Signatures in the whole topology: exact whatever the settings, fewer messages, and wrong when broken on purpose."""
 
 import json
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from distribution import router as router_module
 from distribution.hashing import HashingRouter
 from distribution.location import LocationRouter
 from distribution.signatures.signature import SignatureBoard, SignatureReplica, SignatureSpec
+from distribution.signatures.spatial import whole_domain
 from matching.errors import ConfigError
 from matching.model import BOOLEAN, TOPK
 from tests.end_to_end.test_routers import pairwise
@@ -32,7 +34,7 @@ SETTINGS = {
     "grid": (None, 3),
 }
 #: Something to keep back: small messages, few subscriptions, and changes in almost every batch.
-CHANGING = Recipe(batch=5, messages=300, subscriptions=15, terms=12, kinds=(BOOLEAN,), churn=0.9)
+CHANGING = Recipe(batch=5, messages=200, subscriptions=15, terms=12, kinds=(BOOLEAN,), churn=0.9)
 
 
 def plan_of(
@@ -65,7 +67,7 @@ def figures_of(report, component: str, name: str) -> int:
 @pytest.mark.parametrize("row", pairwise(SETTINGS), ids=lambda row: "-".join(map(str, row.values())))
 def test_topology_every_pair_of_settings_with_signatures_equals_oracle(row):
     recipe = Recipe(
-        batch=row["batch"], messages=160, ranges=row["ranges"], grid=row["grid"], kinds=row["kinds"], churn=0.8, terms=9
+        batch=row["batch"], messages=100, ranges=row["ranges"], grid=row["grid"], kinds=row["kinds"], churn=0.8, terms=9
     )
     world = make_world(recipe, 23)
     tasks = {name: row[name] for name in ("router", "mode", "query", "distribution", "filters")}
@@ -73,19 +75,17 @@ def test_topology_every_pair_of_settings_with_signatures_equals_oracle(row):
     assert not differences(world, report.components["delivery"].tasks[0].figures)
 
 
-def changing_runs(seeds=range(8), **settings) -> list[str]:
-    """What runs over changing worlds missed or made up."""
-    found = []
+def changing_runs(seeds=range(6), **settings) -> Iterator[str]:
+    """What runs over changing worlds missed or made up, one after the other."""
     for seed in seeds:
         world = make_world(CHANGING, seed)
         figures = run_local(plan_of(world, **settings), seed=seed).components["delivery"].tasks[0].figures
-        found.append(differences(world, figures))
-    return found
+        yield differences(world, figures)
 
 
 @pytest.mark.parametrize("router", ["hashing", "location"])
 def test_topology_with_changes_in_every_batch_under_many_interleavings_equals_oracle(router):
-    assert not any(changing_runs(range(20), router=router))
+    assert not any(changing_runs(range(5), router=router))
 
 
 def test_topology_text_keeps_back_more_than_space_and_space_more_than_nothing():
@@ -109,7 +109,7 @@ def test_topology_copies_follow_the_query_tasks_to_the_end():
     size = {task.figures["signature_bytes"] for task in report.components["distribution"].tasks}
     assert len(size) == 1 and size.pop() > 0
     asked, kept_back = (figures_of(report, "distribution", f"signature_{name}") for name in ("asked", "kept_back"))
-    assert 0 < kept_back < asked == 300
+    assert 0 < kept_back < asked == 200
 
 
 # -- broken on purpose
@@ -147,7 +147,7 @@ class FirstHitTakesIt(SignatureBoard):
     """Broken, as printed in the paper: the first signature that says yes gets the message, and nobody else does."""
 
     def __init__(self, spec, domains):
-        super().__init__(spec, [np.ones((1, 1), np.bool_)] * len(domains))
+        super().__init__(spec, domains)
         self.taken: dict[int, int] = {}
 
     def wanted(self, messages, rows, task):
@@ -171,9 +171,10 @@ def test_topology_broken_signatures_are_noticed(monkeypatch, where, broken):
 
 
 def test_topology_signature_of_a_task_that_does_not_own_the_place_shadows_the_owner(monkeypatch):
-    assert not any(changing_runs(range(4), query=5))
+    monkeypatch.setattr(LocationRouter, "domain_of", lambda _self, _task: whole_domain())
+    assert not any(changing_runs(range(2), query=5)), "asking the owner alone is right even of signatures not clipped"
     monkeypatch.setattr(router_module, "SignatureBoard", FirstHitTakesIt)
-    assert any("missing" in told for told in changing_runs(range(4), query=5))
+    assert any("missing" in told for told in changing_runs(range(2), query=5))
 
 
 # -- the command
@@ -183,7 +184,7 @@ def test_topology_signature_of_a_task_that_does_not_own_the_place_shadows_the_ow
 def folder(tmp_path_factory):
     """An ETL folder and subscriptions, a third of which end in the middle of the stream."""
     root = tmp_path_factory.mktemp("signatures")
-    write_etl(root / "etl", random_rows(600, seed=3), 6)
+    write_etl(root / "etl", random_rows(600, seed=3))
     rng = np.random.default_rng(4)
     with (root / "subscriptions.jsonl").open("w", encoding="utf-8") as out:
         for number in range(60):

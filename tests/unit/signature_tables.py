@@ -9,7 +9,7 @@ from matching.space import Space
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
 #: Coarse, so that cells and nodes are shared by many.
-SMALL = SignatureSpec(SPACE, side=16, levels=3, bins=16)
+SMALL = SignatureSpec(SPACE, side=16, levels=3, rate=0.01, bins=16)
 
 
 def random_subscriptions(seed: int, count: int, kinds=(BOOLEAN, SKYLINE), terms: int = 30) -> SubscriptionTable:
