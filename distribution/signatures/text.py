@@ -158,7 +158,7 @@ class MinwiseFilter:
 def _pair(level, x, y, term):
     """The number of (node, term): nodes are numbered level by level, row by row."""
     node = ((1 << (2 * level)) - 1) // 3 + (y << level) + x
-    return (node << _TERM_BITS) | term
+    return (node << _TERM_BITS) | np.int64(term)
 
 
 @njit(cache=True, nogil=True)
