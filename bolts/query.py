@@ -14,7 +14,7 @@ import numpy as np
 from bolts.ordering import InOrder
 from bolts.payloads import Closed, Late, Part, Raise, Relax, Relaxed
 from distribution.router import Router
-from distribution.signatures.signature import QuerySignature, claims_of, claims_of_rows
+from distribution.signatures.signature import QuerySignature
 from matching import registry
 from matching.boolean.stream import BooleanStream
 from matching.model import BOOLEAN, TOPK, ChangeList, Removals, SubscriptionTable, UpdateBatch, concatenate
@@ -89,7 +89,7 @@ class QueryBolt(Bolt):
         return self.topk.complete_through == self.boundary.number
 
     def report(self) -> dict[str, Any]:
-        return {
+        return ({} if self.signature is None else self.signature.describe()) | {
             "held": {"boolean": len(self.boolean), "topk": len(self.topk)},
             "subscriptions_taken": self.subscriptions,
             "refill_requests": self.requests,
@@ -145,7 +145,7 @@ class QueryBolt(Bolt):
         assert self.signature is not None
         left = gone[self.boolean.engine.holds(gone)]
         staying = added.take(np.flatnonzero(~np.isin(added.number, gone)))
-        self.signature.change(claims_of(staying), claims_of_rows(self.boolean.engine.rows, left))
+        self.signature.follow(staying, left, self.boolean.engine.rows)
         patch = self.signature.patch(batch, noted=len(added) > 0)
         if patch is not None:
             self.context.emit("signature", patch)

@@ -189,24 +189,46 @@ class SignaturePatch(NamedTuple):
 
 def claims_of(table: SubscriptionTable) -> Claims:
     """Claims of the boolean and skyline rows of a table that can match anything at all. O(n)."""
-    length = np.diff(table.term_offsets)
-    able = ((table.kind == BOOLEAN) | (table.kind == SKYLINE)) & (length > 0)
-    able[able] = table.terms[table.term_offsets[1:][able] - 1] != UNKNOWN_TERM
-    rows = np.flatnonzero(able)
-    kept = np.where(table.kind[rows] == BOOLEAN, 1, length[rows])  # terms ascend, and 0 is the rarest
+    rows, kept = _keywords_kept(table)
     offsets = np.zeros(rows.size + 1, np.int64)
     np.cumsum(kept, out=offsets[1:])
     picked = np.arange(offsets[-1]) + np.repeat(table.term_offsets[rows] - offsets[:-1], kept)
     return Claims(table.region[rows], offsets, table.terms[picked])
 
 
-def claims_of_rows(rows: SubscriptionRows, number: Int64) -> Claims:
-    """Claims of boolean subscriptions that an engine holds. O(n)."""
+def _keywords_kept(table: SubscriptionTable) -> tuple[Int64, Int64]:
+    """Rows that can match anything, and how many of their keywords, from the first on, are claimed."""
+    kept = np.diff(table.term_offsets)
+    some, strict = kept > 0, ~is_loose(table)
+    unknown = np.zeros(len(table), np.bool_)
+    unknown[some] = table.terms[table.term_offsets[1:][some] - 1] == UNKNOWN_TERM
+    kept = np.where(strict, 1, kept - unknown)  # terms ascend: 0 is the rarest, and the unknown one comes last
+    able = some & (kept > 0) & ~(strict & unknown) & ((table.kind == BOOLEAN) | (table.kind == SKYLINE))
+    rows = np.flatnonzero(able)
+    return rows, kept[rows]
+
+
+def is_loose(table: SubscriptionTable) -> NDArray[np.bool_]:
+    """bool[n]: wants any of its keywords, not all: every kind but `boolean`, and a boolean with a negative k."""
+    return (table.kind != BOOLEAN) | (table.k < 0)
+
+
+def claims_of_rows(rows: SubscriptionRows, number: Int64, loose: bool = False) -> Claims:
+    """Claims of subscriptions in an engine's rows; those that cannot match have none. O(n), loose: O(all keywords).
+
+    `loose`: they want any of their keywords.
+    """
     slots, columns = rows.slots.find(number), rows.columns
     slots = slots[columns.start[slots] >= 0]
-    first = columns.terms[columns.start[slots]]
-    first = np.where(first < 0, ~first, first).astype(np.int32)
-    return Claims(columns.region[slots], np.arange(slots.size + 1), first)
+    start = columns.start[slots].astype(np.int64)
+    length = np.ones(slots.size, np.int64)
+    if loose and slots.size:
+        last = np.flatnonzero(columns.terms < 0)  # the last keyword of each is stored as its complement
+        length = last[np.searchsorted(last, start)] - start + 1
+    offsets = np.zeros(slots.size + 1, np.int64)
+    np.cumsum(length, out=offsets[1:])
+    terms = columns.terms[np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], length)]
+    return Claims(columns.region[slots], offsets, np.where(terms < 0, ~terms, terms).astype(np.int32))
 
 
 class Summary:
@@ -268,7 +290,32 @@ class QuerySignature:
         self._cells = _Half(self.summary.cells, spec.spatial_filter, spec)
         self._pairs = _Half(self.summary.pairs, spec.text_filter, spec)
         self._serial = 0
-        self._news = False
+        self._loose = SubscriptionRows()
+
+    def follow(self, added: SubscriptionTable, removed: Int64, rows: SubscriptionRows) -> None:
+        """Take in subscriptions that stay beyond this batch, take out those in `rows` that leave in it.
+
+        `rows` are an engine's, before it has taken the removals; they need not keep the keywords of subscriptions that
+        want any of them, so those are kept here as well.
+
+        Raises
+        ------
+        EngineError
+            If something is taken out that was never taken in.
+        """
+        mine = removed[self._loose.slots.find(removed) >= 0]
+        leaving = [claims_of_rows(rows, np.setdiff1d(removed, mine)), claims_of_rows(self._loose, mine, loose=True)]
+        loose = added.take(np.flatnonzero(is_loose(added)))
+        if len(loose):
+            claims = claims_of(loose)
+            columns = loose.take(_keywords_kept(loose)[0])._asdict()
+            columns |= {"term_offsets": claims.term_offsets, "terms": claims.terms}
+            self._loose.insert(SubscriptionTable(**columns))
+        if mine.size:
+            self._loose.remove(self._loose.slots.find(mine))
+        for claims in leaving:
+            self.change(claims_of(added.take(_NOTHING)), claims)
+        self.change(claims_of(added), claims_of(added.take(_NOTHING)))
 
     def change(self, added: Claims, removed: Claims) -> None:
         """Take in what was added, take out what was removed.
@@ -299,6 +346,14 @@ class QuerySignature:
     def nbytes(self) -> int:
         """Memory of the filters and of the counts behind them."""
         return self._cells.nbytes + self._pairs.nbytes + self.summary.nbytes
+
+    def describe(self) -> dict[str, Any]:
+        """Figures for the report of a run."""
+        return {
+            "signature_cells": len(self.summary.cells),
+            "signature_pairs": len(self.summary.pairs),
+            "signature_count_bytes": self.summary.nbytes,
+        }
 
     def filters(self) -> tuple[Filter | None, Filter | None]:
         """Cells and pairs, as last told of."""

@@ -14,7 +14,7 @@ from distribution.signatures.signature import SignatureBoard, SignatureReplica, 
 from distribution.signatures.spatial import whole_domain
 from matching.errors import ConfigError
 from matching.model import BOOLEAN, TOPK
-from tests.end_to_end.test_routers import pairwise
+from tests.end_to_end.test_routers import pairwise, without_the_last
 from tests.end_to_end.test_topology_exact import differences
 from tests.unit.etl_folder import random_rows, write_etl
 from tests.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
@@ -110,6 +110,14 @@ def test_topology_copies_follow_the_query_tasks_to_the_end():
     assert len(size) == 1 and size.pop() > 0
     asked, kept_back = (figures_of(report, "distribution", f"signature_{name}") for name in ("asked", "kept_back"))
     assert 0 < kept_back < asked == 200
+
+
+@pytest.mark.parametrize("router", ["hashing", "location"])
+def test_topology_removed_subscriptions_leave_nothing_in_the_signatures(router):
+    world = without_the_last(make_world(CHANGING, 4))
+    report = run_local(plan_of(world, router=router), seed=4)
+    assert not differences(world, report.components["delivery"].tasks[0].figures)
+    assert figures_of(report, "query", "signature_cells") == figures_of(report, "query", "signature_pairs") == 0
 
 
 # -- broken on purpose

@@ -12,8 +12,13 @@ SPACE = Space(-180.0, -90.0, 180.0, 90.0)
 SMALL = SignatureSpec(SPACE, side=16, levels=3, rate=0.01, bins=16)
 
 
-def random_subscriptions(seed: int, count: int, kinds=(BOOLEAN, SKYLINE), terms: int = 30) -> SubscriptionTable:
-    """Subscriptions with 0 to 3 keywords, on round degrees, a tenth across the antimeridian, some unknown words."""
+def random_subscriptions(
+    seed: int, count: int, kinds=(BOOLEAN, SKYLINE), terms: int = 30, loose: float = 0.3
+) -> SubscriptionTable:
+    """Subscriptions with 0 to 3 keywords, on round degrees, a tenth across the antimeridian, some unknown words.
+
+    `loose`: share of the boolean ones that want any of their keywords.
+    """
     rng = np.random.default_rng([seed, 1])
     lon, lat = rng.integers(-18, 19, (2, count)) * 10.0, rng.integers(-9, 10, (2, count)) * 10.0
     region = np.stack([lon.min(0), lat.min(0), lon.max(0), lat.max(0)], axis=1)
@@ -27,8 +32,9 @@ def random_subscriptions(seed: int, count: int, kinds=(BOOLEAN, SKYLINE), terms:
     unknown = np.flatnonzero((rng.random(count) < 0.1) & (np.diff(offsets) > 0) & (kind == BOOLEAN))
     flat[offsets[1:][unknown] - 1] = UNKNOWN_TERM
     nowhere, number = np.full(count, np.nan), np.arange(count)
-    no_k, weights = np.zeros(count, np.int32), np.ones(flat.shape[0], np.float32)
-    return SubscriptionTable(number, kind, number, nowhere, nowhere, region, no_k, nowhere, offsets, flat, weights)
+    any_of = np.where((kind == BOOLEAN) & (rng.random(count) < loose), -1, 0).astype(np.int32)
+    weights = np.ones(flat.shape[0], np.float32)
+    return SubscriptionTable(number, kind, number, nowhere, nowhere, region, any_of, nowhere, offsets, flat, weights)
 
 
 def random_messages(seed: int, count: int, ranges: bool = False, terms: int = 30) -> MessageBatch:
@@ -62,7 +68,7 @@ def matching(table: SubscriptionTable, messages: MessageBatch) -> np.ndarray:
         boxes = [(west, east)] if west <= east else [(west, 180.0), (-180.0, east)]
         for i in range(len(messages)):
             words = set(messages.terms[messages.term_offsets[i] : messages.term_offsets[i + 1]].tolist())
-            text = keywords <= words if table.kind[row] == BOOLEAN else bool(keywords & words)
+            text = keywords <= words if table.kind[row] == BOOLEAN and table.k[row] == 0 else bool(keywords & words)
             meets = any(low <= messages.east[i] and messages.west[i] <= high for low, high in boxes)
             found[i] |= text and meets and south <= messages.north[i] and messages.south[i] <= north
     return found

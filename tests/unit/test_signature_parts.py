@@ -22,7 +22,7 @@ from distribution.signatures.spatial import CellBitmap, CellCounts, Numbering, c
 from distribution.signatures.text import MinwiseFilter, claimed_pairs, message_pairs, nodes_down_to
 from matching.boolean.rows import SubscriptionRows
 from matching.errors import ConfigError, EngineError
-from matching.model import BOOLEAN, SKYLINE
+from matching.model import BOOLEAN, SKYLINE, UNKNOWN_TERM
 from matching.space import Space
 from tests.unit.signature_tables import (
     SMALL,
@@ -184,19 +184,51 @@ def test_claims_all_of_boolean_by_the_rarest_and_any_of_skyline_by_each():
     table = random_subscriptions(4, 200)
     claims = claims_of(table)
     texts = [table.terms[a:b].tolist() for a, b in itertools.pairwise(table.term_offsets.tolist())]
-    able = [text for text in texts if text and text[-1] != 2**31 - 1]
-    kinds = [kind for text, kind in zip(texts, table.kind, strict=True) if text and text[-1] != 2**31 - 1]
-    expected = [text[:1] if kind == BOOLEAN else text for text, kind in zip(able, kinds, strict=True)]
+    expected = []
+    for text, kind, k in zip(texts, table.kind, table.k, strict=True):
+        every = kind == BOOLEAN and k == 0
+        known = [term for term in text if term != UNKNOWN_TERM]
+        if known and not (every and known != text):
+            expected.append(known[:1] if every else known)
+    assert {len(text) for text in expected} == {1, 2, 3}
     got = [claims.terms[a:b].tolist() for a, b in itertools.pairwise(claims.term_offsets.tolist())]
     assert got == expected and 100 < len(got) < 200
 
 
 def test_claims_from_an_engine_equal_those_from_the_table():
-    table = random_subscriptions(5, 100, kinds=(BOOLEAN,))
+    table = random_subscriptions(5, 100, kinds=(BOOLEAN,), loose=0.0)
     rows = SubscriptionRows()
     rows.insert(table)
-    for one, other in zip(claims_of(table), claims_of_rows(rows, table.number), strict=True):
-        assert np.array_equal(one, other)
+    for loose in (False, True):
+        asked = table._asdict() | {"k": np.full(100, -loose, np.int32)}
+        able = claims_of(table.take(table.number)) if not loose else claims_of(_known(type(table)(**asked)))
+        for one, other in zip(able, claims_of_rows(rows, table.number, loose), strict=True):
+            assert np.array_equal(one, other)
+
+
+def _known(table):
+    """The rows without an unknown keyword, which an engine's rows keep nothing of."""
+    last = table.terms[np.maximum(table.term_offsets[1:] - 1, 0)]
+    return table.take(np.flatnonzero(last != UNKNOWN_TERM))
+
+
+def test_signature_follows_an_engine_through_additions_and_removals():
+    table, rows = random_subscriptions(9, 200, kinds=(BOOLEAN,)), SubscriptionRows()
+    signature, replica = in_touch(SMALL)
+    rng, live = np.random.default_rng(1), np.zeros(0, np.int64)
+    for batch in range(10):
+        coming, going = np.arange(batch * 20, batch * 20 + 20), live[rng.random(live.size) < 0.4]
+        signature.follow(table.take(coming), going, rows)
+        # an engine keeps no keywords of those that want any
+        strict = table.take(coming[table.k[coming] == 0])
+        rows.insert(strict)
+        rows.remove(rows.slots.find(going[table.k[going] == 0]))
+        live = np.concatenate([np.setdiff1d(live, going), coming])
+        replica.apply(signature.patch(batch, noted=True))
+        messages = random_messages(batch, 100)
+        assert not np.any(matching(table.take(live), messages) & ~replica.may_match(messages))
+    signature.follow(table.take(live[:0]), live, rows)
+    assert (len(signature.summary.cells), len(signature.summary.pairs)) == (0, 0)
 
 
 # -- both sides
