@@ -1,6 +1,7 @@
 """What signatures save and cost: the cuckoo filter by itself, and each kind of signature over growing workloads.
 
-    python -m benchmarks.signatures [--subscriptions 20000,200000,1000000] [--messages N] [--tasks N] > results.json
+    python -m benchmarks.signatures [--filters 1000000,10000000] [--subscriptions 20000,200000,1000000]
+                                    [--messages N] [--tasks N] [--seed N] > results.json
 
 Subscriptions are boolean ones of `benchmarks.workload`, placed by router `location` on simulated query bolts; messages
 come from another draw. The optimum is a message sent only if a subscription matches it, by engine `cell_term`. A kind
@@ -27,7 +28,6 @@ from distribution.signatures.text import MinwiseFilter
 from distribution.signatures.warmup import warmup
 from matching.model import MessageBatch, SubscriptionTable
 from matching.registry import factory
-from matching.warmup import warmup as warm_engines
 
 _BATCH = 5000
 
@@ -175,18 +175,20 @@ def main() -> int:
     """Command line; 1 if a signature that should lose nothing lost a match."""
     parser = argparse.ArgumentParser(description="Signatures beside each other.")
     parser.add_argument("--subscriptions", type=lambda text: [int(part) for part in text.split(",")])
+    parser.add_argument("--filters", type=lambda text: [int(part) for part in text.split(",")])
     parser.add_argument("--messages", type=int, default=50_000)
     parser.add_argument("--tasks", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    warm_engines()
     warmup()
 
     def tell(sentence: str) -> None:
         sys.stderr.write(sentence + "\n")
 
     tell("cuckoo filters")
-    filters = [filter_speed(items, rate) for items in (1_000_000, 10_000_000) for rate in (0.01, 0.001)]
+    filters = [
+        filter_speed(items, rate) for items in given.filters or [1_000_000, 10_000_000] for rate in (0.01, 0.001)
+    ]
     workloads = [
         signatures(count, wide_share, given.messages, given.tasks, given.seed, tell)
         for count in given.subscriptions or [20_000, 200_000, 1_000_000]
