@@ -3,7 +3,8 @@
 Batch b comes whole to task b mod D; the subscription changes of every batch come to every task. The query tasks get the
 messages the router does not keep from them (an empty part is the marker of the batch), the tuple tasks store every
 message, each its share, and delivery gets the message ids. Between batches, query tasks relax and raise thresholds of
-the routing table (spec 3.5). Read on in `bolts.query`.
+the routing table (spec 3.5), and tell what their subscriptions are waiting for (`distribution.signatures`). Read on in
+`bolts.query`.
 """
 
 from typing import Any
@@ -46,6 +47,8 @@ class DistributionBolt(Bolt):
             self._relax(payload)
         elif delivery.stream == "raise":
             self._raise(payload)
+        elif delivery.stream == "signature":
+            self.table.apply(payload)
         elif delivery.stream == "changes":
             self.inputs.put(payload.batch, "changes", payload)
             if payload.batch % self.context.tasks != self.context.task:
@@ -61,6 +64,7 @@ class DistributionBolt(Bolt):
             "sent_to_each_query_task": self.sent.tolist(),
             "sent_bytes": self.sent_bytes,
             **self.router.describe(),
+            **self.table.describe(),
         }
 
     def _advance(self) -> None:

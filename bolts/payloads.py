@@ -13,6 +13,7 @@
     results     query -> delivery               ResultBatch     all (once, when the stream has ended)
     relax       query -> distribution           Relax           all, feedback
     raise       query -> distribution           Raise           all, feedback
+    signature   query -> distribution           SignaturePatch  all, feedback; only where the router has signatures
     relaxed     distribution -> query           Relaxed         direct, feedback
     register    distribution -> query           Register        direct, feedback; only where the router replicates
     hits        query -> query                  HitsOfBatch     direct: one a batch for every other task, feedback
@@ -27,6 +28,7 @@ the order of their numbers (`bolts.ordering`).
 
 from typing import NamedTuple
 
+from distribution.signatures.signature import SignaturePatch
 from matching.model import Float64, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
 from matching.topk.stream import Found
 from matching.topk.window_index import WindowAnswers, WindowQueries
@@ -43,6 +45,7 @@ __all__ = [
     "Register",
     "Relax",
     "Relaxed",
+    "SignaturePatch",
     "StreamBatch",
     "WindowAnswers",
     "WindowQueries",

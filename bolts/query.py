@@ -14,9 +14,10 @@ import numpy as np
 from bolts.ordering import InOrder
 from bolts.payloads import Closed, Late, Part, Raise, Relax, Relaxed
 from distribution.router import Router
+from distribution.signatures.signature import QuerySignature
 from matching import registry
 from matching.boolean.stream import BooleanStream
-from matching.model import BOOLEAN, TOPK, ChangeList, Removals, UpdateBatch, concatenate
+from matching.model import BOOLEAN, TOPK, ChangeList, Removals, SubscriptionTable, UpdateBatch, concatenate
 from matching.space import Space
 from matching.topk import thresholds
 from matching.topk.stream import Refill, Step, TopkStream
@@ -63,6 +64,9 @@ class QueryBolt(Bolt):
         self.finished = self.told = False
         self.subscriptions = 0
         self.requests = 0
+        self.useful = 0  # messages with a boolean match here
+        spec, task = self.router.signatures, context.task
+        self.signature = None if spec is None else QuerySignature(spec, self.router.domain_of(task), task)
 
     def execute(self, delivery: Delivery) -> None:
         payload = delivery.payload
@@ -85,10 +89,11 @@ class QueryBolt(Bolt):
         return self.topk.complete_through == self.boundary.number
 
     def report(self) -> dict[str, Any]:
-        return {
+        return ({} if self.signature is None else self.signature.describe()) | {
             "held": {"boolean": len(self.boolean), "topk": len(self.topk)},
             "subscriptions_taken": self.subscriptions,
             "refill_requests": self.requests,
+            "messages_with_boolean_match": self.useful,
             "thresholds": self.topk.rule.describe(),
             "buffers": self.topk.buffers.describe(),
             "engines": {"boolean": type(self.boolean.engine).__name__, "topk": type(self.topk.index).__name__},
@@ -126,11 +131,24 @@ class QueryBolt(Bolt):
         messages = part.messages if rows is None or rows.size == len(part.messages) else part.messages.take(rows)
         before = (self.boolean.scanned, self.boolean.verified, self.boolean.matched)
         owned = self._owned if self.router.shares_pairs(part.messages) else None
+        if self.signature is not None:
+            self._sign(boundary.number, added, gone.number)
         updates = self.boolean.process(boundary, messages, added, rows_of(gone, known), owned)
+        self.useful += int(np.count_nonzero(np.diff(updates.as_of))) + bool(len(updates))
         after = (self.boolean.scanned, self.boolean.verified, self.boolean.matched)
         for name, old, new in zip(("scanned", "verified", "matched"), before, after, strict=True):
             self.context.count(name, new - old)
         return updates
+
+    def _sign(self, batch: int, added: SubscriptionTable, gone: np.ndarray) -> None:
+        """Tell the distribution tasks what this batch's changes leave. Every earlier batch has been routed by now."""
+        assert self.signature is not None
+        left = gone[self.boolean.engine.holds(gone)]
+        staying = added.take(np.flatnonzero(~np.isin(added.number, gone)))
+        self.signature.follow(staying, left, self.boolean.engine.rows)
+        patch = self.signature.patch(batch, noted=len(added) > 0)
+        if patch is not None:
+            self.context.emit("signature", patch)
 
     def _owned(self, region, messages, row):
         return self.router.owned_pairs(region, messages, row, self.context.task)

@@ -3,13 +3,19 @@
 Every pair meets exactly once whatever the kind, so this is exact for all five. Replication ratio 1, communication
 cost the number of query tasks (DSkype's first scheme; spec 3.1). Thresholds play no part in routing, so
 a refill needs no word with the distribution tasks.
+
+With signatures (`distribution.signatures.signature`) a message goes only to the tasks where a boolean subscription may
+match it, as long as there are no subscriptions of other kinds.
 """
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distribution.router import Router, RoutingTable, check_tasks, spread
-from matching.model import SubscriptionTable
+from distribution.router import Router, RoutingTable, board_of, check_tasks, spread
+from distribution.signatures.signature import SignaturePatch, SignatureSpec
+from matching.model import BOOLEAN, Int64, MessageBatch, Removals, SubscriptionTable
 
 
 class HashingRouter(Router):
@@ -17,12 +23,40 @@ class HashingRouter(Router):
 
     name = "hashing"
 
-    def __init__(self, tasks: int):
+    def __init__(self, tasks: int, signatures: SignatureSpec | None = None):
         check_tasks(tasks)
         super().__init__(tasks)
+        self.signatures = signatures
 
     def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
         return spread(table.number, self.tasks) == task
 
     def table(self) -> RoutingTable:
-        return RoutingTable()
+        return RoutingTable() if self.signatures is None else HashingTable(self)
+
+
+class HashingTable(RoutingTable):
+    """The signatures of the query tasks, and how many subscriptions need every message."""
+
+    sends_all = False
+
+    def __init__(self, router: HashingRouter):
+        board = board_of(router)
+        assert board is not None, "only where the router has signatures"
+        self.router, self._board = router, board
+        self._others = 0
+
+    def change(self, added: SubscriptionTable, removed: Removals) -> None:
+        self._others += int(np.count_nonzero(added.kind != BOOLEAN)) - int(np.count_nonzero(removed.kind != BOOLEAN))
+        self._board.change(added.of_kind(BOOLEAN), self.router.held_by)
+
+    def apply(self, patch: SignaturePatch) -> None:
+        self._board.apply(patch)
+
+    def describe(self) -> dict[str, Any]:
+        return self._board.describe()
+
+    def route(self, messages: MessageBatch) -> list[Int64]:
+        everything = np.arange(len(messages))
+        tasks = range(self.router.tasks)
+        return [everything if self._others else self._board.wanted(messages, everything, task) for task in tasks]

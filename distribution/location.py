@@ -13,15 +13,21 @@ similarity with which any subscription at r that carries w can still reach its t
 (threshold - (1 - alpha)) / alpha: Skype's Lemma 6 for regions, one bound for each term instead of one for all, which
 also keeps back messages whose terms nobody registered. Exact, since a pair that scores shares some term w.
 Bounds may be lower than needed, never higher: rises are taken in when the table is rebuilt now and then.
+
+With signatures (`distribution.signatures.signature`) a message goes to the owner of its place only if a boolean
+subscription there may match it. Only the owner's is asked: another's may say yes for a place that is none of its own.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from distribution.router import Router, RoutingTable, check_tasks
+from distribution.router import Router, RoutingTable, board_of, check_tasks
+from distribution.signatures.signature import SignaturePatch, SignatureSpec
+from distribution.signatures.spatial import Domain
 from matching.model import BOOLEAN, TOPK, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
 from matching.slots import resized
 from matching.space import Space
@@ -43,15 +49,20 @@ class LocationRouter(Router):
     space : Space
     load_x, load_y : float64[n]
         Points of the unit square by which the parts are balanced, e.g. a sample of messages and subscriptions.
+    signatures : SignatureSpec, optional
+        Have query tasks tell what they hold, and keep boolean messages from those that hold nothing for them.
     """
 
     name = "location"
     uses_thresholds = True
 
-    def __init__(self, tasks: int, space: Space, load_x: Float64, load_y: Float64):
+    def __init__(
+        self, tasks: int, space: Space, load_x: Float64, load_y: Float64, signatures: SignatureSpec | None = None
+    ):
         check_tasks(tasks)
         super().__init__(tasks)
         self.space = space
+        self.signatures = signatures
         self.owner = _cut(cell_of(load_x, load_y), tasks)
         self.similarity = _similarities(self.owner, tasks, space.max_distance)
 
@@ -86,6 +97,9 @@ class LocationRouter(Router):
         corner_x = np.maximum(first, messages.west[row])
         corner_y = np.maximum(south, messages.south[row])
         return self.owner[self._cells(corner_x, corner_y)] == task
+
+    def domain_of(self, task: int) -> Domain:
+        return (self.owner == task).reshape(CELLS_A_SIDE, CELLS_A_SIDE)
 
     def table(self) -> RoutingTable:
         return LocationTable(self)
@@ -122,9 +136,12 @@ class LocationTable(RoutingTable):
         self._least = np.full((router.tasks, 0), np.inf)
         self._has_boolean = False
         self._stale = 0
+        self._board = board_of(router)
 
     def change(self, added: SubscriptionTable, removed: Removals) -> None:
         self._has_boolean |= bool(np.any(added.kind == BOOLEAN))
+        if self._board is not None:
+            self._board.change(added.of_kind(BOOLEAN), self.router.held_by)
         topk = added.of_kind(TOPK)
         if len(topk):
             slots = self.store.insert(topk)
@@ -160,6 +177,13 @@ class LocationTable(RoutingTable):
         self.store.columns.threshold[slots[valid]] = threshold[valid]
         self._stale += int(valid.sum())
 
+    def apply(self, patch: SignaturePatch) -> None:
+        assert self._board is not None, "only where the router has signatures"
+        self._board.apply(patch)
+
+    def describe(self) -> dict[str, Any]:
+        return {} if self._board is None else self._board.describe()
+
     def route(self, messages: MessageBatch) -> list[Int64]:
         if self._stale > _REBUILD_SHARE * len(self.store):
             self._least.fill(np.inf)
@@ -169,7 +193,10 @@ class LocationTable(RoutingTable):
         wanted = np.zeros((router.tasks, len(messages)), np.bool_)
         if self._has_boolean:
             for task in range(router.tasks):
-                wanted[task, router.owned_rows(messages, task)] = True
+                rows = router.owned_rows(messages, task)
+                if self._board is not None and rows is not None:
+                    rows = self._board.wanted(messages, rows, task)
+                wanted[task, rows] = True
         cells = cell_of(messages.x, messages.y)
         _mark_wanted(cells, messages.term_offsets, messages.terms, router.similarity, self._least, wanted)
         return [np.flatnonzero(row) for row in wanted]

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distribution.signatures.signature import SignatureBoard, SignaturePatch, SignatureSpec
+from distribution.signatures.spatial import Domain, whole_domain
 from matching.errors import ConfigError
 from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
 
@@ -40,6 +42,14 @@ class RoutingTable:
         """What replicas must be told of relaxed subscriptions; only where the router `replicates`."""
         raise NotImplementedError
 
+    def apply(self, patch: SignaturePatch) -> None:
+        """Take in what a query task tells of its subscriptions; only where the router has `signatures`."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        """Figures of its own, JSON-ready, for the report of a run."""
+        return {}
+
     def route(self, messages: MessageBatch) -> list[Int64]:
         """Rows to send to each query task, ascending. Only where not `sends_all`."""
         raise NotImplementedError
@@ -54,6 +64,8 @@ class Router(ABC):
     uses_thresholds = False
     #: Whether a top-k subscription has replicas apart from its home (`bolts.replicated`).
     replicates = False
+    #: What signatures of query tasks consist of; None if they send none.
+    signatures: SignatureSpec | None = None
 
     def __init__(self, tasks: int):
         self.tasks = tasks
@@ -77,6 +89,10 @@ class Router(ABC):
         """
         return np.ones(row.shape[0], np.bool_)
 
+    def domain_of(self, task: int) -> Domain:
+        """bool[d, d]: the cells of the unit square (row by row from the south) whose messages `task` may be sent."""
+        return whole_domain()
+
     @abstractmethod
     def table(self) -> RoutingTable:
         """A new routing table for a distribution task."""
@@ -84,6 +100,13 @@ class Router(ABC):
     def describe(self) -> dict[str, Any]:
         """What it does, JSON-ready, for the report of a run."""
         return {"router": self.name, "query_tasks": self.tasks}
+
+
+def board_of(router: Router) -> SignatureBoard | None:
+    """A new board for the signatures of a router's query tasks, if they send any."""
+    if router.signatures is None:
+        return None
+    return SignatureBoard(router.signatures, [router.domain_of(task) for task in range(router.tasks)])
 
 
 def spread(number: Int64, tasks: int) -> Int64:

@@ -36,6 +36,7 @@ Out = Annotated[Path | None, typer.Option(help="Folder for updates, results and 
 WindowText = Annotated[str | None, typer.Option(help="count:N messages or time:SECONDS (count:20000).")]
 Executor = Annotated[str | None, typer.Option(help="ray, or local: one process, deterministic (ray).")]
 Router = Annotated[str | None, typer.Option(help="hashing, location, keyword or prefix (hashing).")]
+Signatures = Annotated[str | None, typer.Option(help="off, spatial or spatial+text: send query bolts less (off).")]
 QueryBolts = Annotated[int | None, typer.Option(help="Tasks that hold subscriptions (2).")]
 TupleBolts = Annotated[int | None, typer.Option(help="Tasks that hold the window (1).")]
 DistributionBolts = Annotated[int | None, typer.Option(help="Tasks that route messages (1).")]
@@ -192,6 +193,7 @@ def run(
     window: WindowText = None,
     executor: Executor = None,
     router: Router = None,
+    signatures: Signatures = None,
     query_bolts: QueryBolts = None,
     tuple_bolts: TupleBolts = None,
     distribution_bolts: DistributionBolts = None,
@@ -340,6 +342,7 @@ def topology_show(
     subscriptions: Files = None,
     window: WindowText = None,
     router: Router = None,
+    signatures: Signatures = None,
     query_bolts: QueryBolts = None,
     tuple_bolts: TupleBolts = None,
     distribution_bolts: DistributionBolts = None,

@@ -199,6 +199,7 @@ def _plan_without_data(config: "RunConfig") -> Any:
     """The components and edges of a run whose data is not there yet; nothing is read."""
     from bolts.delivery import DeliveryBolt
     from distribution.hashing import HashingRouter
+    from distribution.signatures.signature import spec_of
     from matching.space import EARTH, Space
     from matching.text import Vocabulary
     from matching.window import Window
@@ -210,7 +211,7 @@ def _plan_without_data(config: "RunConfig") -> Any:
     return wire(
         ParquetSpout(config.messages, window, space, config.batch),
         SubscriptionSpout(config.subscriptions, Vocabulary([], [], [], [], 0), space),
-        HashingRouter(config.query_bolts),
+        HashingRouter(config.query_bolts, spec_of(config.signatures, space)),
         space,
         window,
         DeliveryBolt(str(config.out), window, config.credits),

@@ -63,6 +63,9 @@ class RunConfig(BaseSettings):
     router: Literal["hashing", "location", "keyword", "prefix"] = Field(
         default="hashing", description="who gets which subscription"
     )
+    signatures: Literal["off", "spatial", "spatial+text"] = Field(
+        default="off", description="what query tasks tell of their boolean subscriptions, to be sent fewer messages"
+    )
     query_bolts: Tasks = Field(default=2, description="tasks that hold subscriptions")
     tuple_bolts: Tasks = Field(default=1, description="tasks that hold the window")
     distribution_bolts: Tasks = Field(default=1, description="tasks that route messages")

@@ -3,7 +3,7 @@
     messages ──▶ distribution ──parts──▶ query ──updates──▶ delivery
     subscriptions ──changes──▶ distribution, query, delivery
                  distribution ──window──▶ tuples ··partial··▶ aggregation ··refilled··▶ query
-                 query ··relax, raise··▶ distribution ··relaxed··▶ query ··ask··▶ tuples
+                 query ··relax, raise, signature··▶ distribution ··relaxed··▶ query ··ask··▶ tuples
 
 Dotted edges are feedback: they carry no end and no credit. What travels on each stream stands in `bolts.payloads`. A
 message's way goes on in `spouts.parquet`, then `bolts.distribution`.
@@ -22,6 +22,7 @@ import numpy as np
 
 import distribution.keyword
 import distribution.location
+import distribution.signatures.warmup
 from bolts.aggregation import AggregationBolt
 from bolts.delivery import DeliveryBolt
 from bolts.distribution import DistributionBolt
@@ -32,6 +33,7 @@ from distribution.hashing import HashingRouter
 from distribution.keyword import KeywordRouter, PrefixRouter
 from distribution.location import LocationRouter
 from distribution.router import Router
+from distribution.signatures.signature import spec_of
 from matching import registry
 from matching.errors import ConfigError, InputError
 from matching.space import Space
@@ -52,6 +54,8 @@ from topology.plan import Plan
 #: Kinds that the query bolts answer.
 KINDS_RUN = ("boolean", "topk")
 ROUTERS = ("hashing", "location", "keyword", "prefix")
+#: Routers that can make use of signatures.
+SIGNING = ("hashing", "location")
 #: Components that are light beside the query bolts: one process has room for all of them (see `topology.worker`).
 LIGHT = ("messages", "subscriptions", "distribution", "tuples", "aggregation", "delivery")
 _LOAD_SAMPLE = 20_000
@@ -110,6 +114,8 @@ def wire(
     builder.edge("query", "relax", "distribution", ALL, feedback=True)
     builder.edge("query", "raise", "distribution", ALL, feedback=True)
     builder.edge("distribution", "relaxed", "query", DIRECT, feedback=True)
+    if router.signatures is not None:
+        builder.edge("query", "signature", "distribution", ALL, feedback=True)
     builder.edge("query", "ask", "tuples", ALL, feedback=True)
     builder.edge("tuples", "partial", "aggregation", DIRECT, feedback=True)
     builder.edge("aggregation", "refilled", "query", DIRECT, feedback=True)
@@ -127,6 +133,7 @@ def warm_up(engines: dict[str, tuple[str, ...]]) -> None:
     warmup(engines)
     distribution.location.warmup()
     distribution.keyword.warmup()
+    distribution.signatures.warmup.warmup()
 
 
 def space_of(config: RunConfig) -> Space:
@@ -154,14 +161,21 @@ def router_of(config: RunConfig, space: Space) -> Router:
     ConfigError
         For a router nobody knows.
     """
+    if config.signatures != "off" and config.router not in SIGNING:
+        raise ConfigError(
+            f"signatures {config.signatures}: router {config.router} sends by keyword and has no use for them; "
+            f"use {' or '.join(SIGNING)}, or leave signatures off"
+        )
+    signatures = spec_of(config.signatures, space)
     if config.router == "hashing":
-        return HashingRouter(config.query_bolts)
+        return HashingRouter(config.query_bolts, signatures)
     if config.router == "keyword":
         return KeywordRouter(config.query_bolts)
     if config.router == "prefix":
         return PrefixRouter(config.query_bolts)
     if config.router == "location":
-        return LocationRouter(config.query_bolts, space, *read_points(config.messages, space, _LOAD_SAMPLE))
+        sample = read_points(config.messages, space, _LOAD_SAMPLE)
+        return LocationRouter(config.query_bolts, space, *sample, signatures)
     raise ConfigError(f"router {config.router!r}: choose one of {', '.join(ROUTERS)}")
 
 
@@ -262,6 +276,25 @@ def run(config: RunConfig, on_progress: Callable[[Snapshot], None] | None = None
     return summary
 
 
+def signature_figures(mode: str, parts: dict[str, list[dict[str, Any]]], messages: int) -> dict[str, Any]:
+    """What signatures cost and save; the optimum is a message sent only where a boolean subscription matches it."""
+    if mode == "off":
+        return {"mode": mode}
+    routing = parts["distribution"]
+    asked, kept_back = (sum(part[f"signature_{name}"] for part in routing) for name in ("asked", "kept_back"))
+    sent, useful = asked - kept_back, sum(part["messages_with_boolean_match"] for part in parts["query"])
+    each = max(1, messages)
+    return {
+        "mode": mode,
+        "bytes": routing[0]["signature_bytes"],
+        "patch_bytes": sum(part["signature_patch_bytes"] for part in routing),
+        "asked_per_message": asked / each,
+        "let_through_per_message": sent / each,
+        "optimum_per_message": useful / each,
+        "false_positive_share": (sent - useful) / sent if sent else 0.0,
+    }
+
+
 def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str, Any]:
     """The report of a run as JSON-ready values; counts and digest first, then the papers' measures of routing."""
     parts = {name: [task.figures for task in part.tasks] for name, part in report.components.items()}
@@ -289,6 +322,7 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
             "replication_ratio": taken / accepted if accepted else 0.0,
             "messages_sent_per_message": float(sent.sum()) / messages if messages else 0.0,
             "bytes_sent": sum(part["sent_bytes"] for part in routing),
+            "signatures": signature_figures(config.signatures, parts, messages),
             "hits_sent": sum(part.get("hits_sent", 0) for part in parts["query"]),
             "raises_sent": sum(part.get("raises_sent", 0) for part in parts["query"]),
             "replicas_of_each_query_bolt": [part.get("replicas_held", part["held"]["topk"]) for part in parts["query"]],

@@ -1,0 +1,333 @@
+"""Cuckoo filter: a set of numbers in a few bits each, with deletion; never wrong about a member.
+
+An item leaves a fingerprint of `bits` bits in one of two buckets of four places; which two follows from either bucket
+and the fingerprint alone, so a fingerprint can move to make room without anybody knowing the item (Fan, Andersen,
+Kaminsky, Mitzenmacher 2014, partial-key cuckoo hashing; spec 4.6). The other bucket of b is (H(fingerprint) - b) mod m,
+which is its own inverse for any number m of buckets, where the usual exclusive or wants a power of two and so up to
+twice the memory. Fingerprints are packed without gaps.
+
+Two rules a caller must keep, and `distribution.signatures.counted` keeps for the signatures: an item goes in once, for
+two buckets hold no ninth copy of a fingerprint; and only what went in may be deleted, or somebody else's fingerprint
+goes. A filter that is full says so and has not changed; it cannot grow by itself, since it does not know its items:
+make a larger one of all of them (`CuckooFilter.of`).
+
+Read on in `distribution.signatures.spatial`.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from matching.errors import ConfigError, EngineError
+from matching.model import Int64
+from matching.slots import as_input
+
+PLACES = 4
+#: Share of the places that a filter of this kind can be filled to before insertions begin to fail.
+FULLEST = 0.95
+#: A bucket is read as one 64-bit number.
+MOST_BITS = 64 // PLACES
+_FEWEST_BUCKETS = 4
+#: Moves before an insertion gives up; at 95 % load a few hundred are needed now and then.
+_MOVES = 500
+
+_MASK = (1 << 31) - 1
+_MIX_A, _MIX_B = 0x3C6EF373, 0x6A09E667
+_SEED_BUCKET, _SEED_FINGERPRINT, _SEED_OTHER = 0x1E3779B1, 0x3B67AE85, 0x54FF53A5
+
+_BUCKETS, _BITS, _ITEMS, _SEED, _KICK = range(5)
+
+
+class CuckooFilter:
+    """A filter for about `capacity` items at a false-positive rate of at most `rate` when full.
+
+    Parameters
+    ----------
+    capacity : int     items it should hold
+    rate : float       wanted share of non-members taken for members, 2**-12 to 0.5
+    seed : int         which hash functions; another seed separates items that happen to collide
+
+    Raises
+    ------
+    ConfigError
+        For a rate it cannot have or a negative capacity.
+    """
+
+    def __init__(self, capacity: int, rate: float = 0.01, seed: int = 0):
+        if capacity < 0:
+            raise ConfigError(f"a cuckoo filter cannot hold {capacity} items: give a capacity of 0 or more")
+        buckets = max(_FEWEST_BUCKETS, math.ceil(capacity / (PLACES * FULLEST)))
+        if buckets > _MASK:
+            raise ConfigError(f"{capacity} items are more than one cuckoo filter can hold: use more query bolts")
+        bits = fingerprint_bits(rate)
+        self.state = np.array([buckets, bits, 0, seed & _MASK, 1], np.int64)
+        # one word more than needed, so that a bucket can be read as two words wherever it starts
+        self.words = np.zeros((buckets * PLACES * bits + 63) // 64 + 1, np.uint64)
+
+    def __len__(self) -> int:
+        return int(self.state[_ITEMS])
+
+    @classmethod
+    def of(cls, items: Int64, rate: float = 0.01, headroom: float = 0.0, seed: int = 0) -> "CuckooFilter":
+        """A filter of distinct items with room for `headroom` times as many more; another seed if one fails. O(n)."""
+        capacity = math.ceil(items.shape[0] * (1.0 + headroom))
+        for attempt in range(64):
+            made = cls(capacity + attempt * (1 + capacity // 50), rate, seed + attempt)
+            if made.insert(items) == items.shape[0]:
+                return made
+        raise EngineError(
+            f"{items.shape[0]} items do not fit a cuckoo filter: each may be inserted only once; count repeats outside"
+        )
+
+    def insert(self, items: Int64) -> int:
+        """Insert distinct items (int64[n], >= 0) in order; how many went in. O(n).
+
+        Fewer than n: the next one found no room, neither it nor any after it went in, and all before it did.
+        """
+        return int(_insert(self.words, self.state, as_input(items, np.int64), np.empty((_MOVES, 2), np.int64)))
+
+    def delete(self, items: Int64) -> None:
+        """Take out items that were inserted. O(n).
+
+        Raises
+        ------
+        EngineError
+            If an item has left no fingerprint, so that it cannot have been inserted; those before it are out then.
+            An item that was never inserted may go unnoticed and cost another its fingerprint.
+        """
+        items = as_input(items, np.int64)
+        done = _delete(self.words, self.state, items)
+        if done < items.shape[0]:
+            raise EngineError(f"item {items[done]} cannot be deleted: it was never inserted; keep counts outside")
+
+    def contains(self, items: Int64) -> NDArray[np.bool_]:
+        """bool[n]: true for every member, and for about `expected_rate` of the others. O(n)."""
+        found = np.empty(items.shape[0], np.bool_)
+        _contains(self.words, self.state, as_input(items, np.int64), found)
+        return found
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Everything it consists of: `words` uint64[], `state` int64[5] (views)."""
+        return {"words": self.words, "state": self.state}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "CuckooFilter":
+        """Continue from `arrays`; they are copied."""
+        made = cls.__new__(cls)
+        made.words, made.state = arrays["words"].copy(), arrays["state"].copy()
+        return made
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the fingerprints and the few numbers beside them."""
+        return self.words.nbytes + self.state.nbytes
+
+    @property
+    def capacity(self) -> int:
+        """Items it was made for."""
+        return int(self.state[_BUCKETS] * PLACES * FULLEST)
+
+    @property
+    def load(self) -> float:
+        """Share of the places that are taken."""
+        return len(self) / float(self.state[_BUCKETS] * PLACES)
+
+    @property
+    def expected_rate(self) -> float:
+        """False positives to expect now: a stranger is compared with 2 * 4 * load fingerprints of 2**bits - 1 kinds."""
+        return 1.0 - (1.0 - 1.0 / ((1 << int(self.state[_BITS])) - 1)) ** (2 * PLACES * self.load)
+
+
+def fingerprint_bits(rate: float) -> int:
+    """Bits that keep the false-positive rate of a full filter at or below `rate`: ceil(log2(8 / rate)).
+
+    Raises
+    ------
+    ConfigError
+        If that is more than 16, or the rate above 0.5.
+    """
+    bits = math.ceil(math.log2(2 * PLACES / rate)) if 0.0 < rate <= 0.5 else 0
+    if not 0 < bits <= MOST_BITS:
+        least = 2 * PLACES / 2**MOST_BITS
+        raise ConfigError(f"false-positive rate {rate}: a cuckoo filter can have {least:.5f} to 0.5")
+    return bits
+
+
+def hashes(items: Int64, seed: int) -> Int64:
+    """31-bit hashes of numbers below 2**62, int64[n]. O(n).
+
+    For other files, which do not call the kernel: kept compiled, theirs would not notice that it changed.
+    """
+    out = np.empty(items.shape[0], np.int64)
+    _hash_all(as_input(items, np.int64), seed, out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _hash_all(items, seed, out):
+    for i in range(items.shape[0]):
+        out[i] = _hash_of(items[i], seed)
+
+
+@njit(cache=True, nogil=True)
+def _mix(value):
+    """A permutation of 31-bit numbers in which every bit depends on every bit.
+
+    31 bits, so that products stay within int64 and mean the same with the compiler switched off.
+    """
+    value ^= value >> 15
+    value = (value * _MIX_A) & _MASK
+    value ^= value >> 13
+    value = (value * _MIX_B) & _MASK
+    return value ^ (value >> 16)
+
+
+@njit(cache=True, nogil=True)
+def _hash_of(item, seed):
+    """31-bit hash of a number below 2**62; numbers that differ in the low 31 bits alone never collide."""
+    return _mix(_mix((item ^ seed) & _MASK) ^ ((item >> 31) & _MASK))
+
+
+@njit(cache=True, nogil=True)
+def _bucket_of(item, state):
+    return (_hash_of(item, state[_SEED] ^ _SEED_BUCKET) * state[_BUCKETS]) >> 31
+
+
+@njit(cache=True, nogil=True)
+def _fingerprint_of(item, state):
+    """1 to 2**bits - 1; 0 is an empty place. Hashed apart from the bucket: 31 bits are too few for both."""
+    return 1 + ((_hash_of(item, state[_SEED] ^ _SEED_FINGERPRINT) * ((1 << state[_BITS]) - 1)) >> 31)
+
+
+@njit(cache=True, nogil=True)
+def _other_bucket(bucket, fingerprint, state):
+    other = ((_mix(fingerprint ^ state[_SEED] ^ _SEED_OTHER) * state[_BUCKETS]) >> 31) - bucket
+    return other + state[_BUCKETS] if other < 0 else other
+
+
+@njit(cache=True, nogil=True)
+def _window(words, bit):
+    """64 bits from `bit` on."""
+    at, shift = bit >> 6, np.uint64(bit & 63)
+    # shifted in two steps, because a shift by 64 is not defined
+    return (words[at] >> shift) | ((words[at + 1] << np.uint64(1)) << (np.uint64(63) - shift))
+
+
+@njit(cache=True, nogil=True)
+def _place_of(words, bucket, fingerprint, bits):
+    """First place of the bucket with this fingerprint (0: an empty one), -1 if there is none."""
+    window = _window(words, bucket * PLACES * bits)
+    mask, wanted, step = np.uint64((1 << bits) - 1), np.uint64(fingerprint), np.uint64(bits)
+    for place in range(PLACES):
+        if window & mask == wanted:
+            return place
+        window >>= step
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _write(words, bucket, place, bits, fingerprint):
+    """Put a fingerprint into a place, whatever was there."""
+    bit = (bucket * PLACES + place) * bits
+    at, shift = bit >> 6, np.uint64(bit & 63)
+    mask, value, rest = np.uint64((1 << bits) - 1), np.uint64(fingerprint), np.uint64(63) - np.uint64(bit & 63)
+    words[at] = (words[at] & ~(mask << shift)) | (value << shift)
+    words[at + 1] = (words[at + 1] & ~((mask >> np.uint64(1)) >> rest)) | ((value >> np.uint64(1)) >> rest)
+
+
+@njit(cache=True, nogil=True)
+def _contains(words, state, items, out):
+    """out[i]: whether a bucket of items[i] has its fingerprint.
+
+    Both buckets are read in any case and compared without branches, so that the processor can fetch those of the next
+    items meanwhile.
+    """
+    bits = state[_BITS]
+    mask, step = np.uint64((1 << bits) - 1), np.uint64(bits)
+    for i in range(items.shape[0]):
+        fingerprint = _fingerprint_of(items[i], state)
+        bucket = _bucket_of(items[i], state)
+        first = _window(words, bucket * PLACES * bits)
+        second = _window(words, _other_bucket(bucket, fingerprint, state) * PLACES * bits)
+        wanted = np.uint64(fingerprint)
+        found = False
+        for _ in range(PLACES):
+            found |= (first & mask == wanted) | (second & mask == wanted)
+            first >>= step
+            second >>= step
+        out[i] = found
+
+
+@njit(cache=True, nogil=True)
+def _delete(words, state, items):
+    """Clear one fingerprint of each item; how many were found, short of all at the first that was not."""
+    bits = state[_BITS]
+    for i in range(items.shape[0]):
+        fingerprint = _fingerprint_of(items[i], state)
+        bucket = _bucket_of(items[i], state)
+        place = _place_of(words, bucket, fingerprint, bits)
+        if place < 0:
+            bucket = _other_bucket(bucket, fingerprint, state)
+            place = _place_of(words, bucket, fingerprint, bits)
+            if place < 0:
+                return i
+        _write(words, bucket, place, bits, 0)
+        state[_ITEMS] -= 1
+    return items.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _insert(words, state, items, path):
+    """Insert items; how many went in, short of all at the first without room. path: int64[moves, 2], scratch.
+
+    Hashing a block of items ahead and touching their buckets gained 5 % at 10 million items, too little for its lines.
+    """
+    bits = state[_BITS]
+    for i in range(items.shape[0]):
+        fingerprint = _fingerprint_of(items[i], state)
+        bucket = _bucket_of(items[i], state)
+        place = _place_of(words, bucket, 0, bits)
+        if place < 0:
+            bucket = _other_bucket(bucket, fingerprint, state)
+            place = _place_of(words, bucket, 0, bits)
+        if place >= 0:
+            _write(words, bucket, place, bits, fingerprint)
+        elif not _make_room(words, state, bucket, fingerprint, path):
+            return i
+        state[_ITEMS] += 1
+    return items.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _make_room(words, state, bucket, fingerprint, path):
+    """Put a fingerprint into a full bucket by moving others on; if that leads nowhere, everything is put back."""
+    bits = state[_BITS]
+    mask = np.uint64((1 << bits) - 1)
+    for move in range(path.shape[0]):
+        # all four that could move on are asked at once: their reads overlap, and chains become several times shorter
+        window = _window(words, bucket * PLACES * bits)
+        room, place, target = -1, 0, bucket
+        for candidate in range(PLACES):
+            moved = np.int64((window >> np.uint64(candidate * bits)) & mask)
+            other = _other_bucket(bucket, moved, state)
+            free = _place_of(words, other, 0, bits)
+            if free >= 0:
+                room, place, target = free, candidate, other
+        if room < 0:
+            state[_KICK] = (state[_KICK] * _MIX_A + 12345) & _MASK
+            place = (state[_KICK] >> 20) & (PLACES - 1)
+        moved = np.int64((window >> np.uint64(place * bits)) & mask)
+        _write(words, bucket, place, bits, fingerprint)
+        if room >= 0:
+            _write(words, target, room, bits, moved)
+            return True
+        path[move, 0], path[move, 1] = bucket, place
+        bucket, fingerprint = _other_bucket(bucket, moved, state), moved
+    for move in range(path.shape[0] - 1, -1, -1):
+        bucket, place = path[move, 0], path[move, 1]
+        moved = np.int64(_window(words, (bucket * PLACES + place) * bits) & mask)
+        _write(words, bucket, place, bits, fingerprint)
+        fingerprint = moved
+    return False

@@ -1,0 +1,573 @@
+"""Signatures on both sides: what a query task keeps of its subscriptions, and what a distribution task keeps of it.
+
+The query task counts exactly which cells and which pairs (node, keyword) its subscriptions stand for (`Summary`), and
+keeps a filter of each set as it was when it last told of it. After a batch with changes it sends a patch: what came and
+what went, or the whole filter where that is shorter or the filter had to be made anew. A distribution task applies the
+patch to its copy: both make the same moves, so both filters stay the same to the bit, and no item is ever inserted
+twice or deleted unknown.
+
+No subscription is missed while its signature travels: change lists reach every distribution task before the batch
+they belong to, so it keeps, exactly and only until a patch covers them, what the lists since the last patch claim
+(`SignatureReplica.note`). A patch says up to which list it goes (`through`). What it takes away may have been claimed
+again since: then the claim stands among those noted. A message is let through if filter or notes say so.
+
+A patch through list c can only come when every batch up to c has been routed, since the query task sends it after
+it matched batch c; so it may take away at once what ended inside c. It may come before the distribution task has
+itself taken list c, which it then need not note.
+
+Exact for `boolean` and for `skyline`, whose matches lie in a rectangle and share a keyword. Read on in
+`distribution.location`, which asks the signature of the owner of a place, and of nobody else.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distribution.signatures.counted import CountedSet
+from distribution.signatures.cuckoo import CuckooFilter
+from distribution.signatures.spatial import (
+    CELLS_A_SIDE,
+    Boxes,
+    CellBitmap,
+    CellCounts,
+    Domain,
+    Numbering,
+    any_of_row,
+    cells_of,
+    message_boxes,
+    region_boxes,
+)
+from distribution.signatures.text import BINS, LEVELS, MinwiseFilter, claimed_pairs, message_pairs, nodes_down_to
+from matching.boolean.rows import SubscriptionRows
+from matching.errors import ConfigError, EngineError
+from matching.model import (
+    BOOLEAN,
+    SKYLINE,
+    UNKNOWN_TERM,
+    Float64,
+    Int32,
+    Int64,
+    MessageBatch,
+    SubscriptionTable,
+    take_ragged,
+)
+from matching.space import Space
+
+#: As written after `--signatures`.
+MODES = ("off", "spatial", "spatial+text")
+SPATIAL_FILTERS = ("bitmap", "cuckoo")
+TEXT_FILTERS = ("cuckoo", "minwise", "approximate")
+#: What `MODES` mean for `SignatureSpec.text`.
+_TEXT = {"spatial": False, "spatial+text": True}
+#: A new filter has room for a quarter more than it holds, and is made anew when three quarters of it are empty.
+_HEADROOM, _SPARSEST, _FEWEST = 0.25, 0.25, 256
+
+Filter = CuckooFilter | CellBitmap | MinwiseFilter
+
+
+class SignatureSpec(NamedTuple):
+    """What signatures consist of; the same for all tasks.
+
+    space : Space
+    text : bool             whether there is a textual half
+    side : int              cells a side of the world, a power of two
+    levels : int            of the quadtree of keywords below its root; 2**levels <= side
+    rate : float            false positives of a full cuckoo filter, for one item; a message asks for some 40 pairs
+    spatial_filter, text_filter : str    see `SPATIAL_FILTERS`, `TEXT_FILTERS`; only `approximate` loses matches
+    bins : int              of a min-wise signature
+    """
+
+    space: Space
+    text: bool = True
+    side: int = CELLS_A_SIDE
+    levels: int = LEVELS
+    rate: float = 0.001
+    spatial_filter: str = "bitmap"
+    text_filter: str = "cuckoo"
+    bins: int = BINS
+
+    def check(self) -> "SignatureSpec":
+        """Itself.
+
+        Raises
+        ------
+        ConfigError
+            For a value that cannot be.
+        """
+        if self.side & (self.side - 1) or not 1 <= self.side <= 2**14 or not 0 <= self.levels < self.side.bit_length():
+            raise ConfigError(
+                f"signature of {self.side} cells a side and {self.levels} levels: the side must be a power of two "
+                f"up to {2**14} and 2**levels no larger"
+            )
+        if self.spatial_filter not in SPATIAL_FILTERS or self.text_filter not in TEXT_FILTERS:
+            raise ConfigError(
+                f"signature filters {self.spatial_filter!r} and {self.text_filter!r}: choose from "
+                f"{', '.join(SPATIAL_FILTERS)} and from {', '.join(TEXT_FILTERS)}"
+            )
+        return self
+
+
+def spec_of(mode: str, space: Space) -> SignatureSpec | None:
+    """The signatures that `--signatures` asks for; None for `off`."""
+    return None if mode == "off" else SignatureSpec(space, text=_TEXT[mode]).check()
+
+
+class Claims(NamedTuple):
+    """Subscriptions as a signature sees them: a message matters if it touches `region` and has one of `terms`.
+
+    region : float64[n, 4]    as in `SubscriptionTable`
+    term_offsets, terms       int64[n + 1], int32[nnz]; one keyword, the rarest, of those that want all
+    """
+
+    region: Float64
+    term_offsets: Int64
+    terms: Int32
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return self.region.shape[0]
+
+    def take(self, rows: Int64) -> "Claims":
+        """The claims at `rows`. O(rows and their terms)."""
+        offsets, picked = take_ragged(self.term_offsets, rows)
+        return Claims(self.region[rows], offsets, self.terms[picked])
+
+
+class FilterPatch(NamedTuple):
+    """Changes of one filter: first, if `whole`, all of it, then items to delete and items to insert."""
+
+    whole: bool
+    words: NDArray[Any]
+    state: Int64
+    gone: Int64
+    came: Int64
+
+
+class SignaturePatch(NamedTuple):
+    """What a query task tells of its subscriptions.
+
+    task, serial : int    whose it is, and its number in order, from 0
+    through : int         the last change list in it
+    levels : int          bit l is set if anybody is on level l of the quadtree
+    cells, pairs          the two halves; the second is empty without text
+    """
+
+    task: int
+    serial: int
+    through: int
+    levels: int
+    cells: FilterPatch
+    pairs: FilterPatch
+
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        return sum(array.nbytes for _, array in self._arrays())
+
+    def frame(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Header and named arrays, as `topology.frames` writes them."""
+        header = {name: int(getattr(self, name)) for name in ("task", "serial", "through", "levels")}
+        whole = {"cells_whole": bool(self.cells.whole), "pairs_whole": bool(self.pairs.whole)}
+        return header | whole, dict(self._arrays())
+
+    @classmethod
+    def from_frame(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "SignaturePatch":
+        """What `frame` made a frame of."""
+        halves = [
+            FilterPatch(header[f"{half}_whole"], *(arrays[f"{half}_{name}"] for name in FilterPatch._fields[1:]))
+            for half in ("cells", "pairs")
+        ]
+        return cls(header["task"], header["serial"], header["through"], header["levels"], *halves)
+
+    def _arrays(self) -> list[tuple[str, np.ndarray]]:
+        halves = (("cells", self.cells), ("pairs", self.pairs))
+        return [(f"{half}_{name}", getattr(patch, name)) for half, patch in halves for name in FilterPatch._fields[1:]]
+
+
+def claims_of(table: SubscriptionTable) -> Claims:
+    """Claims of the boolean and skyline rows of a table that can match anything at all. O(n)."""
+    rows, kept = _keywords_kept(table)
+    offsets = np.zeros(rows.size + 1, np.int64)
+    np.cumsum(kept, out=offsets[1:])
+    picked = np.arange(offsets[-1]) + np.repeat(table.term_offsets[rows] - offsets[:-1], kept)
+    return Claims(table.region[rows], offsets, table.terms[picked])
+
+
+def _keywords_kept(table: SubscriptionTable) -> tuple[Int64, Int64]:
+    """Rows that can match anything, and how many of their keywords, from the first on, are claimed."""
+    kept = np.diff(table.term_offsets)
+    some, strict = kept > 0, ~is_loose(table)
+    unknown = np.zeros(len(table), np.bool_)
+    unknown[some] = table.terms[table.term_offsets[1:][some] - 1] == UNKNOWN_TERM
+    kept = np.where(strict, 1, kept - unknown)  # terms ascend: 0 is the rarest, and the unknown one comes last
+    able = some & (kept > 0) & ~(strict & unknown) & ((table.kind == BOOLEAN) | (table.kind == SKYLINE))
+    rows = np.flatnonzero(able)
+    return rows, kept[rows]
+
+
+def is_loose(table: SubscriptionTable) -> NDArray[np.bool_]:
+    """bool[n]: wants any of its keywords, not all: every kind but `boolean`, and a boolean with a negative k."""
+    return (table.kind != BOOLEAN) | (table.k < 0)
+
+
+def claims_of_rows(rows: SubscriptionRows, number: Int64, loose: bool = False) -> Claims:
+    """Claims of subscriptions in an engine's rows; those that cannot match have none. O(n), loose: O(all keywords).
+
+    `loose`: they want any of their keywords.
+    """
+    slots, columns = rows.slots.find(number), rows.columns
+    slots = slots[columns.start[slots] >= 0]
+    start = columns.start[slots].astype(np.int64)
+    length = np.ones(slots.size, np.int64)
+    if loose and slots.size:
+        last = np.flatnonzero(columns.terms < 0)  # the last keyword of each is stored as its complement
+        length = last[np.searchsorted(last, start)] - start + 1
+    offsets = np.zeros(slots.size + 1, np.int64)
+    np.cumsum(length, out=offsets[1:])
+    terms = columns.terms[np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], length)]
+    return Claims(columns.region[slots], offsets, np.where(terms < 0, ~terms, terms).astype(np.int32))
+
+
+class Summary:
+    """Exactly what subscriptions claim: counts of cells and of pairs."""
+
+    def __init__(self, spec: SignatureSpec, domain: Domain):
+        self.spec = spec
+        self.cells = CellCounts(Numbering(spec.side, domain))
+        self.pairs = CountedSet()
+        self._used = np.zeros(spec.levels + 1, np.int64)
+
+    def add(self, claims: Claims) -> None:
+        """Take claims in. O(cells and pairs of them)."""
+        boxes = region_boxes(self.spec.space, claims.region, self.spec.side)
+        self.cells.add(boxes)
+        if self.spec.text:
+            self.pairs.add(self._pairs(boxes, claims, 1))
+
+    def subtract(self, claims: Claims) -> None:
+        """Take claims out that were taken in.
+
+        Raises
+        ------
+        EngineError
+            If they were not; the summary is spoilt then.
+        """
+        boxes = region_boxes(self.spec.space, claims.region, self.spec.side)
+        self.cells.subtract(boxes)
+        if self.spec.text:
+            self.pairs.subtract(self._pairs(boxes, claims, -1))
+
+    @property
+    def levels(self) -> int:
+        """Bit l is set if anybody is on level l."""
+        return sum(1 << level for level in np.flatnonzero(self._used).tolist())
+
+    @property
+    def nbytes(self) -> int:
+        return self.cells.nbytes + self.pairs.nbytes
+
+    def _pairs(self, boxes: Boxes, claims: Claims, step: int) -> Int64:
+        spec = self.spec
+        return claimed_pairs(boxes, spec.side, spec.levels, claims.term_offsets, claims.terms, self._used, step)
+
+
+class QuerySignature:
+    """The signature of one query task, kept by itself.
+
+    Parameters
+    ----------
+    spec : SignatureSpec
+    domain : bool[d, d]      the task's part of the world (`distribution.signatures.spatial`)
+    task : int
+    """
+
+    def __init__(self, spec: SignatureSpec, domain: Domain, task: int):
+        self.spec, self.task = spec.check(), task
+        self.summary = Summary(spec, domain)
+        self._cells = _Half(self.summary.cells, spec.spatial_filter, spec)
+        self._pairs = _Half(self.summary.pairs, spec.text_filter, spec)
+        self._serial = 0
+        self._loose = SubscriptionRows()
+
+    def follow(self, added: SubscriptionTable, removed: Int64, rows: SubscriptionRows) -> None:
+        """Take in subscriptions that stay beyond this batch, take out those in `rows` that leave in it.
+
+        `rows` are an engine's, before it has taken the removals; they need not keep the keywords of subscriptions that
+        want any of them, so those are kept here as well.
+
+        Raises
+        ------
+        EngineError
+            If something is taken out that was never taken in.
+        """
+        mine = removed[self._loose.slots.find(removed) >= 0]
+        leaving = [claims_of_rows(rows, np.setdiff1d(removed, mine)), claims_of_rows(self._loose, mine, loose=True)]
+        loose = added.take(np.flatnonzero(is_loose(added)))
+        if len(loose):
+            claims = claims_of(loose)
+            columns = loose.take(_keywords_kept(loose)[0])._asdict()
+            columns |= {"term_offsets": claims.term_offsets, "terms": claims.terms}
+            self._loose.insert(SubscriptionTable(**columns))
+        if mine.size:
+            self._loose.remove(self._loose.slots.find(mine))
+        for claims in leaving:
+            self.change(claims_of(added.take(_NOTHING)), claims)
+        self.change(claims_of(added), claims_of(added.take(_NOTHING)))
+
+    def change(self, added: Claims, removed: Claims) -> None:
+        """Take in what was added, take out what was removed.
+
+        Raises
+        ------
+        EngineError
+            If something is taken out that was never taken in.
+        """
+        self.summary.add(added)
+        self.summary.subtract(removed)
+
+    def patch(self, through: int, noted: bool) -> SignaturePatch | None:
+        """What has changed since the last patch, after change list `through`; None if there is nothing to tell.
+
+        `noted`: whether distribution tasks have noted anything since, and so wait for a patch.
+        """
+        changed = self.summary.cells.changed() or self.summary.pairs.changed()
+        if not (changed or noted):
+            return None
+        patch = SignaturePatch(
+            self.task, self._serial, through, self.summary.levels, self._cells.patch(), self._pairs.patch()
+        )  # fmt: skip
+        self._serial += 1
+        return patch
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the filters and of the counts behind them."""
+        return self._cells.nbytes + self._pairs.nbytes + self.summary.nbytes
+
+    def describe(self) -> dict[str, Any]:
+        """Figures for the report of a run."""
+        return {
+            "signature_cells": len(self.summary.cells),
+            "signature_pairs": len(self.summary.pairs),
+            "signature_count_bytes": self.summary.nbytes,
+        }
+
+    def filters(self) -> tuple[Filter | None, Filter | None]:
+        """Cells and pairs, as last told of."""
+        return self._cells.filter, self._pairs.filter
+
+
+class _Half:
+    """One filter of a query task and the counts it is made of."""
+
+    def __init__(self, counts: CellCounts | CountedSet, kind: str, spec: SignatureSpec):
+        self.counts, self.kind, self.spec = counts, kind, spec
+        self._size = counts.numbering.cells if isinstance(counts, CellCounts) else 0
+        self.filter: Filter | None = None
+        self._lost = 0
+
+    def patch(self) -> FilterPatch:
+        """Bring the filter up to date, and say how."""
+        came, gone = self.counts.take_changes()
+        if self.filter is None and not came.size:
+            return _NO_PATCH
+        if self._update(came, gone) and 8 * (came.size + gone.size) <= self.filter.nbytes:  # type: ignore[union-attr]
+            return FilterPatch(False, _NO_WORDS, _NOTHING, gone, came)
+        arrays = self.filter.arrays()  # type: ignore[union-attr]
+        return FilterPatch(True, arrays["words"].copy(), arrays["state"].copy(), _NOTHING, _NOTHING)
+
+    def _update(self, came: Int64, gone: Int64) -> bool:
+        """Change the filter; false if it had to be made anew."""
+        self._lost += gone.size
+        if self.filter is None or self._is_sparse(len(self.filter) + came.size - gone.size):
+            return self._renew()
+        self.filter.delete(gone)
+        return self.filter.insert(came) == came.size or self._renew()
+
+    def _is_sparse(self, items: int) -> bool:
+        if isinstance(self.filter, CuckooFilter):
+            return items + _FEWEST < _SPARSEST * self.filter.capacity
+        return isinstance(self.filter, MinwiseFilter) and self._lost > items + _FEWEST
+
+    def _renew(self) -> bool:
+        self.filter, self._lost = make_filter(self.kind, self.spec, self.counts.items(), self._size), 0
+        return False
+
+    @property
+    def nbytes(self) -> int:
+        return self.filter.nbytes if self.filter is not None else 0
+
+
+class SignatureReplica:
+    """What a distribution task knows of one query task.
+
+    Parameters
+    ----------
+    spec : SignatureSpec
+    domain : bool[d, d]      as the query task has it
+    """
+
+    def __init__(self, spec: SignatureSpec, domain: Domain):
+        self.spec, self.domain = spec.check(), domain
+        self._numbering = Numbering(spec.side, domain)
+        self.cells: Filter | None = None
+        self.pairs: Filter | None = None
+        self.through = self._serial = -1
+        self._levels = 0
+        self._noted: deque[tuple[int, Claims]] = deque()
+        self._notes: Summary | None = None  # of all noted; there only while there are any
+
+    def note(self, batch: int, added: Claims) -> None:
+        """Remember what change list `batch` (in ascending order) adds to the query task, until a patch covers it."""
+        if batch <= self.through or not added.rows:
+            return
+        if self._notes is None:
+            self._notes = Summary(self.spec, self.domain)
+        self._notes.add(added)
+        self._noted.append((batch, added))
+
+    def apply(self, patch: SignaturePatch) -> None:
+        """Bring the filters up to date, and forget what the patch covers.
+
+        Raises
+        ------
+        EngineError
+            If a patch is missing before this one.
+        """
+        if patch.serial != self._serial + 1:
+            raise EngineError(
+                f"signature of query task {patch.task}: patch {patch.serial} came after {self._serial}; every patch "
+                "has to arrive, in order, on one link"
+            )
+        self._serial, self.through, self._levels = patch.serial, patch.through, patch.levels
+        self.cells = _applied(self.cells, patch.cells, self.spec.spatial_filter)
+        self.pairs = _applied(self.pairs, patch.pairs, self.spec.text_filter)
+        while self._noted and self._noted[0][0] <= patch.through:
+            claims = self._noted.popleft()[1]
+            if self._notes is not None and self._noted:
+                self._notes.subtract(claims)
+        if not self._noted:
+            self._notes = None
+
+    def may_match(self, messages: MessageBatch) -> NDArray[np.bool_]:
+        """bool[n]: false for messages that no subscription of the task can match. O(cells and pairs of them).
+
+        Points are looked up in one cell and, with text, once a term and level in use; messages that the first half
+        keeps back are not looked up in the second.
+        """
+        spec = self.spec
+        boxes = message_boxes(spec.space, messages, spec.side)
+        offsets, items, beyond = cells_of(boxes, len(messages), self._numbering)
+        passed = beyond
+        if self.cells is not None:
+            passed = passed | any_of_row(offsets, self.cells.contains(items))
+        if self._notes is not None:
+            passed = passed | any_of_row(offsets, self._notes.cells.contains(items))
+        if not spec.text:
+            return passed
+        rows = np.flatnonzero(passed)
+        passed[rows] = self._knows_a_term(messages, rows, Boxes(np.arange(rows.size), boxes.cells[rows]))
+        return passed
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the two filters."""
+        return sum(each.nbytes for each in (self.cells, self.pairs) if each is not None)
+
+    @property
+    def noted_claims(self) -> int:
+        """Claims that wait for a patch."""
+        return sum(claims.rows for _, claims in self._noted)
+
+    def _knows_a_term(self, messages: MessageBatch, rows: Int64, boxes: Boxes) -> NDArray[np.bool_]:
+        spec = self.spec
+        levels = self._levels | (self._notes.levels if self._notes is not None else 0)
+        term_offsets, picked = take_ragged(messages.term_offsets, rows)
+        terms = messages.terms[picked]
+        offsets, items, passed = message_pairs(boxes, spec.side, spec.levels, term_offsets, terms, levels)
+        if isinstance(self.pairs, MinwiseFilter) and self.pairs.approximate:
+            passed = passed | self.pairs.any_of(offsets, items)
+        elif self.pairs is not None:
+            passed = passed | any_of_row(offsets, self.pairs.contains(items))
+        if self._notes is not None:
+            passed = passed | any_of_row(offsets, self._notes.pairs.contains(items))
+        return passed
+
+
+class SignatureBoard:
+    """The signatures of all query tasks, as one distribution task has them.
+
+    Parameters
+    ----------
+    spec : SignatureSpec
+    domains : sequence of bool[d, d]    one a query task
+    """
+
+    def __init__(self, spec: SignatureSpec, domains: Sequence[Domain]):
+        self.replicas = [SignatureReplica(spec, domain) for domain in domains]
+        self.lists = 0
+        self.asked = self.kept_back = self.patch_bytes = 0
+
+    def change(self, added: SubscriptionTable, held_by: Callable[[SubscriptionTable, int], NDArray[np.bool_]]) -> None:
+        """Take in what the next change list adds; `held_by` says which of it each task holds."""
+        for task, replica in enumerate(self.replicas if len(added) else ()):
+            replica.note(self.lists, claims_of(added.take(np.flatnonzero(held_by(added, task)))))
+        self.lists += 1
+
+    def apply(self, patch: SignaturePatch) -> None:
+        """Take in the patch of a query task."""
+        self.patch_bytes += patch.nbytes()
+        self.replicas[patch.task].apply(patch)
+
+    def wanted(self, messages: MessageBatch, rows: Int64, task: int) -> Int64:
+        """Those of `rows` (ascending) that a subscription of the task may match."""
+        self.asked += rows.size
+        chosen = messages if rows.size == len(messages) else messages.take(rows)
+        left = rows[self.replicas[task].may_match(chosen)]
+        self.kept_back += rows.size - left.size
+        return left
+
+    def describe(self) -> dict[str, Any]:
+        """Figures for the report of a run."""
+        return {
+            "signature_bytes": sum(replica.nbytes for replica in self.replicas),
+            "signature_patch_bytes": self.patch_bytes,
+            "signature_asked": self.asked,
+            "signature_kept_back": self.kept_back,
+        }
+
+
+def make_filter(kind: str, spec: SignatureSpec, items: Int64, size: int) -> Filter:
+    """A filter of the named kind with these items in it, for a bitmap all below `size`."""
+    if kind == "cuckoo":
+        headroom = max(_HEADROOM, _FEWEST / (1.0 + items.shape[0]))
+        return CuckooFilter.of(items, spec.rate, headroom)
+    if kind == "bitmap":
+        made = CellBitmap(size)
+    else:
+        made = MinwiseFilter(nodes_down_to(spec.levels), spec.bins, approximate=kind == "approximate")
+    made.insert(items)
+    return made
+
+
+_CLASSES = {"cuckoo": CuckooFilter, "bitmap": CellBitmap, "minwise": MinwiseFilter, "approximate": MinwiseFilter}
+_NOTHING = np.zeros(0, np.int64)
+_NO_WORDS = np.zeros(0, np.uint64)
+_NO_PATCH = FilterPatch(False, _NO_WORDS, _NOTHING, _NOTHING, _NOTHING)
+
+
+def _applied(old: Filter | None, patch: FilterPatch, kind: str) -> Filter | None:
+    """The filter after a patch."""
+    if patch.whole:
+        old = _CLASSES[kind].from_arrays({"words": patch.words, "state": patch.state})
+    if old is None:
+        if patch.came.size or patch.gone.size:
+            raise EngineError("a signature starts with changes: its first patch must be whole")
+        return None
+    old.delete(patch.gone)
+    if old.insert(patch.came) < patch.came.size:
+        raise EngineError("a signature has no room for a patch that its query task had room for: the copies differ")
+    return old

@@ -1,0 +1,310 @@
+"""The spatial half of a signature: which cells of the world some rectangle touches.
+
+The unit square is cut into `side` x `side` cells. A rectangle counts for every cell it touches, by a hair if need be,
+so a point in it always lies in one of them (spec 4.6). How many rectangles count for a cell stands in `CellCounts`,
+with the query task; what travels is the set of cells with a count, in one of two filters with the same methods:
+`CellBitmap`, one bit a cell and exact, and the papers' spatial cuckoo filter, a `CuckooFilter` of cell numbers. The
+bitmap is smaller as soon as one cell in eleven is in the set, and always exact: it is the default.
+
+Where the router gives each task a part of the world (its `domain`), only cells of that part have numbers, from 0 on:
+nobody asks the signature of another task about a place (`distribution.location`). Read on in
+`distribution.signatures.text`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from matching.errors import ConfigError, EngineError
+from matching.model import Float64, Int32, Int64, MessageBatch
+from matching.slots import as_input
+from matching.space import Space
+
+#: Cells a side of the grid, as in the paper (about a million cells).
+CELLS_A_SIDE = 1024
+#: A place on the border of a cell must be found on the same side whichever way it was projected.
+_BORDER = 1e-12
+#: A range message over more cells than this is let through without a look.
+MOST_CELLS = 4096
+
+Domain = NDArray[np.bool_]
+
+
+class Boxes(NamedTuple):
+    """Rectangles of cells: `row` (int64[m]) whose they are, ascending; `cells` (int32[m, 4]) first column, first row,
+    last column, last row, all inside the grid."""
+
+    row: Int64
+    cells: Int32
+
+
+def region_boxes(space: Space, region: Float64, side: int) -> Boxes:
+    """Cells of regions (float64[n, 4]; west > east crosses the antimeridian: two boxes; NaN: none). O(n)."""
+    west, south, east, north = region.T
+    crosses = west > east
+    first = boxes_of(space, west, south, np.where(crosses, 180.0, east), north, side)
+    if not np.any(crosses):
+        return first
+    rows = np.flatnonzero(crosses)
+    second = boxes_of(space, np.full(rows.size, -180.0), south[rows], east[rows], north[rows], side)
+    row = np.concatenate([first.row, rows[second.row]])
+    order = np.argsort(row, kind="stable")
+    return Boxes(row[order], np.concatenate([first.cells, second.cells])[order])
+
+
+def message_boxes(space: Space, messages: MessageBatch, side: int) -> Boxes:
+    """Cells of messages: one for a point, but for those on a border. O(n)."""
+    return boxes_of(space, messages.west, messages.south, messages.east, messages.north, side)
+
+
+def boxes_of(space: Space, west: Float64, south: Float64, east: Float64, north: Float64, side: int) -> Boxes:
+    """Cells that rectangles in degrees touch; rows with a NaN are left out. O(n)."""
+    row = np.flatnonzero(~(np.isnan(west) | np.isnan(south) | np.isnan(east) | np.isnan(north)))
+    low_x, low_y = space.project(west[row], south[row])
+    high_x, high_y = space.project(east[row], north[row])
+    cells = np.empty((row.size, 4), np.int32)
+    for column, (values, hair) in enumerate(
+        ((low_x, -_BORDER), (low_y, -_BORDER), (high_x, _BORDER), (high_y, _BORDER))
+    ):
+        cells[:, column] = np.clip(np.floor((values + hair) * side), 0, side - 1)
+    return Boxes(row, cells)
+
+
+def whole_domain() -> Domain:
+    """The domain of a task that owns everything."""
+    return np.ones((1, 1), np.bool_)
+
+
+class Numbering:
+    """Numbers of the cells of a domain, dense from 0.
+
+    Parameters
+    ----------
+    side : int             cells a side of the grid
+    domain : bool[d, d]    d divides side
+
+    Attributes
+    ----------
+    ranks : int32[d, d]    position of a part of the domain among its parts, -1 outside
+    cells : int            how many have a number
+    """
+
+    def __init__(self, side: int, domain: Domain):
+        if domain.ndim != 2 or domain.shape[0] != domain.shape[1] or side % domain.shape[0]:
+            raise ConfigError(f"a domain of shape {domain.shape} does not divide a grid of {side} cells a side")
+        ranks = np.cumsum(domain.ravel()).reshape(domain.shape) - 1
+        self.side = side
+        self.ranks = as_input(np.where(domain, ranks, -1), np.int32)
+        self.cells = int(np.count_nonzero(domain)) * (side // domain.shape[0]) ** 2
+
+
+class CellCounts:
+    """How many boxes touch each cell that has a number."""
+
+    def __init__(self, numbering: Numbering):
+        self.numbering = numbering
+        self.counts = np.zeros(numbering.cells, np.int32)
+        self._told = np.zeros(numbering.cells, np.bool_)
+        self._changed = False
+
+    def add(self, boxes: Boxes) -> None:
+        """Count boxes once more. O(their cells)."""
+        self._changed |= self._count(boxes, 1)
+
+    def subtract(self, boxes: Boxes) -> None:
+        """Count boxes once less.
+
+        Raises
+        ------
+        EngineError
+            If a cell would be counted less than no times; the counts are spoilt then.
+        """
+        self._changed |= self._count(boxes, -1)
+        grid = self.numbering
+        if _any_negative(self.counts, grid.side, grid.ranks, as_input(boxes.cells, np.int32)):
+            raise EngineError("a rectangle cannot be taken out of a signature: it was not added as often")
+
+    def contains(self, items: Int64) -> NDArray[np.bool_]:
+        """bool[n]: which cells have a count."""
+        return self.counts[items] > 0
+
+    def items(self) -> Int64:
+        """Cells with a count, ascending. O(cells)."""
+        return np.flatnonzero(self.counts > 0)
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.counts))
+
+    def changed(self) -> bool:
+        """Whether any cell has come or gone since changes were last taken."""
+        return self._changed
+
+    def take_changes(self) -> tuple[Int64, Int64]:
+        """Cells that have a count now and had none when this was last called, and the other way round. O(cells)."""
+        there = self.counts > 0
+        differ = np.flatnonzero(there != self._told)
+        came = there[differ]
+        self._told, self._changed = there, False
+        return differ[came], differ[~came]
+
+    @property
+    def nbytes(self) -> int:
+        return self.counts.nbytes + self._told.nbytes
+
+    def _count(self, boxes: Boxes, step: int) -> bool:
+        grid = self.numbering
+        return bool(_count_boxes(self.counts, grid.side, grid.ranks, as_input(boxes.cells, np.int32), step))
+
+
+class CellBitmap:
+    """A set of numbers below `size`, one bit each: the filter that is never wrong."""
+
+    def __init__(self, size: int):
+        self.bits = np.zeros((size + 7) // 8, np.uint8)
+        self._count = np.zeros(1, np.int64)
+
+    def __len__(self) -> int:
+        return int(self._count[0])
+
+    @property
+    def expected_rate(self) -> float:
+        """No false positives."""
+        return 0.0
+
+    def insert(self, items: Int64) -> int:
+        """Insert distinct items that are not there; all of them go in. O(n)."""
+        self._count += _set_bits(self.bits, as_input(items, np.int64), True)
+        return items.shape[0]
+
+    def delete(self, items: Int64) -> None:
+        """Take out items.
+
+        Raises
+        ------
+        EngineError
+            If one is not there; the others are out then.
+        """
+        done = _set_bits(self.bits, as_input(items, np.int64), False)
+        self._count -= done
+        if done < items.shape[0]:
+            raise EngineError("a cell cannot be deleted: it was never inserted; keep counts outside")
+
+    def contains(self, items: Int64) -> NDArray[np.bool_]:
+        """bool[n]. O(n)."""
+        return (self.bits[items >> 3] >> (items & 7).astype(np.uint8)) & 1 > 0
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """`words` uint8[], `state` int64[1] (views)."""
+        return {"words": self.bits, "state": self._count}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "CellBitmap":
+        """Continue from `arrays`; they are copied."""
+        made = cls(0)
+        made.bits, made._count = arrays["words"].copy(), arrays["state"].copy()
+        return made
+
+    @property
+    def nbytes(self) -> int:
+        return self.bits.nbytes + self._count.nbytes
+
+
+def cells_of(boxes: Boxes, rows: int, numbering: Numbering) -> tuple[Int64, Int64, NDArray[np.bool_]]:
+    """Cells with a number that each of `rows` rows touches.
+
+    Returns
+    -------
+    offsets : int64[rows + 1]
+    items : int64[nnz]        cell numbers, row after row
+    beyond : bool[rows]       touches more than `MOST_CELLS`; none of them are listed
+    """
+    row, cells = as_input(boxes.row, np.int64), as_input(boxes.cells, np.int32)
+    offsets, beyond = np.zeros(rows + 1, np.int64), np.zeros(rows, np.bool_)
+    _count_cells(row, cells, numbering.side, numbering.ranks, offsets, beyond)
+    items = np.empty(int(offsets[-1]), np.int64)
+    _list_cells(row, cells, numbering.side, numbering.ranks, beyond, items)
+    return offsets, items, beyond
+
+
+def any_of_row(offsets: Int64, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """bool[rows]: whether any of the flags found[offsets[r]:offsets[r + 1]] is set. O(flags)."""
+    sums = np.zeros(found.shape[0] + 1, np.int64)
+    np.cumsum(found, out=sums[1:])
+    return sums[offsets[1:]] > sums[offsets[:-1]]
+
+
+@njit(cache=True, nogil=True)
+def _number_of(ranks, side, x, y):
+    """Number of a cell, -1 if it has none."""
+    cells = side // ranks.shape[0]
+    rank = ranks[y // cells, x // cells]
+    return -1 if rank < 0 else (np.int64(rank) * cells + y % cells) * cells + x % cells
+
+
+@njit(cache=True, nogil=True)
+def _count_boxes(counts, side, ranks, boxes, step):
+    """Add step (1 or -1) to every cell of every box; whether any cell came or went."""
+    changed = False
+    gone = 0 if step < 0 else 1
+    for i in range(boxes.shape[0]):
+        for y in range(boxes[i, 1], boxes[i, 3] + 1):
+            for x in range(boxes[i, 0], boxes[i, 2] + 1):
+                cell = _number_of(ranks, side, x, y)
+                if cell >= 0:
+                    counts[cell] += step
+                    changed = changed or counts[cell] == gone
+    return changed
+
+
+@njit(cache=True, nogil=True)
+def _any_negative(counts, side, ranks, boxes):
+    for i in range(boxes.shape[0]):
+        for y in range(boxes[i, 1], boxes[i, 3] + 1):
+            for x in range(boxes[i, 0], boxes[i, 2] + 1):
+                cell = _number_of(ranks, side, x, y)
+                if cell >= 0 and counts[cell] < 0:
+                    return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _set_bits(bits, items, value):
+    """Set or clear bits; how many were not so already."""
+    done = 0
+    for item in items:
+        mask = 1 << (item & 7)
+        old = np.int64(bits[item >> 3])
+        if (old & mask != 0) != value:
+            bits[item >> 3] = old ^ mask
+            done += 1
+    return done
+
+
+@njit(cache=True, nogil=True)
+def _count_cells(row, boxes, side, ranks, offsets, beyond):
+    for i in range(row.shape[0]):
+        touched = (boxes[i, 2] - boxes[i, 0] + 1) * (boxes[i, 3] - boxes[i, 1] + 1)
+        if touched > MOST_CELLS:
+            beyond[row[i]] = True
+            continue
+        for y in range(boxes[i, 1], boxes[i, 3] + 1):
+            for x in range(boxes[i, 0], boxes[i, 2] + 1):
+                offsets[row[i] + 1] += _number_of(ranks, side, x, y) >= 0
+    for i in range(1, offsets.shape[0]):
+        offsets[i] += offsets[i - 1]
+
+
+@njit(cache=True, nogil=True)
+def _list_cells(row, boxes, side, ranks, beyond, items):
+    end = 0
+    for i in range(row.shape[0]):
+        if beyond[row[i]]:
+            continue
+        for y in range(boxes[i, 1], boxes[i, 3] + 1):
+            for x in range(boxes[i, 0], boxes[i, 2] + 1):
+                cell = _number_of(ranks, side, x, y)
+                if cell >= 0:
+                    items[end] = cell
+                    end += 1

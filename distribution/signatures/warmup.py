@@ -1,0 +1,55 @@
+"""Compile every kernel of the signatures before the stream starts; `topology.skyray.warm_up` calls it once a node."""
+
+import numpy as np
+
+from distribution.signatures.cuckoo import CuckooFilter
+from distribution.signatures.signature import QuerySignature, SignatureReplica, SignatureSpec, claims_of
+from distribution.signatures.spatial import whole_domain
+from matching.model import BOOLEAN, MessageBatch, SubscriptionTable
+from matching.slots import as_input
+from matching.space import EARTH, Space
+
+_ROWS = 40
+
+
+def warmup() -> None:
+    """Compile, or load from the cache, every kernel, by a signature that comes, travels and goes."""
+    spec = SignatureSpec(Space(*EARTH), side=16, levels=2, bins=8)
+    messages, claims = _messages(), claims_of(_subscriptions())
+    nothing = claims.take(np.zeros(0, np.int64))
+    for text in ("cuckoo", "minwise", "approximate"):
+        for spatial in ("bitmap", "cuckoo"):
+            chosen = spec._replace(spatial_filter=spatial, text_filter=text)
+            signature = QuerySignature(chosen, whole_domain(), 0)
+            replica = SignatureReplica(chosen, whole_domain())
+            replica.note(0, claims)
+            replica.may_match(messages)
+            signature.change(claims, nothing)
+            for through in range(2):
+                patch = signature.patch(through, noted=True)
+                assert patch is not None, "a patch is due when something was noted"
+                replica.apply(patch)
+                signature.change(nothing, claims.take(np.arange(_ROWS // 2)) if through == 0 else nothing)
+            replica.may_match(messages)
+    full = CuckooFilter(8)
+    full.delete(np.arange(full.insert(as_input(np.arange(100), np.int64))))
+
+
+def _messages() -> MessageBatch:
+    seq = np.arange(_ROWS)
+    lon, lat = np.linspace(-160.0, 160.0, _ROWS), np.linspace(-70.0, 70.0, _ROWS)
+    x, y = Space(*EARTH).project(lon, lat)
+    terms = np.arange(_ROWS, dtype=np.int32)
+    weights = np.ones(_ROWS, np.float32)
+    return MessageBatch(seq, x, y, lon, lat, lon, lat, seq, np.arange(_ROWS + 1), terms, weights)
+
+
+def _subscriptions() -> SubscriptionTable:
+    lon, lat = np.linspace(-160.0, 160.0, _ROWS), np.linspace(-70.0, 70.0, _ROWS)
+    nowhere, number = np.full(_ROWS, np.nan), np.arange(_ROWS)
+    region = np.stack([lon, lat, lon + 10.0, lat + 10.0], axis=1)
+    kind = np.full(_ROWS, BOOLEAN, np.int8)
+    terms, weights = np.arange(_ROWS, dtype=np.int32), np.ones(_ROWS, np.float32)
+    no_k = np.zeros(_ROWS, np.int32)
+    offsets = np.arange(_ROWS + 1)
+    return SubscriptionTable(number, kind, number, nowhere, nowhere, region, no_k, nowhere, offsets, terms, weights)

@@ -1,0 +1,84 @@
+"""Random claims and messages for the tests of signatures, and what is right: which message matters, by brute force."""
+
+import numpy as np
+
+from distribution.signatures.signature import Claims, QuerySignature, SignatureReplica, SignatureSpec
+from distribution.signatures.spatial import whole_domain
+from matching.model import BOOLEAN, SKYLINE, UNKNOWN_TERM, MessageBatch, SubscriptionTable
+from matching.space import Space
+
+SPACE = Space(-180.0, -90.0, 180.0, 90.0)
+#: Coarse, so that cells and nodes are shared by many.
+SMALL = SignatureSpec(SPACE, side=16, levels=3, rate=0.01, bins=16)
+
+
+def random_subscriptions(
+    seed: int, count: int, kinds=(BOOLEAN, SKYLINE), terms: int = 30, loose: float = 0.3
+) -> SubscriptionTable:
+    """Subscriptions with 0 to 3 keywords, on round degrees, a tenth across the antimeridian, some unknown words.
+
+    `loose`: share of the boolean ones that want any of their keywords.
+    """
+    rng = np.random.default_rng([seed, 1])
+    lon, lat = rng.integers(-18, 19, (2, count)) * 10.0, rng.integers(-9, 10, (2, count)) * 10.0
+    region = np.stack([lon.min(0), lat.min(0), lon.max(0), lat.max(0)], axis=1)
+    small = rng.random(count) < 0.7
+    region[small, 2] = np.minimum(region[small, 0] + rng.integers(0, 3, int(small.sum())) * 5.0, 180.0)
+    region[small, 3] = np.minimum(region[small, 1] + rng.integers(0, 3, int(small.sum())) * 5.0, 90.0)
+    kind = rng.choice(kinds, count).astype(np.int8)
+    turned = (rng.random(count) < 0.1) & (kind == BOOLEAN)
+    region[turned, 0], region[turned, 2] = region[turned, 2].copy(), region[turned, 0].copy()
+    offsets, flat = _texts(rng, count, 3, terms)
+    unknown = np.flatnonzero((rng.random(count) < 0.1) & (np.diff(offsets) > 0) & (kind == BOOLEAN))
+    flat[offsets[1:][unknown] - 1] = UNKNOWN_TERM
+    nowhere, number = np.full(count, np.nan), np.arange(count)
+    any_of = np.where((kind == BOOLEAN) & (rng.random(count) < loose), -1, 0).astype(np.int32)
+    weights = np.ones(flat.shape[0], np.float32)
+    return SubscriptionTable(number, kind, number, nowhere, nowhere, region, any_of, nowhere, offsets, flat, weights)
+
+
+def random_messages(seed: int, count: int, ranges: bool = False, terms: int = 30) -> MessageBatch:
+    """Messages on round degrees, so that many lie on borders of cells and of regions; points unless `ranges`."""
+    rng = np.random.default_rng([seed, 2])
+    west, south = rng.integers(-36, 37, count) * 5.0, rng.integers(-18, 19, count) * 5.0
+    east, north = west, south
+    if ranges:
+        east = np.minimum(west + rng.integers(0, 8, count) * 5.0, 180.0)
+        north = np.minimum(south + rng.integers(0, 8, count) * 5.0, 90.0)
+    offsets, flat = _texts(rng, count, 4, terms)
+    seq, (x, y) = np.arange(count), SPACE.project(west, south)
+    weights = np.ones(flat.shape[0], np.float32)
+    return MessageBatch(seq, x, y, west, south, east, north, seq, offsets, flat, weights)
+
+
+def _texts(rng, count: int, most: int, terms: int):
+    rows = [np.sort(rng.choice(terms, rng.integers(0, most + 1), replace=False)) for _ in range(count)]
+    offsets = np.concatenate([[0], np.cumsum([row.size for row in rows])]).astype(np.int64)
+    return offsets, np.concatenate([np.zeros(0, np.int64), *rows]).astype(np.int32)
+
+
+def matching(table: SubscriptionTable, messages: MessageBatch) -> np.ndarray:
+    """bool[messages]: matched by some subscription, by the definitions alone."""
+    found = np.zeros(len(messages), np.bool_)
+    for row in range(len(table)):
+        west, south, east, north = table.region[row]
+        keywords = set(table.terms[table.term_offsets[row] : table.term_offsets[row + 1]].tolist())
+        if not keywords:
+            continue
+        boxes = [(west, east)] if west <= east else [(west, 180.0), (-180.0, east)]
+        for i in range(len(messages)):
+            words = set(messages.terms[messages.term_offsets[i] : messages.term_offsets[i + 1]].tolist())
+            text = keywords <= words if table.kind[row] == BOOLEAN and table.k[row] == 0 else bool(keywords & words)
+            meets = any(low <= messages.east[i] and messages.west[i] <= high for low, high in boxes)
+            found[i] |= text and meets and south <= messages.north[i] and messages.south[i] <= north
+    return found
+
+
+def in_touch(spec: SignatureSpec, domain=None) -> tuple[QuerySignature, SignatureReplica]:
+    """A query task's signature and a distribution task's copy."""
+    domain = whole_domain() if domain is None else domain
+    return QuerySignature(spec, domain, 0), SignatureReplica(spec, domain)
+
+
+def no_claims() -> Claims:
+    return Claims(np.zeros((0, 4)), np.zeros(1, np.int64), np.zeros(0, np.int32))
