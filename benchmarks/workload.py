@@ -146,7 +146,10 @@ def widened(batch: MessageBatch, seed: int, space: Space = WORLD) -> MessageBatc
     exponent = np.random.default_rng([seed, 7]).uniform(low, high, len(batch))
     west, south, east, north = _squares(batch.west, batch.south, exponent, space)
     # not `_replace`, which takes the rows of a batch for its fields
-    return MessageBatch(batch.seq, batch.x, batch.y, west, south, east, north, *tuple(batch)[7:])
+    life, offsets = batch.life, batch.term_offsets
+    return MessageBatch(
+        batch.seq, batch.x, batch.y, west, south, east, north, life, offsets, batch.terms, batch.weights
+    )
 
 
 def boolean_subscriptions(

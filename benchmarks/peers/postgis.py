@@ -133,7 +133,7 @@ class Server:
         self._end()
 
 
-def _stop(process: "subprocess.Popen[bytes]", folder: Path) -> None:
+def _stop(process: "subprocess.Popen[str] | subprocess.Popen[bytes]", folder: Path) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGINT)  # fast shutdown: nobody is waited for
         try:
