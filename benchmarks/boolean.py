@@ -175,7 +175,8 @@ class BooleanBench:
         if not isinstance(engine, Peer):
             figures |= {"scanned_per_message": hits.scanned / count, "verified_per_message": hits.verified / count}
         figures |= {"matched_per_message": hits.number.shape[0] / count, "matched_messages": count}
-        size = _CHANGES_A_CALL * _CALLS_A_ROUND
+        # few enough that somebody is left to leave in every round
+        size = min(_CHANGES_A_CALL * _CALLS_A_ROUND, len(self._table) // self.rounds)
         leaving = self._leaving[turn * size : (turn + 1) * size]
         if leaving.shape[0] and changes:
             figures["unsubscribe_per_s"] = _rate(engine.remove, _cut(leaving))

@@ -17,8 +17,9 @@ _PAIR = ("cell_term", "inverted_list")
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(boolean_bench, "_HISTORY", 1_000)
-    monkeypatch.setattr(boolean_bench, "_CHANGES_A_CALL", 20)
-    monkeypatch.setattr(boolean_bench, "_CALLS_A_ROUND", 2)
+    # the smallest size is no larger than what a round changes: the updates of every round are still measured
+    monkeypatch.setattr(boolean_bench, "_CHANGES_A_CALL", 50)
+    monkeypatch.setattr(boolean_bench, "_CALLS_A_ROUND", 4)
     monkeypatch.setattr(boolean_figures, "_SIZES", (200, 1_000, 100_000))
     monkeypatch.setattr(boolean_figures, "_LENGTHS", {"short": (6, 12), "long": (40,)})
     monkeypatch.setattr(boolean_figures, "_ROUNDS", 2)
