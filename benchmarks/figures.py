@@ -11,9 +11,7 @@ Each checks answers against the oracle before it measures, takes the engines in 
 written as JSON and as PNG. Read on in `benchmarks.topk`.
 """
 
-import json
 from collections.abc import Callable, Sequence
-from itertools import cycle
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -23,6 +21,7 @@ import numpy as np
 
 from benchmarks import thresholds as threshold_bench
 from benchmarks.adversarial import STREAMS, make_stream
+from benchmarks.drawing import pyplot, write
 from benchmarks.topk import TopkBench
 from benchmarks.workload import PLAIN, WORLD, TopkRecipe
 from distribution.hashing import HashingRouter
@@ -44,7 +43,6 @@ _ROUNDS = 3
 _MESSAGES = 6_000
 #: A round of a slow engine stops at the batch boundary after so long.
 _MOST_S = 8.0
-_LINES, _MARKS = ("-", "--", "-.", ":"), ("o", "s", "^", "x")
 _BOLTS = (4, 8, 16, 32, 64)
 
 
@@ -67,27 +65,14 @@ def figure(
     """
     if name not in FIGURES:
         raise ConfigError(f"figure {name!r}: choose one of {', '.join(FIGURES)}")
-    draw_with = _pyplot()
+    draw_with = pyplot()
     tell = on_progress or (lambda _: None)
     chosen = tuple(engines or [engine for engine in _ENGINES if engine in registry.names("topk")])
     report = FIGURES[name](subscriptions, window or 100_000, messages or _MESSAGES, chosen, seed, tell)
     report = {"figure": name, **report}
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"topk-{name}.json").write_text(json.dumps(report, indent=1) + "\n")
-    _draw(draw_with, report, out / f"topk-{name}.png")
+    write(draw_with, report, out / f"topk-{name}")
     tell(f"written: {out}/topk-{name}.json and .png")
     return report
-
-
-def _pyplot():
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError as missing:
-        raise ConfigError("figures need matplotlib: pip install 'skyray[bench]'") from missing
-    return pyplot
 
 
 def _beside(load: TopkBench, engines: dict[str, Any], tell: Tell) -> dict[str, dict[str, Any]]:
@@ -336,59 +321,3 @@ FIGURES: dict[str, Callable[..., dict[str, Any]]] = {
     "pruning": _pruning,
     "streams": _streams,
 }
-
-
-def _draw(pyplot, report: dict[str, Any], path: Path) -> None:
-    """One panel beside the other; lines against numbers, bars against names."""
-    panels = report["panels"]
-    wide = max(5.0, 0.9 * len(report["x"])) if any("groups" in panel for panel in panels) else 5.0
-    shape, axes = pyplot.subplots(1, len(panels), figsize=(wide * len(panels), 4.2), squeeze=False)
-    for panel, axis in zip(panels, axes[0], strict=True):
-        if "bars" in panel:
-            axis.barh(list(panel["bars"])[::-1], list(panel["bars"].values())[::-1], color="tab:blue")
-            axis.set_xlabel(panel["y_label"])
-            if panel["log"][1]:
-                axis.set_xscale("log")
-                _label_decades(axis.xaxis)
-            continue
-        if "groups" in panel:
-            height = 0.8 / len(panel["groups"])
-            places = np.arange(len(report["x"]))
-            for number, (name, values) in enumerate(panel["groups"].items()):
-                axis.barh(places + number * height, values, height, label=name)
-            axis.set_yticks(places + 0.4 - height / 2, report["x"])
-            axis.invert_yaxis()
-            axis.set_xlabel(panel["y_label"])
-            axis.set_xscale("log")
-            _label_decades(axis.xaxis)
-        else:
-            # dashes and marks differ, so that lines that coincide are seen to
-            for (name, values), line, mark in zip(panel["series"].items(), cycle(_LINES), cycle(_MARKS), strict=False):
-                axis.plot(report["x"], values, linestyle=line, marker=mark, label=name)
-            axis.set_xscale("log" if panel["log"][0] else "linear")
-            axis.set_yscale("log" if panel["log"][1] else "linear")
-            if not panel["log"][1]:
-                axis.set_ylim(bottom=0)
-            axis.set_xlabel(report["x_label"])
-            axis.set_ylabel(panel["y_label"])
-            axis.set_xticks(
-                report["x"], [f"{value:,}" if isinstance(value, int) else str(value) for value in report["x"]]
-            )
-            axis.xaxis.minorticks_off()
-            if panel["log"][1]:
-                _label_decades(axis.yaxis)
-            axis.grid(alpha=0.3)
-        # below the panel, where it hides no line
-        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False)
-    shape.tight_layout()
-    shape.savefig(path, dpi=120)
-    pyplot.close(shape)
-
-
-def _label_decades(axis) -> None:
-    """Plain numbers at 1, 2 and 5 of each decade: panels rarely span more than two."""
-    from matplotlib import ticker
-
-    axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axis.set_minor_formatter(ticker.NullFormatter())

@@ -12,13 +12,16 @@ The recipe, kept close to what geo-tagged short texts look like:
   message has about 110 matches among 1,000,000 subscriptions.
 - `topk`: the place itself, k = 10, alpha uniform in [0, 1); `TopkRecipe` varies these.
 
-Real messages instead: `benchmarks.resampled`. Read on in `benchmarks.boolean`.
+`BooleanRecipe` varies places, words, texts, regions and messages of `boolean`. Real messages instead:
+`benchmarks.resampled`. Read on in `benchmarks.boolean`.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from matching.errors import ConfigError
 from matching.model import BOOLEAN, TOPK, Float64, MessageBatch, SubscriptionTable
 from matching.space import EARTH, Space
 
@@ -50,12 +53,86 @@ class TopkRecipe(NamedTuple):
 #: k = 10, alpha uniform, 1 to 5 keywords.
 PLAIN = TopkRecipe()
 
+#: Sides of regions by name: (smallest, largest) of most and of the wide ones, as decimal exponents of the share of the
+#: world's width, and the share of the wide ones. A city is 0.1 to 0.5 degrees wide, a country 3.6 to 36.
+REGIONS: Mapping[str, tuple[tuple[float, float], tuple[float, float], float]] = {
+    "mixed": ((-4.0, -2.0), (-2.0, -1.0), WIDE_SHARE),
+    "small": ((-4.0, -2.0), (-4.0, -2.0), 0.0),
+    "city": ((-3.56, -2.86), (-3.56, -2.86), 0.0),
+    "country": ((-2.0, -1.0), (-2.0, -1.0), 0.0),
+}
+#: The commonest words that a workload without stop words leaves out: about two fifths of all that is said.
+STOP_WORDS = 100
+PLACES, TEXTS, SHAPES = ("clustered", "uniform"), {"short": (6, 14), "long": (100, 1000)}, ("point", "range")
 
-def make_messages(count: int, seed: int, space: Space = WORLD) -> Messages:
-    """Draw `count` messages with seq from 0, life = seq (count window), unit tf-idf weights. O(count)."""
+
+class BooleanRecipe(NamedTuple):
+    """What a boolean workload is like; the defaults are the recipe of this module's docstring.
+
+    places : str          of messages, and so of subscriptions: "clustered" or "uniform"
+    stop_words : bool     False leaves the `STOP_WORDS` commonest words out of messages and subscriptions
+    keywords : (int, int) fewest and most keywords of a subscription
+    regions : str         one of `REGIONS`
+    shape : str           of the messages that are matched: "point", or "range" for squares of "small" sides
+    words : (int, int)    fewest and most draws of words of the messages that are matched
+    """
+
+    places: str = "clustered"
+    stop_words: bool = True
+    keywords: tuple[int, int] = _KEYWORDS
+    regions: str = "mixed"
+    shape: str = "point"
+    words: tuple[int, int] = (_FEWEST_WORDS, _MOST_WORDS)
+
+    @classmethod
+    def parse(cls, text: str) -> "BooleanRecipe":
+        """Read `places=uniform,stop_words=no,keywords=2,regions=city,shape=range,words=100-1000` or a part of it.
+
+        Raises
+        ------
+        ConfigError
+            For a name or a value nobody knows.
+        """
+        values: dict[str, Any] = {}
+        for part in filter(None, text.split(",")):
+            name, _, value = part.partition("=")
+            if name in ("keywords", "words"):
+                low, _, high = TEXTS_AS_RANGES.get(value, value).partition("-")
+                if not (low.isdecimal() and (high or low).isdecimal() and 1 <= int(low) <= int(high or low)):
+                    raise ConfigError(f"workload {part!r}: write {name}=N or {name}=FEWEST-MOST")
+                values[name] = (int(low), int(high or low))
+                continue
+            choices = {"places": PLACES, "regions": tuple(REGIONS), "shape": SHAPES, "stop_words": ("yes", "no")}
+            if name not in choices:
+                raise ConfigError(f"workload {part!r}: choose one of {', '.join(cls._fields)}")
+            if value not in choices[name]:
+                raise ConfigError(f"workload {part!r}: choose one of {', '.join(choices[name])}")
+            values[name] = value == "yes" if name == "stop_words" else value
+        return cls(**values)
+
+    def facts(self) -> dict[str, Any]:
+        """The recipe, JSON-ready."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in self._asdict().items()}
+
+
+TEXTS_AS_RANGES = {name: f"{fewest}-{most}" for name, (fewest, most) in TEXTS.items()}
+#: 45 % wide regions, points, 6 to 14 words, 1 to 5 keywords.
+PLAIN_BOOLEAN = BooleanRecipe()
+
+
+def make_messages(
+    count: int, seed: int, space: Space = WORLD, recipe: BooleanRecipe = PLAIN_BOOLEAN, history: int = 0
+) -> Messages:
+    """Draw `count` messages with seq from 0, life = seq (count window), unit tf-idf weights. O(count).
+
+    The first `history` are short points whatever the recipe says: what subscriptions take after.
+    """
     rng = np.random.default_rng([seed, 1])
-    lon, lat = _places(rng, count, space)
-    offsets, terms, counts, idf = _texts(rng, count)
+    lon, lat = _places(rng, count, space, recipe.places)
+    lengths = rng.integers(recipe.words[0], recipe.words[1] + 1, count)
+    if recipe.words != PLAIN_BOOLEAN.words:
+        lengths[:history] = np.random.default_rng([seed, 6]).integers(_FEWEST_WORDS, _MOST_WORDS + 1, history)
+    offsets, terms, counts, idf = _texts(rng, lengths, 0 if recipe.stop_words else STOP_WORDS)
     row = np.repeat(np.arange(count), np.diff(offsets))
     weights = unit_weights(row, counts * idf[terms], count)
     x, y = space.project(lon, lat)
@@ -63,20 +140,35 @@ def make_messages(count: int, seed: int, space: Space = WORLD) -> Messages:
     return Messages(MessageBatch(seq, x, y, lon, lat, lon, lat, seq, offsets, terms, weights), idf)
 
 
+def widened(batch: MessageBatch, seed: int, space: Space = WORLD) -> MessageBatch:
+    """The same messages as range messages: squares of "small" sides around their points. O(n)."""
+    low, high = REGIONS["small"][0]
+    exponent = np.random.default_rng([seed, 7]).uniform(low, high, len(batch))
+    west, south, east, north = _squares(batch.west, batch.south, exponent, space)
+    # not `_replace`, which takes the rows of a batch for its fields
+    life, offsets = batch.life, batch.term_offsets
+    return MessageBatch(
+        batch.seq, batch.x, batch.y, west, south, east, north, life, offsets, batch.terms, batch.weights
+    )
+
+
 def boolean_subscriptions(
-    messages: Messages, count: int, seed: int, wide_share: float = WIDE_SHARE, space: Space = WORLD
+    messages: Messages,
+    count: int,
+    seed: int,
+    wide_share: float | None = None,
+    space: Space = WORLD,
+    recipe: BooleanRecipe = PLAIN_BOOLEAN,
 ) -> SubscriptionTable:
-    """`count` boolean subscriptions that take after random messages. O(count)."""
+    """`count` boolean subscriptions that take after random messages; `wide_share` None is the recipe's. O(count)."""
     rng = np.random.default_rng([seed, 2])
     like = rng.integers(0, len(messages.batch), count)
-    wide = rng.random(count) < wide_share
-    exponent = np.where(wide, rng.uniform(-2.0, -1.0, count), rng.uniform(-4.0, -2.0, count))
-    half = (space.east - space.west) * 10.0**exponent / 2.0
-    lon, lat = messages.batch.west[like], messages.batch.south[like]
+    most, wide_ones, share = REGIONS[recipe.regions]
+    wide = rng.random(count) < (share if wide_share is None else wide_share)
+    exponent = np.where(wide, rng.uniform(*wide_ones, count), rng.uniform(*most, count))
     region = np.empty((count, 4))
-    region[:, 0], region[:, 2] = np.maximum(lon - half, space.west), np.minimum(lon + half, space.east)
-    region[:, 1], region[:, 3] = np.maximum(lat - half, space.south), np.minimum(lat + half, space.north)
-    return _table(rng, messages, like, BOOLEAN, _KEYWORDS, region=region)
+    region.T[:] = _squares(messages.batch.west[like], messages.batch.south[like], exponent, space)
+    return _table(rng, messages, like, BOOLEAN, recipe.keywords, region=region)
 
 
 def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRecipe = PLAIN) -> SubscriptionTable:
@@ -97,9 +189,18 @@ def unit_weights(row: np.ndarray, raw: np.ndarray, rows: int) -> np.ndarray:
     return (raw / norms[row]).astype(np.float32)
 
 
-def _places(rng: np.random.Generator, count: int, space: Space) -> tuple[Float64, Float64]:
+def _squares(lon: Float64, lat: Float64, exponent: np.ndarray, space: Space) -> tuple[Float64, ...]:
+    """West, south, east, north of squares in degrees, cut at the world's edge."""
+    half = (space.east - space.west) * 10.0**exponent / 2.0
+    west, east = np.maximum(lon - half, space.west), np.minimum(lon + half, space.east)
+    return west, np.maximum(lat - half, space.south), east, np.minimum(lat + half, space.north)
+
+
+def _places(rng: np.random.Generator, count: int, space: Space, places: str) -> tuple[Float64, Float64]:
     """Longitudes and latitudes."""
     west, south, east, north = space[:4]
+    if places == "uniform":
+        return rng.uniform(west, east, count), rng.uniform(south, north, count)
     city_lon, city_lat = rng.uniform(west, east, _CITIES), rng.uniform(south * 0.7, north * 0.7, _CITIES)
     spread = rng.uniform(0.05, 0.5, _CITIES)
     weight = 1.0 / (np.arange(_CITIES) + 6.0)
@@ -111,10 +212,12 @@ def _places(rng: np.random.Generator, count: int, space: Space) -> tuple[Float64
     return np.clip(lon, west, east), np.clip(lat, south, north)
 
 
-def _texts(rng: np.random.Generator, count: int):
-    """Term offsets, terms ascending in each message, their counts, idf by term."""
-    weight = np.cumsum(1.0 / (np.arange(_WORDS) + 2.0))
-    lengths = rng.integers(_FEWEST_WORDS, _MOST_WORDS + 1, count)
+def _texts(rng: np.random.Generator, lengths: np.ndarray, left_out: int):
+    """Term offsets, terms ascending in each message, their counts, idf by term; without the commonest words."""
+    count = lengths.shape[0]
+    weight = 1.0 / (np.arange(_WORDS) + 2.0)
+    weight[:left_out] = 0.0
+    weight = np.cumsum(weight)
     row = np.repeat(np.arange(count), lengths)
     word = np.searchsorted(weight, rng.random(row.shape[0]) * weight[-1], side="right")
     pairs, counts = np.unique(row * _WORDS + word, return_counts=True)

@@ -252,16 +252,27 @@ def bench(
     subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
     window: Annotated[int | None, typer.Option(min=1, help="Messages in the window, for kinds that have one.")] = None,
     messages: Annotated[int | None, typer.Option(min=1, help="Messages to time.")] = None,
-    engines: Annotated[str | None, typer.Option(help="Names separated by commas; all by default.")] = None,
+    engines: Annotated[
+        str | None,
+        typer.Option(
+            help="Names separated by commas; all engines by default. Boolean also has "
+            "the peers postgis, postgis_region, sqlite, sqlite_rtree, duckdb and strtree."
+        ),
+    ] = None,
     figure: Annotated[
         str | None,
         typer.Option(
             help="Figure. topk: subscriptions, k, alpha, keywords, window, thresholds, routers, pruning or streams; "
-            "skyline: updates, space, queries or cleaning."
+            "boolean: probing, lengths, opponents, opponents-usa, scalability, subscriptions, keywords, regions, "
+            "memory, updates or workloads; skyline: updates, space, queries or cleaning."
         ),
     ] = None,
     messages_from: Annotated[
         str | None, typer.Option(help="Resample the messages of this output folder of `skyray etl`.")
+    ] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option(help="Recipe (boolean), as places=uniform,stop_words=no,keywords=1-3,regions=city,words=long."),
     ] = None,
     out: Annotated[str | None, typer.Option(help="Folder for a figure (benchmarks/results/figures).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 0,
@@ -272,7 +283,7 @@ def bench(
 
     runner = from_checkout("benchmarks.run", "`skyray bench`")
     options = {"window": window, "messages": messages, "engines": engines, "figure": figure}
-    options |= {"messages_from": messages_from, "out": out}
+    options |= {"messages_from": messages_from, "workload": workload, "out": out}
     given = {name: value for name, value in options.items() if value is not None}
     return run_bench(Terminal(json), runner, kind, subscriptions, seed, given)
 

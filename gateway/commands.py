@@ -146,7 +146,10 @@ def run_bench(
     figures = dict.fromkeys(name for result in engines for name in result if name != "engine")
     headings = ("figure", *(result["engine"] for result in engines))
     rows = [[name, *(result.get(name) for result in engines)] for name in figures]
-    terminal.answer(report, lambda out: out.print(table(headings, rows, right=range(1, len(headings)))))
+    notes = [f"{one['name']}: {one['reason']}. Install it: {one['install']}" for one in report.get("absent", [])]
+    terminal.answer(
+        report, lambda out: out.print(table(headings, rows, right=range(1, len(headings))), *notes, markup=False)
+    )
     return 0 if all(result["exact"] for result in report["results"]) else 1
 
 
@@ -155,9 +158,10 @@ def _figure_tables(report: dict[str, Any]) -> list[Any]:
     tables = []
     for panel in report["panels"]:
         columns = panel.get("series") or panel.get("groups") or {panel["y_label"]: list(panel["bars"].values())}
-        names = list(panel["bars"]) if "bars" in panel else report["x"]
+        names = list(panel["bars"]) if "bars" in panel else panel.get("x", report["x"])
         rows = [[str(name), *(values[place] for values in columns.values())] for place, name in enumerate(names)]
-        heading = f"{report['x_label']}: {panel['y_label']}"
+        title = f"{panel['title']}, " if "title" in panel else ""
+        heading = f"{title}{report['x_label']}: {panel['y_label']}"
         tables.append(table((heading, *columns), rows, right=range(1, len(columns) + 1)))
     return tables
 

@@ -7,9 +7,18 @@ import pytest
 
 from benchmarks import boolean as boolean_bench
 from benchmarks import run
-from benchmarks.workload import WORLD, boolean_subscriptions, make_messages, topk_subscriptions
+from benchmarks.workload import (
+    WORLD,
+    BooleanRecipe,
+    boolean_subscriptions,
+    make_messages,
+    topk_subscriptions,
+    widened,
+)
 from matching.boolean.cell_term import CellTerm
 from matching.errors import ConfigError
+from matching.registry import names
+from tests.unit.etl_folder import random_rows, write_etl
 
 _FIGURES = {
     "engine",
@@ -39,13 +48,13 @@ def test_bench_reports_every_figure_for_every_engine():
     assert json.loads(json.dumps(report)) == report
     assert report["kind"] == "boolean"
     assert report["workload"]["subscriptions"] == 3_000
-    engines = ["cell_term", "hashed_cells", "inverted_list", "lfilter", "mbr_trie", "pt_quadtree"]
-    assert [result["engine"] for result in report["results"]] == engines
+    assert [result["engine"] for result in report["results"]] == list(names("boolean"))
     for result in report["results"]:
         assert set(result) >= _FIGURES
         assert result["exact"] is True
         assert result["checked_matches"] > 0
-    fast, slow = report["results"][0], report["results"][2]
+    by_name = {result["engine"]: result for result in report["results"]}
+    fast, slow = by_name["cell_term"], by_name["inverted_list"]
     assert fast["matched_per_message"] == slow["matched_per_message"] > 0
     assert fast["verified_per_message"] < slow["verified_per_message"]
     assert any("oracle" in sentence for sentence in heard)
@@ -97,3 +106,78 @@ def test_workload_columns_keep_their_contract():
     assert np.all((topk.alpha >= 0) & (topk.alpha < 1) & (topk.k == 10))
     assert WORLD.max_distance > 1
     assert np.all((topk.x >= 0) & (topk.x <= 1) & (topk.y >= 0) & (topk.y <= 0.5))
+
+
+def test_recipe_is_read_from_text():
+    assert BooleanRecipe.parse("") == BooleanRecipe()
+    recipe = BooleanRecipe.parse("places=uniform,stop_words=no,keywords=2,regions=city,shape=range,words=long")
+    assert recipe == BooleanRecipe("uniform", False, (2, 2), "city", "range", (100, 1000))
+    assert BooleanRecipe.parse("words=3-4").words == (3, 4)
+
+
+@pytest.mark.parametrize("text", ["size=3", "places=moon", "words=0", "keywords=3-2", "words=many", "stop_words=maybe"])
+def test_recipe_nobody_knows_is_refused(text):
+    with pytest.raises(ConfigError, match="workload '"):
+        BooleanRecipe.parse(text)
+
+
+def test_workload_follows_its_recipe():
+    plain = make_messages(2_000, 1)
+
+    def side(name):
+        region = boolean_subscriptions(plain, 2_000, 1, recipe=BooleanRecipe(regions=name)).region
+        return np.median(region[:, 2] - region[:, 0])
+
+    assert side("city") < 0.5 < side("small") * 5 < side("mixed") * 5 < side("country") * 5
+    uniform = make_messages(2_000, 1, recipe=BooleanRecipe(places="uniform")).batch
+    counted = [np.histogram2d(b.west, b.south, 20, [[-180, 180], [-90, 90]])[0].max() for b in (plain.batch, uniform)]
+    assert counted[0] > 5 * counted[1]
+    sparse = make_messages(2_000, 1, recipe=BooleanRecipe(stop_words=False)).batch
+    assert np.bincount(sparse.terms).max() < np.bincount(plain.batch.terms).max() / 10
+    long = make_messages(600, 1, recipe=BooleanRecipe(words=(100, 100)), history=500).batch
+    lengths = np.diff(long.term_offsets)
+    assert lengths[:500].max() <= 14 and lengths[500:].min() > 40
+    ranges = widened(plain.batch, 1)
+    assert np.all(ranges.west <= plain.batch.west) and np.all(plain.batch.west <= ranges.east)
+    assert 0 < np.median(ranges.east - ranges.west) < 1.0
+    table = boolean_subscriptions(plain, 100, 1, recipe=BooleanRecipe(keywords=(2, 2)))
+    assert set(np.diff(table.term_offsets)) == {2}
+
+
+def test_bench_by_recipe_and_from_real_messages_is_exact(tmp_path):
+    real = write_etl(tmp_path, random_rows(300))
+    for options in ({"workload": "words=30-60,shape=range,regions=country"}, {"messages_from": str(real)}):
+        report = run.bench("boolean", 1_000, messages=100, seed=2, rounds=1, **options)
+        assert [result["exact"] for result in report["results"]] == [True] * len(names("boolean"))
+        assert report["results"][0]["checked_matches"] > 0
+    assert report["workload"]["messages_from"] == str(real)
+    with pytest.raises(ConfigError, match="own places and words"):
+        run.bench("boolean", 100, messages_from=str(real), workload="words=long")
+    with pytest.raises(ConfigError, match="only boolean has recipes"):
+        run.bench("topk", 100, workload="words=long")
+
+
+def test_match_in_growing_calls_finds_what_one_call_finds():
+    messages = make_messages(700, 2)
+    engine = CellTerm(WORLD)
+    engine.insert(boolean_subscriptions(messages, 3_000, 2))
+    whole = engine.match(messages.batch)
+    parts = boolean_bench.match_within(engine, messages.batch, 60.0)
+    assert parts.messages == 700 and parts.number.shape[0] == whole.matched > 0
+    assert sorted(zip(parts.row, parts.number, strict=True)) == sorted(zip(whole.row, whole.number, strict=True))
+    assert (parts.scanned, parts.verified) == (whole.scanned, whole.verified)
+
+
+def test_match_of_a_slow_engine_ends_when_its_time_is_up():
+    asked = []
+
+    class Slow(CellTerm):
+        def match(self, batch):
+            asked.append(len(batch))
+            return super().match(batch)
+
+    messages = make_messages(300, 2).batch
+    done = boolean_bench.match_within(Slow(WORLD), messages, 0.0)
+    assert asked == [16] and done.messages == 16
+    assert boolean_bench.match_within(Slow(WORLD), messages, 60.0, 1e9).messages == 300
+    assert asked == [16, 300], "a known pace makes one call of it"

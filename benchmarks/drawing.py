@@ -1,0 +1,113 @@
+"""Figures on paper: what `benchmarks.figures` and `benchmarks.boolean_figures` have measured, as JSON and PNG.
+
+A report has `figure`, `x_label`, `x`, and `panels`. A panel has `y_label`, `log` (of x, of y), perhaps a `title` and an
+`x` of its own, and one of `series` (name to a value an x, drawn as lines), `groups` (the same as bars against names)
+and `bars` (name to value). A value of None is left out.
+"""
+
+import json
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matching.errors import ConfigError
+
+_LINES, _MARKS = ("-", "--", "-.", ":"), ("o", "s", "^", "x", "v", "D")
+
+
+def pyplot() -> Any:
+    """matplotlib's pyplot, for files.
+
+    Raises
+    ------
+    ConfigError
+        If matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot as ready
+    except ImportError as missing:
+        raise ConfigError("figures need matplotlib: pip install 'skyray[bench]'") from missing
+    return ready
+
+
+def write(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
+    """Write `path`.json and `path`.png, making the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
+    draw(with_pyplot, report, path.with_suffix(".png"))
+
+
+def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
+    """One panel beside the other, four in two rows; lines against numbers, bars against names."""
+    panels = report["panels"]
+    rows = 2 if len(panels) == 4 else 1
+    columns = len(panels) // rows
+    wide = max(5.0, 0.9 * len(report["x"])) if any("groups" in panel for panel in panels) else 5.0
+    shape, axes = with_pyplot.subplots(rows, columns, figsize=(wide * columns, 4.2 * rows), squeeze=False)
+    for panel, axis in zip(panels, axes.flat, strict=True):
+        values_of_x = panel.get("x", report["x"])
+        axis.set_title(panel.get("title", ""), fontsize="medium")
+        if "bars" in panel:
+            axis.barh(list(panel["bars"])[::-1], list(panel["bars"].values())[::-1], color="tab:blue")
+            axis.set_xlabel(panel["y_label"])
+            if panel["log"][1]:
+                axis.set_xscale("log")
+                _label_decades(axis.xaxis)
+            continue
+        if "groups" in panel:
+            height = 0.8 / len(panel["groups"])
+            places = np.arange(len(values_of_x))
+            for number, (name, values) in enumerate(panel["groups"].items()):
+                axis.barh(places + number * height, _numbers(values), height, label=name)
+            axis.set_yticks(places + 0.4 - height / 2, values_of_x)
+            axis.invert_yaxis()
+            axis.set_xlabel(panel["y_label"])
+            if panel["log"][1]:
+                axis.set_xscale("log")
+                _label_decades(axis.xaxis)
+        else:
+            # dashes and marks differ, so that lines that coincide are seen to
+            for (name, values), line, mark in zip(panel["series"].items(), cycle(_LINES), cycle(_MARKS), strict=False):
+                axis.plot(values_of_x, _numbers(values), linestyle=line, marker=mark, label=name)
+            axis.set_xscale("log" if panel["log"][0] else "linear")
+            axis.set_yscale("log" if panel["log"][1] else "linear")
+            if not panel["log"][1]:
+                axis.set_ylim(bottom=0)
+            axis.set_xlabel(report["x_label"])
+            axis.set_ylabel(panel["y_label"])
+            axis.set_xticks(values_of_x, [_short(value) for value in values_of_x])
+            axis.xaxis.minorticks_off()
+            if panel["log"][1]:
+                _label_decades(axis.yaxis)
+            axis.grid(alpha=0.3)
+        # below the panel, where it hides no line
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False)
+    shape.tight_layout()
+    shape.savefig(path, dpi=120)
+    with_pyplot.close(shape)
+
+
+def _numbers(values: list[Any]) -> list[float]:
+    """None, which JSON can say, as what matplotlib leaves out."""
+    return [float("nan") if value is None else value for value in values]
+
+
+def _short(value: Any) -> str:
+    """A tick label: thousands and millions as k and M, since seven digits would run into each other."""
+    if not isinstance(value, int) or value < 10_000:
+        return str(value)
+    return f"{value / 1_000_000:g}M" if value >= 1_000_000 else f"{value / 1_000:g}k"
+
+
+def _label_decades(axis) -> None:
+    """Plain numbers at 1, 2 and 5 of each decade: panels rarely span more than two."""
+    from matplotlib import ticker
+
+    axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(ticker.NullFormatter())

@@ -1,0 +1,20 @@
+"""What a user would take instead: databases and libraries behind the interface of an engine (`benchmarks.peers.base`).
+
+`skyray bench boolean --engines cell_term,postgis,sqlite,duckdb,strtree` times them in the same run as engines. One that
+cannot run here is reported with the line that installs it. Read on in `benchmarks.peers.postgis`.
+"""
+
+from collections.abc import Mapping
+
+from benchmarks.peers.base import Absence, Peer
+from benchmarks.peers.duckdb import DuckDB
+from benchmarks.peers.postgis import PostGIS, PostGISRegion
+from benchmarks.peers.sqlite import SQLite, SQLiteRTree
+from benchmarks.peers.strtree import STRtree
+
+#: Name to class, of opponents for `boolean`.
+PEERS: Mapping[str, type[Peer]] = {
+    peer.name: peer for peer in (PostGIS, PostGISRegion, SQLite, SQLiteRTree, DuckDB, STRtree)
+}
+
+__all__ = ["PEERS", "Absence", "Peer"]

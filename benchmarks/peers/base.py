@@ -1,0 +1,142 @@
+"""What a peer offers: what somebody would take instead of an engine, behind an engine's own interface.
+
+A peer is given its best shape: bulk load in a good order, indexes that know place and word together where that can be
+said, whole batches of messages in one call, no durability, one core like an engine. It must answer exactly; the harness
+holds it against the oracle before it times it. One file a peer beside this one; `benchmarks.peers` lists them.
+"""
+
+import importlib.util
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from matching.boolean.engine import MatchSet
+from matching.errors import ConfigError
+from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.space import Space
+
+
+class Absence(NamedTuple):
+    """A peer that cannot run here: why, and the line that changes it."""
+
+    name: str
+    reason: str
+    install: str
+
+
+class Rows(NamedTuple):
+    """Subscriptions as a database wants them, one a row.
+
+    number : int64[n]
+    rarest : int32[n]                          the smallest term id, which is the rarest keyword
+    west, south, east, north : float64[n]      closed, west <= east
+    rest_offsets : int64[n+1], rest : int32[nnz]   the other keywords
+    """
+
+    number: Int64
+    rarest: Int32
+    west: Float64
+    south: Float64
+    east: Float64
+    north: Float64
+    rest_offsets: Int64
+    rest: Int32
+
+    @classmethod
+    def of(cls, table: SubscriptionTable) -> "Rows":
+        """Cut a table up, ordered by rarest keyword and then place, so that what is read together lies together.
+
+        Raises
+        ------
+        ConfigError
+            If a region crosses the antimeridian: no benchmark has such regions, so no peer was taught them.
+        """
+        west, south, east, north = np.ascontiguousarray(table.region.T)
+        if np.any(west > east):
+            raise ConfigError("a region crosses the antimeridian; peers take only regions with west <= east")
+        rarest = table.terms[table.term_offsets[:-1]]
+        order = np.lexsort((south, west, rarest))
+        ordered = table.take(order)
+        starts = ordered.term_offsets[:-1]
+        others = np.ones(ordered.terms.shape[0], bool)
+        others[starts] = False
+        rest_offsets = ordered.term_offsets - np.arange(len(ordered) + 1)
+        boxes = (west[order], south[order], east[order], north[order])
+        return cls(ordered.number, rarest[order], *boxes, rest_offsets, ordered.terms[others])
+
+    def rest_of(self) -> list[list[int]]:
+        """The other keywords of each row."""
+        cuts, rest = self.rest_offsets.tolist(), self.rest.tolist()
+        return [rest[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+
+
+class Peer(ABC):
+    """An opponent holding boolean subscriptions; `insert`, `remove`, `match` are those of a `BooleanEngine`."""
+
+    name: ClassVar[str]
+    #: The line that installs what it needs.
+    install: ClassVar[str]
+    #: Importable packages it needs.
+    packages: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def __init__(self, space: Space): ...
+
+    @classmethod
+    def absence(cls) -> Absence | None:
+        """Why the peer cannot run here, or None."""
+        for package in cls.packages:
+            if importlib.util.find_spec(package) is None:
+                return Absence(cls.name, f"Python package {package} is not installed", cls.install)
+        return None
+
+    @abstractmethod
+    def version(self) -> str:
+        """What was measured, as it calls itself."""
+
+    @abstractmethod
+    def insert(self, table: SubscriptionTable) -> None:
+        """Take in subscriptions with new numbers."""
+
+    @abstractmethod
+    def remove(self, numbers: Int64) -> None:
+        """Forget subscriptions that are here."""
+
+    @abstractmethod
+    def match(self, batch: MessageBatch) -> MatchSet:
+        """Every matching pair of a batch; `scanned` and `verified` are not known and 0."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """Table and indexes together."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what is held outside this process's memory; may be called twice."""
+
+
+def pairs(row: np.ndarray, number: np.ndarray) -> MatchSet:
+    """The match set of these pairs, in ascending row. O(m log m)."""
+    order = np.argsort(row, kind="stable")
+    found = int(row.shape[0])
+    return MatchSet(number[order].astype(np.int64), row[order].astype(np.int32), 0, 0, found)
+
+
+def have_all_terms(batch: MessageBatch, row: np.ndarray, rest_offsets: Int64, rest: Int32, slot: np.ndarray):
+    """bool[m]: whether message `row[i]` carries every keyword of `slot[i]`. O(keywords * log postings), vectorised."""
+    width = int(batch.terms.max(initial=0)) + 2
+    message = np.repeat(np.arange(len(batch)), np.diff(batch.term_offsets))
+    carried = message * width + batch.terms  # ascending, since terms ascend within a message
+    good = np.ones(row.shape[0], bool)
+    lengths = rest_offsets[slot + 1] - rest_offsets[slot]
+    for nth in range(int(lengths.max(initial=0))):
+        some = np.flatnonzero(good & (lengths > nth))
+        wanted = rest[rest_offsets[slot[some]] + nth].astype(np.int64)
+        key = row[some] * width + np.minimum(wanted, width - 1)
+        at = np.searchsorted(carried, key)
+        good[some] = (at < carried.shape[0]) & (carried[np.minimum(at, carried.shape[0] - 1)] == key)
+    return good
