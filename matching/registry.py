@@ -11,6 +11,7 @@ from typing import Any
 from matching.boolean.cell_term import CellTerm
 from matching.boolean.hashed_cells import HashedCells
 from matching.boolean.inverted_list import InvertedList
+from matching.boolean.rt_tree import RtTree
 from matching.errors import ConfigError
 from matching.topk.block_inverted_file import BlockInvertedFile
 from matching.topk.inverted_file import InvertedFile
@@ -23,6 +24,7 @@ ENGINES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
         CellTerm.name: CellTerm,
         HashedCells.name: HashedCells,
         InvertedList.name: InvertedList,
+        RtTree.name: RtTree,
     },
     "topk": {
         L2Scan.name: L2Scan,

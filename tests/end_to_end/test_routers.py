@@ -9,7 +9,7 @@ from bolts.distribution import DistributionBolt
 from bolts.replicated import ReplicatedQueryBolt
 from distribution.keyword import KeywordRouter, KeywordTable, PrefixRouter
 from matching import registry
-from matching.model import TOPK, Removals, SubscriptionTable, concatenate
+from matching.model import BOOLEAN, TOPK, Removals, SubscriptionTable, concatenate
 from matching.topk import thresholds
 from matching.topk.replicas import Replicas, prefix_lengths, task_of_term
 from matching.topk.store import SubscriptionStore
@@ -25,6 +25,14 @@ SETTINGS = {
     "window": ("count:40", "time:30"),
     "batch": (1, 7, 40),
     "engine": registry.names("topk"),
+}
+BOOLEAN_SETTINGS = {
+    "engine": registry.names("boolean"),
+    "router": ("hashing", "location", "keyword", "prefix"),
+    "query": (1, 2, 4, 8),
+    "distribution": (1, 2),
+    "ranges": (0.0, 0.5),
+    "batch": (1, 7, 40),
 }
 #: Few terms and high k: buffers run short all the time, and terms are shared.
 REFILLING = Recipe(batch=5, messages=200, window="count:30", terms=6, kinds=(TOPK,), churn=0.3)
@@ -57,6 +65,17 @@ def test_topology_every_pair_of_settings_equals_oracle(row):
     tasks = {name: row[name] for name in ("query", "tuples", "distribution")}
     plan = plan_of(world, row["router"], 21, engines={"topk": row["engine"]}, **tasks)
     assert not differences(world, run_local(plan, seed=21).components["delivery"].tasks[0].figures)
+
+
+@pytest.mark.parametrize("row", pairwise(BOOLEAN_SETTINGS), ids=lambda row: "-".join(map(str, row.values())))
+def test_topology_every_pair_of_boolean_settings_equals_oracle(row):
+    recipe = Recipe(
+        batch=row["batch"], messages=160, ranges=row["ranges"], subscriptions=120, grid=6, terms=9, kinds=(BOOLEAN,)
+    )
+    world = make_world(recipe, 22)
+    tasks = {name: row[name] for name in ("query", "distribution")}
+    plan = plan_of(world, row["router"], 22, engines={"boolean": row["engine"]}, **tasks)
+    assert not differences(world, run_local(plan, seed=22).components["delivery"].tasks[0].figures)
 
 
 @pytest.fixture

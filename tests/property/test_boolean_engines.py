@@ -144,7 +144,8 @@ def machine(name: str):
 TestCellTermMachine = machine("cell_term")
 TestHashedCellsMachine = machine("hashed_cells")
 TestInvertedListMachine = machine("inverted_list")
+TestRtTreeMachine = machine("rt_tree")
 
 
 def test_machines_cover_every_engine():
-    assert set(names("boolean")) == {"cell_term", "hashed_cells", "inverted_list"}
+    assert set(names("boolean")) == {"cell_term", "hashed_cells", "inverted_list", "rt_tree"}

@@ -7,6 +7,7 @@ from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
 from matching.boolean.cell_term import CellTerm
 from matching.boolean.cells import LANES, box_of, lattice, level_bits, level_of, message_word, subscription_word
 from matching.boolean.inverted_list import InvertedList
+from matching.boolean.rt_tree import RtTree
 from matching.errors import ConfigError, EngineError
 from matching.model import TOPK, UNKNOWN_TERM, SubscriptionTable
 from matching.registry import default, factory, names
@@ -31,7 +32,7 @@ def crowd():
 
 def test_registry_unknown_names_are_refused_with_the_choices():
     assert default("boolean") == names("boolean")[0] == CellTerm.name
-    with pytest.raises(ConfigError, match="cell_term, hashed_cells, inverted_list"):
+    with pytest.raises(ConfigError, match="cell_term, hashed_cells, inverted_list, rt_tree"):
         factory("boolean", "r_tree")
     with pytest.raises(ConfigError, match="boolean"):
         factory("bool")
@@ -239,6 +240,40 @@ def test_cell_term_memory_a_subscription_stays_small(crowd):
         )
     assert len(engine) == 20_000
     assert engine.allocated_bytes() < 200 * 20_000, "churn leaves nothing behind"
+
+
+def test_rt_tree_is_a_stack_of_trees_each_twice_the_next_and_nothing_of_the_gone(crowd):
+    subscriptions, messages = crowd
+    engine = RtTree(SPACE)
+    for start in range(0, 6_000, 60):
+        engine.insert(subscriptions.take(np.arange(start, start + 60)))
+        trees = engine.arrays()["index_tree"]
+        assert trees[:, 1].sum() == start + 60
+        assert np.all(trees[:-1, 1] >= 2 * trees[1:, 1])
+    kept = np.random.default_rng(5).permutation(6_000)[:100]
+    for gone in np.array_split(np.setdiff1d(np.arange(6_000), kept), 50):
+        engine.remove(gone)
+        trees = engine.arrays()["index_tree"]
+        assert np.all(2 * trees[:, 3] >= trees[:, 1]) and trees[:, 3].sum() == len(engine)
+    assert engine.arrays()["index_entry"].shape[0] <= 200
+    assert engine_pairs(engine, messages) == oracle_pairs(subscriptions.take(np.sort(kept)), messages)
+
+
+def test_rt_tree_prunes_by_place_and_by_keyword(crowd):
+    subscriptions, messages = crowd
+    engine, every = RtTree(WORLD), InvertedList(WORLD)
+    for each in (engine, every):
+        each.insert(subscriptions)
+    work, all_work = engine.match(messages), every.match(messages)
+    assert work.matched == all_work.matched > 0
+    assert work.verified * 4 < all_work.verified
+    sides = {
+        name: np.full(len(messages), side)
+        for name, side in zip(("west", "south", "east", "north"), EVERYWHERE, strict=True)
+    }
+    worldwide = type(messages)(**(messages._asdict() | sides))
+    # Without a place to go by, keywords lead to the very lists of the inverted list, and to nobody else.
+    assert engine.match(worldwide).verified == every.match(worldwide).verified
 
 
 def test_cell_term_that_takes_a_lattice_cell_for_a_degree_is_caught():
