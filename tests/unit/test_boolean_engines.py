@@ -9,7 +9,7 @@ from matching.boolean.cells import LANES, box_of, lattice, level_bits, level_of,
 from matching.boolean.inverted_list import InvertedList
 from matching.boolean.rt_tree import RtTree
 from matching.errors import ConfigError, EngineError
-from matching.model import TOPK, UNKNOWN_TERM, SubscriptionTable
+from matching.model import ANY_KEYWORD, TOPK, UNKNOWN_TERM, SubscriptionTable
 from matching.registry import default, factory, names
 from matching.slots import as_input
 from matching.space import Space
@@ -240,6 +240,43 @@ def test_cell_term_memory_a_subscription_stays_small(crowd):
         )
     assert len(engine) == 20_000
     assert engine.allocated_bytes() < 200 * 20_000, "churn leaves nothing behind"
+
+
+def test_engine_any_of_the_keywords_is_enough_where_asked_for(engine):
+    rows = [(EVERYWHERE, [1, 2, 3]), (EVERYWHERE, [1, 2, 3]), ((0.0, 0.0, 9.0, 9.0), [2, UNKNOWN_TERM])]
+    rows += [(EVERYWHERE, [UNKNOWN_TERM]), (EVERYWHERE, [])]
+    subscriptions = table(rows, loose=[True, False, True, True, True])
+    engine.insert(subscriptions)
+    messages = batch(
+        [((5, 5), text) for text in ([2], [1, 2, 3], [3, 4], [4], [])] + [((20, 20), [2]), ((4, 4, 5, 5), [2])]
+    )
+    wanted = [(0, 0), (0, 1), (0, 2), (0, 5), (0, 6), (1, 1), (2, 0), (2, 1), (2, 6)]
+    assert engine_pairs(engine, messages) == wanted == oracle_pairs(subscriptions, messages)
+    assert len(engine) == 5 and engine.holds(np.arange(6)).tolist() == [True] * 5 + [False]
+    engine.remove(np.array([0, 1, 3]))
+    assert engine_pairs(engine, messages) == [pair for pair in wanted if pair[0] == 2]
+    engine.insert(table([(EVERYWHERE, [4])], first=9))  # in a slot that had parts
+    assert engine_pairs(engine, messages) == [pair for pair in wanted if pair[0] == 2] + [(9, 2), (9, 3)]
+
+
+def test_engine_any_of_a_crowd_agrees_with_the_oracle_through_changes_and_a_restore(engine, crowd):
+    subscriptions, messages = crowd
+    loose = np.arange(20_000) % 3 == 0
+    some = SubscriptionTable(**(subscriptions._asdict() | {"k": np.where(loose, ANY_KEYWORD, 0).astype(np.int32)}))
+    for start in range(0, 20_000, 3_999):
+        engine.insert(some.take(np.arange(start, min(start + 3_999, 20_000))))
+    wanted = oracle_pairs(some, messages)
+    assert len(wanted) > 2 * len(oracle_pairs(subscriptions, messages))
+    assert engine_pairs(engine, messages) == wanted
+    engine.remove(np.arange(0, 20_000, 2))
+    left = [pair for pair in wanted if pair[0] % 2]
+    assert engine_pairs(engine, messages) == left
+    other = type(engine).from_arrays(SPACE, {name: array.copy() for name, array in engine.arrays().items()})
+    for each in (engine, other):
+        each.insert(some.take(np.arange(0, 20_000, 2)))
+        assert engine_pairs(each, messages) == wanted
+        each.remove(np.arange(20_000))
+        assert len(each) == 0 and engine_pairs(each, messages) == []
 
 
 def test_rt_tree_is_a_stack_of_trees_each_twice_the_next_and_nothing_of_the_gone(crowd):
