@@ -179,25 +179,25 @@ def walk(left, bottom, right, top, blocks, runs, run_first, run_last, run_level,
     Written as 2 * place, plus one where a lattice coordinate is equal, so that the degrees have to be compared.
     """
     reach = message_word(left, bottom, right, top)
-    beyond = reach - ONE_IN_EACH_LANE
     count = 0
     for run in range(runs):
         if run_level[run] == _ANY_LEVEL:
             for place in range(run_first[run], run_last[run]):
                 word = blocks.box[place]
-                lanes = word & LANES
-                candidates[count] = 2 * place + (((beyond - lanes) & GUARDS) != GUARDS)
-                prefetch(blocks.link, place)
-                count += word != DEAD and ((reach - lanes) & GUARDS) == GUARDS
+                candidates[count] = place
+                count += word != DEAD and ((reach - (word & LANES)) & GUARDS) == GUARDS
             continue
         bits = level_bits(run_level[run])
         for place in range(run_first[run], run_last[run]):
             # Another level leaves guard bits in `word`, and those fail the test whatever the lanes say.
             word = blocks.box[place] ^ bits
-            lanes = word & LANES
-            candidates[count] = 2 * place + (((beyond - lanes) & GUARDS) != GUARDS)
-            prefetch(blocks.link, place)
-            count += ((reach - lanes) & ~word & GUARDS) == GUARDS
+            candidates[count] = place
+            count += ((reach - (word & LANES)) & ~word & GUARDS) == GUARDS
+    beyond = reach - ONE_IN_EACH_LANE
+    for i in range(count):
+        place = candidates[i]
+        prefetch(blocks.link, place)
+        candidates[i] = 2 * place + (((beyond - (blocks.box[place] & LANES)) & GUARDS) != GUARDS)
     return count
 
 
