@@ -94,6 +94,7 @@ def profile(subscriptions: int, messages: int | None = None, rounds: int = _ROUN
     """Nanoseconds and lines of a message, phase by phase; medians over the rounds."""
     made = BooleanBench(subscriptions, messages, None, rounds, seed)
     engine = made.build(CellTerm.name)
+    assert isinstance(engine, CellTerm)
     batch = made._messages
     count = len(batch)
     view, slots = Messages.of(batch), np.empty(1 << 16, np.int32)

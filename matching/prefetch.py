@@ -34,4 +34,4 @@ def _prefetch(typing_context, array, place):
 
 @overload(prefetch)
 def _compiled(array, place):
-    return lambda array, place: _prefetch(array, place)
+    return lambda array, place: _prefetch(array, place)  # pyright: ignore[reportCallIssue]

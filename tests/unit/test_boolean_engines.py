@@ -102,6 +102,13 @@ def test_engine_keyword_that_shares_a_filter_bit_is_told_apart(engine):
     assert found == [(0, 0), (0, 2), (1, 1), (1, 2), (2, 2)]
 
 
+def test_engine_keywords_that_share_a_place_of_a_table_are_told_apart(engine):
+    # Keywords 1024 apart: a message may have either, both, or only a third one.
+    engine.insert(table([(EVERYWHERE, [1, 5]), (EVERYWHERE, [1, 1029]), (EVERYWHERE, [1, 5, 1029])]))
+    found = engine_pairs(engine, batch([((0, 0), text) for text in ([1, 5], [1, 1029], [1, 5, 1029], [1, 2053])]))
+    assert found == [(0, 0), (0, 2), (1, 1), (1, 2), (2, 2)]
+
+
 def test_engine_subscription_that_cannot_match_is_kept_and_never_told(engine):
     rows = [(EVERYWHERE, [1, UNKNOWN_TERM]), (EVERYWHERE, [UNKNOWN_TERM]), (EVERYWHERE, []), ((np.nan,) * 4, [1])]
     engine.insert(table([*rows, (EVERYWHERE, [1])]))
@@ -131,9 +138,10 @@ def test_engine_outside_its_world_is_still_exact():
         assert engine_pairs(engine, messages) == oracle_pairs(subscriptions, messages)
 
 
-def test_engine_whole_world_message_does_not_see_who_has_left(engine):
+@pytest.mark.parametrize("region", [(1.0, 1.0, 9.0, 9.0), (5.0, 5.0, 5.001, 5.001)])
+def test_engine_whole_world_message_does_not_see_who_has_left(engine, region):
     engine = type(engine)(Space(0.0, 0.0, 10.0, 10.0))
-    engine.insert(table([((1.0, 1.0, 9.0, 9.0), [1])] * 100))
+    engine.insert(table([(region, [1])] * 100))
     engine.remove(np.arange(10))
     assert engine_pairs(engine, batch([(EVERYWHERE, [1])])) == [(number, 0) for number in range(10, 100)]
 
