@@ -16,7 +16,19 @@ from numba import njit
 from numpy.typing import NDArray
 
 from distribution.router import Router, RoutingTable, check_tasks, spread
-from matching.model import BOOLEAN, TOPK, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, empty
+from matching.errors import EngineError
+from matching.model import (
+    ANY_KEYWORD,
+    BOOLEAN,
+    TOPK,
+    Float64,
+    Int32,
+    Int64,
+    MessageBatch,
+    Removals,
+    SubscriptionTable,
+    empty,
+)
 from matching.slots import SlotMap, resized
 from matching.topk.replicas import prefix_lengths, task_of_term
 from matching.topk.store import SubscriptionStore
@@ -35,7 +47,19 @@ class KeywordRouter(Router):
         super().__init__(tasks)
 
     def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
-        """Boolean ones by their rarest term, top-k ones by any term."""
+        """Boolean ones by their rarest term, top-k ones by any term.
+
+        Raises
+        ------
+        EngineError
+            For a subscription that one of its keywords is enough for: it would have to be told once by several tasks.
+        """
+        loose = (table.kind == BOOLEAN) & (table.k == ANY_KEYWORD)
+        if np.any(loose):
+            raise EngineError(
+                f"router {self.name}: subscription {table.number[loose][0]} asks for any of its keywords, and this "
+                "router places it by one; use --router hashing or location"
+            )
         mine = task_of_term(table.terms, self.tasks) == task
         offsets = table.term_offsets
         firsts = np.append(mine, False)[offsets[:-1]]

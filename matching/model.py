@@ -41,6 +41,8 @@ CHANGES = ("match", "enter", "leave")
 
 #: Stands for a subscription's keyword that the vocabulary lacks. No message carries it and it sorts last.
 UNKNOWN_TERM = 2**31 - 1
+#: `k` of a boolean subscription that at least one of its keywords is enough for.
+ANY_KEYWORD = -1
 
 
 class Names(NamedTuple):
@@ -121,7 +123,7 @@ class SubscriptionTable(NamedTuple):
     x, y : float64[n]         the point in the unit square; NaN for kinds with a region
     region : float64[n, 4]    west, south, east, north in degrees, closed; west > east crosses the antimeridian
                               (boolean only); NaN for kinds with a point
-    k : int32[n]              0 where the kind has none
+    k : int32[n]              0 where the kind has none; boolean: 0 for all keywords, `ANY_KEYWORD` for at least one
     alpha : float64[n]        share of the spatial score; NaN where the kind has none
     term_offsets : int64[n+1]
     terms : int32[nnz]        ascending, without repeats; `UNKNOWN_TERM` at most once, last, boolean only

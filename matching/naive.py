@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 from matching.errors import TopologyError
 from matching.model import (
+    ANY_KEYWORD,
     BOOLEAN,
     DECAY,
     ENTER,
@@ -201,10 +202,12 @@ def boxes_meet(a: tuple[float, float, float, float], b: tuple[float, float, floa
 
 
 def boolean_match(subscription: Subscription, message: Message) -> bool:
-    """All keywords contained, and the message's point or rectangle meets the region. Nothing wraps: a point at
-    longitude 180 is not at -180, though a region across the antimeridian contains both."""
+    """All keywords contained, or one where one is enough (`ANY_KEYWORD`), and the region met by point or rectangle.
+
+    Nothing wraps: a point at longitude 180 is not at -180, though a region across the antimeridian contains both."""
     place = (message.west, message.south, message.east, message.north)
-    return all(term in message.weights for term in subscription.weights) and any(
+    contained = [term in message.weights for term in subscription.weights]
+    return (any(contained) if subscription.k == ANY_KEYWORD else all(contained)) and any(
         boxes_meet(box, place) for box in boxes(subscription.region)
     )
 

@@ -14,6 +14,7 @@ from matching.boolean.inverted_list import InvertedList
 from matching.boolean.lfilter import LFilter
 from matching.boolean.mbr_trie import MbrTrie
 from matching.boolean.pt_quadtree import PtQuadtree
+from matching.boolean.rt_tree import RtTree
 from matching.errors import ConfigError
 from matching.skyline.bnl import Bnl
 from matching.skyline.eager import Eager
@@ -34,6 +35,7 @@ ENGINES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
         LFilter.name: LFilter,
         MbrTrie.name: MbrTrie,
         PtQuadtree.name: PtQuadtree,
+        RtTree.name: RtTree,
     },
     "topk": {
         L2Scan.name: L2Scan,

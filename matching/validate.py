@@ -20,7 +20,7 @@ import numpy as np
 
 from matching.errors import ConfigError
 from matching.fields import FIRST_US, MAX_ID_CHARACTERS, coordinate, encodes, event_time_us, identifier, whole_number
-from matching.model import BOOLEAN, DECAY, KINDS, SKYLINE, TERM, TOPK, UNKNOWN_TERM, SubscriptionTable
+from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KINDS, SKYLINE, TERM, TOPK, UNKNOWN_TERM, SubscriptionTable
 from matching.space import Space
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
 
@@ -36,6 +36,7 @@ REASONS = {
     "bad_csv": "the row has not as many fields as the header, or its quotes do not close",
     "bad_id": f"an id must be text or a whole number, of at most {MAX_ID_CHARACTERS} characters",
     "bad_k": f"k must be a whole number from 1 to {MAX_K:,} (topk, decay and knn need one)",
+    "bad_match": "match is neither all nor any, or is any for a kind that is not boolean",
     "bad_op": "op must be publish (0) or delete (1)",
     "bad_rectangle": "west, south, east, north must be given together, with west <= east and south <= north",
     "bad_region": "region must be [west, south, east, north] in degrees, south <= north; a skyline's needs some size",
@@ -71,7 +72,7 @@ REASONS = {
 #: What a message can have, in the order of `RawMessage`.
 MESSAGE_ROLES = ("text", "lat", "lon", "time", "id", "west", "south", "east", "north", "object_id", "op")
 SUBSCRIPTION_COLUMNS = frozenset(
-    ("subscription_id", "kind", "keywords", "lon", "lat", "region", "k", "alpha", "at", "until")
+    ("subscription_id", "kind", "keywords", "lon", "lat", "region", "match", "k", "alpha", "at", "until")
 )
 PUBLISH, DELETE = 0, 1
 
@@ -127,9 +128,11 @@ class ParsedSubscription(NamedTuple):
     """A checked subscription.
 
     `kind` is the position in `KINDS`; `x`, `y` are in the unit square (NaN for kinds with a region), `region` is west,
-    south, east, north in degrees (NaN for kinds with a point); `k` is 0 and `alpha` NaN where the kind has none.
+    south, east, north in degrees (NaN for kinds with a point); `k` is 0 and `alpha` NaN where the kind has none
+    (`k` is `ANY_KEYWORD` for a boolean with match "any").
     `terms` ascend, `idf` goes with them (0 for `UNKNOWN_TERM`). `words` are all terms as people read them. `unknown`
-    and `stopped` count those the vocabulary lacks and those it removed; a boolean with `unknown` > 0 cannot match.
+    and `stopped` count those the vocabulary lacks and those it removed; a boolean that needs all its keywords
+    cannot match with `unknown` > 0.
     """
 
     subscription_id: str
@@ -347,7 +350,10 @@ def subscription_row(obj: Mapping[str, Any], vocabulary: Vocabulary, space: Spac
     place = _region_of(obj, kind) if kind in (BOOLEAN, SKYLINE) else _point_of(obj, space)
     if isinstance(place, str):
         return place
-    k, alpha = 0, math.nan
+    match = obj.get("match")
+    if match not in (None, "all", "any") or (match == "any" and kind != BOOLEAN):
+        return "bad_match"
+    k, alpha = ANY_KEYWORD if match == "any" else 0, math.nan
     if kind not in (BOOLEAN, SKYLINE):
         k = whole_number(obj.get("k"))
         if k is None or not 1 <= k <= MAX_K:
@@ -365,7 +371,7 @@ def subscription_row(obj: Mapping[str, Any], vocabulary: Vocabulary, space: Spac
         or (obj.get("until") is not None and (until is None or not at < until < 2**62))
     ):
         return "bad_span"
-    found = _keywords_of(obj.get("keywords"), kind, vocabulary)
+    found = _keywords_of(obj.get("keywords"), kind == BOOLEAN and match != "any", vocabulary)
     if isinstance(found, str):
         return found
     return ParsedSubscription(subscription_id, kind, *place, k, alpha, *found, at, until)
@@ -414,8 +420,11 @@ def _region_of(obj: Mapping[str, Any], kind: int) -> _Place | str:
     return math.nan, math.nan, (west, south, east, north)
 
 
-def _keywords_of(keywords: Any, kind: int, vocabulary: Vocabulary) -> _Found | str:
-    """Ids, their idf, all words, how many were unknown and how many stop terms; or a reason code."""
+def _keywords_of(keywords: Any, needs_all: bool, vocabulary: Vocabulary) -> _Found | str:
+    """Ids, their idf, all words, how many were unknown and how many stop terms; or a reason code.
+
+    Where not all are needed, those that no message can have are left out.
+    """
     texts = [keywords] if isinstance(keywords, str) else keywords
     if texts is None:
         return "no_keyword"
@@ -431,12 +440,12 @@ def _keywords_of(keywords: Any, kind: int, vocabulary: Vocabulary) -> _Found | s
     if not all(map(encodes, words)):
         return "bad_utf8"
     stopped = sum(word in vocabulary.stop_terms for word in words)
-    if stopped and kind == BOOLEAN:
+    if stopped and needs_all:
         return "stop_term"
     terms = sorted(term_id for term_id in map(vocabulary.id_of, words) if term_id is not None)
     idf = tuple(vocabulary.idf[terms].tolist())
     unknown = len(words) - len(terms) - stopped
-    if kind == BOOLEAN and unknown:
+    if needs_all and unknown:
         return (*terms, UNKNOWN_TERM), (*idf, 0.0), words, unknown, stopped
     return (tuple(terms), idf, words, unknown, stopped) if terms else "no_known_keyword"
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from matching.boolean.stream import BooleanStream
-from matching.model import BOOLEAN, SKYLINE, TOPK, MessageBatch, Removals, SubscriptionTable
+from matching.model import ANY_KEYWORD, BOOLEAN, SKYLINE, TOPK, MessageBatch, Removals, SubscriptionTable
 from matching.registry import ENGINES, default, factory, names
 from matching.skyline.stream import SkylineStream
 from matching.skyline.window import SkylineQueries
@@ -172,14 +172,14 @@ def _messages(first_seq: int, count: int, ranges: bool) -> MessageBatch:
 
 
 def _boolean_table(numbers: np.ndarray, at: int) -> SubscriptionTable:
-    """Subscriptions of one and of three keywords, every other region across the antimeridian."""
+    """Subscriptions of one and of three keywords, some content with any, every other region across the antimeridian."""
     count = numbers.shape[0]
     region = np.tile([[-150.0, -80.0, 150.0, 80.0], [100.0, -80.0, -100.0, 80.0]], (count // 2, 1))
     nowhere = np.full(count, np.nan)
     kind = np.full(count, BOOLEAN, np.int8)
     text = _texts(count, 1 if at % 4 else 3)
-    no_k = np.zeros(count, np.int32)
-    return SubscriptionTable(numbers, kind, np.full(count, at), nowhere, nowhere, region, no_k, nowhere, *text)
+    some = np.where(np.arange(count) % 5 == 4, ANY_KEYWORD, 0).astype(np.int32)
+    return SubscriptionTable(numbers, kind, np.full(count, at), nowhere, nowhere, region, some, nowhere, *text)
 
 
 def _texts(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

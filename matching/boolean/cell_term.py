@@ -7,46 +7,19 @@ collisions and rounding cost work and never decide: a posting counts only in the
 level, and what the lattice leaves open is compared in degrees.
 
 The plain form of the idea (an open-addressing table over the three-part key, a chain of slots behind each) pays a cache
-miss for each key and each candidate; this one keeps a bucket's postings side by side. `matching.boolean.blocks` says
-how they change; `matching.naive` what must come out.
+miss for each key and each candidate; this one keeps a bucket's postings side by side. Read on in
+`matching.boolean.cell_match`, how a message is matched; `matching.boolean.blocks` says how postings change, and
+`matching.naive` what must come out.
 """
 
 import numpy as np
-from numba import njit
 
-from matching.boolean.blocks import (
-    BUCKETS,
-    CUTS,
-    LEVELS,
-    MORE,
-    NO_SECOND,
-    SORTED,
-    START,
-    TAIL,
-    Blocks,
-    append,
-    describe,
-    repack,
-    slot_of,
-    take_out,
-)
-from matching.boolean.cells import (
-    DEAD,
-    FINEST,
-    GUARDS,
-    LANES,
-    ONE_IN_EACH_LANE,
-    bucket_of,
-    cell_range,
-    lattice,
-    level_bits,
-    message_word,
-)
+from matching.boolean.blocks import Blocks, append, describe, repack, slot_of, take_out
+from matching.boolean.cell_match import match
 from matching.boolean.engine import BooleanEngine, Messages
-from matching.boolean.rows import all_terms_in, box_meets, term_in
 from matching.errors import EngineError
 from matching.model import Int32
-from matching.slots import SlotMap, as_input, find_slot, part, resized
+from matching.slots import SlotMap, as_input, part, resized
 from matching.space import Space
 
 #: Pools are packed anew when this share of them is abandoned.
@@ -136,7 +109,7 @@ class CellTerm(BooleanEngine):
             self._seen = np.zeros(self.rows.slots.capacity, np.uint8)
         columns = self.rows.columns
         frame = (self.space.west, self.space.south, self._steps_per_degree)
-        return _match(messages, first_row, self._blocks(), columns, *frame, self._seen, slots, rows)
+        return match(messages, first_row, self._blocks(), columns, *frame, self._seen, slots, rows)
 
     def _index_arrays(self) -> dict[str, np.ndarray]:
         terms = self._terms.high_water
@@ -153,150 +126,3 @@ class CellTerm(BooleanEngine):
     def _index_bytes(self) -> int:
         columns = (self._head, self._finest, self._box, self._link, self._cuts, self._seen)
         return self._terms.allocated_bytes() + sum(column.nbytes for column in columns)
-
-
-@njit(cache=True, nogil=True)
-def _longer(array, needed):
-    """The array itself, or a longer copy."""
-    if needed <= array.shape[0]:
-        return array
-    copy = np.empty(2 * needed, array.dtype)
-    copy[: array.shape[0]] = array
-    return copy
-
-
-@njit(cache=True, nogil=True)
-def _match(messages, first_row, blocks, columns, world_west, world_south, steps_per_degree, seen, out_slot, out_row):
-    """Match rows from `first_row` on; see `BooleanEngine._scan` for what is returned.
-
-    seen : uint8[slots]    zeroed, and left zeroed; only needed if the batch has range messages
-    """
-    found, scanned, verified = 0, 0, 0
-    # A run is a piece of a block to walk: places, and the level bits its postings must have.
-    run_first, run_last = np.empty(512, np.int64), np.empty(512, np.int64)
-    run_level = np.empty(512, np.uint64)
-    candidates = np.empty(4096, np.int64)
-    bits_of_level = np.empty(FINEST + 1, np.uint64)
-    for level in range(FINEST + 1):
-        bits_of_level[level] = level_bits(level)
-    one = np.uint64(1)
-
-    for row in range(first_row, messages.west.shape[0]):
-        west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
-        if west != west or south != south or east != east or north != north:
-            continue  # a NaN meets no box, but would round to a lattice coordinate that does
-        is_point = west == east and south == north
-        left, right = lattice(west, world_west, steps_per_degree), lattice(east, world_west, steps_per_degree)
-        bottom, top = lattice(south, world_south, steps_per_degree), lattice(north, world_south, steps_per_degree)
-        reach = message_word(left, bottom, right, top)
-        first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
-
-        # First find all runs, then walk them: look-ups that do not wait for one another overlap their cache misses.
-        runs, length, terms_seen, count = 0, 0, np.uint64(0), 0
-        for j in range(first, last):
-            term = messages.terms[j]
-            terms_seen |= one << np.uint64(term & 63)
-            which = find_slot(blocks.lookup, blocks.term, np.int64(term))
-            if which < 0:
-                continue
-            head = blocks.head[which]
-            start, buckets = head[START], head[BUCKETS]
-            run_first, run_last = _longer(run_first, runs + 17), _longer(run_last, runs + 17)
-            run_level = _longer(run_level, runs + 17)
-            if head[TAIL] > 0:
-                run_first[runs] = start + head[SORTED]
-                run_last[runs] = start + head[SORTED] + head[TAIL]
-                run_level[runs] = 0
-                length += head[TAIL]
-                runs += 1
-            if buckets == 0:
-                continue
-            levels = head[LEVELS]
-            if is_point:
-                level = 0
-                while levels != 0:
-                    if levels & 1:
-                        shift = 15 - level
-                        cut = head[CUTS] + bucket_of(level, left >> shift, bottom >> shift, buckets)
-                        run_first[runs] = start + blocks.cuts[cut]
-                        run_last[runs] = start + blocks.cuts[cut + 1]
-                        run_level[runs] = bits_of_level[level]
-                        size = run_last[runs] - run_first[runs]
-                        length += size
-                        runs += size > 0
-                    levels >>= 1
-                    level += 1
-                continue
-            cells = 0
-            for level in range(FINEST + 1):
-                if levels >> level & 1:
-                    a, b, c, d = cell_range(left, bottom, right, top, level)
-                    cells += (b - a + 1) * (d - c + 1)
-            if cells > buckets:
-                # More cells than buckets: the whole block is less work, and there the levels do not matter.
-                candidates = _longer(candidates, count + head[SORTED])
-                for place in range(start, start + head[SORTED]):
-                    word = blocks.box[place]
-                    if word != DEAD and ((reach - (word & LANES)) & GUARDS) == GUARDS:
-                        candidates[count] = place
-                        count += 1
-                scanned += head[SORTED]
-                continue
-            run_first, run_last = _longer(run_first, runs + cells), _longer(run_last, runs + cells)
-            run_level = _longer(run_level, runs + cells)
-            for level in range(FINEST + 1):
-                if levels >> level & 1:
-                    a, b, c, d = cell_range(left, bottom, right, top, level)
-                    for cell_row in range(c, d + 1):
-                        for cell_column in range(a, b + 1):
-                            cut = head[CUTS] + bucket_of(level, cell_column, cell_row, buckets)
-                            run_first[runs] = start + blocks.cuts[cut]
-                            run_last[runs] = start + blocks.cuts[cut + 1]
-                            run_level[runs] = bits_of_level[level]
-                            length += run_last[runs] - run_first[runs]
-                            runs += 1
-
-        candidates = _longer(candidates, count + length)
-        for run in range(runs):
-            bits = run_level[run]
-            for place in range(run_first[run], run_last[run]):
-                word = blocks.box[place] ^ bits
-                candidates[count] = place
-                # Another level leaves guard bits in `word`, and those fail the test whatever the lanes say.
-                count += ((reach - (word & LANES)) & ~word & GUARDS) == GUARDS
-        scanned += length
-
-        before = found
-        if before + count > out_slot.shape[0]:
-            return before, row, scanned, verified
-        beyond = reach - ONE_IN_EACH_LANE
-        for i in range(count):
-            place = candidates[i]
-            link = blocks.link[place]
-            second = link & 0x7FFFFFFF
-            if second != NO_SECOND:
-                if not terms_seen >> np.uint64(second & 63) & one:
-                    continue
-                if not term_in(messages.terms, first, last, second):
-                    continue
-            slot = slot_of(link)
-            # Strictly inside on the lattice is inside; equal coordinates are compared in degrees.
-            if ((beyond - (blocks.box[place] & LANES)) & GUARDS) != GUARDS and not box_meets(
-                columns.region, slot, link < 0, west, south, east, north
-            ):
-                continue
-            if link & MORE and not all_terms_in(columns.terms, columns.start[slot] + 2, messages.terms, first, last):
-                continue
-            if not is_point:
-                # A range message meets a subscription in several cells, and perhaps in both its boxes.
-                if seen[slot]:
-                    continue
-                seen[slot] = 1
-            out_slot[found] = slot
-            out_row[found] = row
-            found += 1
-        verified += count
-        if not is_point:
-            for i in range(before, found):
-                seen[out_slot[i]] = 0
-    return found, messages.west.shape[0], scanned, verified

@@ -1,9 +1,9 @@
 """What every boolean engine offers: subscriptions in, messages in, matching pairs out.
 
-A pair matches when the message carries all keywords of the subscription and its point or rectangle meets the closed
-region, both compared in float64 degrees. The engines differ in how they find candidates: `inverted_list` (baseline),
-`cell_term` (the default; read on there). `stream` turns an engine into updates that are exact at each seq, and
-`matching.naive` says what is right.
+A pair matches when the message carries all keywords of the subscription (or at least one, where it asks for that:
+`matching.boolean.any_of`) and its point or rectangle meets the closed region, both compared in float64 degrees. The
+engines differ in how they find candidates: `inverted_list` (baseline), `cell_term` (the default; read on there).
+`stream` turns an engine into updates that are exact at each seq, and `matching.naive` says what is right.
 """
 
 from abc import ABC, abstractmethod
@@ -12,11 +12,14 @@ from typing import NamedTuple, Self
 import numpy as np
 from numba import njit
 
+from matching.boolean.any_of import AnyOf
 from matching.boolean.rows import SubscriptionRows
 from matching.errors import EngineError
-from matching.model import BOOLEAN, KINDS, Int32, Int64, MessageBatch, SubscriptionTable
-from matching.slots import as_input, part
+from matching.model import ANY_KEYWORD, BOOLEAN, KINDS, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.slots import as_input, part, resized
 from matching.space import Space
+
+_FEWEST_HITS = 1 << 12
 
 
 class MatchSet(NamedTuple):
@@ -73,7 +76,9 @@ class BooleanEngine(ABC):
     def __init__(self, space: Space):
         self.space = space
         self.rows = SubscriptionRows()
-        self._hit_room = 1 << 12
+        self._any_of: AnyOf | None = None
+        # Hits of a batch are written here first: fresh pages for every batch took a third of the time of a match.
+        self._hit_slot, self._hit_row = np.empty(_FEWEST_HITS, np.int32), np.empty(_FEWEST_HITS, np.int32)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -93,9 +98,21 @@ class BooleanEngine(ABC):
             raise EngineError(
                 f"engine {self.name}: takes boolean subscriptions, not {KINDS[other]}; use table.of_kind(BOOLEAN)"
             )
-        slots = self.rows.insert(table)
-        if slots.shape[0]:
-            self._index(slots)
+        loose = table.k == ANY_KEYWORD
+        if not np.any(loose):
+            slots = self.rows.insert(table)
+            if slots.shape[0]:
+                self._index(slots)
+            return
+        terms = table.terms[np.repeat(~loose, np.diff(table.term_offsets))]
+        offsets = np.zeros(len(table) + 1, np.int64)
+        np.cumsum(np.where(loose, 0, np.diff(table.term_offsets)), out=offsets[1:])
+        # Without keywords a row never matches by itself.
+        slots = self.rows.insert(SubscriptionTable(**(table._asdict() | {"term_offsets": offsets, "terms": terms})))
+        self._index(slots)
+        if self._any_of is None:
+            self._any_of = AnyOf(type(self)(self.space))
+        self._any_of.insert(table.take(np.flatnonzero(loose)), slots[loose])
 
     def remove(self, numbers: Int64) -> None:
         """Forget subscriptions. Amortised O(n + terms).
@@ -119,6 +136,8 @@ class BooleanEngine(ABC):
                 f"engine {self.name}: a subscription is to be removed twice at once; name each number once"
             )
         self._withdraw(slots)
+        if self._any_of is not None:
+            self._any_of.remove(slots)
         self.rows.remove(slots)
 
     def holds(self, numbers: Int64) -> np.ndarray:
@@ -128,32 +147,29 @@ class BooleanEngine(ABC):
     def match(self, batch: MessageBatch) -> MatchSet:
         """Find all matching pairs of a batch."""
         messages = Messages.of(batch)
-        chunks_number, chunks_row = [], []
-        row, scanned, verified = 0, 0, 0
+        found, row, scanned, verified = 0, 0, 0, 0
         while row < len(batch):
-            slots, rows = np.empty(self._hit_room, np.int32), np.empty(self._hit_room, np.int32)
-            found, next_row, looked, tested = self._scan(messages, row, slots, rows)
-            if next_row == row:
-                self._hit_room *= 2  # not even one message's hits fitted: it is matched again
-                continue
-            numbers = np.empty(found, np.int64)
-            _gather(self.rows.slots.number, slots, numbers)
-            chunks_number.append(numbers)
-            chunks_row.append(rows[:found])
-            row, scanned, verified = next_row, scanned + looked, verified + tested
+            more, row, looked, tested = self._scan(messages, row, self._hit_slot[found:], self._hit_row[found:])
+            found, scanned, verified = found + more, scanned + looked, verified + tested
             if row < len(batch):
-                # Half the buffer was not enough for half the batch: larger chunks, up to what the caches hold.
-                self._hit_room = min(self._hit_room * 2, max(self._hit_room, 1 << 17))
-        if len(chunks_number) == 1:
-            number, rows = chunks_number[0], chunks_row[0]
-        else:
-            number = np.concatenate([np.zeros(0, np.int64), *chunks_number])
-            rows = np.concatenate([np.zeros(0, np.int32), *chunks_row])
+                room = 2 * self._hit_slot.shape[0]
+                self._hit_slot, self._hit_row = resized(self._hit_slot, room), resized(self._hit_row, room)
+        number = np.empty(found, np.int64)
+        _gather(self.rows.slots.number, self._hit_slot, number)
+        rows = self._hit_row[:found].copy()
+        if self._any_of is not None:
+            slots, more_rows, looked, tested = self._any_of.match(batch)
+            rows = np.concatenate([rows, more_rows])
+            order = np.argsort(rows, kind="stable")
+            number = np.concatenate([number, self.rows.slots.number[slots]])[order]
+            rows, scanned, verified = rows[order], scanned + looked, verified + tested
         return MatchSet(number, rows, scanned, verified, number.shape[0])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue: names prefixed `rows_` and `index_`. Views, no copies."""
+        """Every array needed to continue: names prefixed `rows_`, `index_` and perhaps `any_`. Views, no copies."""
         rows = {f"rows_{name}": value for name, value in self.rows.arrays().items()}
+        if self._any_of is not None:
+            rows |= {f"any_{name}": value for name, value in self._any_of.arrays().items()}
         return rows | {f"index_{name}": value for name, value in self._index_arrays().items()}
 
     @classmethod
@@ -162,11 +178,15 @@ class BooleanEngine(ABC):
         engine = cls(space)
         engine.rows = SubscriptionRows.from_arrays(part(arrays, "rows_"))
         engine._restore_index(part(arrays, "index_"))
+        if "any_count" in arrays:
+            loose = part(arrays, "any_")
+            engine._any_of = AnyOf(cls.from_arrays(space, part(loose, "parts_")), loose["count"].copy())
         return engine
 
     def allocated_bytes(self) -> int:
         """Memory held, room for growth included."""
-        return self.rows.allocated_bytes() + self._index_bytes()
+        held = self.rows.allocated_bytes() + self._index_bytes() + self._hit_slot.nbytes + self._hit_row.nbytes
+        return held + (0 if self._any_of is None else self._any_of.allocated_bytes())
 
     @abstractmethod
     def _index(self, slots: Int32) -> None:

@@ -9,7 +9,8 @@ from bolts.distribution import DistributionBolt
 from bolts.replicated import ReplicatedQueryBolt
 from distribution.keyword import KeywordRouter, KeywordTable, PrefixRouter
 from matching import registry
-from matching.model import TOPK, Removals, SubscriptionTable, concatenate
+from matching.errors import TopologyError
+from matching.model import ANY_KEYWORD, BOOLEAN, TOPK, Removals, SubscriptionTable, concatenate
 from matching.topk import thresholds
 from matching.topk.replicas import Replicas, prefix_lengths, task_of_term
 from matching.topk.store import SubscriptionStore
@@ -25,6 +26,14 @@ SETTINGS = {
     "window": ("count:40", "time:30"),
     "batch": (1, 7, 40),
     "engine": registry.names("topk"),
+}
+BOOLEAN_SETTINGS = {
+    "engine": registry.names("boolean"),
+    "router": ("hashing", "location", "keyword", "prefix"),
+    "query": (1, 2, 4, 8),
+    "distribution": (1, 2),
+    "ranges": (0.0, 0.5),
+    "batch": (1, 7, 40),
 }
 #: Few terms and high k: buffers run short all the time, and terms are shared.
 REFILLING = Recipe(batch=5, messages=200, window="count:30", terms=6, kinds=(TOPK,), churn=0.3)
@@ -57,6 +66,42 @@ def test_topology_every_pair_of_settings_equals_oracle(row):
     tasks = {name: row[name] for name in ("query", "tuples", "distribution")}
     plan = plan_of(world, row["router"], 21, engines={"topk": row["engine"]}, **tasks)
     assert not differences(world, run_local(plan, seed=21).components["delivery"].tasks[0].figures)
+
+
+@pytest.mark.parametrize("row", pairwise(BOOLEAN_SETTINGS), ids=lambda row: "-".join(map(str, row.values())))
+def test_topology_every_pair_of_boolean_settings_equals_oracle(row):
+    recipe = Recipe(
+        batch=row["batch"], messages=160, ranges=row["ranges"], subscriptions=120, grid=6, terms=9, kinds=(BOOLEAN,)
+    )
+    world = make_world(recipe, 22)
+    tasks = {name: row[name] for name in ("query", "distribution")}
+    plan = plan_of(world, row["router"], 22, engines={"boolean": row["engine"]}, **tasks)
+    assert not differences(world, run_local(plan, seed=22).components["delivery"].tasks[0].figures)
+
+
+def with_any(world: World) -> World:
+    """The world, with one keyword being enough for every other boolean subscription."""
+    for place, (boundary, messages, changes) in enumerate(world.batches):
+        rows = changes.added
+        loose = (rows.kind == BOOLEAN) & (rows.number % 2 == 0)
+        rows = SubscriptionTable(**(rows._asdict() | {"k": np.where(loose, ANY_KEYWORD, rows.k).astype(np.int32)}))
+        world.batches[place] = (boundary, messages, changes._replace(added=rows))
+    return world
+
+
+@pytest.mark.parametrize("router", ["hashing", "location"])
+def test_topology_any_of_the_keywords_equals_oracle(router):
+    recipe = Recipe(messages=160, ranges=0.4, subscriptions=80, grid=6, kinds=(BOOLEAN,))
+    world = with_any(make_world(recipe, 23))
+    plan = plan_of(world, router, 23, query=3, distribution=2)
+    assert not differences(world, run_local(plan, seed=23).components["delivery"].tasks[0].figures)
+
+
+@pytest.mark.parametrize("router", ["keyword", "prefix"])
+def test_router_by_keyword_refuses_any_of_the_keywords(router):
+    world = with_any(make_world(Recipe(kinds=(BOOLEAN,)), 23))
+    with pytest.raises(TopologyError, match="use --router hashing or location"):
+        run_local(plan_of(world, router, 23), seed=23)
 
 
 @pytest.fixture

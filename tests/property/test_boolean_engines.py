@@ -48,10 +48,13 @@ MESSAGES = st.lists(st.tuples(places(), st.sets(TERMS, max_size=6)), max_size=8)
 
 @pytest.mark.parametrize("name", names("boolean"))
 @pytest.mark.parametrize("space", SPACES)
-@given(subscriptions=SUBSCRIPTIONS, messages=MESSAGES, copies=st.sampled_from([1, 1, 9]))
+@given(subscriptions=SUBSCRIPTIONS, messages=MESSAGES, copies=st.sampled_from([1, 1, 9]), data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_engine_on_any_world_agrees_with_the_oracle(name, space, subscriptions, messages, copies):
-    rows = table(subscriptions * copies)  # enough copies of a few make blocks that are sorted into cells
+def test_engine_on_any_world_agrees_with_the_oracle(name, space, subscriptions, messages, copies, data):
+    loose = [bool(data.draw(st.booleans())) for _ in subscriptions] if data.draw(st.booleans()) else None
+    rows = table(
+        subscriptions * copies, loose=None if loose is None else loose * copies
+    )  # enough copies of a few make blocks that are sorted into cells
     columns = batch(messages)
     engine = factory("boolean", name)(space)
     engine.insert(rows)
@@ -147,8 +150,9 @@ TestInvertedListMachine = machine("inverted_list")
 TestMbrTrieMachine = machine("mbr_trie")
 TestPtQuadtreeMachine = machine("pt_quadtree")
 TestLFilterMachine = machine("lfilter")
+TestRtTreeMachine = machine("rt_tree")
 
 
 def test_machines_cover_every_engine():
-    with_machine = {"cell_term", "hashed_cells", "inverted_list", "mbr_trie", "pt_quadtree", "lfilter"}
+    with_machine = {"cell_term", "hashed_cells", "inverted_list", "mbr_trie", "pt_quadtree", "lfilter", "rt_tree"}
     assert set(names("boolean")) == with_machine

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from matching.model import BOOLEAN, MessageBatch, Removals, SubscriptionTable
+from matching.model import ANY_KEYWORD, BOOLEAN, MessageBatch, Removals, SubscriptionTable
 from matching.naive import Oracle
 from matching.space import EARTH, Space
 from matching.window import NO_FLOOR, Boundary
@@ -14,9 +14,16 @@ Box = tuple[float, float, float, float]
 
 
 def table(
-    rows: Sequence[tuple[Box, Sequence[int]]], first: int = 0, at: int = 0, numbers: Sequence[int] | None = None
+    rows: Sequence[tuple[Box, Sequence[int]]],
+    first: int = 0,
+    at: int = 0,
+    numbers: Sequence[int] | None = None,
+    loose: Sequence[bool] | None = None,
 ) -> SubscriptionTable:
-    """Subscriptions from (region, terms) pairs, numbered from `first` unless `numbers` are given."""
+    """Subscriptions from (region, terms) pairs, numbered from `first` unless `numbers` are given.
+
+    One keyword is enough for those that are loose.
+    """
     count = len(rows)
     offsets, terms = _ragged([each for _, each in rows])
     nowhere = np.full(count, np.nan)
@@ -27,7 +34,7 @@ def table(
         nowhere,
         nowhere,
         np.array([box for box, _ in rows], np.float64).reshape(count, 4),
-        np.zeros(count, np.int32),
+        np.where(loose if loose is not None else np.zeros(count, bool), ANY_KEYWORD, 0).astype(np.int32),
         nowhere,
         offsets,
         terms,

@@ -7,8 +7,9 @@ from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
 from matching.boolean.cell_term import CellTerm
 from matching.boolean.cells import LANES, box_of, lattice, level_bits, level_of, message_word, subscription_word
 from matching.boolean.inverted_list import InvertedList
+from matching.boolean.rt_tree import RtTree
 from matching.errors import ConfigError, EngineError
-from matching.model import TOPK, UNKNOWN_TERM, SubscriptionTable
+from matching.model import ANY_KEYWORD, TOPK, UNKNOWN_TERM, SubscriptionTable
 from matching.registry import default, factory, names
 from matching.slots import as_input
 from matching.space import Space
@@ -31,7 +32,7 @@ def crowd():
 
 def test_registry_unknown_names_are_refused_with_the_choices():
     assert default("boolean") == names("boolean")[0] == CellTerm.name
-    with pytest.raises(ConfigError, match="cell_term, hashed_cells, inverted_list, lfilter, mbr_trie, pt_quadtree"):
+    with pytest.raises(ConfigError, match="hashed_cells, inverted_list, lfilter, mbr_trie, pt_quadtree, rt_tree"):
         factory("boolean", "r_tree")
     with pytest.raises(ConfigError, match="boolean"):
         factory("bool")
@@ -101,6 +102,13 @@ def test_engine_keyword_that_shares_a_filter_bit_is_told_apart(engine):
     assert found == [(0, 0), (0, 2), (1, 1), (1, 2), (2, 2)]
 
 
+def test_engine_keywords_that_share_a_place_of_a_table_are_told_apart(engine):
+    # Keywords 1024 apart: a message may have either, both, or only a third one.
+    engine.insert(table([(EVERYWHERE, [1, 5]), (EVERYWHERE, [1, 1029]), (EVERYWHERE, [1, 5, 1029])]))
+    found = engine_pairs(engine, batch([((0, 0), text) for text in ([1, 5], [1, 1029], [1, 5, 1029], [1, 2053])]))
+    assert found == [(0, 0), (0, 2), (1, 1), (1, 2), (2, 2)]
+
+
 def test_engine_subscription_that_cannot_match_is_kept_and_never_told(engine):
     rows = [(EVERYWHERE, [1, UNKNOWN_TERM]), (EVERYWHERE, [UNKNOWN_TERM]), (EVERYWHERE, []), ((np.nan,) * 4, [1])]
     engine.insert(table([*rows, (EVERYWHERE, [1])]))
@@ -130,9 +138,10 @@ def test_engine_outside_its_world_is_still_exact():
         assert engine_pairs(engine, messages) == oracle_pairs(subscriptions, messages)
 
 
-def test_engine_whole_world_message_does_not_see_who_has_left(engine):
+@pytest.mark.parametrize("region", [(1.0, 1.0, 9.0, 9.0), (5.0, 5.0, 5.001, 5.001)])
+def test_engine_whole_world_message_does_not_see_who_has_left(engine, region):
     engine = type(engine)(Space(0.0, 0.0, 10.0, 10.0))
-    engine.insert(table([((1.0, 1.0, 9.0, 9.0), [1])] * 100))
+    engine.insert(table([(region, [1])] * 100))
     engine.remove(np.arange(10))
     assert engine_pairs(engine, batch([(EVERYWHERE, [1])])) == [(number, 0) for number in range(10, 100)]
 
@@ -239,6 +248,84 @@ def test_cell_term_memory_a_subscription_stays_small(crowd):
         )
     assert len(engine) == 20_000
     assert engine.allocated_bytes() < 200 * 20_000, "churn leaves nothing behind"
+
+
+def test_engine_any_of_the_keywords_is_enough_where_asked_for(engine):
+    rows = [(EVERYWHERE, [1, 2, 3]), (EVERYWHERE, [1, 2, 3]), ((0.0, 0.0, 9.0, 9.0), [2, UNKNOWN_TERM])]
+    rows += [(EVERYWHERE, [UNKNOWN_TERM]), (EVERYWHERE, [])]
+    subscriptions = table(rows, loose=[True, False, True, True, True])
+    engine.insert(subscriptions)
+    messages = batch(
+        [((5, 5), text) for text in ([2], [1, 2, 3], [3, 4], [4], [])] + [((20, 20), [2]), ((4, 4, 5, 5), [2])]
+    )
+    wanted = [(0, 0), (0, 1), (0, 2), (0, 5), (0, 6), (1, 1), (2, 0), (2, 1), (2, 6)]
+    assert engine_pairs(engine, messages) == wanted == oracle_pairs(subscriptions, messages)
+    assert len(engine) == 5 and engine.holds(np.arange(6)).tolist() == [True] * 5 + [False]
+    engine.remove(np.array([0, 1, 3]))
+    assert engine_pairs(engine, messages) == [pair for pair in wanted if pair[0] == 2]
+    engine.insert(table([(EVERYWHERE, [4])], first=9))  # in a slot that had parts
+    assert engine_pairs(engine, messages) == [pair for pair in wanted if pair[0] == 2] + [(9, 2), (9, 3)]
+
+
+@pytest.fixture(scope="module")
+def loose_crowd(crowd):
+    """A crowd of which every third is content with any keyword, some messages, and who matches."""
+    subscriptions, messages = crowd
+    subscriptions, messages = subscriptions.take(np.arange(5_000)), messages.take(np.arange(0, len(messages), 3))
+    k = np.where(np.arange(5_000) % 3 == 0, ANY_KEYWORD, 0).astype(np.int32)
+    loose = SubscriptionTable(**(subscriptions._asdict() | {"k": k}))
+    wanted = oracle_pairs(loose, messages)
+    assert len(wanted) > 2 * len(oracle_pairs(subscriptions, messages))
+    return loose, messages, wanted
+
+
+def test_engine_any_of_a_crowd_agrees_with_the_oracle_through_changes_and_a_restore(engine, loose_crowd):
+    subscriptions, messages, wanted = loose_crowd
+    for start in range(0, 5_000, 999):
+        engine.insert(subscriptions.take(np.arange(start, min(start + 999, 5_000))))
+    assert engine_pairs(engine, messages) == wanted
+    engine.remove(np.arange(0, 5_000, 2))
+    assert engine_pairs(engine, messages) == [pair for pair in wanted if pair[0] % 2]
+    other = type(engine).from_arrays(SPACE, {name: array.copy() for name, array in engine.arrays().items()})
+    for each in (engine, other):
+        each.insert(subscriptions.take(np.arange(0, 5_000, 2)))
+        assert engine_pairs(each, messages) == wanted
+        each.remove(np.arange(5_000))
+        assert len(each) == 0 and engine_pairs(each, messages) == []
+
+
+def test_rt_tree_is_a_stack_of_trees_each_twice_the_next_and_nothing_of_the_gone(crowd):
+    subscriptions, messages = crowd
+    engine = RtTree(SPACE)
+    for start in range(0, 6_000, 60):
+        engine.insert(subscriptions.take(np.arange(start, start + 60)))
+        trees = engine.arrays()["index_tree"]
+        assert trees[:, 1].sum() == start + 60
+        assert np.all(trees[:-1, 1] >= 2 * trees[1:, 1])
+    kept = np.random.default_rng(5).permutation(6_000)[:100]
+    for gone in np.array_split(np.setdiff1d(np.arange(6_000), kept), 50):
+        engine.remove(gone)
+        trees = engine.arrays()["index_tree"]
+        assert np.all(2 * trees[:, 3] >= trees[:, 1]) and trees[:, 3].sum() == len(engine)
+    assert engine.arrays()["index_entry"].shape[0] <= 200
+    assert engine_pairs(engine, messages) == oracle_pairs(subscriptions.take(np.sort(kept)), messages)
+
+
+def test_rt_tree_prunes_by_place_and_by_keyword(crowd):
+    subscriptions, messages = crowd
+    engine, every = RtTree(WORLD), InvertedList(WORLD)
+    for each in (engine, every):
+        each.insert(subscriptions)
+    work, all_work = engine.match(messages), every.match(messages)
+    assert work.matched == all_work.matched > 0
+    assert work.verified * 4 < all_work.verified
+    sides = {
+        name: np.full(len(messages), side)
+        for name, side in zip(("west", "south", "east", "north"), EVERYWHERE, strict=True)
+    }
+    worldwide = type(messages)(**(messages._asdict() | sides))
+    # Without a place to go by, keywords lead to the very lists of the inverted list, and to nobody else.
+    assert engine.match(worldwide).verified == every.match(worldwide).verified
 
 
 def test_cell_term_that_takes_a_lattice_cell_for_a_degree_is_caught():

@@ -44,7 +44,7 @@ def test_warmup_leaves_nothing_to_compile():
     before = {name: len(kernel.signatures) for name, kernel in kernels().items()}
     # A kernel that only kernels call has no signature of its own when its caller comes from the cache.
     called = {name for name, count in before.items() if count}
-    assert {f"matching.boolean.{kernel}" for kernel in ("cell_term._match", "blocks.repack", "rows._compact")} <= called
+    assert {f"matching.boolean.{kernel}" for kernel in ("cell_match.match", "blocks.repack", "rows._compact")} <= called
     assert len(called) > 15
     messages = make_messages(400, 8)
     subscriptions = boolean_subscriptions(messages, 3_000, 8)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from matching.model import BOOLEAN, DECAY, KINDS, KNN, SKYLINE, TOPK, UNKNOWN_TERM
+from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KINDS, KNN, SKYLINE, TOPK, UNKNOWN_TERM
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import (
@@ -83,6 +83,10 @@ def test_subscription_row_each_kind_is_parsed(kind):
         ("topk", {"k": "3"}, "bad_k"),
         ("topk", {"k": 2.5}, "bad_k"),
         ("topk", {"k": True}, "bad_k"),
+        ("boolean", {"match": "some"}, "bad_match"),
+        ("boolean", {"match": ["any"]}, "bad_match"),
+        ("topk", {"match": "any"}, "bad_match"),
+        ("boolean", {"match": "any", "keywords": "nobody the"}, "no_known_keyword"),
         ("topk", {"alpha": None}, "bad_alpha"),
         ("topk", {"alpha": math.nan}, "bad_alpha"),
         ("decay", {"alpha": 1.01}, "bad_alpha"),
@@ -135,6 +139,12 @@ def test_subscription_row_boolean_unknown_term_is_flagged_last_and_once():
 def test_subscription_row_unknown_and_stop_terms_elsewhere_are_ignored_and_counted(kind):
     row = parsed(kind, keywords=["zebra the", "tea"])
     assert (row.terms, row.unknown, row.stopped) == ((2,), 1, 1)
+
+
+def test_subscription_row_any_keyword_leaves_out_those_that_cannot_come():
+    row = parsed("boolean", match="any", keywords=["ramen", "nobody", "the"])
+    assert (row.k, row.terms, row.unknown, row.stopped) == (ANY_KEYWORD, (1,), 1, 1)
+    assert parsed("boolean", match="all").k == parsed("boolean").k == 0
 
 
 def test_subscription_row_whole_floats_count_as_whole_numbers():

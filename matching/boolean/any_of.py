@@ -1,0 +1,79 @@
+"""Subscriptions that ask for at least one of their keywords, on top of any engine that asks for all of them.
+
+At least one of m keywords means one of m subscriptions of a keyword each. So every such subscription keeps its row in
+the engine it was given to, where it never matches, and its parts stand in a second engine of the same class; hits of
+parts are turned back into hits of their owner, each pair once. That costs m postings a subscription, and nothing where
+nobody asks for it. Read on in `matching.boolean.engine`, which has one of these when it is needed.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from matching.model import UNKNOWN_TERM, Int32, MessageBatch, SubscriptionTable
+from matching.slots import resized
+
+if TYPE_CHECKING:
+    from matching.boolean.engine import BooleanEngine
+
+#: Parts are numbered slot * WIDTH + position; no subscription has more keywords (`matching.validate`).
+WIDTH = 1 << 16
+
+
+class AnyOf:
+    """The parts of the subscriptions of one engine.
+
+    Parameters
+    ----------
+    parts : BooleanEngine    empty, or restored together with `count`; taken over
+    count : int32[slots]     parts of each slot of the engine they belong to
+    """
+
+    def __init__(self, parts: "BooleanEngine", count: Int32 | None = None):
+        self.parts = parts
+        self.count = np.zeros(0, np.int32) if count is None else count
+
+    def insert(self, table: SubscriptionTable, slots: Int32) -> None:
+        """Enter the parts of subscriptions whose rows have these slots. O(terms)."""
+        row = np.repeat(np.arange(len(table)), np.diff(table.term_offsets))
+        first = np.repeat(table.term_offsets[:-1], np.diff(table.term_offsets))
+        position = np.arange(row.shape[0]) - first
+        known = table.terms != UNKNOWN_TERM
+        row, position = row[known], position[known]
+        if int(slots.max(initial=-1)) >= self.count.shape[0]:
+            self.count = resized(self.count, max(2 * self.count.shape[0], int(slots.max()) + 1))
+        self.count[slots] = np.bincount(row, minlength=len(table))
+        columns = {name: getattr(table, name)[row] for name in ("kind", "at", "x", "y", "region", "alpha")}
+        self.parts.insert(
+            SubscriptionTable(
+                number=slots[row].astype(np.int64) * WIDTH + position,
+                k=np.zeros(row.shape[0], np.int32),
+                term_offsets=np.arange(row.shape[0] + 1),
+                terms=table.terms[known],
+                weights=table.weights[known],
+                **columns,
+            )
+        )
+
+    def remove(self, slots: Int32) -> None:
+        """Forget the parts of these slots, of which some may have none. O(terms)."""
+        slots = slots[slots < self.count.shape[0]]
+        count = self.count[slots]
+        first = np.cumsum(count) - count
+        position = np.arange(int(count.sum())) - np.repeat(first, count)
+        self.count[slots] = 0
+        self.parts.remove(np.repeat(slots, count).astype(np.int64) * WIDTH + position)
+
+    def match(self, batch: MessageBatch) -> tuple[Int32, Int32, int, int]:
+        """Slots and rows of all pairs, each once, in ascending row; scanned and verified of their parts."""
+        hits = self.parts.match(batch)
+        pairs = np.unique(hits.row.astype(np.int64) << 32 | hits.number // WIDTH)
+        return (pairs & 0x7FFFFFFF).astype(np.int32), (pairs >> 32).astype(np.int32), hits.scanned, hits.verified
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array needed to continue."""
+        return {"count": self.count} | {f"parts_{name}": value for name, value in self.parts.arrays().items()}
+
+    def allocated_bytes(self) -> int:
+        """Memory held."""
+        return self.count.nbytes + self.parts.allocated_bytes()

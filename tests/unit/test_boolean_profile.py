@@ -1,0 +1,32 @@
+"""The profile of the default boolean engine: what it counts must be what the engine does."""
+
+import pytest
+
+from benchmarks.boolean import BooleanBench
+from benchmarks.boolean_phases import PHASES, profile
+from benchmarks.memory_limits import measure
+from matching.prefetch import prefetch
+
+
+def test_profile_phases_count_what_the_engine_counts():
+    report = profile(3_000, 500, rounds=1)
+    made = BooleanBench(3_000, 500, None, 1, 0)
+    hits = made.build("cell_term").match(made._messages)
+    per_message = report["per_message"]
+    assert per_message["postings"] * 500 == hits.scanned
+    assert per_message["candidates"] * 500 == hits.verified
+    assert per_message["matches"] * 500 == hits.matched > 0
+    assert set(report["phase_ns"]) == {*PHASES, "hits"}
+    assert sum(report["phase_share"].values()) == pytest.approx(1.0)
+
+
+def test_memory_limits_reading_on_beats_reading_anywhere():
+    report = measure(8.0, (0.25, 32.0), 1 << 14, 3)
+    small, large = report["random"]
+    assert report["read_gib_per_s"] > 0
+    assert large["chased_ns"] > small["chased_ns"]
+    assert large["chased_ns"] > 64 / 2**30 / report["read_gib_per_s"] * 1e9
+
+
+def test_prefetch_without_the_compiler_does_nothing():
+    assert prefetch([1, 2], 5) is None
