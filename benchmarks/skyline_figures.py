@@ -10,7 +10,6 @@ alone. All indexes get the same batches in turns, and their candidates are held 
 reported. A figure is written as JSON and as PNG. Read on in `matching.skyline.windows`.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import figures
+from benchmarks.drawing import pyplot, write
 from benchmarks.resampled import resample_messages
 from benchmarks.workload import WORLD, Messages, boolean_subscriptions, make_messages
 from matching.errors import ConfigError
@@ -179,7 +178,7 @@ def figure(
     """
     if name not in FIGURES:
         raise ConfigError(f"figure {name!r}: choose one of {', '.join(FIGURES)}")
-    draw_with = figures._pyplot()
+    draw_with = pyplot()
     tell = on_progress or (lambda _: None)
     chosen = tuple(engines or TREES)
     for engine in chosen:
@@ -191,9 +190,7 @@ def figure(
     report = FIGURES[name](stream, queries, size, chosen, tell)
     source = "synthetic" if messages_from is None else "resampled"
     report = {"figure": name, "window": size, "messages": source, "versions": _VERSIONED, "seed": seed, **report}
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"skyline-{name}.json").write_text(json.dumps(report, indent=1) + "\n")
-    figures._draw(draw_with, report, out / f"skyline-{name}.png")
+    write(draw_with, report, out / f"skyline-{name}")
     tell(f"written: {out}/skyline-{name}.json and .png")
     return report
 

@@ -192,7 +192,7 @@ class SkybandBuffers:
         touched, count = np.empty(v.start.shape[0], np.int32), np.empty(v.start.shape[0], np.int32)
         parts: list[tuple[np.ndarray, ...]] = []
         done = np.zeros(5, np.int64)  # next slot; touched; updates; short slots; entries of their results
-        while done[0] < v.start.shape[0]:
+        while not parts or done[0] < v.start.shape[0]:
             slot, seq, score = np.empty(room, np.int32), np.empty(room, np.int64), np.empty(room)
             enters, short, ends = np.empty(room, np.bool_), np.empty(room, np.int32), np.empty(room, np.int64)
             before_seq, before_score = np.empty(room, np.int64), np.empty(room)

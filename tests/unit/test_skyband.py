@@ -120,3 +120,9 @@ def test_buffers_close_does_what_its_steps_do_one_after_the_other(seq_is_life, l
     for got, wanted in zip(whole.held(everybody, k), steps.held(everybody, k), strict=True):
         assert got.tolist() == wanted.tolist()
     assert told > 1000 and short > 5, "worlds in which little happens test little"
+
+
+def test_buffers_close_without_any_slot_tells_nothing():
+    nobody, no_k = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    closed = SkybandBuffers(True).close(no_k, nobody, nobody, np.zeros(0), 5, no_k, no_k, np.zeros(0), no_k > 0)
+    assert [column.size for column in closed[:-1]] == [0] * 7 and closed.before.offsets.tolist() == [0]
