@@ -149,9 +149,10 @@ class BooleanEngine(ABC):
         messages = Messages.of(batch)
         found, row, scanned, verified = 0, 0, 0, 0
         while row < len(batch):
-            more, row, looked, tested = self._scan(messages, row, self._hit_slot[found:], self._hit_row[found:])
+            more, next_row, looked, tested = self._scan(messages, row, self._hit_slot[found:], self._hit_row[found:])
             found, scanned, verified = found + more, scanned + looked, verified + tested
-            if row < len(batch):
+            stuck, row = next_row == row, next_row
+            if stuck:  # not one row fitted; an engine may also stop because it takes a batch in turns
                 room = 2 * self._hit_slot.shape[0]
                 self._hit_slot, self._hit_row = resized(self._hit_slot, room), resized(self._hit_row, room)
         number = np.empty(found, np.int64)

@@ -374,3 +374,15 @@ def test_lattice_keeps_order_beyond_the_rim(degrees):
     assert 0 <= here <= 2**15 - 1
     assert here <= lattice(np.nextafter(degrees, np.inf), -180.0, 2.0**15 / 360.0)
     assert lattice(np.nan, -180.0, 1.0) == 0
+
+
+@pytest.mark.parametrize("name", names("boolean"))
+def test_engine_keeps_no_more_room_for_hits_than_a_batch_has(name):
+    messages = make_messages(20_000, 3)
+    subscriptions = boolean_subscriptions(messages, 2_000, 3)
+    engine = factory("boolean", name)(SPACE)
+    for start in range(0, 2_000, 500):  # several parts, a tail
+        engine.insert(subscriptions.take(np.arange(start, start + 500)))
+    found = len(engine.match(messages.batch).number)
+    assert found > 3_000
+    assert engine._hit_slot.shape[0] <= 4 * found
