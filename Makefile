@@ -41,8 +41,16 @@ $(WARMED): $(INSTALLED) $(KERNELS)
 demo: $(WARMED)
 	@$(BIN)/skyray demo $(ARGS)
 
+# Two cores have room for two halves. With ARGS, one process does what they say.
 test: $(WARMED)
+ifneq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest $(ARGS)
+else
+	@echo "tests/unit runs beside the rest; its report follows at the end"
+	@log=$$(mktemp); $(BIN)/python -m pytest tests/unit -o cache_dir=.pytest_cache/unit > $$log 2>&1 & unit=$$!; \
+	$(BIN)/python -m pytest tests --ignore tests/unit; rest=$$?; \
+	wait $$unit; status=$$?; cat $$log; rm -f $$log; exit $$((rest | status))
+endif
 
 # Then the kernels' tests again with bounds checked, and without the compiler. A cache of its own, because Numba does
 # not tell code that checks bounds from code that does not.
