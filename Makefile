@@ -41,13 +41,15 @@ $(WARMED): $(INSTALLED) $(KERNELS)
 demo: $(WARMED)
 	@$(BIN)/skyray demo $(ARGS)
 
-# Two cores have room for two halves. With ARGS, one process does what they say.
+# Two cores have room for two halves. With ARGS, one process does what they say. A shell lets what it puts into the
+# background ignore interrupts; the tests of interrupts need them as they are elsewhere.
+INTERRUPTIBLE := import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 test: $(WARMED)
 ifneq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest $(ARGS)
 else
 	@echo "tests/unit runs beside the rest; its report follows at the end"
-	@log=$$(mktemp); $(BIN)/python -m pytest tests/unit -o cache_dir=.pytest_cache/unit > $$log 2>&1 & unit=$$!; \
+	@log=$$(mktemp); $(BIN)/python -c '$(INTERRUPTIBLE)' -m pytest tests/unit -o cache_dir=.pytest_cache/unit > $$log 2>&1 & unit=$$!; \
 	$(BIN)/python -m pytest tests --ignore tests/unit; rest=$$?; \
 	wait $$unit; status=$$?; cat $$log; rm -f $$log; exit $$((rest | status))
 endif
