@@ -217,7 +217,8 @@ class SkybandBuffers:
         offsets = np.zeros(lengths.shape[0] + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
         before = Held(offsets, columns[6], columns[7])
-        return Closed(touched[: done[1]], count[: done[1]], *columns[:4], columns[4], before)
+        slot, seq, score, enters, short = columns[:5]
+        return Closed(touched[: done[1]], count[: done[1]], slot, seq, score, enters, short, before)
 
     def expire(self, slots: Int32, floor: int) -> None:
         """Drop from these slots whatever has life <= floor. O(entries)."""

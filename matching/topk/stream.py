@@ -608,7 +608,3 @@ def concatenate_held(parts: list[Held]) -> Held:
     offsets = np.zeros(1 + sum(part.offsets.shape[0] - 1 for part in parts), np.int64)
     np.cumsum(np.concatenate([np.diff(part.offsets) for part in parts]), out=offsets[1:])
     return Held(offsets, np.concatenate([part.seq for part in parts]), np.concatenate([part.score for part in parts]))
-
-
-def _no_held() -> Held:
-    return Held(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0))
