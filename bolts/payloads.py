@@ -29,7 +29,7 @@ the order of their numbers (`bolts.ordering`).
 from typing import NamedTuple
 
 from distribution.signatures.signature import SignaturePatch
-from matching.model import Float64, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
+from matching.model import NO_MESSAGES, Float64, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
 from matching.topk.stream import Found
 from matching.topk.window_index import WindowAnswers, WindowQueries
 from matching.window import Boundary
@@ -53,12 +53,20 @@ __all__ = [
 
 
 class StreamBatch(NamedTuple):
-    """A whole batch as the spout cut it; `published_s` is the topology's clock when it was emitted."""
+    """A whole batch as the spout cut it; `published_s` is the topology's clock when it was emitted.
+
+    `ended` are messages, of this batch or earlier ones, that are alive no more for `skyline` although their time is not
+    over: at this boundary a later version of their object stands in their place, or the object has been deleted. A
+    deletion is itself among them. They come in ascending seq, each in the batch that ended it and never again, and as
+    they came in `messages`, so that whoever was given them can be found without remembering them (`spouts.versions`).
+    The other kinds take versions and deletions for messages like any other.
+    """
 
     boundary: Boundary
     published_s: float
     messages: MessageBatch
     names: Names  # message ids, one for each seq of the batch
+    ended: MessageBatch = NO_MESSAGES
 
 
 class Part(NamedTuple):
