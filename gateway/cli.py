@@ -169,6 +169,9 @@ def subscriptions_generate(
         float | None, typer.Option(help="Largest side of a region, as a share of the world's; kinds with a region.")
     ] = None,
     until_share: Annotated[float | None, typer.Option(help="Share of subscriptions that end early.")] = None,
+    match: Annotated[
+        str | None, typer.Option(help="all or any of the keywords, for boolean; the other kinds ask for any.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Make subscriptions from the words and points of real messages, by the papers' recipes."""
@@ -180,6 +183,7 @@ def subscriptions_generate(
         "max_keywords": max_keywords,
         "region_share": region_share,
         "until_share": until_share,
+        "match": match,
     }
     options = {name: value for name, value in named.items() if value is not None}
     return generate(Terminal(json), messages, kind, count, out, seed, options)

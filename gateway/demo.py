@@ -18,7 +18,8 @@ from gateway.places import write_places
 from gateway.terminal import Terminal, table
 from matching.errors import ConfigError
 
-KINDS = ("boolean", "topk")
+#: What is asked of the towns, and which change of it is shown.
+KINDS = {"boolean": "match", "topk": "enter", "skyline": "enter"}
 #: File that tells a demo's work folder from any other.
 MARK = ".skyray-demo"
 SEED = 7
@@ -129,9 +130,10 @@ def sample_updates(run_dir: Path, etl_dir: Path, files: Sequence[Path], count: i
 
     updates = ds.dataset(run_dir / "updates", format="parquet").to_table()
     chosen: list[dict[str, Any]] = []
-    for file, change in zip(files, ("match", "enter"), strict=True):
+    for file, change in zip(files, KINDS.values(), strict=True):
         subscriptions = _subscriptions(file)
-        rows = updates.filter(pc.field("change").cast(pa.string()) == change)
+        mine = pc.field("subscription_id").isin(pa.array(list(subscriptions)))
+        rows = updates.filter((pc.field("change").cast(pa.string()) == change) & mine)
         if rows.num_rows == 0:
             continue
         step = max(1, rows.num_rows // CANDIDATES)
@@ -219,7 +221,7 @@ def _print(out: Any, payload: dict[str, Any], verdict: Any) -> None:
             f"{' '.join(row['common'])} ({len(row['common'])} of {len(row['keywords'])})",
             _shorten(row["text"]),
             "in region" if row["distance_km"] is None else f"{row['distance_km']:,.0f}",
-            None if row["distance_km"] is None else row["score"],
+            row["score"],
         )
         for row in payload["examples"]
     ]
