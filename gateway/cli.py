@@ -91,11 +91,11 @@ def example(line: str) -> str:
 def demo(
     out: Annotated[Path, typer.Option(help="Work folder; an earlier demo in it is replaced.")] = Path("runs/demo"),
     min_population: Annotated[int, typer.Option(help="Smallest town: 15000, 5000, 1000 or 500.")] = 15000,
-    per_kind: Annotated[int, typer.Option(min=1, help="Subscriptions of each kind.")] = 20_000,
+    per_kind: Annotated[int, typer.Option(min=1, help="Subscriptions of each kind; of skyline a tenth.")] = 20_000,
     sample: Annotated[int, typer.Option(min=1, help="Subscriptions of each kind to verify.")] = 200,
     json: Json = False,
 ) -> int:
-    """Match the world's towns against 40,000 subscriptions and check the answer.
+    """Match the world's towns against 42,000 subscriptions and check the answer.
 
     Writes the places, runs the ETL on Spark, makes subscriptions, runs the topology on Ray and verifies a sample
     against the oracle.
@@ -189,7 +189,7 @@ def subscriptions_generate(
     return generate(Terminal(json), messages, kind, count, out, seed, options)
 
 
-@app.command(epilog=example("skyray run --messages etl --subscriptions boolean.jsonl topk.jsonl --out runs/first"))
+@app.command(epilog=example("skyray run --messages etl --subscriptions boolean.jsonl skyline.jsonl --out runs/first"))
 def run(
     messages: EtlDir = None,
     subscriptions: Files = None,
@@ -268,7 +268,7 @@ def bench(
         typer.Option(
             help="Figure. topk: subscriptions, k, alpha, keywords, window, thresholds, routers, pruning or streams; "
             "boolean: probing, lengths, opponents, opponents-usa, scalability, subscriptions, keywords, regions, "
-            "memory, updates or workloads; skyline: updates, space, queries or cleaning."
+            "memory, updates or workloads; skyline: updates, space, queries, cleaning or routing."
         ),
     ] = None,
     messages_from: Annotated[

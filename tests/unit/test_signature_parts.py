@@ -254,7 +254,7 @@ def test_signature_of_skyline_lets_candidates_and_their_ends_through_wherever_th
         signature = QuerySignature(SMALL, whole_domain(), 0)
         signature.follow(table, np.zeros(0, np.int64), SubscriptionRows())
         board.apply(signature.patch(0, noted=True))
-        ended = board.wanted(messages, rows, 0, counted=False)
+        ended = np.flatnonzero(board.may_match(messages, 0))
         assert (
             np.isin(np.flatnonzero(candidates), travelling).all() and np.isin(np.flatnonzero(candidates), ended).all()
         )
