@@ -3,9 +3,9 @@
 Nothing runs on Ray: the parts of the world, the signatures and the copies that distribution bolts have of them are
 driven directly, for 4 to 32 query bolts and for growing numbers of subscriptions. By location alone a message goes to
 the owner of its place; with signatures only if a rectangle there covers its cell (`+spatial`), and if one there has a
-keyword of it (`+spatial+text`). The optimum is a message sent only if it is a candidate of some subscription, by the
-index of `matching.skyline`, which is held against plain Python first; a candidate that is kept back makes the figure
-not exact. Messages that were ended go the same ways as those that come.
+keyword of it (`+spatial+text`; `fine`: in a quadtree of 10 levels, not 6). The optimum is a message sent only if it is
+a candidate of some subscription, by the index of `matching.skyline`, which is held against plain Python first; a
+candidate that is kept back makes the figure not exact. Messages that were ended go the same ways as those that come.
 
 Subscriptions take after messages, with 1 to 5 of their words. Their rectangles are the paper's (area 0.01 % to 1 % of
 the world's) or a city's (0.1 to 0.5 degrees a side). The commonest words are left out, as stop words are. Read on in
@@ -44,6 +44,9 @@ _CHECKED = (200, 500)
 #: Smallest and largest share of the world's area, and degrees a side.
 _AREA, _CITY = (0.0001, 0.01), (0.1, 0.5)
 REGIONS = ("paper", "city")
+#: Quadtree levels of finer nodes: on the usual 6 they are ten times as wide as a city, on these as a cell.
+_FINE_LEVELS = 10
+_SIGNED = ("+spatial", "+spatial+text", "+spatial+text, fine")
 _WITHOUT_STOP_WORDS = BooleanRecipe(stop_words=False)
 
 
@@ -55,12 +58,10 @@ class Workload(NamedTuple):
 
 
 class Routed(NamedTuple):
-    """bool[messages] each: sent with the spatial signature, and with both halves; bytes of the filters, and more."""
+    """With one kind of signature: `sent` bool[messages], bytes of the filters, copies of a subscription, and time."""
 
-    spatial: np.ndarray
-    text: np.ndarray
-    spatial_bytes: int
-    text_bytes: int
+    sent: np.ndarray
+    signature_bytes: int
     copies: float
     build_s: float
     us_per_message: float
@@ -179,73 +180,62 @@ def checked(work: Workload) -> bool:
     return found == wanted
 
 
-def route(work: Workload, bolts: int) -> Routed:
-    """Send every message its ways."""
+def route(work: Workload, bolts: int) -> dict[str, Routed]:
+    """Send every message its ways, by each kind of signature; empty for the kind `location`, which sends all."""
     batch = work.messages
     router = LocationRouter(bolts, WORLD, batch.x, batch.y)
     domains = [router.domain_of(task) for task in range(bolts)]
-    both = SignatureSpec(WORLD)
-    boards = {True: SignatureBoard(both, domains), False: SignatureBoard(both._replace(text=False), domains)}
-    copies, build_s = 0, 0.0
-    nothing = claims_of(work.table.take(np.zeros(0, np.int64)))
     columns: Any = work.table._asdict() | {"kind": np.full(len(work.table), BOOLEAN, np.int8)}
-    placed = SubscriptionTable(**columns)
-    for task in range(bolts):
-        held = work.table.take(np.flatnonzero(router.held_by(placed, task)))  # a rectangle lies where a boolean's does
-        copies += len(held)
-        claims, signature = claims_of(held), QuerySignature(both, domains[task], task)
+    placed = SubscriptionTable(**columns)  # a rectangle lies where a boolean's does
+    held = [work.table.take(np.flatnonzero(router.held_by(placed, task))) for task in range(bolts)]
+    owned = [[router.owned_rows(batch.take(rows), task) for task in range(bolts)] for rows in _batches(len(batch))]
+    routed = {}
+    for name, spec in _specs().items():
+        board, build_s = SignatureBoard(spec, domains), 0.0
+        for task, table in enumerate(held):
+            claims, signature = claims_of(table), QuerySignature(spec, domains[task], task)
+            begun = perf_counter()
+            signature.change(claims, claims.take(np.zeros(0, np.int64)))
+            patch = signature.patch(0, noted=True)
+            build_s += perf_counter() - begun
+            assert patch is not None, "a patch is due where something was noted"
+            board.apply(patch)
+        sent = np.zeros(len(batch), np.bool_)
         begun = perf_counter()
-        signature.change(claims, nothing)
-        patch = signature.patch(0, noted=True)
-        build_s += perf_counter() - begun
-        assert patch is not None
-        boards[True].apply(patch)
-        boards[False].apply(patch._replace(pairs=_no_pairs(nothing)))
-    sent = {text: np.zeros(len(batch), np.bool_) for text in boards}
-    seconds = 0.0
-    for text, board in boards.items():
-        begun = perf_counter()
-        for rows in _batches(len(batch)):
+        for rows, mine in zip(_batches(len(batch)), owned, strict=True):
             part = batch.take(rows)
             for task in range(bolts):
-                mine = router.owned_rows(part, task)
-                assert mine is not None
-                sent[text][rows[0] + board.wanted(part, mine, task)] = True
-        if text:
-            seconds = perf_counter() - begun
-    size = {text: sum(replica.nbytes for replica in board.replicas) for text, board in boards.items()}
-    return Routed(
-        sent[False], sent[True], size[False], size[True], copies / len(work.table), build_s, 1e6 * seconds / len(batch)
-    )
+                own = mine[task]
+                assert own is not None
+                sent[rows[0] + board.wanted(part, own, task)] = True
+        us = 1e6 * (perf_counter() - begun) / len(batch)
+        size = sum(replica.nbytes for replica in board.replicas)
+        routed[name] = Routed(sent, size, sum(map(len, held)) / len(work.table), build_s, us)
+    return routed
 
 
-def _no_pairs(nothing):
-    """What an empty signature tells of its keywords."""
-    empty = QuerySignature(SignatureSpec(WORLD, text=False, side=64, levels=0), np.ones((1, 1), np.bool_), 0)
-    empty.change(nothing, nothing)
-    patch = empty.patch(0, noted=True)
-    assert patch is not None
-    return patch.pairs
+def _specs() -> dict[str, SignatureSpec]:
+    kinds = SignatureSpec(WORLD, text=False), SignatureSpec(WORLD), SignatureSpec(WORLD, levels=_FINE_LEVELS)
+    return dict(zip(_SIGNED, kinds, strict=True))
 
 
 def _batches(count: int) -> list[np.ndarray]:
     return [np.arange(first, min(first + _BATCH, count)) for first in range(0, count, _BATCH)]
 
 
-def _row(regions: str, queries: int, bolts: int, routed: Routed, useful: np.ndarray) -> dict[str, Any]:
+def _row(regions: str, queries: int, bolts: int, routed: dict[str, Routed], useful: np.ndarray) -> dict[str, Any]:
+    everything = Routed(np.ones(useful.shape[0], np.bool_), 0, routed[_SIGNED[0]].copies, 0.0, 0.0)
     best = int(useful.sum())
     modes = {}
-    for name, sent, size in (
-        ("location", np.ones(useful.shape[0], np.bool_), 0),
-        ("+spatial", routed.spatial, routed.spatial_bytes),
-        ("+spatial+text", routed.text, routed.text_bytes),
-    ):
+    for name, (sent, size, _, build_s, us) in ({"location": everything} | routed).items():
         modes[name] = {
             "sent_per_message": float(sent.mean()),
             "false_positive_share": float((sent & ~useful).sum() / max(1, sent.sum())),
             "kept_back_of_useless": float((~sent & ~useful).sum() / max(1, useful.shape[0] - best)),
             "lost": int((useful & ~sent).sum()),
             "signature_bytes": size,
+            "build_s": build_s,
+            "us_per_message": us,
         }
     return {
         "regions": regions,
@@ -253,9 +243,7 @@ def _row(regions: str, queries: int, bolts: int, routed: Routed, useful: np.ndar
         "query_bolts": bolts,
         "optimum_per_message": float(useful.mean()),
         "lost": sum(mode["lost"] for mode in modes.values()),
-        "copies_per_subscription": routed.copies,
-        "build_s": routed.build_s,
-        "us_per_message": routed.us_per_message,
+        "copies_per_subscription": everything.copies,
         "modes": modes,
     }
 
@@ -264,7 +252,7 @@ def _told(row: dict[str, Any]) -> str:
     sent = ", ".join(f"{name} {mode['sent_per_message']:.3f}" for name, mode in row["modes"].items())
     return (
         f"{row['regions']}, {row['subscriptions']:,} subscriptions, {row['query_bolts']} bolts: sent a message {sent}, "
-        f"at best {row['optimum_per_message']:.3f}; {row['modes']['+spatial+text']['signature_bytes'] / 1e6:.1f} MB"
+        f"at best {row['optimum_per_message']:.3f}; {row['modes'][_SIGNED[1]]['signature_bytes'] / 1e6:.1f} MB"
     )
 
 
@@ -281,7 +269,7 @@ def _panels(rows: Sequence[dict[str, Any]], sizes: list[int]) -> list[dict[str, 
         return lines
 
     def sent(some: Sequence[dict[str, Any]]):
-        lines = series(some, "sent_per_message", ("+spatial", "+spatial+text"))
+        lines = series(some, "sent_per_message", _SIGNED)
         for regions in REGIONS:
             lines[f"{regions}, at best"] = [row["optimum_per_message"] for row in some if row["regions"] == regions]
         return {
@@ -290,20 +278,19 @@ def _panels(rows: Sequence[dict[str, Any]], sizes: list[int]) -> list[dict[str, 
 
     at_bolts = {"x": list(BOLTS), "x_label": "query bolts", "log": (False, False)}
     at_sizes = {"log": (True, False)}
-    signed = ("+spatial", "+spatial+text")
     return [
         {"title": f"{_BOLTS} query bolts", "y_label": "sent a message", "series": sent(by_size)} | at_sizes,
         {"title": f"{sizes[-1]:,} subscriptions", "y_label": "sent a message", "series": sent(by_bolts)} | at_bolts,
         {
             "title": f"{_BOLTS} query bolts",
             "y_label": "false positives, share of what is sent",
-            "series": series(by_size, "false_positive_share", ("location", *signed)),
+            "series": series(by_size, "false_positive_share", ("location", *_SIGNED)),
         }
         | at_sizes,
         {
             "title": f"{_BOLTS} query bolts",
             "y_label": "MB of signatures, all bolts",
-            "series": series(by_size, "signature_bytes", signed, 1e-6),
+            "series": series(by_size, "signature_bytes", _SIGNED, 1e-6),
             "log": (True, True),
         },
     ]

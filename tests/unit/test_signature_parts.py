@@ -20,7 +20,15 @@ from distribution.signatures.signature import (
     claims_of_rows,
     spec_of,
 )
-from distribution.signatures.spatial import CellBitmap, CellCounts, Numbering, cells_of, region_boxes, whole_domain
+from distribution.signatures.spatial import (
+    Boxes,
+    CellBitmap,
+    CellCounts,
+    Numbering,
+    cells_of,
+    region_boxes,
+    whole_domain,
+)
 from distribution.signatures.text import MinwiseFilter, claimed_pairs, message_pairs, nodes_down_to
 from matching.boolean.rows import SubscriptionRows
 from matching.errors import ConfigError, EngineError
@@ -89,6 +97,30 @@ def test_cells_outside_the_domain_are_not_counted():
     assert [cells_of(box, 1, counts.numbering)[1].tolist() for counts in (south_west, rest)] == [[0], []]
     with pytest.raises(ConfigError, match="does not divide"):
         Numbering(16, np.ones((3, 3), np.bool_))
+
+
+@pytest.mark.parametrize("domain", [whole_domain(), QUARTER], ids=["world", "quarter"])
+def test_cells_of_many_wide_boxes_are_counted_together_as_one_by_one(domain):
+    rng = np.random.default_rng(2)
+    low = rng.integers(0, 16, (200, 2))
+    boxes = Boxes(np.arange(200), np.concatenate([low, low + rng.integers(0, 16 - low)], axis=1).astype(np.int32))
+    singly, together = CellCounts(Numbering(16, domain)), CellCounts(Numbering(16, domain))
+    for step in ("add", "subtract", "add"):
+        rows = slice(None) if step == "add" else slice(0, 150)
+        part = Boxes(boxes.row[rows], boxes.cells[rows])
+        getattr(together, step)(part)
+        for i in range(part.row.size):
+            getattr(singly, step)(Boxes(part.row[i : i + 1], part.cells[i : i + 1]))
+        assert np.array_equal(singly.counts, together.counts) and together.counts.max() > 4
+        assert singly.changed() == together.changed() is True
+        assert [part.tolist() for part in singly.take_changes()] == [part.tolist() for part in together.take_changes()]
+        if step == "add":
+            together.add(boxes)
+            assert not together.changed(), "every cell was there before"
+            together.subtract(boxes)
+            assert not together.changed(), "and is there still"
+    with pytest.raises(EngineError, match="not added as often"):
+        together.subtract(Boxes(np.arange(2000), np.tile(boxes.cells, (10, 1))))
 
 
 def test_cells_subtracted_more_often_than_added_are_refused():
