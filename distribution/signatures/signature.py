@@ -528,17 +528,15 @@ class SignatureBoard:
         self.patch_bytes += patch.nbytes()
         self.replicas[patch.task].apply(patch)
 
-    def wanted(self, messages: MessageBatch, rows: Int64, task: int) -> Int64:
-        """Those of `rows` (ascending) that a subscription of the task may match."""
-        self.asked += rows.size
+    def wanted(self, messages: MessageBatch, rows: Int64, task: int, counted: bool = True) -> Int64:
+        """Those of `rows` (ascending) that a subscription of the task may match, or, of messages that were ended, may
+        have matched; the latter are not `counted`, since they are no messages of their own."""
         chosen = messages if rows.size == len(messages) else messages.take(rows)
         left = rows[self.replicas[task].may_match(chosen)]
-        self.kept_back += rows.size - left.size
+        if counted:
+            self.asked += rows.size
+            self.kept_back += rows.size - left.size
         return left
-
-    def may_match(self, messages: MessageBatch, task: int) -> NDArray[np.bool_]:
-        """bool[n]: whether a subscription of the task may match each message; not counted in `describe`."""
-        return self.replicas[task].may_match(messages)
 
     def describe(self) -> dict[str, Any]:
         """Figures for the report of a run."""

@@ -286,7 +286,7 @@ def test_signature_of_skyline_lets_candidates_and_their_ends_through_wherever_th
         signature = QuerySignature(SMALL, whole_domain(), 0)
         signature.follow(table, np.zeros(0, np.int64), SubscriptionRows())
         board.apply(signature.patch(0, noted=True))
-        ended = np.flatnonzero(board.may_match(messages, 0))
+        ended = board.wanted(messages, rows, 0, counted=False)
         assert (
             np.isin(np.flatnonzero(candidates), travelling).all() and np.isin(np.flatnonzero(candidates), ended).all()
         )
