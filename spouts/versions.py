@@ -99,7 +99,7 @@ class Versions:
         """Drop rows of which none is alive. A late message may outlast later ones, which then wait with it."""
         while self._pieces:
             messages, names, longest_life = self._pieces[0]
-            if longest_life > boundary.floor or messages.seq[-1] > boundary.last_seq:
+            if longest_life > boundary.floor:
                 return
             for seq, name in enumerate(names, start=int(messages.seq[0])):
                 if self._current.get(name) == seq:

@@ -172,6 +172,17 @@ def test_verify_one_skyline_update_lost_is_found(finished, tmp_path):
     assert (report.exact, report.missing["skyline"], report.missing["boolean"]) == (False, 1, 0)
 
 
+def test_verify_folder_with_versions_and_no_deletion_asks_the_oracle_with_its_objects(tmp_path):
+    rows = random_rows(150)
+    for row in rows[30::3]:
+        row["object_id"] = f"message {row['seq'] - 20}"
+    etl = write_etl(tmp_path / "etl", rows)
+    generate_subscriptions(etl, "skyline", 20, 1, tmp_path / "skyline.jsonl", region_share=0.5)
+    files = [tmp_path / "skyline.jsonl"]
+    assert verify_run(execute(etl, files, tmp_path / "right")).exact
+    assert not verify_run(execute(etl, files, tmp_path / "wrong", forget=range(9))).exact
+
+
 def test_verify_folder_without_object_columns_takes_every_message_for_itself(tmp_path):
     etl = write_etl(tmp_path / "etl", random_rows(120))
     for path in (etl / "messages").iterdir():
