@@ -1,5 +1,6 @@
 """Skylines in the whole topology, in one process with seeded interleavings, against the oracle."""
 
+import json
 from collections import Counter
 
 import numpy as np
@@ -9,6 +10,8 @@ from bolts import tuples as tuple_bolts
 from bolts.skyline import SharedSkylines
 from distribution.location import LocationRouter, LocationTable
 from distribution.signatures.signature import SignatureBoard
+from gateway.generate import generate_subscriptions
+from gateway.verify import verify_run
 from matching import registry
 from matching.errors import TopologyError
 from matching.model import BOOLEAN, SKYLINE, TOPK
@@ -19,9 +22,13 @@ from tests.end_to_end.test_routers import pairwise
 from tests.end_to_end.test_topology_exact import plan_of as plan_of_any
 from tests.skyline_topologies import SkylineWorld, differences, plan_of, router_of
 from tests.skyline_worlds import Recipe
+from tests.unit.etl_folder import random_rows, write_etl
+from tests.unit.test_skyline_ends import with_objects
 from tests.worlds import Recipe as AnyRecipe
 from tests.worlds import make_world
+from topology.config import RunConfig
 from topology.local import run_local
+from topology.skyray import run
 
 SETTINGS = {
     "router": ("hashing", "location"),
@@ -287,6 +294,28 @@ def test_skylines_all_removed_leave_nothing_behind(router):
     for task in report.components["query"].tasks:
         assert task.figures["held"] == {"boolean": 0, "topk": 0, "skyline": 0}
         assert task.figures["signature_cells"] == 0
+
+
+def test_run_over_files_with_objects_is_verified_whatever_the_router(tmp_path):
+    etl = write_etl(tmp_path / "etl", with_objects(random_rows(400, late_s=25)))
+    subscriptions, told = [], set()
+    for kind in ("boolean", "topk", "skyline"):
+        subscriptions.append(tmp_path / f"{kind}.jsonl")
+        share = None if kind == "topk" else 0.6
+        generate_subscriptions(etl, kind, 40, 4, subscriptions[-1], until_share=0.3, region_share=share)
+    for router, signatures in (("hashing", "off"), ("location", "off"), ("location", "spatial+text")):
+        out = tmp_path / f"{router}-{signatures}"
+        summary = run(
+            RunConfig(
+                messages=etl, subscriptions=tuple(subscriptions), out=out, window="count:80", batch=30, query_bolts=3,
+                tuple_bolts=2, distribution_bolts=2, executor="local", router=router, signatures=signatures,
+            )
+        )  # fmt: skip
+        held = [kinds["skyline"] for kinds in summary["routing"]["subscriptions_of_each_query_bolt"]]
+        assert sum(held) > 0 and (summary["routing"]["skyline_pairs_sent"] > 0) == (router == "location")
+        assert verify_run(out, all=True).exact
+        told.add(json.dumps(summary["digest"]))
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize("router", ["keyword", "prefix"])
