@@ -1,6 +1,6 @@
 # Everything a fresh checkout needs: Python 3.11+, make, a JDK 17+. The rest is set up here, once, into .venv.
 #
-#   make demo       34,000 places of the world, 40,000 subscriptions, matched on Ray and checked
+#   make demo       34,000 places of the world, 42,000 subscriptions, matched on Ray and checked
 #   make test       the tests a commit has to pass
 #   make lint       ruff, import layers, pyright
 #   make test-long  what a commit cannot wait for

@@ -1,8 +1,8 @@
 """Figures on paper: what `benchmarks.figures` and `benchmarks.boolean_figures` have measured, as JSON and PNG.
 
 A report has `figure`, `x_label`, `x`, and `panels`. A panel has `y_label`, `log` (of x, of y), perhaps a `title` and an
-`x` of its own, and one of `series` (name to a value an x, drawn as lines), `groups` (the same as bars against names)
-and `bars` (name to value). A value of None is left out.
+`x` and `x_label` of its own, and one of `series` (name to a value an x, drawn as lines), `groups` (the same as bars
+against names) and `bars` (name to value). A value of None is left out.
 """
 
 import json
@@ -78,7 +78,7 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
             axis.set_yscale("log" if panel["log"][1] else "linear")
             if not panel["log"][1]:
                 axis.set_ylim(bottom=0)
-            axis.set_xlabel(report["x_label"])
+            axis.set_xlabel(panel.get("x_label", report["x_label"]))
             axis.set_ylabel(panel["y_label"])
             axis.set_xticks(values_of_x, [_short(value) for value in values_of_x])
             axis.xaxis.minorticks_off()

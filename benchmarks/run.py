@@ -89,7 +89,8 @@ def bench(
                                  the kind by default
     seed, rounds : int           of the workload; turns of each engine
     figure : str                 measure and draw this figure instead, into folder `out` (`benchmarks.figures`,
-                                 `benchmarks.boolean_figures`, `benchmarks.skyline_figures`)
+                                 `benchmarks.boolean_figures`, `benchmarks.skyline_figures`,
+                                 `benchmarks.skyline_routing`)
     messages_from : str          ETL output directory whose messages are resampled; synthetic ones without
     workload : str               recipe of a `boolean` workload (`benchmarks.workload.BooleanRecipe.parse`)
     on_progress : callable       told what is going on, a sentence at a time
@@ -104,6 +105,11 @@ def bench(
     ConfigError
         For a kind that has no benchmark, or an engine that the kind does not have.
     """
+    if kind == "skyline" and figure == "routing":
+        from benchmarks import skyline_routing
+
+        folder = Path(out) if out else RESULTS / "figures"
+        return skyline_routing.figure(folder, subscriptions, messages, seed, messages_from, on_progress)
     if kind == "skyline" and figure is not None:
         from benchmarks import skyline_figures
 

@@ -1,12 +1,14 @@
 """The aggregation bolt: merges the tuple tasks' answers to a request and sends the whole one home.
 
-Read on in `matching.topk.window_index.merge_answers`, and in `bolts.query`, where the answer goes.
+Read on in `matching.topk.window_index.merge_answers`, its namesake in `matching.skyline.answers`, and in `bolts.query`,
+where the answer goes.
 """
 
 from typing import Any
 
-from bolts.payloads import WindowAnswers
-from matching.topk.window_index import merge_answers
+from bolts.payloads import SkylineAnswers, WindowAnswers
+from matching.skyline import answers as skyline_answers
+from matching.topk import window_index
 from topology.component import Bolt, Context, Delivery
 
 
@@ -16,17 +18,21 @@ class AggregationBolt(Bolt):
     def prepare(self, context: Context) -> None:
         self.context = context
         self.tuple_tasks = context.size_of("tuples")
-        self.partial: dict[tuple[int, int], list[WindowAnswers]] = {}
+        self.partial: dict[tuple[str, int, int], list] = {}
         self.requests = 0
 
     def execute(self, delivery: Delivery) -> None:
-        answers: WindowAnswers = delivery.payload
-        parts = self.partial.setdefault((answers.home, answers.request), [])
+        answers: WindowAnswers | SkylineAnswers = delivery.payload
+        request = (delivery.stream, answers.home, answers.request)
+        parts = self.partial.setdefault(request, [])
         parts.append(answers)
         if len(parts) == self.tuple_tasks:
-            del self.partial[answers.home, answers.request]
+            del self.partial[request]
             self.requests += 1
-            self.context.emit("refilled", merge_answers(parts), to=answers.home)
+            if delivery.stream == "partial_skyline":
+                self.context.emit("refilled_skyline", skyline_answers.merge_answers(parts), to=answers.home)
+            else:
+                self.context.emit("refilled", window_index.merge_answers(parts), to=answers.home)
 
     def report(self) -> dict[str, Any]:
         return {"requests": self.requests}

@@ -341,19 +341,22 @@ class DeliveryBolt(Bolt):
                 temporary.unlink(missing_ok=True)
 
     def _result_table(self, results: ResultBatch) -> pa.Table:
+        text_score = results.text_score
         columns = [
             self.subscriptions.encode(results.number).dictionary_decode(),
             pa.array(results.rank),
             self.messages.encode(results.seq).dictionary_decode(),
             pa.array(results.seq),
             pa.array(results.score),
-            pa.nulls(len(results), pa.float64()),
+            # only `skyline` has one: null says so, where NaN would be taken for a number
+            pa.nulls(len(results), pa.float64()) if text_score is None else pa.array(text_score, from_pandas=True),
         ]
         return pa.Table.from_arrays(columns, schema=RESULT_SCHEMA)
 
 
 def _result_rows(results: ResultBatch, rows: NDArray[np.integer] | slice) -> ResultBatch:
-    return ResultBatch(results.number[rows], results.rank[rows], results.seq[rows], results.score[rows])
+    text_score = None if results.text_score is None else results.text_score[rows]
+    return ResultBatch(results.number[rows], results.rank[rows], results.seq[rows], results.score[rows], text_score)
 
 
 class _HeldMessages:

@@ -14,8 +14,10 @@ import numpy as np
 from bolts.ordering import InOrder
 from bolts.payloads import MessageIds, Part, Raise, Register, Relax, Relaxed, StreamBatch
 from distribution.router import Router
-from matching.model import ChangeList, MessageBatch
+from matching.model import NO_MESSAGES, ChangeList, Int64, MessageBatch
 from topology.component import Bolt, Context, Delivery
+
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 class DistributionBolt(Bolt):
@@ -80,26 +82,30 @@ class DistributionBolt(Bolt):
     def _send(self, batch: StreamBatch) -> None:
         boundary, messages = batch.boundary, batch.messages
         self.context.emit("ids", MessageIds(boundary, batch.published_s, batch.names))
+        ended = batch.ended if self.table.has_skyline else NO_MESSAGES
         if self.table.sends_all:
-            self.context.emit("whole", Part(boundary, batch.published_s, messages))
-            self._count(slice(None), messages, self.query_tasks)
+            part = Part(boundary, batch.published_s, messages, ended)
+            self.context.emit("whole", part)
+            self._count(slice(None), part, self.query_tasks)
         else:
-            for task, rows in enumerate(self.table.route(messages)):
-                part = messages if rows.size == len(messages) else messages.take(rows)
-                self.context.emit("parts", Part(boundary, batch.published_s, part), to=task)
+            ends = self.table.route_ended(ended) if len(ended) else [_NO_ROWS] * self.query_tasks
+            for task, (rows, gone) in enumerate(zip(self.table.route(messages), ends, strict=True)):
+                part = Part(boundary, batch.published_s, _rows_of(messages, rows), _rows_of(ended, gone))
+                self.context.emit("parts", part, to=task)
                 self._count(task, part, 1)
         self.messages += len(messages)
+        # Whoever holds a message is told of its end, also before anybody asks for skylines: that may come later.
         if self.tuple_tasks == 1:
-            self.context.emit("window", Part(boundary, batch.published_s, messages), to=0)
+            self.context.emit("window", Part(boundary, batch.published_s, messages, batch.ended), to=0)
             return
-        share = messages.seq % self.tuple_tasks
         for task in range(self.tuple_tasks):
-            rows = np.flatnonzero(share == task)
-            self.context.emit("window", Part(boundary, batch.published_s, messages.take(rows)), to=task)
+            mine = (np.flatnonzero(rows.seq % self.tuple_tasks == task) for rows in (messages, batch.ended))
+            share = (each.take(rows) for each, rows in zip((messages, batch.ended), mine, strict=True))
+            self.context.emit("window", Part(boundary, batch.published_s, *share), to=task)
 
-    def _count(self, tasks: int | slice, messages: MessageBatch, receivers: int) -> None:
-        self.sent[tasks] += len(messages)
-        columns = {id(column): column.nbytes for column in messages}
+    def _count(self, tasks: int | slice, part: Part, receivers: int) -> None:
+        self.sent[tasks] += len(part.messages)
+        columns = {id(column): column.nbytes for rows in (part.messages, part.ended) if len(rows) for column in rows}
         self.sent_bytes += receivers * sum(columns.values())
 
     def _relax(self, relax: Relax) -> None:
@@ -116,3 +122,7 @@ class DistributionBolt(Bolt):
 
     def _raise(self, raised: Raise) -> None:
         self.table.raise_thresholds(raised.number, raised.version, raised.threshold)
+
+
+def _rows_of(messages: MessageBatch, rows: Int64) -> MessageBatch:
+    return messages if rows.size == len(messages) else messages.take(rows)

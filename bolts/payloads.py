@@ -21,6 +21,11 @@
     ask         query -> tuples                 WindowQueries   all, feedback
     partial     tuples -> aggregation           WindowAnswers   direct: task = request mod tasks, feedback
     refilled    aggregation -> query            WindowAnswers   direct: the home task, feedback
+    found_skyline      query -> query           FoundOfBatch    direct: one a batch for every home with subscriptions
+                                                                there, feedback; only where the router shares skylines
+    ask_skyline        query -> tuples          SkylineAsk      all, feedback
+    partial_skyline    tuples -> aggregation    SkylineAnswers  direct: task = request mod tasks, feedback
+    refilled_skyline   aggregation -> query     SkylineAnswers  direct: the home task, feedback
 
 Every payload is a NamedTuple of arrays, scalars and such NamedTuples. Every receiver takes batches strictly in
 the order of their numbers (`bolts.ordering`).
@@ -29,7 +34,9 @@ the order of their numbers (`bolts.ordering`).
 from typing import NamedTuple
 
 from distribution.signatures.signature import SignaturePatch
-from matching.model import Float64, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
+from matching.model import NO_MESSAGES, Float64, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
+from matching.skyline.answers import SkylineAnswers, SkylineAsk
+from matching.skyline.home import SkylineFound
 from matching.topk.stream import Found
 from matching.topk.window_index import WindowAnswers, WindowQueries
 from matching.window import Boundary
@@ -37,6 +44,7 @@ from matching.window import Boundary
 __all__ = [
     "Closed",
     "Found",
+    "FoundOfBatch",
     "HitsOfBatch",
     "Late",
     "MessageIds",
@@ -46,6 +54,9 @@ __all__ = [
     "Relax",
     "Relaxed",
     "SignaturePatch",
+    "SkylineAnswers",
+    "SkylineAsk",
+    "SkylineFound",
     "StreamBatch",
     "WindowAnswers",
     "WindowQueries",
@@ -53,20 +64,33 @@ __all__ = [
 
 
 class StreamBatch(NamedTuple):
-    """A whole batch as the spout cut it; `published_s` is the topology's clock when it was emitted."""
+    """A whole batch as the spout cut it; `published_s` is the topology's clock when it was emitted.
+
+    `ended` are messages, of this batch or earlier ones, that are alive no more for `skyline` although their time is not
+    over: at this boundary a later version of their object stands in their place, or the object has been deleted. A
+    deletion is itself among them. They come in ascending seq, each in the batch that ended it and never again, and as
+    they came in `messages`, so that whoever was given them can be found without remembering them (`spouts.versions`).
+    The other kinds take versions and deletions for messages like any other.
+    """
 
     boundary: Boundary
     published_s: float
     messages: MessageBatch
     names: Names  # message ids, one for each seq of the batch
+    ended: MessageBatch = NO_MESSAGES
 
 
 class Part(NamedTuple):
-    """The part of a batch that one receiver gets; empty parts are sent too and serve as the marker of the batch."""
+    """The part of a batch that one receiver gets; empty parts are sent too and serve as the marker of the batch.
+
+    `ended` are those of `StreamBatch.ended` that the receiver answers for: query tasks match them for `skyline`, tuple
+    tasks hold them.
+    """
 
     boundary: Boundary
     published_s: float
     messages: MessageBatch
+    ended: MessageBatch = NO_MESSAGES
 
 
 class MessageIds(NamedTuple):
@@ -131,6 +155,13 @@ class HitsOfBatch(NamedTuple):
 
     batch: int
     found: Found
+
+
+class FoundOfBatch(NamedTuple):
+    """What one task found in a batch for the skylines at home at another; maybe nothing: it is the marker."""
+
+    batch: int
+    found: SkylineFound
 
 
 class Relaxed(NamedTuple):

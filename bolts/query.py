@@ -3,7 +3,8 @@
 A task takes batches strictly in order, each together with the subscription changes that belong to it, and closes a
 batch by telling delivery what changed. Boolean matches are told at once. Top-k buffers that run short pend: the task
 first has the routers relax them, if thresholds play a part in routing, then asks the tuple tasks for the window
-as of the boundary, and leads them up to the present when the answer has come. Nothing ever waits.
+as of the boundary, and leads them up to the present when the answer has come. Nothing ever waits. Skylines, which
+several tasks may share, are the matter of `bolts.skyline`.
 Read on in `matching.boolean.stream` and `matching.topk.stream`, which do the work.
 """
 
@@ -13,11 +14,22 @@ import numpy as np
 
 from bolts.ordering import InOrder
 from bolts.payloads import Closed, Late, Part, Raise, Relax, Relaxed
-from distribution.router import Router
+from bolts.skyline import SharedSkylines
+from distribution.router import Router, has_region
 from distribution.signatures.signature import QuerySignature
 from matching import registry
 from matching.boolean.stream import BooleanStream
-from matching.model import BOOLEAN, TOPK, ChangeList, Removals, SubscriptionTable, UpdateBatch, concatenate
+from matching.model import (
+    BOOLEAN,
+    SKYLINE,
+    TOPK,
+    ChangeList,
+    Removals,
+    SubscriptionTable,
+    UpdateBatch,
+    concatenate,
+    empty,
+)
 from matching.space import Space
 from matching.topk import thresholds
 from matching.topk.stream import Refill, Step, TopkStream
@@ -58,6 +70,8 @@ class QueryBolt(Bolt):
         self.boolean = BooleanStream(registry.factory("boolean", self.engines.get("boolean"))(self.space))
         index = registry.factory("topk", self.engines.get("topk"))(self.space)
         self.topk = TopkStream(index, self.window, context.task, thresholds.rule(self.threshold_rule))
+        engine = registry.factory("skyline", self.engines.get("skyline"))(self.space)
+        self.skyline = SharedSkylines(engine, self.router, context)
         self.inputs = InOrder({"parts": 1, "changes": 1}, name=f"query:{context.task}")
         self.boundary = Boundary(-1, 0, -1, 0)
         self.relaxing: dict[int, tuple[int, int]] = {}  # request -> answers still missing, largest batch so far
@@ -78,6 +92,10 @@ class QueryBolt(Bolt):
             self._advance()
         elif delivery.stream == "relaxed":
             self._note_relaxed(payload)
+        elif delivery.stream == "found_skyline":
+            self._tell_late(self.skyline.hear(payload, delivery.task))
+        elif delivery.stream == "refilled_skyline":
+            self._tell_late(self.skyline.install(payload))
         else:
             self._install(payload)
 
@@ -86,17 +104,27 @@ class QueryBolt(Bolt):
         self._tell_results()
 
     def idle(self) -> bool:
-        return self.topk.complete_through == self.boundary.number
+        return self.complete_through == self.boundary.number
+
+    @property
+    def complete_through(self) -> int:
+        """Number of the last batch up to which every event has been told."""
+        return min(self.topk.complete_through, self.skyline.complete_through)
 
     def report(self) -> dict[str, Any]:
         return ({} if self.signature is None else self.signature.describe()) | {
-            "held": {"boolean": len(self.boolean), "topk": len(self.topk)},
+            "held": {"boolean": len(self.boolean), "topk": len(self.topk), "skyline": len(self.skyline)},
             "subscriptions_taken": self.subscriptions,
             "refill_requests": self.requests,
+            **self.skyline.report(),
             "messages_with_boolean_match": self.useful,
             "thresholds": self.topk.rule.describe(),
             "buffers": self.topk.buffers.describe(),
-            "engines": {"boolean": type(self.boolean.engine).__name__, "topk": type(self.topk.index).__name__},
+            "engines": {
+                "boolean": type(self.boolean.engine).__name__,
+                "topk": type(self.topk.index).__name__,
+                "skyline": type(self.skyline.home.engine).__name__,
+            },
         }
 
     def _advance(self) -> None:
@@ -109,14 +137,17 @@ class QueryBolt(Bolt):
         mine = np.flatnonzero(self.router.held_by(changes.added, self.context.task))
         added = changes.added.take(mine)
         self.subscriptions += len(added)
-        topk, boolean = added.of_kind(TOPK), added.of_kind(BOOLEAN)
-        updates = self._match_boolean(boundary, part, boolean, changes.removed)
+        topk = added.of_kind(TOPK)
+        if self.signature is not None:
+            self._sign(boundary.number, added, changes.removed)
+        updates = self._match_boolean(boundary, part, added.of_kind(BOOLEAN), changes.removed)
         step = self.topk.process(boundary, messages, topk, self._known(changes.removed, topk))
         self._follow(step)
         self._count(step)
-        self.context.emit(
-            "updates", Closed(boundary, self.topk.complete_through, concatenate([updates, step.updates]))
-        )  # fmt: skip
+        # what depends on other tasks, which may be behind, follows as `Late`
+        skylines = self.skyline.take(part, changes)
+        updates = concatenate([updates, step.updates, skylines or empty(UpdateBatch)])
+        self.context.emit("updates", Closed(boundary, self.complete_through, updates))
         self._install_early()
 
     def _known(self, removed: Removals, added) -> Removals:
@@ -131,8 +162,6 @@ class QueryBolt(Bolt):
         messages = part.messages if rows is None or rows.size == len(part.messages) else part.messages.take(rows)
         before = (self.boolean.scanned, self.boolean.verified, self.boolean.matched)
         owned = self._owned if self.router.shares_pairs(part.messages) else None
-        if self.signature is not None:
-            self._sign(boundary.number, added, gone.number)
         updates = self.boolean.process(boundary, messages, added, rows_of(gone, known), owned)
         self.useful += int(np.count_nonzero(np.diff(updates.as_of))) + bool(len(updates))
         after = (self.boolean.scanned, self.boolean.verified, self.boolean.matched)
@@ -140,11 +169,13 @@ class QueryBolt(Bolt):
             self.context.count(name, new - old)
         return updates
 
-    def _sign(self, batch: int, added: SubscriptionTable, gone: np.ndarray) -> None:
+    def _sign(self, batch: int, added: SubscriptionTable, removed: Removals) -> None:
         """Tell the distribution tasks what this batch's changes leave. Every earlier batch has been routed by now."""
         assert self.signature is not None
-        left = gone[self.boolean.engine.holds(gone)]
-        staying = added.take(np.flatnonzero(~np.isin(added.number, gone)))
+        boolean, skyline = those(removed, BOOLEAN).number, those(removed, SKYLINE).number
+        left = np.concatenate([boolean[self.boolean.engine.holds(boolean)], skyline[self.skyline.home.holds(skyline)]])
+        added = added.take(np.flatnonzero(has_region(added)))
+        staying = added.take(np.flatnonzero(~np.isin(added.number, removed.number[has_region(removed)])))
         self.signature.follow(staying, left, self.boolean.engine.rows)
         patch = self.signature.patch(batch, noted=len(added) > 0)
         if patch is not None:
@@ -183,7 +214,12 @@ class QueryBolt(Bolt):
         step = self.topk.install(answers)
         self._follow(step)
         self._count(step)
-        self.context.emit("late", Late(self.topk.complete_through, step.updates))
+        self._tell_late(step.updates)
+
+    def _tell_late(self, updates: UpdateBatch | None) -> None:
+        """Tell of boundaries that were closed before; None if there is nothing new to know."""
+        if updates is not None:
+            self.context.emit("late", Late(self.complete_through, updates))
         if self.finished:
             self._tell_results()
 
@@ -195,7 +231,10 @@ class QueryBolt(Bolt):
     def _tell_results(self) -> None:
         if self.idle() and not self.told:
             self.told = True
-            self.context.emit("results", self.topk.results())
+            results = self.topk.results()
+            self.context.emit(
+                "results", concatenate([results, self.skyline.results()]) if len(self.skyline) else results
+            )
 
     def _count(self, step: Step) -> None:
         for name in ("scanned", "verified", "matched"):

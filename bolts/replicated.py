@@ -4,7 +4,7 @@ A batch has two halves here. When it comes from the distribution bolt, this task
 goes to the homes, one payload a batch to every other task, empty ones included: they are the marker of the batch. A
 home closes the batch once it has heard of all tasks, and batches in the order of their numbers: hits, expiry, updates
 (as `bolts.query` does). Within a batch the order of hits does not matter: buffers count dominators both ways.
-Read on in `matching.topk.replicas`.
+Skylines are not for these routers. Read on in `matching.topk.replicas`.
 """
 
 from typing import Any, NamedTuple
@@ -65,6 +65,10 @@ class ReplicatedQueryBolt(QueryBolt):
 
     def idle(self) -> bool:
         return self.closed == self.boundary.number and self.topk.complete_through == self.boundary.number
+
+    @property
+    def complete_through(self) -> int:
+        return self.topk.complete_through
 
     def report(self) -> dict[str, Any]:
         figures = super().report()

@@ -4,8 +4,8 @@ Every pair meets exactly once whatever the kind, so this is exact for all five. 
 cost the number of query tasks (DSkype's first scheme; spec 3.1). Thresholds play no part in routing, so
 a refill needs no word with the distribution tasks.
 
-With signatures (`distribution.signatures.signature`) a message goes only to the tasks where a boolean subscription may
-match it, as long as there are no subscriptions of other kinds.
+With signatures (`distribution.signatures.signature`) a message goes only to the tasks where a boolean or skyline
+subscription may match it, as long as there are no subscriptions of other kinds.
 """
 
 from typing import Any
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distribution.router import Router, RoutingTable, board_of, check_tasks, spread
+from distribution.router import Router, RoutingTable, board_of, check_tasks, has_region, spread
 from distribution.signatures.signature import SignaturePatch, SignatureSpec
-from matching.model import BOOLEAN, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.model import Int64, MessageBatch, Removals, SubscriptionTable
 
 
 class HashingRouter(Router):
@@ -47,8 +47,10 @@ class HashingTable(RoutingTable):
         self._others = 0
 
     def change(self, added: SubscriptionTable, removed: Removals) -> None:
-        self._others += int(np.count_nonzero(added.kind != BOOLEAN)) - int(np.count_nonzero(removed.kind != BOOLEAN))
-        self._board.change(added.of_kind(BOOLEAN), self.router.held_by)
+        super().change(added, removed)
+        signed = has_region(added)
+        self._others += int(np.count_nonzero(~signed)) - int(np.count_nonzero(~has_region(removed)))
+        self._board.change(added.take(np.flatnonzero(signed)), self.router.held_by)
 
     def apply(self, patch: SignaturePatch) -> None:
         self._board.apply(patch)
@@ -60,3 +62,8 @@ class HashingTable(RoutingTable):
         everything = np.arange(len(messages))
         tasks = range(self.router.tasks)
         return [everything if self._others else self._board.wanted(messages, everything, task) for task in tasks]
+
+    def route_ended(self, ended: MessageBatch) -> list[Int64]:
+        # the subscriptions that the message was let through for are there still, or want to hear of it no more
+        everything = np.arange(len(ended))
+        return [self._board.wanted(ended, everything, task, counted=False) for task in range(self.router.tasks)]

@@ -16,10 +16,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from distribution.router import Router, RoutingTable, check_tasks, spread
-from matching.errors import EngineError
+from matching.errors import ConfigError, EngineError
 from matching.model import (
     ANY_KEYWORD,
     BOOLEAN,
+    SKYLINE,
     TOPK,
     Float64,
     Int32,
@@ -51,9 +52,16 @@ class KeywordRouter(Router):
 
         Raises
         ------
+        ConfigError
+            For a skyline subscription.
         EngineError
             For a subscription that one of its keywords is enough for: it would have to be told once by several tasks.
         """
+        if np.any(table.kind == SKYLINE):
+            raise ConfigError(
+                f"router {self.name}: subscription {table.number[table.kind == SKYLINE][0]} is of kind skyline, which "
+                "has no use for keywords in the order of their rarity; use --router hashing or location"
+            )
         loose = (table.kind == BOOLEAN) & (table.k == ANY_KEYWORD)
         if np.any(loose):
             raise EngineError(

@@ -14,18 +14,22 @@ similarity with which any subscription at r that carries w can still reach its t
 also keeps back messages whose terms nobody registered. Exact, since a pair that scores shares some term w.
 Bounds may be lower than needed, never higher: rises are taken in when the table is rebuilt now and then.
 
-With signatures (`distribution.signatures.signature`) a message goes to the owner of its place only if a boolean
-subscription there may match it. Only the owner's is asked: another's may say yes for a place that is none of its own.
+A skyline subscription is held, like a boolean one, by every task whose part its rectangle touches. A message, and its
+end, are matched for them by the owner of its place (of a range message, of its centre) and by nobody else, so each pair
+is found once; the results are kept at one of the holders (`bolts.skyline`).
+
+With signatures (`distribution.signatures.signature`) a message goes to the owner of its place only if a boolean or
+skyline subscription there may match it. Only the owner's is asked: another's may say yes for a place that is none of
+its own.
 """
 
-import math
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from distribution.router import Router, RoutingTable, board_of, check_tasks
+from distribution.router import Router, RoutingTable, board_of, check_tasks, has_region
 from distribution.signatures.signature import SignaturePatch, SignatureSpec
 from distribution.signatures.spatial import Domain
 from matching.model import BOOLEAN, TOPK, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
@@ -55,6 +59,7 @@ class LocationRouter(Router):
 
     name = "location"
     uses_thresholds = True
+    shares_skylines = True
 
     def __init__(
         self, tasks: int, space: Space, load_x: Float64, load_y: Float64, signatures: SignatureSpec | None = None
@@ -68,16 +73,16 @@ class LocationRouter(Router):
 
     def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
         held = np.zeros(len(table), np.bool_)
-        boolean = table.kind == BOOLEAN
-        held[~boolean] = self.owner[cell_of(table.x[~boolean], table.y[~boolean])] == task
-        region = table.region[boolean]
+        boxed = has_region(table)
+        held[~boxed] = self.owner[cell_of(table.x[~boxed], table.y[~boxed])] == task
+        region = table.region[boxed]
         west, south, east, north = region.T
         crosses = west > east
         mine = self._touches(west, south, np.where(crosses, 180.0, east), north, task)
         mine[crosses] |= self._touches(
             np.full(int(crosses.sum()), -180.0), south[crosses], east[crosses], north[crosses], task
         )
-        held[boolean] = mine
+        held[boxed] = mine
         return held
 
     def shares_pairs(self, messages: MessageBatch) -> bool:
@@ -97,6 +102,14 @@ class LocationRouter(Router):
         corner_x = np.maximum(first, messages.west[row])
         corner_y = np.maximum(south, messages.south[row])
         return self.owner[self._cells(corner_x, corner_y)] == task
+
+    def skyline_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
+        return np.flatnonzero(self.owner_of_centre(messages) == task)
+
+    def owner_of_centre(self, messages: MessageBatch) -> Int64:
+        """Task whose part the centre of each message lies in. O(n)."""
+        lon, lat = (messages.west + messages.east) / 2.0, (messages.south + messages.north) / 2.0
+        return self.owner[self._cells(lon, lat)]
 
     def domain_of(self, task: int) -> Domain:
         return (self.owner == task).reshape(CELLS_A_SIDE, CELLS_A_SIDE)
@@ -139,9 +152,10 @@ class LocationTable(RoutingTable):
         self._board = board_of(router)
 
     def change(self, added: SubscriptionTable, removed: Removals) -> None:
+        super().change(added, removed)
         self._has_boolean |= bool(np.any(added.kind == BOOLEAN))
         if self._board is not None:
-            self._board.change(added.of_kind(BOOLEAN), self.router.held_by)
+            self._board.change(added.take(np.flatnonzero(has_region(added))), self.router.held_by)
         topk = added.of_kind(TOPK)
         if len(topk):
             slots = self.store.insert(topk)
@@ -191,15 +205,24 @@ class LocationTable(RoutingTable):
             self._stale = 0
         router = self.router
         wanted = np.zeros((router.tasks, len(messages)), np.bool_)
-        if self._has_boolean:
+        if self._has_boolean or self.has_skyline:
             for task in range(router.tasks):
-                rows = router.owned_rows(messages, task)
+                # a message touches the part in which its centre lies: who is sent it for the one has it for the other
+                rows = (router.owned_rows if self._has_boolean else router.skyline_rows)(messages, task)
                 if self._board is not None and rows is not None:
                     rows = self._board.wanted(messages, rows, task)
                 wanted[task, rows] = True
         cells = cell_of(messages.x, messages.y)
         _mark_wanted(cells, messages.term_offsets, messages.terms, router.similarity, self._least, wanted)
         return [np.flatnonzero(row) for row in wanted]
+
+    def route_ended(self, ended: MessageBatch) -> list[Int64]:
+        owner = self.router.owner_of_centre(ended)
+        rows = [np.flatnonzero(owner == task) for task in range(self.router.tasks)]
+        if self._board is None:
+            return rows
+        # the subscriptions that the message was let through for are there still, or want to hear of it no more
+        return [self._board.wanted(ended, mine, task, counted=False) for task, mine in enumerate(rows)]
 
     def _lower(self, slots: Int32) -> None:
         _lower(self.store.columns, slots, self._task, self._least)
@@ -259,17 +282,19 @@ def _similarities(owner: Int64, tasks: int, max_distance: float) -> Float64:
     for a task without cells.
     """
     side = 1.0 / CELLS_A_SIDE
-    row, column = np.divmod(np.arange(CELLS_A_SIDE**2), CELLS_A_SIDE)
+    steps = np.arange(CELLS_A_SIDE)
+    # squares of how many cells lie between two rows, or two columns
+    between = np.maximum(np.abs(steps[:, None] - steps) - 1, 0) ** 2
     best = np.full((tasks, CELLS_A_SIDE**2), -np.inf)
     for task in range(tasks):
-        rows, columns = row[owner == task], column[owner == task]
+        mine = (owner == task).reshape(CELLS_A_SIDE, CELLS_A_SIDE)
+        rows = np.flatnonzero(mine.any(axis=1))
         if not rows.size:
             continue
-        for cell in range(CELLS_A_SIDE**2):
-            dx = np.maximum(np.abs(columns - column[cell]) - 1, 0)
-            dy = np.maximum(np.abs(rows - row[cell]) - 1, 0)
-            nearest = math.sqrt(float(np.min(dx * dx + dy * dy))) * side
-            best[task, cell] = 1.0 - nearest / max_distance
+        # within each of its rows the nearest column, then of these the nearest
+        across = np.stack([between[:, mine[row]].min(axis=1) for row in rows])
+        nearest = (between[:, rows, None] + across[None]).min(axis=1)
+        best[task] = (1.0 - np.sqrt(nearest.astype(np.float64)) * side / max_distance).ravel()
     return best
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from distribution.signatures.signature import SignatureBoard, SignaturePatch, SignatureSpec
 from distribution.signatures.spatial import Domain, whole_domain
 from matching.errors import ConfigError
-from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.model import BOOLEAN, SKYLINE, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
 
 
 class RoutingTable:
@@ -25,12 +25,16 @@ class RoutingTable:
     ----------
     sends_all : bool
         Whether every message goes to every query task, so that one payload serves all.
+    has_skyline : bool
+        Whether there has ever been a `skyline` subscription: until then nobody needs to hear of ended messages.
     """
 
     sends_all = True
+    has_skyline = False
 
     def change(self, added: SubscriptionTable, removed: Removals) -> None:
         """Take the changes of a batch, before the batch is routed."""
+        self.has_skyline |= bool(np.any(added.kind == SKYLINE))
 
     def relax(self, number: Int64, version: Int64) -> None:
         """Treat these subscriptions as having no threshold, at once."""
@@ -54,6 +58,10 @@ class RoutingTable:
         """Rows to send to each query task, ascending. Only where not `sends_all`."""
         raise NotImplementedError
 
+    def route_ended(self, ended: MessageBatch) -> list[Int64]:
+        """Rows of ended messages to send to each query task, which matches them for `skyline`; as `route`."""
+        raise NotImplementedError
+
 
 class Router(ABC):
     """Places subscriptions and messages on `tasks` query tasks."""
@@ -64,6 +72,8 @@ class Router(ABC):
     uses_thresholds = False
     #: Whether a top-k subscription has replicas apart from its home (`bolts.replicated`).
     replicates = False
+    #: Whether a skyline subscription may be held by several tasks, one of which is its home (`bolts.skyline`).
+    shares_skylines = False
     #: What signatures of query tasks consist of; None if they send none.
     signatures: SignatureSpec | None = None
 
@@ -89,6 +99,22 @@ class Router(ABC):
         """
         return np.ones(row.shape[0], np.bool_)
 
+    def skyline_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
+        """Messages sent to `task` that it, and nobody else, must match for skylines they share; None for all of them.
+
+        The same rows of the same message whenever it comes, so that its end is matched where it was.
+        """
+        return None
+
+    def homes_of(self, table: SubscriptionTable) -> tuple[Int64, NDArray[np.bool_]]:
+        """Home of each skyline subscription, one of its holders by hash (int64[n]); its holders (bool[n, tasks]).
+
+        O(n * tasks).
+        """
+        held = np.stack([self.held_by(table, task) for task in range(self.tasks)], axis=1)
+        chosen = spread(table.number, held.sum(axis=1)) + 1
+        return np.argmax(np.cumsum(held, axis=1) == chosen[:, None], axis=1), held
+
     def domain_of(self, task: int) -> Domain:
         """bool[d, d]: the cells of the unit square (row by row from the south) whose messages `task` may be sent."""
         return whole_domain()
@@ -109,10 +135,15 @@ def board_of(router: Router) -> SignatureBoard | None:
     return SignatureBoard(router.signatures, [router.domain_of(task) for task in range(router.tasks)])
 
 
-def spread(number: Int64, tasks: int) -> Int64:
+def has_region(rows: SubscriptionTable | Removals) -> NDArray[np.bool_]:
+    """bool[n]: subscriptions to a rectangle, which signatures know; the others have a point."""
+    return (rows.kind == BOOLEAN) | (rows.kind == SKYLINE)
+
+
+def spread(number: Int64, tasks: int | Int64) -> Int64:
     """Task of each number, by a multiplicative hash that is the same everywhere. O(n)."""
     mixed = number.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return ((mixed >> np.uint64(32)) % np.uint64(tasks)).astype(np.int64)
+    return ((mixed >> np.uint64(32)) % np.asarray(tasks, np.uint64)).astype(np.int64)
 
 
 def check_tasks(tasks: int) -> None:

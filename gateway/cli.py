@@ -91,11 +91,11 @@ def example(line: str) -> str:
 def demo(
     out: Annotated[Path, typer.Option(help="Work folder; an earlier demo in it is replaced.")] = Path("runs/demo"),
     min_population: Annotated[int, typer.Option(help="Smallest town: 15000, 5000, 1000 or 500.")] = 15000,
-    per_kind: Annotated[int, typer.Option(min=1, help="Subscriptions of each kind.")] = 20_000,
+    per_kind: Annotated[int, typer.Option(min=1, help="Subscriptions of each kind; of skyline a tenth.")] = 20_000,
     sample: Annotated[int, typer.Option(min=1, help="Subscriptions of each kind to verify.")] = 200,
     json: Json = False,
 ) -> int:
-    """Match the world's towns against 40,000 subscriptions and check the answer.
+    """Match the world's towns against 42,000 subscriptions and check the answer.
 
     Writes the places, runs the ETL on Spark, makes subscriptions, runs the topology on Ray and verifies a sample
     against the oracle.
@@ -169,6 +169,9 @@ def subscriptions_generate(
         float | None, typer.Option(help="Largest side of a region, as a share of the world's; kinds with a region.")
     ] = None,
     until_share: Annotated[float | None, typer.Option(help="Share of subscriptions that end early.")] = None,
+    match: Annotated[
+        str | None, typer.Option(help="all or any of the keywords, for boolean; the other kinds ask for any.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Make subscriptions from the words and points of real messages, by the papers' recipes."""
@@ -180,12 +183,13 @@ def subscriptions_generate(
         "max_keywords": max_keywords,
         "region_share": region_share,
         "until_share": until_share,
+        "match": match,
     }
     options = {name: value for name, value in named.items() if value is not None}
     return generate(Terminal(json), messages, kind, count, out, seed, options)
 
 
-@app.command(epilog=example("skyray run --messages etl --subscriptions boolean.jsonl topk.jsonl --out runs/first"))
+@app.command(epilog=example("skyray run --messages etl --subscriptions boolean.jsonl skyline.jsonl --out runs/first"))
 def run(
     messages: EtlDir = None,
     subscriptions: Files = None,
@@ -264,7 +268,7 @@ def bench(
         typer.Option(
             help="Figure. topk: subscriptions, k, alpha, keywords, window, thresholds, routers, pruning or streams; "
             "boolean: probing, lengths, opponents, opponents-usa, scalability, subscriptions, keywords, regions, "
-            "memory, updates or workloads; skyline: updates, space, queries or cleaning."
+            "memory, updates or workloads; skyline: updates, space, queries, cleaning or routing."
         ),
     ] = None,
     messages_from: Annotated[

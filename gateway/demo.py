@@ -18,7 +18,10 @@ from gateway.places import write_places
 from gateway.terminal import Terminal, table
 from matching.errors import ConfigError
 
-KINDS = ("boolean", "topk")
+#: What is asked of the towns, and which change of it is shown.
+KINDS = {"boolean": "match", "topk": "enter", "skyline": "enter"}
+#: How many times fewer `skyline` subscriptions there are: theirs are the widest rectangles, and any keyword will do.
+FEWER = {"skyline": 10}
 #: File that tells a demo's work folder from any other.
 MARK = ".skyray-demo"
 SEED = 7
@@ -50,8 +53,9 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
     with _timed(terminal, seconds, "etl", f"cleaning {count:,} messages with Spark"):
         manifest = run_etl_shown(terminal, {"inputs": (str(raw),), "out": str(etl_dir)})
     files = tuple(out / f"{kind}.jsonl" for kind in KINDS)
-    with _timed(terminal, seconds, "subscriptions", f"making {len(KINDS) * per_kind:,} subscriptions"):
-        _generate(etl_dir, files, per_kind)
+    counts = {kind: max(1, per_kind // FEWER.get(kind, 1)) for kind in KINDS}
+    with _timed(terminal, seconds, "subscriptions", f"making {sum(counts.values()):,} subscriptions"):
+        _generate(etl_dir, files, counts)
     config = RunConfig(messages=etl_dir, subscriptions=files, out=run_dir, window=WINDOW, batch=BATCH, executor="ray")
     with _timed(terminal, seconds, "run", "matching on Ray"):
         report = run_shown(terminal, config)
@@ -95,10 +99,10 @@ def _clear(out: Path) -> None:
     (out / MARK).write_text("made by `skyray demo`, which will replace this folder\n")
 
 
-def _generate(etl_dir: Path, files: Sequence[Path], count: int) -> None:
+def _generate(etl_dir: Path, files: Sequence[Path], counts: dict[str, int]) -> None:
     from gateway.generate import generate_subscriptions
 
-    for kind, file in zip(KINDS, files, strict=True):
+    for (kind, count), file in zip(counts.items(), files, strict=True):
         generate_subscriptions(etl_dir, kind, count, SEED, file)
 
 
@@ -129,9 +133,10 @@ def sample_updates(run_dir: Path, etl_dir: Path, files: Sequence[Path], count: i
 
     updates = ds.dataset(run_dir / "updates", format="parquet").to_table()
     chosen: list[dict[str, Any]] = []
-    for file, change in zip(files, ("match", "enter"), strict=True):
+    for file, change in zip(files, KINDS.values(), strict=True):
         subscriptions = _subscriptions(file)
-        rows = updates.filter(pc.field("change").cast(pa.string()) == change)
+        mine = pc.field("subscription_id").isin(pa.array(list(subscriptions)))
+        rows = updates.filter((pc.field("change").cast(pa.string()) == change) & mine)
         if rows.num_rows == 0:
             continue
         step = max(1, rows.num_rows // CANDIDATES)
@@ -219,7 +224,7 @@ def _print(out: Any, payload: dict[str, Any], verdict: Any) -> None:
             f"{' '.join(row['common'])} ({len(row['common'])} of {len(row['keywords'])})",
             _shorten(row["text"]),
             "in region" if row["distance_km"] is None else f"{row['distance_km']:,.0f}",
-            None if row["distance_km"] is None else row["score"],
+            row["score"],
         )
         for row in payload["examples"]
     ]

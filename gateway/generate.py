@@ -5,7 +5,7 @@ distribution of the stream in space and in words. Same messages, kind, count, se
 
     kind      paper            keywords                     place                              k and alpha
     boolean   LFilter          1 to 5, frequent ones        rectangle, sides 0.01 % to 1 %     -
-                               preferred                    of the messages' extent
+                               preferred, all or any        of the messages' extent
     topk      Skype            1 to 5                       the message's point                10, 0..1
     decay     CIQ              1 to 5                       the message's point                10 to 30, 0..1
     knn       DkM-SKS          1 to 5                       the message's point                1 to 10, -
@@ -34,6 +34,8 @@ CHUNK = 50_000
 REGION_SHARE = {BOOLEAN: 0.01, SKYLINE: 0.1}
 #: The range k is drawn from, both ends included.
 K_RANGE = {TOPK: (10, 10), DECAY: (10, 30), KNN: (1, 10)}
+#: How many keywords must be there.
+MATCHES = ("all", "any")
 #: Degrees are written with so many decimals (about 0.1 m).
 DECIMALS = 6
 
@@ -62,6 +64,7 @@ def generate_subscriptions(
     max_keywords: int = 5,
     region_share: float | None = None,
     until_share: float = 0.0,
+    match: str | None = None,
 ) -> dict[str, Any]:
     """Write `count` subscriptions of one kind as JSON Lines.
 
@@ -82,6 +85,9 @@ def generate_subscriptions(
         Largest side of a region as a share of the extent's, in (0, 1]; see `REGION_SHARE`.
     until_share : float
         Share of the subscriptions that end before a message drawn at random.
+    match : str, optional
+        Of `boolean`: "all" keywords must be there, as without it, or "any" one will do. The other kinds ask for any by
+        themselves and take neither. What is drawn is the same.
 
     Returns
     -------
@@ -101,7 +107,7 @@ def generate_subscriptions(
     -----
     O(messages + count), a million in well under a minute; holds the terms of all messages in memory.
     """
-    code = _check(kind, count, seed, k, min_keywords, max_keywords, region_share, until_share)
+    code = _check(kind, count, seed, k, min_keywords, max_keywords, region_share, until_share, match)
     stream = _read(Path(etl_dir))
     rng = np.random.default_rng([seed, code])  # files of several kinds with one seed are not copies of each other
     share = region_share or REGION_SHARE.get(code, 0.0)
@@ -122,6 +128,8 @@ def generate_subscriptions(
                 }
                 columns |= _draw_place(rng, stream, rows, code, share)
                 columns |= _draw_taste(rng, size, code, k)
+                if match is not None:
+                    columns["match"] = [match] * size
                 ends = rng.random(size) < until_share
                 until = rng.integers(1, stream.messages + 1, size)
                 columns["until"] = [end if has else None for end, has in zip(until.tolist(), ends, strict=True)]
@@ -146,6 +154,7 @@ def _check(
     max_keywords: int,
     region_share: float | None,
     until_share: float,
+    match: str | None,
 ) -> int:
     """The code of the kind; ConfigError for anything that cannot be."""
     if kind not in KINDS:
@@ -161,6 +170,8 @@ def _check(
         raise ConfigError(f"region share {region_share}: must lie in (0, 1], and only boolean and skyline have regions")
     if not 0.0 <= until_share <= 1.0:
         raise ConfigError(f"until share {until_share}: must lie between 0 and 1")
+    if match is not None and (code != BOOLEAN or match not in MATCHES):
+        raise ConfigError(f"match {match!r}: must be {' or '.join(MATCHES)}, and only boolean subscriptions have it")
     return code
 
 

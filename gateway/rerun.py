@@ -234,11 +234,9 @@ class _Extras:
             self.event_time_us = times.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
             self.counts = table.column("counts")
         if SKYLINE in kinds:
-            table = _read_messages(etl, ["message_id", "object_id", "op"])
-            versions = pc.any(pc.not_equal(table.column("object_id"), table.column("message_id"))).as_py()
-            if versions or pc.any(pc.not_equal(table.column("op"), 0)).as_py():
-                self.object_id = table.column("object_id").to_pylist()
-                self.op = table.column("op").to_pylist()
+            objects, deletes, own = _read_objects(etl)
+            if any(deletes) or objects != own:
+                self.object_id, self.op = objects, deletes
 
     @property
     def all_rows(self) -> bool:
@@ -285,6 +283,22 @@ def read_table(path: Path, columns: list[str]) -> pa.Table:
 
 def _read_messages(etl: Path, columns: list[str]) -> pa.Table:
     return pa.concat_tables([read_table(path, columns) for path in list_message_files(etl)])
+
+
+def _read_objects(etl: Path) -> tuple[list[str], list[int], list[str]]:
+    """`object_id` and `op` of all messages, with what stands for those that have none, and `message_id`."""
+    objects, deletes, own = [], [], []
+    for path in list_message_files(etl):
+        try:
+            present = pq.read_schema(path).names
+        except (OSError, pa.ArrowException) as error:
+            raise broken_file(path, error) from error
+        names = ["message_id", *(name for name in ("object_id", "op") if name in present)]
+        for row in read_table(path, names).to_pylist():
+            own.append(row["message_id"])
+            objects.append(row["message_id"] if row.get("object_id") is None else row["object_id"])
+            deletes.append(row.get("op") or 0)
+    return objects, deletes, own
 
 
 def broken_file(path: Path, error: Exception) -> InputError:

@@ -10,7 +10,7 @@ boundaries and in `matching.naive` for what the answers must be.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,12 +208,17 @@ class UpdateBatch(NamedTuple):
 
 
 class ResultBatch(NamedTuple):
-    """Standing results: `number` int64[n], `rank` int32[n] from 1, `seq` int64[n], `score` float64[n]."""
+    """Standing results: `number` int64[n], `rank` int32[n] from 1, `seq` int64[n], `score` float64[n].
+
+    text_score : float64[n]    text relevance of `skyline`, whose score is the spatial one; NaN for other kinds, None
+                               where no row has one
+    """
 
     number: Int64
     rank: Int32
     seq: Int64
     score: Float64
+    text_score: Float64 | None = None
 
     def __len__(self) -> int:
         return self.number.shape[0]
@@ -276,6 +281,35 @@ def concatenate(tables: Sequence):
             starts = np.cumsum([0] + [part[-1] - part[0] for part in parts[:-1]])
             joined = [part[1:] - part[0] + start for part, start in zip(parts, starts, strict=True)]
             columns[name] = np.concatenate([np.zeros(1, np.int64), *joined])
+        elif name == "text_score":
+            columns[name] = _join_optional(parts, [len(table) for table in tables])
         else:
             columns[name] = np.concatenate(parts)
     return type(first)(**columns)
+
+
+def join_messages(parts: Sequence[MessageBatch]) -> MessageBatch:
+    """All messages of all parts, in order; without a range message `east is west` and `north is south`."""
+    joined = concatenate(parts)
+    if joined.east is joined.west and joined.north is joined.south:
+        return joined
+    if np.array_equal(joined.east, joined.west) and np.array_equal(joined.north, joined.south):
+        return _as_points(joined)
+    return joined
+
+
+def _as_points(messages: MessageBatch) -> MessageBatch:
+    # `_replace` is no use here: it believes len() to be the number of fields.
+    columns: Any = messages._asdict() | {"east": messages.west, "north": messages.south}
+    return MessageBatch(**columns)
+
+
+NO_MESSAGES = _as_points(empty(MessageBatch))
+
+
+def _join_optional(parts: Sequence[Float64 | None], lengths: Sequence[int]) -> Float64 | None:
+    """Columns that some tables lack, which then stand for NaN; None if all lack it."""
+    if all(part is None for part in parts):
+        return None
+    filled = [np.full(rows, np.nan) if part is None else part for part, rows in zip(parts, lengths, strict=True)]
+    return np.concatenate(filled)

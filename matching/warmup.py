@@ -15,6 +15,9 @@ import numpy as np
 from matching.boolean.stream import BooleanStream
 from matching.model import ANY_KEYWORD, BOOLEAN, SKYLINE, TOPK, MessageBatch, Removals, SubscriptionTable
 from matching.registry import ENGINES, default, factory, names
+from matching.skyline.answers import answer, merge_answers
+from matching.skyline.engine import SkylineEngine
+from matching.skyline.home import SkylineHome
 from matching.skyline.stream import SkylineStream
 from matching.skyline.window import SkylineQueries
 from matching.skyline.window_plain import InvertedWindow
@@ -118,6 +121,24 @@ def _skyline(engines: Sequence[str]) -> None:
             stream.process(boundary, messages, np.arange(first - 4, first + 1), _skyline_table(numbers, first), removed)
             stream.engine.kept.pack()
         SkylineStream.from_arrays(type(stream.engine), InvertedWindow, space, stream.arrays()).results()
+        _skyline_home(engine(space))
+
+
+def _skyline_home(engine: SkylineEngine) -> None:
+    """What a query bolt and the tuple bolts do together: match, pend, ask, be answered by two, go on."""
+    home, windows, nobody = SkylineHome(engine, 0), (InvertedWindow(2), InvertedWindow(2)), np.zeros(0, np.int64)
+    for batch in range(3):
+        boundary = Boundary(batch, batch * 8, batch * 8 + 7, batch * 8 - 13)
+        messages = _messages(batch * 8, 8, ranges=False)
+        ended = _messages(batch * 8 - 4, 4 if batch else 0, ranges=False)
+        added = _skyline_table(np.arange(batch * 4, batch * 4 + 4), batch * 8)
+        matched, _ = home.match(boundary, messages, ended, added, np.zeros(4, np.int64), nobody, 1)
+        step = home.close(matched, [])
+        for window in windows:
+            window.store(boundary, messages, ended.seq)
+        for ask in step.asks:
+            home.install(merge_answers([answer(window, ask) for window in windows]))
+    home.results()
 
 
 def _skyline_table(numbers: np.ndarray, at: int) -> SubscriptionTable:

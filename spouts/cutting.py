@@ -4,7 +4,8 @@ A source (a file, a generator) yields `Rows` in the order of seq, as many at a t
 into batches with their boundaries, and `MessageSpout` puts those on the stream "batches". Nearly every batch lies
 inside one piece of the source and is cut out without a copy.
 
-Read on in `spouts.parquet` and `spouts.generated` (the sources), then in `bolts.distribution` (the receiver).
+Read on in `spouts.parquet` and `spouts.generated` (the sources), in `spouts.versions` (messages that replace others),
+then in `bolts.distribution` (the receiver).
 """
 
 import threading
@@ -18,8 +19,9 @@ from numpy.typing import NDArray
 
 from bolts.payloads import StreamBatch
 from matching.errors import ConfigError, TopologyError
-from matching.model import Int64, MessageBatch, Names, concatenate, empty
+from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from spouts.versions import Objects, Versions
 from topology.component import Context, Spout, Tick
 
 
@@ -28,12 +30,14 @@ class Rows(NamedTuple):
 
     event_time_us : int64[n]    microseconds; None if the window goes by count
     outside : bool[n]           outside the world box; None if no message is
+    objects : Objects           None if every message of the stream is an object of its own and none is a deletion
     """
 
     messages: MessageBatch
     names: Names
     event_time_us: Int64 | None = None
     outside: NDArray[np.bool_] | None = None
+    objects: Objects | None = None
 
 
 class Batch(NamedTuple):
@@ -97,22 +101,6 @@ def cut_messages(messages: MessageBatch, first: int, last: int) -> MessageBatch:
         messages.terms[offsets[0] : offsets[-1]],
         messages.weights[offsets[0] : offsets[-1]],
     )
-
-
-def join_messages(parts: list[MessageBatch]) -> MessageBatch:
-    """All messages of all parts, in order; without a range message `east is west` and `north is south`."""
-    joined = concatenate(parts)
-    if joined.east is joined.west and joined.north is joined.south:
-        return joined
-    if np.array_equal(joined.east, joined.west) and np.array_equal(joined.north, joined.south):
-        return _as_points(joined)
-    return joined
-
-
-def _as_points(messages: MessageBatch) -> MessageBatch:
-    # `_replace` is no use here: it believes len() to be the number of fields.
-    columns: Any = messages._asdict() | {"east": messages.west, "north": messages.south}
-    return MessageBatch(**columns)
 
 
 class Cutter:
@@ -181,7 +169,7 @@ class Cutter:
 
     def cut_empty(self) -> Batch:
         """A batch without messages, for a live stream in which nothing has come."""
-        return self._number(_as_points(empty(MessageBatch)), Names.of(()))
+        return self._number(NO_MESSAGES, Names.of(()))
 
     def _wanted(self) -> int:
         return self.batch if self.limit is None else min(self.batch, self.limit - self.next_seq)
@@ -216,6 +204,7 @@ class MessageSpout(Spout):
         self.receiver = receiver
         self.poll_s = poll_s
         self._source: Source | None = None
+        self._versions = Versions()
 
     @abstractmethod
     def open_source(self) -> Source:
@@ -237,15 +226,22 @@ class MessageSpout(Spout):
             raise TopologyError(
                 f"{self._context.component}: batch {boundary.number} is next, but batch {number} was asked for"
             )
-        payload = StreamBatch(boundary, self._context.now(), batch.messages, batch.names)
+        ended = self._versions.take(boundary)
+        payload = StreamBatch(boundary, self._context.now(), batch.messages, batch.names, ended)
         self._context.emit("batches", payload, to=number % self._receivers)
         self._context.count("messages", len(batch.messages))
         return Tick(number, boundary.first_seq, boundary.last_seq)
 
     def report(self) -> dict[str, Any]:
-        """How many messages and batches went out, and how many of the messages were `outside_world`."""
+        """How many messages and batches went out, how many of the messages were `outside_world`, and how many were
+        `ended` by a later version of their object or a deletion."""
         cutter = self.cutter
-        return {"messages": cutter.next_seq, "batches": cutter.number, "outside_world": cutter.outside_world}
+        return {
+            "messages": cutter.next_seq,
+            "batches": cutter.number,
+            "outside_world": cutter.outside_world,
+            "ended": self._versions.ended,
+        }
 
     def close(self) -> None:
         if self._source is not None:
@@ -258,6 +254,8 @@ class MessageSpout(Spout):
             rows = self._source.read()
             if rows is not None:
                 self.cutter.feed(rows)
+                if rows.objects is not None:
+                    self._versions.feed(rows.messages, rows.objects)
             elif self._source.ended:
                 break
             elif waited:

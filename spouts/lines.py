@@ -45,7 +45,7 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any
                 yield from _table_rows(path)
                 return
             number = 0
-            for line in read_lines(_unpack(file, start)):
+            for line in read_lines(unpacked(file)):
                 number += 1
                 if line is None:
                     yield number, "line_too_long"
@@ -82,7 +82,16 @@ def read_lines(blocks: Iterator[bytes]) -> Iterator[bytes | None]:
         yield rest
 
 
-def _unpack(file: BinaryIO, start: bytes) -> Iterator[bytes]:
+def unpacked(file: BinaryIO) -> Iterator[bytes]:
+    """Blocks of a file, of what is in it if it is packed by gzip or zstd.
+
+    Raises
+    ------
+    OSError, EOFError, zlib.error
+        If it is damaged.
+    """
+    start = file.read(4)
+    file.seek(0)
     if start[:2] == b"\x1f\x8b":
         with gzip.open(file, "rb") as unpacked:
             while block := unpacked.read(_BLOCK_BYTES):

@@ -39,8 +39,6 @@ FILE_REASONS = {
     "unknown_subscription": "nobody is subscribed under this id at that seq",
     "kind_without_engine": "no engine matches this kind yet; leave it out, or ask for another kind",
 }
-#: Kinds that have engines, which no bolt runs yet: accepted, they would never be answered.
-_WITHOUT_BOLT = ("skyline",)
 #: How much of a rejected row is quoted.
 MAX_QUOTED_CHARACTERS = 200
 #: Rows whose columns are built at a time: parsed rows take 20 times the memory of their columns.
@@ -152,7 +150,7 @@ def load_changes(
     About 30 us and 150 bytes a row.
     """
     with _Rejects(rejects) as refused:
-        with_engine = [KINDS.index(kind) for kind in registry.ENGINES if kind not in _WITHOUT_BOLT]
+        with_engine = [KINDS.index(kind) for kind in registry.ENGINES]
         loader = _Loader(vocabulary, space, refused, with_engine if kinds is None else kinds)
         for path in paths:
             for line, row in read_rows(path):

@@ -251,7 +251,7 @@ class Collector(Bolt):
         updates, results = concatenate(self.updates), concatenate(self.results)
         return {
             "updates": [column.tolist() for column in updates],
-            "results": [column.tolist() for column in results],
+            "results": [column.tolist() for column in results if column is not None],
             "complete_through": min(self.complete),
             "late": self.late,
         }

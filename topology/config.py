@@ -64,7 +64,8 @@ class RunConfig(BaseSettings):
         default="hashing", description="who gets which subscription"
     )
     signatures: Literal["off", "spatial", "spatial+text"] = Field(
-        default="off", description="what query tasks tell of their boolean subscriptions, to be sent fewer messages"
+        default="off",
+        description="what query tasks tell of their boolean and skyline subscriptions, to be sent fewer messages",
     )
     query_bolts: Tasks = Field(default=2, description="tasks that hold subscriptions")
     tuple_bolts: Tasks = Field(default=1, description="tasks that hold the window")

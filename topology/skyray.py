@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from matching.text import Vocabulary
 from matching.topk import thresholds, window_indexes
 from matching.warmup import defaults, warmup
 from matching.window import Window
+from spouts.kinds import may_ask_for
 from spouts.parquet import ParquetSpout, read_manifest, read_points
 from spouts.subscriptions import SubscriptionSpout, load_vocabulary
 from topology.builder import TopologyBuilder
@@ -52,7 +53,7 @@ from topology.metrics import RunReport, Snapshot
 from topology.plan import Plan
 
 #: Kinds that the query bolts answer.
-KINDS_RUN = ("boolean", "topk")
+KINDS_RUN = ("boolean", "topk", "skyline")
 ROUTERS = ("hashing", "location", "keyword", "prefix")
 #: Routers that can make use of signatures.
 SIGNING = ("hashing", "location")
@@ -78,8 +79,11 @@ def wire(
     tuple_bolts: int = 1,
     aggregation_bolts: int = 1,
     credits: int = 4,
+    skylines: bool = True,
 ) -> Plan:
     """Build the topology over any pair of spouts and any delivery bolt (tests and benchmarks bring their own).
+
+    `skylines`: whether there may be skyline subscriptions, for which the tuple bolts then hold a window of its own.
 
     Raises
     ------
@@ -99,7 +103,8 @@ def wire(
     builder.bolt("distribution", DistributionBolt(router), tasks=distribution_bolts)
     query = ReplicatedQueryBolt if router.replicates else QueryBolt
     builder.bolt("query", query(router, space, window, engines, threshold_rule), tasks=router.tasks)
-    builder.bolt("tuples", TupleBolt(space.max_distance, 2 * credits + 2, window_index), tasks=tuple_bolts)
+    tuples = TupleBolt(space.max_distance, 2 * credits + 2, window_index, skylines)
+    builder.bolt("tuples", tuples, tasks=tuple_bolts)
     builder.bolt("aggregation", AggregationBolt(), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery)
     builder.edge("messages", "batches", "distribution", DIRECT)
@@ -119,18 +124,24 @@ def wire(
     builder.edge("query", "ask", "tuples", ALL, feedback=True)
     builder.edge("tuples", "partial", "aggregation", DIRECT, feedback=True)
     builder.edge("aggregation", "refilled", "query", DIRECT, feedback=True)
+    builder.edge("query", "ask_skyline", "tuples", ALL, feedback=True)
+    builder.edge("tuples", "partial_skyline", "aggregation", DIRECT, feedback=True)
+    builder.edge("aggregation", "refilled_skyline", "query", DIRECT, feedback=True)
+    if router.shares_skylines:
+        builder.edge("query", "found_skyline", "query", DIRECT, feedback=True)
     if router.replicates:
         builder.edge("distribution", "register", "query", DIRECT, feedback=True)
         builder.edge("query", "hits", "query", DIRECT, feedback=True)
         builder.edge("query", "thresholds", "query", DIRECT, feedback=True)
     chosen = {kind: (engines.get(kind, name),) for kind, (name,) in defaults().items() if kind in KINDS_RUN}
     chosen["window"] = (window_indexes.window_index(window_index).name,)
-    return builder.acknowledged_by("delivery").warmed_by(partial(warm_up, chosen)).build(credits)
+    return builder.acknowledged_by("delivery").warmed_by(partial(warm_up, tuple(chosen.items()))).build(credits)
 
 
-def warm_up(engines: dict[str, tuple[str, ...]]) -> None:
+@cache  # a process that runs several topologies has its kernels already
+def warm_up(engines: tuple[tuple[str, tuple[str, ...]], ...]) -> None:
     """Compile, or load from the cache, the kernels of engines and routers; once a node, before the spouts open."""
-    warmup(engines)
+    warmup(dict(engines))
     distribution.location.warmup()
     distribution.keyword.warmup()
     distribution.signatures.warmup.warmup()
@@ -208,6 +219,7 @@ def build_plan(config: RunConfig) -> Plan:
         tuple_bolts=config.tuple_bolts,
         aggregation_bolts=config.aggregation_bolts,
         credits=config.credits,
+        skylines=may_ask_for("skyline", config.subscriptions),
     )
 
 
@@ -324,6 +336,7 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
             "bytes_sent": sum(part["sent_bytes"] for part in routing),
             "signatures": signature_figures(config.signatures, parts, messages),
             "hits_sent": sum(part.get("hits_sent", 0) for part in parts["query"]),
+            "skyline_pairs_sent": sum(part.get("skyline_pairs_sent", 0) for part in parts["query"]),
             "raises_sent": sum(part.get("raises_sent", 0) for part in parts["query"]),
             "replicas_of_each_query_bolt": [part.get("replicas_held", part["held"]["topk"]) for part in parts["query"]],
             "messages_of_each_query_bolt": sent.tolist(),

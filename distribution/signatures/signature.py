@@ -15,7 +15,9 @@ A patch through list c can only come when every batch up to c has been routed, s
 it matched batch c; so it may take away at once what ended inside c. It may come before the distribution task has
 itself taken list c, which it then need not note.
 
-Exact for `boolean` and for `skyline`, whose matches lie in a rectangle and share a keyword. Read on in
+Exact for `boolean` and for `skyline`, whose matches lie in a rectangle and share a keyword: every keyword of a
+subscription that one is enough for is claimed, the rarest alone of one that wants all. A message that was ended is let
+through like the message itself, by whoever is subscribed now: it matters to nobody else. Read on in
 `distribution.location`, which asks the signature of the owner of a place, and of nobody else.
 """
 
@@ -214,11 +216,14 @@ def is_loose(table: SubscriptionTable) -> NDArray[np.bool_]:
 
 
 def claims_of_rows(rows: SubscriptionRows, number: Int64, loose: bool = False) -> Claims:
-    """Claims of subscriptions in an engine's rows; those that cannot match have none. O(n), loose: O(all keywords).
+    """Claims of subscriptions in an engine's rows; those that cannot match, or are not there, have none.
+
+    O(n), loose: O(all keywords).
 
     `loose`: they want any of their keywords.
     """
     slots, columns = rows.slots.find(number), rows.columns
+    slots = slots[slots >= 0]
     slots = slots[columns.start[slots] >= 0]
     start = columns.start[slots].astype(np.int64)
     length = np.ones(slots.size, np.int64)
@@ -293,7 +298,8 @@ class QuerySignature:
         self._loose = SubscriptionRows()
 
     def follow(self, added: SubscriptionTable, removed: Int64, rows: SubscriptionRows) -> None:
-        """Take in subscriptions that stay beyond this batch, take out those in `rows` that leave in it.
+        """Take in subscriptions that stay beyond this batch, take out those in `rows` that leave in it: `boolean` and
+        `skyline` together, other kinds are passed over in `added` and must not be in `removed`.
 
         `rows` are an engine's, before it has taken the removals; they need not keep the keywords of subscriptions that
         want any of them, so those are kept here as well.
@@ -522,12 +528,14 @@ class SignatureBoard:
         self.patch_bytes += patch.nbytes()
         self.replicas[patch.task].apply(patch)
 
-    def wanted(self, messages: MessageBatch, rows: Int64, task: int) -> Int64:
-        """Those of `rows` (ascending) that a subscription of the task may match."""
-        self.asked += rows.size
+    def wanted(self, messages: MessageBatch, rows: Int64, task: int, counted: bool = True) -> Int64:
+        """Those of `rows` (ascending) that a subscription of the task may match, or, of messages that were ended, may
+        have matched; the latter are not `counted`, since they are no messages of their own."""
         chosen = messages if rows.size == len(messages) else messages.take(rows)
         left = rows[self.replicas[task].may_match(chosen)]
-        self.kept_back += rows.size - left.size
+        if counted:
+            self.asked += rows.size
+            self.kept_back += rows.size - left.size
         return left
 
     def describe(self) -> dict[str, Any]:

@@ -28,6 +28,8 @@ CELLS_A_SIDE = 1024
 _BORDER = 1e-12
 #: A range message over more cells than this is let through without a look.
 MOST_CELLS = 4096
+#: Boxes over more cells than so many times the grid are counted together.
+_MUCH = 2
 
 Domain = NDArray[np.bool_]
 
@@ -110,7 +112,7 @@ class CellCounts:
         self._changed = False
 
     def add(self, boxes: Boxes) -> None:
-        """Count boxes once more. O(their cells)."""
+        """Count boxes once more. O(their cells), for many wide ones O(boxes + all cells)."""
         self._changed |= self._count(boxes, 1)
 
     def subtract(self, boxes: Boxes) -> None:
@@ -123,7 +125,11 @@ class CellCounts:
         """
         self._changed |= self._count(boxes, -1)
         grid = self.numbering
-        if _any_negative(self.counts, grid.side, grid.ranks, as_input(boxes.cells, np.int32)):
+        if self._is_much(boxes):
+            spoilt = bool(np.any(self.counts < 0))
+        else:
+            spoilt = _any_negative(self.counts, grid.side, grid.ranks, as_input(boxes.cells, np.int32))
+        if spoilt:
             raise EngineError("a rectangle cannot be taken out of a signature: it was not added as often")
 
     def contains(self, items: Int64) -> NDArray[np.bool_]:
@@ -155,7 +161,13 @@ class CellCounts:
 
     def _count(self, boxes: Boxes, step: int) -> bool:
         grid = self.numbering
-        return bool(_count_boxes(self.counts, grid.side, grid.ranks, as_input(boxes.cells, np.int32), step))
+        count = _count_together if self._is_much(boxes) else _count_boxes
+        return bool(count(self.counts, grid.side, grid.ranks, as_input(boxes.cells, np.int32), step))
+
+    def _is_much(self, boxes: Boxes) -> bool:
+        """Whether boxes touch so many cells that going over the whole grid is less work than over theirs."""
+        sides = boxes.cells[:, 2:].astype(np.int64) - boxes.cells[:, :2] + 1
+        return int(np.sum(sides[:, 0] * sides[:, 1])) > _MUCH * self.numbering.side**2
 
 
 class CellBitmap:
@@ -255,6 +267,34 @@ def _count_boxes(counts, side, ranks, boxes, step):
                 if cell >= 0:
                     counts[cell] += step
                     changed = changed or counts[cell] == gone
+    return changed
+
+
+@njit(cache=True, nogil=True)
+def _count_together(counts, side, ranks, boxes, step):
+    """The same by sums over prefixes: four corners a box, then every cell of the grid once."""
+    above = np.zeros((side + 1, side + 1), np.int32)
+    for i in range(boxes.shape[0]):
+        west, south, east, north = boxes[i, 0], boxes[i, 1], boxes[i, 2] + 1, boxes[i, 3] + 1
+        above[south, west] += 1
+        above[south, east] -= 1
+        above[north, west] -= 1
+        above[north, east] += 1
+    changed = False
+    for y in range(side):
+        row = 0
+        for x in range(side):
+            row += above[y, x]
+            if y:
+                above[y, x] = above[y - 1, x] + row
+            else:
+                above[y, x] = row
+            if above[y, x] > 0:
+                cell = _number_of(ranks, side, x, y)
+                if cell >= 0:
+                    before = counts[cell]
+                    counts[cell] += step * above[y, x]
+                    changed = changed or before == 0 or counts[cell] == 0
     return changed
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from distribution.signatures.cuckoo import CuckooFilter
 from distribution.signatures.signature import QuerySignature, SignatureReplica, SignatureSpec, claims_of
-from distribution.signatures.spatial import whole_domain
+from distribution.signatures.spatial import CellCounts, Numbering, region_boxes, whole_domain
 from matching.model import BOOLEAN, MessageBatch, SubscriptionTable
 from matching.slots import as_input
 from matching.space import EARTH, Space
@@ -31,6 +31,8 @@ def warmup() -> None:
                 replica.apply(patch)
                 signature.change(nothing, claims.take(np.arange(_ROWS // 2)) if through == 0 else nothing)
             replica.may_match(messages)
+    together = CellCounts(Numbering(1, whole_domain()))
+    together.add(region_boxes(spec.space, claims.region, 1))
     full = CuckooFilter(8)
     full.delete(np.arange(full.insert(as_input(np.arange(100), np.int64))))
 

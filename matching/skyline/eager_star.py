@@ -82,6 +82,7 @@ class EagerStar(Eager):
     def forget(self, slots: Int32) -> None:
         super().forget(slots)
         self.stale[slots] = WAITS
+        self._needs[slots] = _NOTHING  # whoever is refilled after that is filled, not repaired
 
     def arrays(self) -> dict[str, np.ndarray]:
         return super().arrays() | {"stale": self.stale}

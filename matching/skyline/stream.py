@@ -13,45 +13,18 @@ from typing import NamedTuple
 import numpy as np
 
 from matching.errors import EngineError
-from matching.model import (
-    ENTER,
-    LEAVE,
-    SKYLINE,
-    Float64,
-    Int32,
-    Int64,
-    MessageBatch,
-    Removals,
-    SubscriptionTable,
-    UpdateBatch,
-)
+from matching.model import SKYLINE, Int32, Int64, MessageBatch, Removals, SubscriptionTable, UpdateBatch, concatenate
 from matching.skyline.engine import Offers, SkylineEngine
-from matching.skyline.kept import difference
+from matching.skyline.standing import SkylineResults, Standing, alive_rows, held_nothing
 from matching.skyline.window import SkylineWindow
 from matching.slots import part
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
 
+__all__ = ["SkylineResults", "SkylineStream", "Work", "find_removed"]
+
 #: Subscriptions that are looked up in the window at once; their candidates are held in memory together.
 _CHUNK = 1_024
-
-
-class SkylineResults(NamedTuple):
-    """Standing skylines: a `ResultBatch` with a second relevance.
-
-    number : int64[n], rank : int32[n] from 1 by descending spatial relevance then seq, seq : int64[n]
-    score : float64[n]         spatial relevance
-    text_score : float64[n]    text relevance
-    """
-
-    number: Int64
-    rank: Int32
-    seq: Int64
-    score: Float64
-    text_score: Float64
-
-    def __len__(self) -> int:
-        return self.number.shape[0]
 
 
 class Work(NamedTuple):
@@ -82,6 +55,7 @@ class SkylineStream:
 
     def __init__(self, engine: SkylineEngine, window: SkylineWindow):
         self.engine = engine
+        self.standing = Standing(engine)
         self.window = window
         self.boundary = Boundary(-1, 0, -1, NO_FLOOR)
         self.work = Work()
@@ -130,57 +104,34 @@ class SkylineStream:
         ended = np.unique(np.asarray(ended, np.int64))
         added = added.of_kind(SKYLINE) if np.any(added.kind != SKYLINE) else added
         gone = np.asarray(removed.number[removed.kind == SKYLINE], np.int64)
-        leaving = self._find_removed(added, gone)
-        if gone.size:
-            added = added.take(np.flatnonzero(~np.isin(added.number, gone)))
-        index, kept = self.engine.index, self.engine.kept
-        past, floor = self.boundary.floor, boundary.floor
+        index, past = self.engine.index, self.boundary.floor
+        leaving, staying = find_removed(self.engine, added, gone)
 
         ended_before = self.window.contents(ended[ended < boundary.first_seq])
         self.window.store(boundary, messages, ended)
         self.boundary = boundary
-        told_leaving = kept.held(leaving, past)
         index.withdraw(leaving)
-        self.engine.forget(leaving)
-
-        alive = messages.take(np.flatnonzero((messages.life > floor) & ~np.isin(messages.seq, ended)))
-        hits = index.match(alive)
+        alive = messages.take(alive_rows(boundary, messages, ended))
+        hits, lost = index.match(alive), index.match_at(ended_before)
         offers = Offers(hits.slot, alive.seq[hits.row], alive.life[hits.row], hits.spatial, hits.text)
-        lost = index.match_at(ended_before)
-        touched = np.unique(np.concatenate([hits.slot, lost.slot, kept.due(floor)]))
-        before = kept.held(touched, past)
-        lacking = self.engine.take(offers, lost.slot, ended_before.seq[lost.row], floor)
-        fresh = self.engine.insert(added)
-        fetched = self._refill(np.concatenate([lacking, fresh]))
-
-        kept = self.engine.kept
-        parts = [
-            self._tell(boundary, leaving, told_leaving, kept.held(leaving, floor)),
-            self._tell(boundary, touched, before, kept.held(touched, floor)),
-            self._tell(boundary, fresh, kept.held(fresh[:0], floor), kept.held(fresh, floor)),
-        ]
+        updates, lacking = self.standing.lead(past, boundary, offers, lost.slot, ended_before.seq[lost.row], leaving)
+        fresh = self.engine.insert(staying)
+        fetched = self._refill(np.concatenate([lacking.slots, fresh]))
+        updates = [updates, self.standing.tell(boundary, lacking.slots, lacking.before)]
+        updates.append(self.standing.tell(boundary, fresh, held_nothing(fresh.shape[0])))
         index.remove(leaving)
         self.work = Work(
             self.work.scanned + hits.scanned + lost.scanned,
             self.work.matched + hits.slot.shape[0],
             self.work.ended + lost.slot.shape[0],
-            self.work.refilled + lacking.shape[0] + fresh.shape[0],
+            self.work.refilled + lacking.slots.shape[0] + fresh.shape[0],
             self.work.fetched + fetched,
         )
-        return UpdateBatch(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        return concatenate(updates)
 
     def results(self) -> SkylineResults:
         """Standing skylines at the last boundary. O(results log results)."""
-        slots = self.engine.index.live_slots()
-        held = self.engine.kept.held(slots, self.boundary.floor)
-        lengths = np.diff(held.offsets)
-        row = np.repeat(np.arange(slots.shape[0]), lengths)
-        order = np.lexsort((held.seq, -held.spatial, row))
-        rank = np.arange(row.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
-        numbers = self.engine.index.slots.number[slots][row]
-        return SkylineResults(
-            numbers, rank.astype(np.int32), held.seq[order], held.spatial[order], held.text[order]
-        )  # fmt: skip
+        return self.standing.results(self.engine.index.live_slots(), self.boundary.floor)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Everything needed to continue at this boundary."""
@@ -216,28 +167,23 @@ class SkylineStream:
         if seq.shape[0] and not (boundary.first_seq <= seq[0] and seq[-1] <= boundary.last_seq):
             raise EngineError(f"skyline: messages {seq[0]}..{seq[-1]} do not lie inside {boundary}")
 
-    def _find_removed(self, added: SubscriptionTable, gone: Int64) -> Int32:
-        """Slots of the removed that have been here before this batch; raises before anything is touched."""
-        known = self.engine.index.find(added.number) >= 0
-        if np.any(known) or np.unique(added.number).shape[0] < len(added):
-            which = added.number[known][0] if np.any(known) else "of this batch"
-            raise EngineError(f"skyline: subscription {which} cannot be added: numbers are never used twice")
-        slots = self.engine.index.find(gone)
-        lost = gone[(slots < 0) & ~np.isin(gone, added.number)]
-        if lost.shape[0] or np.unique(gone).shape[0] < gone.shape[0]:
-            which = lost[0] if lost.shape[0] else "of this batch"
-            raise EngineError(f"skyline: subscription {which} cannot be removed: it is not here, or named twice")
-        return slots[slots >= 0]
 
-    def _tell(self, boundary: Boundary, slots: Int32, before, after) -> UpdateBatch:
-        """Updates of the rows whose skyline was `before` and is `after`."""
-        count = slots.shape[0]
-        if before.offsets.shape[0] < count + 1:  # new ones, which held nothing
-            before = before._replace(offsets=np.zeros(count + 1, np.int64))
-        room = before.seq.shape[0] + after.seq.shape[0]
-        row, seq = np.empty(room, np.int32), np.empty(room, np.int64)
-        score, enters = np.empty(room), np.empty(room, np.bool_)
-        told = difference(before, after, row, seq, score, enters)
-        change = np.where(enters[:told], ENTER, LEAVE).astype(np.int8)
-        numbers = self.engine.index.slots.number[slots][row[:told]]
-        return UpdateBatch(np.full(told, boundary.last_seq), numbers, seq[:told], change, score[:told])
+def find_removed(engine: SkylineEngine, added: SubscriptionTable, gone: Int64) -> tuple[Int32, SubscriptionTable]:
+    """Slots of the removed that have been here before this batch, and who of the added is not removed in it.
+
+    Raises
+    ------
+    EngineError
+        If a number is added twice, or one is removed that is not here; before anything is touched.
+    """
+    known = engine.index.find(added.number) >= 0
+    if np.any(known) or np.unique(added.number).shape[0] < len(added):
+        which = added.number[known][0] if np.any(known) else "of this batch"
+        raise EngineError(f"skyline: subscription {which} cannot be added: numbers are never used twice")
+    slots = engine.index.find(gone)
+    lost = gone[(slots < 0) & ~np.isin(gone, added.number)]
+    if lost.shape[0] or np.unique(gone).shape[0] < gone.shape[0]:
+        which = lost[0] if lost.shape[0] else "of this batch"
+        raise EngineError(f"skyline: subscription {which} cannot be removed: it is not here, or named twice")
+    staying = added.take(np.flatnonzero(~np.isin(added.number, gone))) if gone.size else added
+    return slots[slots >= 0], staying

@@ -5,6 +5,9 @@ same term, so that the newest place of a term leads to all of them. Whatever die
 are full and half of it is dead; then all that live are written anew. An arrival costs one step a term, an end or an
 expiry nothing, a query the lists of all its keywords, wherever the messages stand.
 
+The tuple bolts hold their share of the window here too. They are ahead of those who ask, so they are asked as of a
+boundary of the past: what died since the oldest that may be named counts as alive until nobody can ask for it.
+
 Trees, which look only where the rectangle is: `matching.skyline.mf_rtree`. Read on in `matching.skyline.stream`.
 """
 
@@ -20,8 +23,8 @@ from matching.skyline.window import Candidates, Contents, SkylineQueries, Skylin
 from matching.slots import as_input, grown_length, resized
 from matching.window import NO_FLOOR, Boundary
 
-#: `life` of a message that was ended: at or below every floor.
-_ENDED = -(2**63)
+#: `ended` of a message that no later version or deletion has ended.
+_NEVER = 2**63 - 1
 _FEWEST = 256
 
 
@@ -29,6 +32,7 @@ class Ring(NamedTuple):
     """Kernel view; the first `rows` of n messages and the first places of the pool are in use.
 
     seq, life : int64[n]      ascending seq
+    ended : int64[n]          number of the batch that ended it, above all of them if none did
     lon, lat : float64[n]
     term_offsets : int64[n + 1]
     terms, row : int32[pool]  term and message of a place
@@ -38,6 +42,7 @@ class Ring(NamedTuple):
 
     seq: Int64
     life: Int64
+    ended: Int64
     lon: Float64
     lat: Float64
     term_offsets: Int64
@@ -47,22 +52,36 @@ class Ring(NamedTuple):
     newest: Int32
 
 
+_COLUMNS = ("seq", "life", "ended", "lon", "lat")
+
+
 class InvertedWindow(SkylineWindow):
-    """Inverted lists over the ring of messages; see the module."""
+    """Inverted lists over the ring of messages; see the module.
+
+    Parameters
+    ----------
+    kept_boundaries : int    how many boundaries back `candidates` may ask
+    """
 
     name = "inverted_window"
 
-    def __init__(self):
+    def __init__(self, kept_boundaries: int = 0):
         whole, real = np.zeros(0, np.int64), np.zeros(0)
         short = np.zeros(0, np.int32)
-        self.ring = Ring(whole, whole, real, real, np.zeros(1, np.int64), short, short, short, short)
+        self.ring = Ring(whole, whole, whole, real, real, np.zeros(1, np.int64), short, short, short, short)
         self.rows = 0
-        self.boundary = Boundary(-1, 0, -1, NO_FLOOR)
+        self.kept_boundaries = kept_boundaries
+        self.known = [Boundary(-1, 0, -1, NO_FLOOR)]
         self.checked = 0
 
     def __len__(self) -> int:
         """Live messages. O(rows)."""
-        return int(np.count_nonzero(self.ring.life[: self.rows] > self.boundary.floor))
+        return int(np.count_nonzero(self._alive(slice(self.rows), self.boundary)))
+
+    @property
+    def boundary(self) -> Boundary:
+        """The last one stored."""
+        return self.known[-1]
 
     def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None:
         """Take the next batch. O(terms), amortised.
@@ -77,23 +96,35 @@ class InvertedWindow(SkylineWindow):
             raise EngineError(f"window: batch {boundary.number} cannot follow batch {last.number}; store each one once")
         if seq.shape[0] and (seq[0] <= last.last_seq or np.any(np.diff(seq) <= 0)):
             raise EngineError(f"window: messages of batch {boundary.number} must ascend from seq {last.last_seq + 1}")
-        self.boundary = boundary
-        self.ring.life[self._find(ended)] = _ENDED
+        self.known = [*self.known, boundary][-1 - self.kept_boundaries :]
+        self.ring.ended[self._find(ended)] = boundary.number
         kept = np.flatnonzero((messages.life > boundary.floor) & ~np.isin(seq, ended))
         if kept.shape[0]:
             self._append(messages.take(kept))
 
-    def candidates(self, queries: SkylineQueries) -> Candidates:
-        """All live candidates of each query in ascending seq. O(lists of the keywords)."""
+    def candidates(self, queries: SkylineQueries, as_of: Boundary | None = None) -> Candidates:
+        """All candidates of each query that live at the last boundary, or at another that is asked for; ascending seq.
+
+        O(lists of the keywords).
+
+        Raises
+        ------
+        EngineError
+            If that boundary is not among the last ones kept.
+        """
+        as_of = as_of or self.boundary
+        if as_of not in self.known:
+            raise EngineError(
+                f"window: asked as of batch {as_of.number}, but batches {self.known[0].number} to "
+                f"{self.boundary.number} are known"
+            )
         count, room = queries.region.shape[0], _FEWEST
         region = as_input(queries.region, np.float64)
         offsets, terms = as_input(queries.term_offsets, np.int64), as_input(queries.terms, np.int32)
         ends, done = np.zeros(count + 1, np.int64), 0
         row, spatial, text = np.empty(room, np.int32), np.empty(room), np.empty(room)
         while True:
-            done, checked = _search(
-                self.ring, self.boundary.floor, region, offsets, terms, done, ends, row, spatial, text
-            )
+            done, checked = _search(self.ring, as_of, region, offsets, terms, done, ends, row, spatial, text)
             self.checked += checked
             if done == count:
                 break
@@ -107,7 +138,7 @@ class InvertedWindow(SkylineWindow):
     def contents(self, seqs: Int64) -> Contents:
         """Those of these messages that are live, in the order asked. O(n log rows + terms)."""
         rows = self._find(seqs)
-        rows = rows[self.ring.life[rows] > self.boundary.floor]
+        rows = rows[self._alive(rows, self.boundary)]
         offsets, picked = take_ragged(self.ring.term_offsets, rows)
         ring = self.ring
         return Contents(ring.seq[rows], ring.lon[rows], ring.lat[rows], offsets, ring.terms[picked])
@@ -117,18 +148,22 @@ class InvertedWindow(SkylineWindow):
         return sum(column.nbytes for column in self.ring)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The live messages and the boundary; the lists are made from them."""
+        """The messages that anybody may ask about and the boundaries; the lists are made from them."""
         self._rewrite(self.rows, self._places)
-        columns = {name: getattr(self.ring, name)[: self.rows] for name in ("seq", "life", "lon", "lat")}
+        columns = {name: getattr(self.ring, name)[: self.rows] for name in _COLUMNS}
         columns |= {"term_offsets": self.ring.term_offsets[: self.rows + 1], "terms": self.ring.terms[: self._places]}
-        return columns | {"boundary": np.array(self.boundary, np.int64)}
+        return columns | {
+            "known": np.array(self.known, np.int64),
+            "kept_boundaries": np.array([self.kept_boundaries], np.int64),
+        }
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "InvertedWindow":
         """Continue from `arrays`; everything is copied."""
         window = cls()
-        window.boundary = Boundary(*arrays["boundary"].tolist())
-        columns = [arrays[name] for name in ("seq", "life", "lon", "lat", "term_offsets", "terms")]
+        window.kept_boundaries = int(arrays["kept_boundaries"][0])
+        window.known = [Boundary(*row) for row in arrays["known"].tolist()]
+        columns = [arrays[name] for name in (*_COLUMNS, "term_offsets", "terms")]
         if columns[0].shape[0]:
             window._extend(*columns)
         return window
@@ -136,6 +171,10 @@ class InvertedWindow(SkylineWindow):
     @property
     def _places(self) -> int:
         return int(self.ring.term_offsets[self.rows])
+
+    def _alive(self, rows: Int64 | slice, boundary: Boundary) -> np.ndarray:
+        """bool[n]: which rows live at a boundary that is not before them."""
+        return (self.ring.life[rows] > boundary.floor) & (self.ring.ended[rows] > boundary.number)
 
     def _find(self, seqs: Int64) -> Int64:
         """Rows of these messages; those that are not here are left out."""
@@ -145,13 +184,14 @@ class InvertedWindow(SkylineWindow):
 
     def _append(self, messages: MessageBatch) -> None:
         lon, lat = (messages.west + messages.east) / 2.0, (messages.south + messages.north) / 2.0
-        self._extend(messages.seq, messages.life, lon, lat, messages.term_offsets, messages.terms)
+        ended = np.full(len(messages), _NEVER)
+        self._extend(messages.seq, messages.life, ended, lon, lat, messages.term_offsets, messages.terms)
 
-    def _extend(self, seq, life, lon, lat, term_offsets, terms) -> None:
-        """Append messages that are alive."""
+    def _extend(self, seq, life, ended, lon, lat, term_offsets, terms) -> None:
+        """Append messages."""
         end, places = self.rows + seq.shape[0], self._places + int(term_offsets[-1])
         if end > self.ring.seq.shape[0] or places > self.ring.terms.shape[0]:
-            live = len(self)
+            live = int(np.count_nonzero(self._alive(slice(self.rows), self.known[0])))
             # growing while most are alive, rewriting while most are dead: both are paid for by as many arrivals
             rows, pool = self.ring.seq.shape[0], self.ring.terms.shape[0]
             if 2 * live > self.rows:
@@ -163,7 +203,7 @@ class InvertedWindow(SkylineWindow):
             newest = resized(self.ring.newest, grown_length(self.ring.newest.shape[0], highest + 1), -1)
             self.ring = self.ring._replace(newest=newest)
         ring, first, place = self.ring, self.rows, self._places
-        ring.seq[first:end], ring.life[first:end] = seq, life
+        ring.seq[first:end], ring.life[first:end], ring.ended[first:end] = seq, life, ended
         ring.lon[first:end], ring.lat[first:end] = lon, lat
         ring.term_offsets[first + 1 : end + 1] = term_offsets[1:] + place
         ring.terms[place:places] = terms
@@ -171,14 +211,15 @@ class InvertedWindow(SkylineWindow):
         self.rows = end
 
     def _rewrite(self, rows: int, pool: int) -> None:
-        """Write what lives to new columns of these lengths, which suffice, and link it."""
-        old, live = self.ring, np.flatnonzero(self.ring.life[: self.rows] > self.boundary.floor)
+        """Write what may be asked for to new columns of these lengths, which suffice, and link it."""
+        old, live = self.ring, np.flatnonzero(self._alive(slice(self.rows), self.known[0]))
         offsets, picked = take_ragged(old.term_offsets, live)
         new_offsets = np.zeros(rows + 1, np.int64)
         new_offsets[: offsets.shape[0]] = offsets
         self.ring = Ring(
             seq=resized(old.seq[live], rows),
             life=resized(old.life[live], rows),
+            ended=resized(old.ended[live], rows),
             lon=resized(old.lon[live], rows),
             lat=resized(old.lat[live], rows),
             term_offsets=new_offsets,
@@ -202,7 +243,7 @@ def _link(ring, first, end):
 
 
 @njit(cache=True, nogil=True)
-def _search(ring, floor, region, offsets, terms, first, ends, out_row, out_spatial, out_text):
+def _search(ring, as_of, region, offsets, terms, first, ends, out_row, out_spatial, out_text):
     """Answer queries from `first` on; returns the first that did not fit (its end is in `ends`), messages checked."""
     checked = 0
     for query in range(first, region.shape[0]):
@@ -215,9 +256,10 @@ def _search(ring, floor, region, offsets, terms, first, ends, out_row, out_spati
                 place = ring.before[place]
                 checked += 1
                 lon, lat = ring.lon[row], ring.lat[row]
-                if (
-                    not (region[query, 0] <= lon <= region[query, 2] and region[query, 1] <= lat <= region[query, 3])
-                    or not ring.life[row] > floor
+                if not (
+                    region[query, 0] <= lon <= region[query, 2] and region[query, 1] <= lat <= region[query, 3]
+                ) or not (
+                    ring.life[row] > as_of.floor and ring.ended[row] > as_of.number and ring.seq[row] <= as_of.last_seq
                 ):
                     continue
                 # A message comes up in the list of each keyword it has: it counts in that of the first one.

@@ -55,7 +55,7 @@ def run(
             arrays = saved(local.window_index.arrays())
             local.window_index = type(local.window_index).from_arrays(SPACE.max_distance, arrays)
     results = local.stream.results()
-    rows = zip(*(column.tolist() for column in results), strict=True)
+    rows = zip(*(column.tolist() for column in results if column is not None), strict=True)
     return updates, Counter(rows), refills
 
 

@@ -97,10 +97,11 @@ def updates(*rows):
     )
 
 
-def results(*rows):
+def results(*rows, text_score=None):
     number, rank, seq, score = zip(*rows, strict=True) if rows else ((), (), (), ())
+    text = None if text_score is None else np.array(text_score, np.float64)
     return ResultBatch(
-        np.array(number, np.int64), np.array(rank, np.int32), np.array(seq, np.int64), np.array(score, np.float64)
+        np.array(number, np.int64), np.array(rank, np.int32), np.array(seq, np.int64), np.array(score, np.float64), text
     )
 
 
@@ -290,6 +291,25 @@ def test_delivery_results_are_sorted_and_equal_bytes_whoever_held_them(tmp_path)
         ("abo 9", 1, "message 0", 0),
     ]
     assert table["text_score"].null_count == 4
+
+
+def test_delivery_results_have_a_text_score_where_there_is_one(tmp_path):
+    bolt, _ = make(tmp_path, query_tasks=3)
+    deliver(bolt, changes(0, range(4)), ids(boundary(0)))
+    for task in range(3):
+        deliver(bolt, Closed(boundary(0), 0, updates()), task=task)
+    deliver(bolt, results((3, 2, 1, 0.5), (3, 1, 0, 0.75), text_score=[0.25, 0.125]), task=0)
+    deliver(bolt, results((1, 1, 2, 0.5)), task=1)  # a kind without
+    deliver(bolt, results((0, 1, 2, 0.0), (2, 1, 0, 0.5), text_score=[0.0, np.nan]), task=2)
+    bolt.finish()
+    found = pq.read_table(tmp_path / "run" / "results.parquet").to_pylist()
+    assert [(r["subscription_id"], r["rank"], r["seq"], r["score"], r["text_score"]) for r in found] == [
+        ("abo 0", 1, 2, 0.0, 0.0),
+        ("abo 1", 1, 2, 0.5, None),
+        ("abo 2", 1, 0, 0.5, None),
+        ("abo 3", 1, 0, 0.75, 0.125),
+        ("abo 3", 2, 1, 0.5, 0.25),
+    ]
 
 
 def test_delivery_files_are_cut_at_the_row_target(tmp_path, monkeypatch):

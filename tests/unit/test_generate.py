@@ -8,7 +8,7 @@ import pytest
 
 from gateway.generate import CHUNK, generate_subscriptions
 from matching.errors import ConfigError, DeliveryError, InputError
-from matching.model import KINDS
+from matching.model import ANY_KEYWORD, KINDS
 from matching.space import Space
 from spouts.subscriptions import load_changes, load_vocabulary
 from tests.unit.etl_folder import random_rows, write_etl
@@ -131,6 +131,16 @@ def test_generate_k_and_alpha_follow_the_recipe(etl, tmp_path):
     assert {row["k"] for row in make(etl, tmp_path, "knn", k=3)} == {3}
 
 
+def test_generate_boolean_match_any_draws_the_same_and_says_so(etl, tmp_path):
+    plain = make(etl, tmp_path, "boolean")
+    for match in ("all", "any"):
+        made = make(etl, tmp_path, "boolean", match=match)
+        assert [row.pop("match") for row in made] == [match] * COUNT
+        assert made == plain
+    table = load_changes([tmp_path / "boolean.jsonl"], load_vocabulary(etl), Space(-180, -90, 180, 90)).table
+    assert table.k.tolist() == [ANY_KEYWORD] * COUNT
+
+
 def test_generate_until_share_ends_so_many_within_the_stream(etl, tmp_path, rows):
     made = make(etl, tmp_path, "topk", until_share=0.25)
     ends = [row["until"] for row in made if "until" in row]
@@ -158,6 +168,8 @@ def test_generate_more_than_a_chunk_numbers_on(etl, tmp_path):
         ("boolean", {"region_share": 0.0}),
         ("boolean", {"until_share": 1.5}),
         ("boolean", {"seed": -1}),
+        ("boolean", {"match": "some"}),
+        ("skyline", {"match": "any"}),
     ],
 )
 def test_generate_option_that_cannot_be_is_refused(etl, tmp_path, kind, options):

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distribution.signatures import signature as signature_module
 from distribution.signatures.signature import (
     Claims,
+    QuerySignature,
     SignatureBoard,
     SignaturePatch,
     SignatureReplica,
@@ -18,11 +20,20 @@ from distribution.signatures.signature import (
     claims_of_rows,
     spec_of,
 )
-from distribution.signatures.spatial import CellBitmap, CellCounts, Numbering, cells_of, region_boxes, whole_domain
+from distribution.signatures.spatial import (
+    Boxes,
+    CellBitmap,
+    CellCounts,
+    Numbering,
+    cells_of,
+    region_boxes,
+    whole_domain,
+)
 from distribution.signatures.text import MinwiseFilter, claimed_pairs, message_pairs, nodes_down_to
 from matching.boolean.rows import SubscriptionRows
 from matching.errors import ConfigError, EngineError
-from matching.model import BOOLEAN, SKYLINE, UNKNOWN_TERM
+from matching.model import BOOLEAN, SKYLINE, TOPK, UNKNOWN_TERM
+from matching.naive import common_terms, messages_of, skyline_scores, subscriptions_of
 from matching.space import Space
 from tests.unit.signature_tables import (
     SMALL,
@@ -86,6 +97,30 @@ def test_cells_outside_the_domain_are_not_counted():
     assert [cells_of(box, 1, counts.numbering)[1].tolist() for counts in (south_west, rest)] == [[0], []]
     with pytest.raises(ConfigError, match="does not divide"):
         Numbering(16, np.ones((3, 3), np.bool_))
+
+
+@pytest.mark.parametrize("domain", [whole_domain(), QUARTER], ids=["world", "quarter"])
+def test_cells_of_many_wide_boxes_are_counted_together_as_one_by_one(domain):
+    rng = np.random.default_rng(2)
+    low = rng.integers(0, 16, (200, 2))
+    boxes = Boxes(np.arange(200), np.concatenate([low, low + rng.integers(0, 16 - low)], axis=1).astype(np.int32))
+    singly, together = CellCounts(Numbering(16, domain)), CellCounts(Numbering(16, domain))
+    for step in ("add", "subtract", "add"):
+        rows = slice(None) if step == "add" else slice(0, 150)
+        part = Boxes(boxes.row[rows], boxes.cells[rows])
+        getattr(together, step)(part)
+        for i in range(part.row.size):
+            getattr(singly, step)(Boxes(part.row[i : i + 1], part.cells[i : i + 1]))
+        assert np.array_equal(singly.counts, together.counts) and together.counts.max() > 4
+        assert singly.changed() == together.changed() is True
+        assert [part.tolist() for part in singly.take_changes()] == [part.tolist() for part in together.take_changes()]
+        if step == "add":
+            together.add(boxes)
+            assert not together.changed(), "every cell was there before"
+            together.subtract(boxes)
+            assert not together.changed(), "and is there still"
+    with pytest.raises(EngineError, match="not added as often"):
+        together.subtract(Boxes(np.arange(2000), np.tile(boxes.cells, (10, 1))))
 
 
 def test_cells_subtracted_more_often_than_added_are_refused():
@@ -212,23 +247,61 @@ def _known(table):
     return table.take(np.flatnonzero(last != UNKNOWN_TERM))
 
 
-def test_signature_follows_an_engine_through_additions_and_removals():
-    table, rows = random_subscriptions(9, 200, kinds=(BOOLEAN,)), SubscriptionRows()
+@pytest.mark.parametrize("kinds", [(BOOLEAN,), (SKYLINE,), (BOOLEAN, SKYLINE, TOPK)])
+def test_signature_follows_an_engine_through_additions_and_removals(kinds):
+    table, rows = random_subscriptions(9, 200, kinds=kinds), SubscriptionRows()
     signature, replica = in_touch(SMALL)
     rng, live = np.random.default_rng(1), np.zeros(0, np.int64)
     for batch in range(10):
         coming, going = np.arange(batch * 20, batch * 20 + 20), live[rng.random(live.size) < 0.4]
         signature.follow(table.take(coming), going, rows)
-        # an engine keeps no keywords of those that want any
-        strict = table.take(coming[table.k[coming] == 0])
-        rows.insert(strict)
-        rows.remove(rows.slots.find(going[table.k[going] == 0]))
-        live = np.concatenate([np.setdiff1d(live, going), coming])
+        # an engine keeps no keywords of those that want any, and none of other kinds
+        strict = (table.k == 0) & (table.kind == BOOLEAN)
+        rows.insert(table.take(coming[strict[coming]]))
+        rows.remove(rows.slots.find(going[strict[going]]))
+        live = np.concatenate([np.setdiff1d(live, going), coming[table.kind[coming] != TOPK]])
         replica.apply(signature.patch(batch, noted=True))
         messages = random_messages(batch, 100)
         assert not np.any(matching(table.take(live), messages) & ~replica.may_match(messages))
     signature.follow(table.take(live[:0]), live, rows)
     assert (len(signature.summary.cells), len(signature.summary.pairs)) == (0, 0)
+
+
+def test_signature_of_skyline_lets_candidates_and_their_ends_through_wherever_their_centre_is():
+    """A skyline looks at the centre of a range message alone, a signature at its whole rectangle."""
+    for seed in range(4):
+        table = random_subscriptions(seed, 40, kinds=(SKYLINE,), terms=12)
+        messages = random_messages(seed, 150, ranges=True, terms=12)
+        candidates = np.zeros(150, np.bool_)
+        for message in messages_of(messages):
+            candidates[message.seq] = any(
+                common_terms(one, message) and skyline_scores(one, message) is not None
+                for one in subscriptions_of(table)
+                if one.weights
+            )
+        board = SignatureBoard(SMALL, [whole_domain()])
+        board.change(table, lambda rows, task: np.ones(len(rows), np.bool_))
+        rows = np.arange(150)
+        travelling = board.wanted(messages, rows, 0)
+        signature = QuerySignature(SMALL, whole_domain(), 0)
+        signature.follow(table, np.zeros(0, np.int64), SubscriptionRows())
+        board.apply(signature.patch(0, noted=True))
+        ended = board.wanted(messages, rows, 0, counted=False)
+        assert (
+            np.isin(np.flatnonzero(candidates), travelling).all() and np.isin(np.flatnonzero(candidates), ended).all()
+        )
+        assert 10 < np.count_nonzero(candidates) <= ended.size < 150
+        assert board.asked == 150, "what was ended is not counted as messages"
+
+
+def test_signature_of_one_skyline_keyword_alone_would_lose_candidates(monkeypatch):
+    """What a boolean subscription claims, its rarest keyword, is not enough for one that wants any."""
+    monkeypatch.setattr(signature_module, "is_loose", lambda table: np.zeros(len(table), np.bool_))
+    table, messages = random_subscriptions(1, 60, kinds=(SKYLINE,)), random_messages(1, 200)
+    signature, replica = in_touch(SMALL)
+    signature.change(claims_of(table), no_claims())
+    replica.apply(signature.patch(0, noted=True))
+    assert np.any(matching(table, messages) & ~replica.may_match(messages))
 
 
 # -- both sides

@@ -402,7 +402,23 @@ def test_load_changes_of_a_kind_without_an_engine_is_rejected_not_forgotten(tmp_
     rows = (
         {"subscription_id": "a", "kind": "knn", **near},
         {"subscription_id": "b", "kind": "topk", "alpha": 0.5, **near},
-        {"subscription_id": "c", "kind": "skyline", "keywords": "ramen", "region": [1, 2, 3, 4]},
+        {"subscription_id": "c", "kind": "decay", "alpha": 0.5, **near},
     )
     changes = load(tmp_path, *rows)
     assert changes.names.strings() == ["b"] and changes.rejected_by_reason == {"kind_without_engine": 2}
+
+
+def test_load_changes_of_skyline_is_taken_and_only_across_the_antimeridian_refused(tmp_path):
+    skyline = {"kind": "skyline", "keywords": ["ramen", "zebra"]}
+    rows = (
+        {"subscription_id": "a", "region": [1, 2, 3, 4], **skyline},
+        {"subscription_id": "b", "region": [179, 2, -179, 4], **skyline},
+        {"subscription_id": "c", "region": [1, 2, 1, 4], **skyline},
+        {"subscription_id": "d", "region": [1, 2, 3, 4], "match": "all", **skyline},
+        {"subscription_id": "e", "region": [1, 2, 3, 4], "match": "any", **skyline},
+    )
+    changes = load(tmp_path, *rows)
+    assert changes.names.strings() == ["a", "c", "d"]
+    assert changes.rejected_by_reason == {"crosses_antimeridian": 1, "bad_match": 1}
+    assert changes.counts["unknown_keywords"] == 3 and changes.counts["cannot_match"] == 0
+    assert np.diff(changes.table.term_offsets).tolist() == [1, 1, 1], "the word that no message has is left out"

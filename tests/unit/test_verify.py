@@ -382,7 +382,6 @@ def test_score_bits_are_equal_when_scores_are():
 def test_verify_decay_knn_and_skyline_are_asked_with_times_counts_and_versions(tmp_path, monkeypatch):
     """A run folder made of the oracle's own answers, which was given every column by hand."""
     monkeypatch.setattr(registry, "ENGINES", dict.fromkeys(KINDS, {}))  # the loader refuses kinds without an engine
-    monkeypatch.setattr("spouts.subscriptions._WITHOUT_BOLT", ())  # and those that no bolt runs
     rows = random_rows(80, seed=4)
     for row in rows[20::7]:
         row["object_id"] = rows[row["seq"] - 9]["object_id"]
