@@ -78,7 +78,7 @@ class QueryBolt(Bolt):
         self.finished = self.told = False
         self.subscriptions = 0
         self.requests = 0
-        self.useful = 0  # messages with a boolean match here
+        self.met = 0  # messages that match a boolean subscription here, or are a candidate of a skyline one
         spec, task = self.router.signatures, context.task
         self.signature = None if spec is None else QuerySignature(spec, self.router.domain_of(task), task)
 
@@ -117,7 +117,7 @@ class QueryBolt(Bolt):
             "subscriptions_taken": self.subscriptions,
             "refill_requests": self.requests,
             **self.skyline.report(),
-            "messages_with_boolean_match": self.useful,
+            "messages_met": self.met,
             "thresholds": self.topk.rule.describe(),
             "buffers": self.topk.buffers.describe(),
             "engines": {
@@ -146,6 +146,9 @@ class QueryBolt(Bolt):
         self._count(step)
         # what depends on other tasks, which may be behind, follows as `Late`
         skylines = self.skyline.take(part, changes)
+        # matches are in the order of their messages
+        met = updates.as_of[np.diff(updates.as_of, prepend=-1) > 0]
+        self.met += np.union1d(met, self.skyline.home.met).shape[0]
         updates = concatenate([updates, step.updates, skylines or empty(UpdateBatch)])
         self.context.emit("updates", Closed(boundary, self.complete_through, updates))
         self._install_early()
@@ -163,7 +166,6 @@ class QueryBolt(Bolt):
         before = (self.boolean.scanned, self.boolean.verified, self.boolean.matched)
         owned = self._owned if self.router.shares_pairs(part.messages) else None
         updates = self.boolean.process(boundary, messages, added, rows_of(gone, known), owned)
-        self.useful += int(np.count_nonzero(np.diff(updates.as_of))) + bool(len(updates))
         after = (self.boolean.scanned, self.boolean.verified, self.boolean.matched)
         for name, old, new in zip(("scanned", "verified", "matched"), before, after, strict=True):
             self.context.count(name, new - old)

@@ -289,12 +289,15 @@ def run(config: RunConfig, on_progress: Callable[[Snapshot], None] | None = None
 
 
 def signature_figures(mode: str, parts: dict[str, list[dict[str, Any]]], messages: int) -> dict[str, Any]:
-    """What signatures cost and save; the optimum is a message sent only where a boolean subscription matches it."""
+    """What signatures cost and save.
+
+    The optimum is a message sent only where it matches a boolean subscription or is a candidate of a skyline one.
+    """
     if mode == "off":
         return {"mode": mode}
     routing = parts["distribution"]
     asked, kept_back = (sum(part[f"signature_{name}"] for part in routing) for name in ("asked", "kept_back"))
-    sent, useful = asked - kept_back, sum(part["messages_with_boolean_match"] for part in parts["query"])
+    sent, useful = asked - kept_back, sum(part["messages_met"] for part in parts["query"])
     each = max(1, messages)
     return {
         "mode": mode,

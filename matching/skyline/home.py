@@ -113,6 +113,8 @@ class SkylineHome:
         self.matched = self.closed
         self.requests = 0
         self.scanned = self.pairs = 0
+        #: Seqs (int64[n]) of those messages of the last batch that are candidates of a subscription held here.
+        self.met = np.zeros(0, np.int64)
         self._home = np.zeros(0, np.int32)  # by slot
         self._pends = np.zeros(0, np.bool_)
         self._waiting: dict[int, _Pending] = {}
@@ -138,6 +140,7 @@ class SkylineHome:
     def pass_over(self, boundary: Boundary) -> None:
         """Take the next batch while there has never been a subscription anywhere."""
         self.matched = self.closed = boundary
+        self.met = np.zeros(0, np.int64)
 
     def match(
         self,
@@ -173,6 +176,7 @@ class SkylineHome:
         hits, lost = index.match(alive), index.match_at(contents_of(before))
         self.scanned += hits.scanned + lost.scanned
         self.pairs += hits.slot.shape[0]
+        self.met = alive.seq[np.unique(hits.row)]
         offers = Offers(hits.slot, alive.seq[hits.row], alive.life[hits.row], hits.spatial, hits.text)
         lost_seqs = before.seq[lost.row]
 

@@ -96,7 +96,7 @@ def test_topology_text_keeps_back_more_than_space_and_space_more_than_nothing():
         assert not differences(world, report.components["delivery"].tasks[0].figures)
         tasks = report.components["distribution"].tasks
         sent[mode] = sum(sum(task.figures["sent_to_each_query_task"]) for task in tasks)
-        useful[mode] = figures_of(report, "query", "messages_with_boolean_match")
+        useful[mode] = figures_of(report, "query", "messages_met")
     assert useful["off"] == useful["spatial"] == useful["spatial+text"]
     assert useful["off"] < sent["spatial+text"] < sent["spatial"] < sent["off"] == 600
     assert sent["spatial+text"] < 0.6 * sent["off"]
