@@ -19,7 +19,7 @@ VARIANTS = {
     **{name: (tree, {}) for name, tree in TREES.items()},
     "mf_rtree_all": (MfRtree, {"cleaning": "all"}),
     "mf_rtree_off": (MfRtree, {"cleaning": "off"}),
-    "mf_rtree_as_printed": (MfRtree, {"bounded": False}),
+    "mf_rtree_as_printed": (MfRtree, {"bounded": False, "leaf_filters": True}),
 }
 GENTLE = Recipe()
 RECIPES = {
@@ -268,7 +268,7 @@ class DeletesAbove(MfRtree):
 @pytest.mark.parametrize(
     ("broken", "options"),
     [
-        (ForgetsReferences, {"cleaning": "all"}),
+        (ForgetsReferences, {"cleaning": "all", "leaf_filters": True}),
         (TrustsTheTop, {"bounded": False}),
         (DeletesAbove, {}),
     ],
