@@ -30,7 +30,6 @@ from matching.skyline.kept import (
 )
 from matching.skyline.window import Candidates
 
-
 #: Offers that are read ahead, and entries in a line of the cache.
 _AHEAD, _LINE = 48, 8
 

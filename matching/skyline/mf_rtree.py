@@ -148,9 +148,9 @@ class MfRtree(TreeWindow):
         tree = rtree_module.new_rtree()
         count = tree.count.shape[0]
         nodes = Nodes(
-            np.zeros((count, FANOUT + 1), np.int8), np.zeros((count, FANOUT + 1), np.int64),
-            np.zeros(count, np.int64), np.full(count, _NO_FILTER, np.int8), np.zeros(count, np.int32),
-            np.zeros(count, np.int32), np.zeros(count, np.int32), np.zeros(count, np.int32), np.array([0, 0, leaf_filters], np.int64),
+            np.zeros((count, FANOUT + 1), np.int8), np.zeros((count, FANOUT + 1), np.int64), np.zeros(count, np.int64),
+            np.full(count, _NO_FILTER, np.int8), np.zeros(count, np.int32), np.zeros(count, np.int32),
+            np.zeros(count, np.int32), np.zeros(count, np.int32), np.array([0, 0, leaf_filters], np.int64),
         )  # fmt: skip
         self.mf = Mf(tree, nodes, filters_module.new_filters(), memo_module.new_memo())
 
