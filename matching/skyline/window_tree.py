@@ -50,7 +50,7 @@ class Work(NamedTuple):
 
     @property
     def operations(self) -> int:
-        """Update operations: everything that updates have read or written."""
+        """Update operations: one for each node or cell read or written, each list or count and memo entry changed."""
         return self.nodes_read + self.nodes_written + self.lists + self.memo
 
 
