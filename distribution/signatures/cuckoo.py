@@ -33,6 +33,8 @@ _FEWEST_BUCKETS = 4
 #: Moves before an insertion gives up; at 95 % load a few hundred are needed now and then.
 _MOVES = 500
 
+#: Items whose hashes are worked out, and whose buckets are read, before the first of them is dealt with.
+_BLOCK = 64
 _MASK = (1 << 31) - 1
 _MIX_A, _MIX_B = 0x3C6EF373, 0x6A09E667
 _SEED_BUCKET, _SEED_FINGERPRINT, _SEED_OTHER = 0x1E3779B1, 0x3B67AE85, 0x54FF53A5
@@ -86,7 +88,9 @@ class CuckooFilter:
 
         Fewer than n: the next one found no room, neither it nor any after it went in, and all before it did.
         """
-        return int(_insert(self.words, self.state, as_input(items, np.int64), np.empty((_MOVES, 2), np.int64)))
+        return int(
+            _insert(self.words, self.state, as_input(items, np.int64), np.empty((_MOVES, 2), np.int64), _new_ahead())
+        )
 
     def delete(self, items: Int64) -> None:
         """Take out items that were inserted. O(n).
@@ -105,7 +109,7 @@ class CuckooFilter:
     def contains(self, items: Int64) -> NDArray[np.bool_]:
         """bool[n]: true for every member, and for about `expected_rate` of the others. O(n)."""
         found = np.empty(items.shape[0], np.bool_)
-        _contains(self.words, self.state, as_input(items, np.int64), found)
+        _contains(self.words, self.state, as_input(items, np.int64), _new_ahead(), found)
         return found
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -207,6 +211,27 @@ def _other_bucket(bucket, fingerprint, state):
     return other + state[_BUCKETS] if other < 0 else other
 
 
+def _new_ahead() -> Int64:
+    """Room for what is worked out ahead, int64[5, block]: fingerprints, buckets, other buckets, who finds both full,
+    and what was read ahead (which has to go somewhere)."""
+    return np.empty((5, _BLOCK), np.int64)
+
+
+@njit(cache=True, nogil=True)
+def _look_ahead(items, begin, state, ahead):
+    """Fingerprints and buckets of a block of items from `begin` on; returns how many there are. Loops of arithmetic
+    alone, so that several items are worked out at once."""
+    seed, buckets, kinds = state[_SEED], state[_BUCKETS] & _MASK, ((1 << state[_BITS]) - 1) & _MASK
+    block, fingerprints, firsts, seconds = items[begin : begin + _BLOCK], ahead[0], ahead[1], ahead[2]
+    for k in range(block.shape[0]):
+        fingerprint = 1 + ((_hash_of(block[k], seed ^ _SEED_FINGERPRINT) * kinds) >> 31)
+        first = (_hash_of(block[k], seed ^ _SEED_BUCKET) * buckets) >> 31
+        second = ((_mix((fingerprint ^ seed ^ _SEED_OTHER) & _MASK) * buckets) >> 31) - first
+        fingerprints[k], firsts[k] = fingerprint, first
+        seconds[k] = second + ((second >> 63) & buckets)
+    return block.shape[0]
+
+
 @njit(cache=True, nogil=True)
 def _window(words, bit):
     """64 bits from `bit` on."""
@@ -238,26 +263,25 @@ def _write(words, bucket, place, bits, fingerprint):
 
 
 @njit(cache=True, nogil=True)
-def _contains(words, state, items, out):
+def _contains(words, state, items, ahead, out):
     """out[i]: whether a bucket of items[i] has its fingerprint.
 
     Both buckets are read in any case and compared without branches, so that the processor can fetch those of the next
-    items meanwhile.
+    items meanwhile; with the hashes done beforehand it sees more of them.
     """
     bits = state[_BITS]
     mask, step = np.uint64((1 << bits) - 1), np.uint64(bits)
-    for i in range(items.shape[0]):
-        fingerprint = _fingerprint_of(items[i], state)
-        bucket = _bucket_of(items[i], state)
-        first = _window(words, bucket * PLACES * bits)
-        second = _window(words, _other_bucket(bucket, fingerprint, state) * PLACES * bits)
-        wanted = np.uint64(fingerprint)
-        found = False
-        for _ in range(PLACES):
-            found |= (first & mask == wanted) | (second & mask == wanted)
-            first >>= step
-            second >>= step
-        out[i] = found
+    for begin in range(0, items.shape[0], _BLOCK):
+        for k in range(_look_ahead(items, begin, state, ahead)):
+            first = _window(words, ahead[1, k] * PLACES * bits)
+            second = _window(words, ahead[2, k] * PLACES * bits)
+            wanted = np.uint64(ahead[0, k])
+            found = False
+            for _ in range(PLACES):
+                found |= (first & mask == wanted) | (second & mask == wanted)
+                first >>= step
+                second >>= step
+            out[begin + k] = found
 
 
 @njit(cache=True, nogil=True)
@@ -279,24 +303,66 @@ def _delete(words, state, items):
 
 
 @njit(cache=True, nogil=True)
-def _insert(words, state, items, path):
-    """Insert items; how many went in, short of all at the first without room. path: int64[moves, 2], scratch.
+def _empty_places(window, bits):
+    """(how many of the four places at the beginning of a window are empty, the first of them or 4); no branches."""
+    mask, step = np.uint64((1 << bits) - 1), np.uint64(bits)
+    count, leading, whole = 0, 0, 1
+    for _ in range(PLACES):
+        empty = np.int64(window & mask == 0)
+        count += empty
+        whole &= 1 - empty
+        leading += whole
+        window >>= step
+    return count, leading
 
-    Hashing a block of items ahead and touching their buckets gained 5 % at 10 million items, too little for its lines.
+
+@njit(cache=True, nogil=True)
+def _fetch(words, state, size, ahead):
+    """Read the buckets of a block of items, and for items that find both full those that others could move on to.
+
+    Nothing is decided in these loops but which items those are, so that all reads overlap.
     """
     bits = state[_BITS]
-    for i in range(items.shape[0]):
-        fingerprint = _fingerprint_of(items[i], state)
-        bucket = _bucket_of(items[i], state)
-        place = _place_of(words, bucket, 0, bits)
-        if place < 0:
-            bucket = _other_bucket(bucket, fingerprint, state)
-            place = _place_of(words, bucket, 0, bits)
-        if place >= 0:
-            _write(words, bucket, place, bits, fingerprint)
-        elif not _make_room(words, state, bucket, fingerprint, path):
-            return i
-        state[_ITEMS] += 1
+    mask = np.uint64((1 << bits) - 1)
+    crowded, seen = 0, np.uint64(0)
+    for k in range(size):
+        ahead[3, crowded] = k
+        first, _ = _empty_places(_window(words, ahead[1, k] * PLACES * bits), bits)
+        second, _ = _empty_places(_window(words, ahead[2, k] * PLACES * bits), bits)
+        crowded += first + second == 0
+    for j in range(crowded):
+        bucket = ahead[2, ahead[3, j]]
+        window = _window(words, bucket * PLACES * bits)
+        for candidate in range(PLACES):
+            moved = np.int64((window >> np.uint64(candidate * bits)) & mask)
+            seen ^= words[(_other_bucket(bucket, moved, state) * PLACES * bits) >> 6]
+    ahead[4, 0] = np.int64(seen >> np.uint64(1))
+
+
+@njit(cache=True, nogil=True)
+def _insert(words, state, items, path, ahead):
+    """Insert items; how many went in, short of all at the first without room. path: int64[moves, 2], scratch.
+
+    Of two buckets the emptier one is taken: then few are full before the whole filter nearly is.
+    """
+    bits = state[_BITS]
+    for begin in range(0, items.shape[0], _BLOCK):
+        size = _look_ahead(items, begin, state, ahead)
+        _fetch(words, state, size, ahead)
+        for k in range(size):
+            fingerprint = ahead[0, k]
+            room, place = _empty_places(_window(words, ahead[1, k] * PLACES * bits), bits)
+            other_room, other_place = _empty_places(_window(words, ahead[2, k] * PLACES * bits), bits)
+            if room + other_room:
+                bit = (ahead[1, k] * PLACES + place) * bits
+                if other_room > room:
+                    bit = (ahead[2, k] * PLACES + other_place) * bits
+                at, value, shift = bit >> 6, np.uint64(fingerprint), np.uint64(bit & 63)
+                words[at] |= value << shift
+                words[at + 1] |= (value >> np.uint64(1)) >> (np.uint64(63) - shift)
+            elif not _make_room(words, state, ahead[2, k], fingerprint, path):
+                return begin + k
+            state[_ITEMS] += 1
     return items.shape[0]
 
 

@@ -2,10 +2,13 @@
 
 - A message that ends is noted in the *update memo* (`matching.skyline.window_memo`); its entry stays in its leaf. It is
   all the same whether a later version, a deletion, or the window ends it.
-- Each node has a *cuckoo filter* of the keywords below (`matching.skyline.window_filters`): with reference counts in
-  leaves, so that cleaning can take keywords out; built anew in inner nodes when much of what is below has changed.
-- The entries of a leaf are its *lookup table*: by object, the newest version first. A query looks at the newest of each
-  object only. That is the newest in this leaf; a newer one may lie elsewhere, so the memo is asked as well.
+- Each inner node has a *cuckoo filter* of the keywords below (`matching.skyline.window_filters`), built anew when much
+  of what is below has changed. A leaf has two words for each entry instead, its *mark*: a few bits of the object, and
+  four bits set for each term; a query reads them in one run, where a filter takes two reads far apart for each keyword.
+  The paper's leaves have cuckoo filters, which need reference counts so that cleaning can take keywords out:
+  `leaf_filters` gives them too.
+- The entries of a leaf are its *lookup table*: versions of an object together, the newest first. A query looks at the
+  newest of each object only. That is the newest in this leaf; a newer one may lie elsewhere, so the memo is asked too.
 - A leaf is cleaned when an insertion touches it. `threshold`, the paper's way, removes the obsolete versions of an
   object once they are more than T_clean; `all`, the older RUM scheme, whatever is obsolete; `off` nothing, ever.
   The paper's way alone never removes lone messages that expired. So, unless `bounded` is false, a leaf that is full is
@@ -58,11 +61,16 @@ CLEANING = ("threshold", "all", "off")
 _BETA, _MOST_PER_S, _MOST_LEVELS, _LEAST = 0.8, 10_000.0, 8, 5
 #: Arrivals for which the cursor looks at one leaf.
 _ARRIVALS_PER_LOOK = 8
-#: How much larger than before a filter may become when it is built anew.
-_DOUBLINGS = 3
+#: How many times as many places as are taken a filter has at least, so that it need not be built anew at once, and how
+#: often it may be doubled when it is built.
+_ROOM, _DOUBLINGS = 1.25, 3
 _NO_FILTER = -1
 #: Every level may be split, and a root put on top.
 _NODES_PER_INSERTION = HIGHEST + 1
+#: Bits of both words of a mark that stand for terms; terms of a message for whose hashes there is room beforehand.
+_TERM_BITS, _MORE_BITS, _USUAL_TERMS = 55, 63, 64
+#: Position in the `state` of nodes.
+_LEAF_FILTERS = 2
 #: Positions in `progress` of an insertion.
 _DONE, _REMOVED, _WORDS, _FAILED = range(4)
 
@@ -71,18 +79,23 @@ class Nodes(NamedTuple):
     """What the nodes of the R-tree keep beside it.
 
     stack : int8[n, FANOUT + 1]   leaves: at the newest version of an object how many versions of it are here, else 0
+    mark : int64[n, FANOUT + 1, 2]
+                                  leaves: of each entry, see `_mark_of`
     start : int64[n]              first bucket of the filter
     bits : int8[n]                the filter has 2**bits buckets; -1 without one
     places : int32[n]             places taken in the filter
+    built : int32[n]              the same when it was built
     below : int32[n]              entries below
     stale : int32[n]              inner nodes: entries below that were removed since the filter was built
-    state : int64[2]              entries in the tree, cursor of the cleaner
+    state : int64[3]              entries in the tree, cursor of the cleaner, whether leaves have filters
     """
 
     stack: Int8
+    mark: Int64
     start: Int64
     bits: Int8
     places: Int32
+    built: Int32
     below: Int32
     stale: Int32
     state: Int64
@@ -106,6 +119,7 @@ class MfRtree(TreeWindow):
     arrival_rate_per_s : float
         Messages a second that T_clean is reckoned with: a busier stream is cleaned less often.
     bounded : bool             clean full leaves before they are split, and all leaves in turn; not with "off"
+    leaf_filters : bool        cuckoo filters with reference counts in leaves too, as in the paper
 
     Raises
     ------
@@ -120,7 +134,13 @@ class MfRtree(TreeWindow):
 
     name = "mf_rtree"
 
-    def __init__(self, cleaning: str = "threshold", arrival_rate_per_s: float = 1000.0, bounded: bool = True):
+    def __init__(
+        self,
+        cleaning: str = "threshold",
+        arrival_rate_per_s: float = 1000.0,
+        bounded: bool = True,
+        leaf_filters: bool = False,
+    ):
         super().__init__()
         if cleaning not in CLEANING:
             raise ConfigError(f"cleaning {cleaning!r}: choose one of {', '.join(CLEANING)}")
@@ -129,8 +149,10 @@ class MfRtree(TreeWindow):
         tree = rtree_module.new_rtree()
         count = tree.count.shape[0]
         nodes = Nodes(
-            np.zeros((count, FANOUT + 1), np.int8), np.zeros(count, np.int64), np.full(count, _NO_FILTER, np.int8),
-            np.zeros(count, np.int32), np.zeros(count, np.int32), np.zeros(count, np.int32), np.zeros(2, np.int64),
+            np.zeros((count, FANOUT + 1), np.int8), np.zeros((count, FANOUT + 1, 2), np.int64),
+            np.zeros(count, np.int64), np.full(count, _NO_FILTER, np.int8), np.zeros(count, np.int32),
+            np.zeros(count, np.int32), np.zeros(count, np.int32), np.zeros(count, np.int32),
+            np.array([0, 0, leaf_filters], np.int64),
         )  # fmt: skip
         self.mf = Mf(tree, nodes, filters_module.new_filters(), memo_module.new_memo())
 
@@ -179,8 +201,8 @@ class MfRtree(TreeWindow):
         if nodes_left(tree) < _NODES_PER_INSERTION:
             tree = rtree_module.grown(tree)
             length = tree.count.shape[0]
-            columns = {name: resized(getattr(nodes, name), length) for name in ("stack", "start", "places", "below")}
-            columns |= {"stale": resized(nodes.stale, length), "bits": resized(nodes.bits, length, _NO_FILTER)}
+            columns = {name: resized(getattr(nodes, name), length) for name in nodes._fields[:-1]}
+            columns["bits"] = resized(nodes.bits, length, _NO_FILTER)
             nodes = nodes._replace(**columns)
         if int(filters.meta[POOL_END]) + words > filters.words.shape[0]:
             filters = filters_module.grown(filters, words)
@@ -211,18 +233,68 @@ class MfRtree(TreeWindow):
 
 
 @njit(cache=True, nogil=True)
-def _add_keywords(mf, log, node, slot):
-    """Add the terms of a message to a node's filter: 0 if nothing changed, 1 if something did, -1 if it is full."""
+def _mark_of(log, slot):
+    """(bits of all its terms with the tag of the object above, more bits of all its terms)."""
+    one = two = np.int64(0)
+    for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
+        bits, more = _bits_of(filters_module.hash_term(log.terms[p]))
+        one |= bits
+        two |= more
+    return one | (_tag_of(object_of(log, slot)) << _TERM_BITS), two
+
+
+@njit(cache=True, nogil=True)
+def _bits_of(hashed):
+    """Two bits of each word of a mark, or fewer if they coincide: all of them set, of a text of ten words, for less
+    than 1 % of other words."""
+    rest = hashed * 0x2545F491
+    few, many = np.int64(_TERM_BITS), np.int64(_MORE_BITS)
+    bits = np.int64(1) << ((((hashed >> 10) & 0x7FF) * few) >> 11)
+    bits |= np.int64(1) << ((((rest >> 20) & 0x7FF) * few) >> 11)
+    more = np.int64(1) << ((((rest >> 31) & 0x7FF) * many) >> 11)
+    more |= np.int64(1) << ((((rest >> 42) & 0x7FF) * many) >> 11)
+    return bits, more
+
+
+@njit(cache=True, nogil=True)
+def _tag_of(number):
+    return (((number ^ (number >> 20)) & 0x7FFFFFFF) * 0x9E3779B1 >> 20) & 0xFF
+
+
+@njit(cache=True, nogil=True)
+def _hash_terms(log, slot, out):
+    """Hashes of a message's terms, into out if it is long enough; returns them (int64[terms])."""
+    count = log.term_count[slot]
+    hashed = out[:count] if count <= out.shape[0] else np.empty(count, np.int64)
+    for i in range(count):
+        hashed[i] = filters_module.hash_term(log.terms[log.term_start[slot] + i])
+    return hashed
+
+
+@njit(cache=True, nogil=True)
+def _has_filter(mf, node):
+    return mf.tree.level[node] > 0 or mf.nodes.state[_LEAF_FILTERS] != 0
+
+
+@njit(cache=True, nogil=True)
+def _add_keywords(mf, node, hashed):
+    """Add hashed terms to a node's filter: 0 if nothing changed, 1 if something did, -1 if it is full."""
     nodes = mf.nodes
+    if not _has_filter(mf, node):
+        return 1
     start, bits = nodes.start[node], nodes.bits[node]
     if bits < 0:
         return -1
     leaf = mf.tree.level[node] == 0
-    shape = LEAF if leaf else INNER
-    most = FULLEST * shape[0] * (1 << bits)
+    most = FULLEST * (LEAF[0] if leaf else INNER[0]) * (1 << bits)
     changed = 1 if leaf else 0
-    for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
-        answer = filters_module.add(mf.filters.words, start, bits, filters_module.hash_term(log.terms[p]), shape)
+    for each in hashed:
+        if leaf:
+            answer = filters_module.add(mf.filters.words, start, bits, each, LEAF)
+        elif filters_module.holds(mf.filters.words, start, bits, each):
+            continue
+        else:
+            answer = filters_module.add(mf.filters.words, start, bits, each, INNER)
         if answer < 0:
             return -1
         if answer == 1:
@@ -247,12 +319,15 @@ def _build_filter(mf, log, node, places):
     Returns whether it was built; also counts the entries below.
     """
     nodes, tree = mf.nodes, mf.tree
+    if not _has_filter(mf, node):
+        nodes.below[node], nodes.stale[node] = tree.count[node], 0
+        return True
     per_bucket = LEAF[0] if tree.level[node] == 0 else INNER[0]
     bits = 0
-    while FULLEST * per_bucket * (1 << bits) < places:
+    while FULLEST * per_bucket * (1 << bits) < _ROOM * places:
         bits += 1
     most = bits + _DOUBLINGS
-    stack = np.empty(STACK, np.int32)
+    stack, hashed = np.empty(STACK, np.int32), np.empty(_USUAL_TERMS * FANOUT, np.int64)
     while bits <= most:
         _drop_filter(mf, node)
         start = filters_module.take_block(mf.filters, bits)
@@ -264,14 +339,25 @@ def _build_filter(mf, log, node, places):
         while height and not full:
             height -= 1
             at = stack[height]
-            for i in range(tree.count[at]):
-                if tree.level[at] > 0:
+            if tree.level[at] > 0:
+                for i in range(tree.count[at]):
                     stack[height] = tree.child[at, i]
                     height += 1
-                else:
-                    nodes.below[node] += 1
-                    full = full or _add_keywords(mf, log, node, tree.child[at, i]) < 0
+                continue
+            # The texts of a leaf first, all from anywhere: read in a loop that does nothing else, they come together.
+            nodes.below[node] += tree.count[at]
+            count = 0
+            for i in range(tree.count[at]):
+                slot = tree.child[at, i]
+                for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
+                    hashed[count] = filters_module.hash_term(log.terms[p])
+                    count += 1
+                    if count == hashed.shape[0]:
+                        full = full or _add_keywords(mf, node, hashed) < 0
+                        count = 0
+            full = full or _add_keywords(mf, node, hashed[:count]) < 0
         if not full:
+            nodes.built[node] = nodes.places[node]
             tree.meta[WRITES] += 1
             return True
         bits += 1
@@ -279,13 +365,38 @@ def _build_filter(mf, log, node, places):
 
 
 @njit(cache=True, nogil=True)
-def _needed_words(mf, leaf, terms):
+def _holds_too_much(mf, node):
+    """Whether so much in an inner filter may be of the past that it is worth building anew.
+
+    The number of keywords tells that better than the number of messages gone: above, the same words come again.
+    """
+    nodes = mf.nodes
+    if mf.tree.level[node] == 0 or nodes.places[node] * 2 < nodes.built[node] * 3:
+        return False
+    return nodes.stale[node] * 2 > nodes.below[node] + FANOUT
+
+
+@njit(cache=True, nogil=True)
+def _places_of(mf, log, node):
+    """Places that a filter of what is below takes, for a leaf without one at most."""
+    if _has_filter(mf, node):
+        return np.int64(mf.nodes.places[node])
+    places = np.int64(0)
+    for i in range(mf.tree.count[node]):
+        places += log.term_count[mf.tree.child[node, i]]
+    return places
+
+
+@njit(cache=True, nogil=True)
+def _needed_words(mf, log, leaf, terms):
     """Words that an insertion into a leaf may take at most."""
     words, node = np.int64(terms), np.int64(leaf)
+    if mf.tree.parent[leaf] < 0:
+        words += _places_of(mf, log, leaf)
     while node >= 0:
         words += np.int64(1) << max(0, mf.nodes.bits[node])
         node = np.int64(mf.tree.parent[node])
-    return 64 + words * (4 << _DOUBLINGS)
+    return 64 + words * (8 << _DOUBLINGS)
 
 
 # -------------------------------------------------------------------------------------------------- lookup tables
@@ -299,51 +410,52 @@ def _is_obsolete(mf, log, slot):
 
 @njit(cache=True, nogil=True)
 def _look_up(mf, log, leaf, number):
-    """Where the newest version of an object stands in a leaf, or belongs."""
-    i = 0
-    while i < mf.tree.count[leaf] and object_of(log, mf.tree.child[leaf, i]) < number:
-        i += mf.nodes.stack[leaf, i]
-    return i
+    """Where the newest version of an object stands in a leaf, or belongs: at the end."""
+    tag, count = _tag_of(number), mf.tree.count[leaf]
+    mark = mf.nodes.mark[leaf]
+    for i in range(count):
+        if mark[i, 0] >> _TERM_BITS == tag and object_of(log, mf.tree.child[leaf, i]) == number:
+            return i
+    return count
 
 
 @njit(cache=True, nogil=True)
 def _push(mf, log, leaf, slot):
     """Put a message on top of the versions of its object."""
-    tree, stack = mf.tree, mf.nodes.stack
-    number = object_of(log, slot)
-    at, count = _look_up(mf, log, leaf, number), tree.count[leaf]
+    tree, stack, mark = mf.tree, mf.nodes.stack[leaf], mf.nodes.mark[leaf]
+    child, count = tree.child[leaf], tree.count[leaf]
+    at = _look_up(mf, log, leaf, object_of(log, slot))
     for i in range(count, at, -1):
-        tree.child[leaf, i], stack[leaf, i] = tree.child[leaf, i - 1], stack[leaf, i - 1]
-    tree.child[leaf, at], stack[leaf, at] = slot, 1
+        child[i], stack[i] = child[i - 1], stack[i - 1]
+        mark[i, 0], mark[i, 1] = mark[i - 1, 0], mark[i - 1, 1]
+    child[at], stack[at] = slot, 1
+    mark[at, 0], mark[at, 1] = _mark_of(log, slot)
     tree.count[leaf] = count + 1
-    if at < count and object_of(log, tree.child[leaf, at + 1]) == number:
-        stack[leaf, at] = stack[leaf, at + 1] + 1
-        stack[leaf, at + 1] = 0
+    if at < count:
+        stack[at] = stack[at + 1] + 1
+        stack[at + 1] = 0
 
 
 @njit(cache=True, nogil=True)
 def _arrange(mf, log, leaf):
-    """Put the entries of a leaf in the order of a lookup table, and count its stacks."""
-    tree, stack = mf.tree, mf.nodes.stack
-    count = tree.count[leaf]
-    entries = tree.child[leaf]
-    for i in range(1, count):
+    """Put the entries of a leaf in the order of a lookup table, count its stacks and mark all."""
+    stack, mark, entries = mf.nodes.stack[leaf], mf.nodes.mark[leaf], mf.tree.child[leaf]
+    count = mf.tree.count[leaf]
+    numbers, seqs = np.empty(count, np.int64), np.empty(count, np.int64)
+    for i in range(count):
         slot, at = entries[i], i
         number, seq = object_of(log, slot), log.seq[slot]
-        while at > 0:
-            before = entries[at - 1]
-            other = object_of(log, before)
-            if other < number or (other == number and log.seq[before] > seq):
-                break
-            entries[at] = before
+        while at > 0 and (numbers[at - 1] > number or (numbers[at - 1] == number and seqs[at - 1] < seq)):
+            numbers[at], seqs[at], entries[at] = numbers[at - 1], seqs[at - 1], entries[at - 1]
             at -= 1
-        entries[at] = slot
+        numbers[at], seqs[at], entries[at] = number, seq, slot
     top = 0
     for i in range(count):
-        if i == 0 or object_of(log, entries[i]) != object_of(log, entries[i - 1]):
+        if i == 0 or numbers[i] != numbers[i - 1]:
             top = i
-        stack[leaf, i] = 0
-        stack[leaf, top] += 1
+        stack[i] = 0
+        stack[top] += 1
+        mark[i, 0], mark[i, 1] = _mark_of(log, entries[i])
 
 
 @njit(cache=True, nogil=True)
@@ -358,14 +470,18 @@ def _clean(mf, log, leaf, limit, removed, progress):
     before = count
     end = tree.count[leaf]
     while i < end:
-        length = stack[leaf, i]
-        stays = 0 if _is_obsolete(mf, log, tree.child[leaf, i]) else 1
-        if length - stays <= limit:
-            stays = length
+        length = np.int64(stack[leaf, i])
+        stays = length
+        if length > limit:  # a lower one stays whatever the memo says, so it is not asked
+            stays = np.int64(0) if _is_obsolete(mf, log, tree.child[leaf, i]) else np.int64(1)
+            if length - stays <= limit:
+                stays = length
         for k in range(length):
             slot = tree.child[leaf, i + k]
             if k < stays:
                 tree.child[leaf, kept], stack[leaf, kept] = slot, stays if k == 0 else 0
+                for word in range(2):
+                    mf.nodes.mark[leaf, kept, word] = mf.nodes.mark[leaf, i + k, word]
                 kept += 1
                 continue
             memo_module.note_cleaned(mf.memo, object_of(log, slot))
@@ -382,10 +498,11 @@ def _clean(mf, log, leaf, limit, removed, progress):
 
 @njit(cache=True, nogil=True)
 def _forget_keywords(mf, log, leaf, slots):
-    """Take the keywords of removed entries out of a leaf's filter, and note above that filters hold too much."""
+    """Take the keywords of removed entries out of a leaf's filter, if it has one, and note above that filters hold too
+    much."""
     nodes, words = mf.nodes, mf.filters.words
     start, bits = nodes.start[leaf], nodes.bits[leaf]
-    for slot in slots:
+    for slot in slots[: slots.shape[0] if _has_filter(mf, leaf) else 0]:
         for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
             if filters_module.take_out(words, start, bits, filters_module.hash_term(log.terms[p])):
                 nodes.places[leaf] -= 1
@@ -416,6 +533,7 @@ def _insert(mf, log, slots, limit, bounded, removed, progress):
     If there is no room left, `progress` says how many words the filters need; or that one could not be built.
     """
     tree, nodes = mf.tree, mf.nodes
+    room = np.empty(_USUAL_TERMS, np.int64)
     while progress[_DONE] < slots.shape[0]:
         slot = slots[progress[_DONE]]
         lon, lat = log.lon[slot], log.lat[slot]
@@ -423,7 +541,7 @@ def _insert(mf, log, slots, limit, bounded, removed, progress):
         if nodes_left(tree) < _NODES_PER_INSERTION:
             return False
         leaf = choose_leaf(tree, lon, lat)
-        progress[_WORDS] = _needed_words(mf, leaf, log.term_count[slot])
+        progress[_WORDS] = _needed_words(mf, log, leaf, log.term_count[slot])
         if mf.filters.meta[POOL_END] + progress[_WORDS] > mf.filters.words.shape[0]:
             return False
         cleaned = 0
@@ -436,15 +554,15 @@ def _insert(mf, log, slots, limit, bounded, removed, progress):
         memo_module.note_version(mf.memo, object_of(log, slot), log.seq[slot])
         if cleaned or tree.count[leaf] == 1:
             fit_upwards(tree, log, leaf)
-        node = np.int64(leaf)
+        node, hashed = np.int64(leaf), _hash_terms(log, slot, room)
         while node >= 0:
             nodes.below[node] += 1
             grew = widen_box(tree, node, lon, lat)
-            answer = _add_keywords(mf, log, node, slot)
-            if answer < 0 or (tree.level[node] > 0 and nodes.stale[node] * 2 > nodes.below[node] + FANOUT):
-                places = np.int64(nodes.places[node])
-                if answer >= 0:
-                    places = np.int64(places * (nodes.below[node] / (nodes.below[node] + nodes.stale[node])))
+            answer = _add_keywords(mf, node, hashed)
+            if answer < 0 or _holds_too_much(mf, node):
+                # of a filter that was full when little had changed below, not what was once in it counts
+                few = nodes.stale[node] * 4 < nodes.below[node]
+                places = np.int64(nodes.places[node] if few else nodes.built[node])
                 if not _build_filter(mf, log, node, max(places, np.int64(log.term_count[slot]))):
                     progress[_FAILED] = 1
                     return False
@@ -463,7 +581,7 @@ def _split_upwards(mf, log, node):
     """Split a node that is too full, and those above that become so; returns whether all filters could be built."""
     tree, nodes = mf.tree, mf.nodes
     while tree.count[node] > FANOUT:
-        places = np.int64(nodes.places[node])
+        places = _places_of(mf, log, node) if tree.meta[ROOT] == node else np.int64(nodes.places[node])
         if tree.meta[ROOT] == node:
             root = new_root(tree)
             if not _build_filter(mf, log, root, places):
@@ -510,31 +628,38 @@ def _clean_some(mf, log, looks, removed, progress):
 
 
 @njit(cache=True, nogil=True)
-def _is_worth(mf, node, box, hashed):
-    """Whether there may be candidates below a node: its box meets the query's, its filter may have a keyword."""
-    if not meets(mf.tree.box[node], box):
-        return False
-    start, bits = mf.nodes.start[node], mf.nodes.bits[node]
-    shape = LEAF if mf.tree.level[node] == 0 else INNER
-    k = 0
-    while k < hashed.shape[0] and not filters_module.may_hold(mf.filters.words, start, bits, hashed[k], shape):
-        k += 1
-    return k < hashed.shape[0]
+def _may_hold(mf, node, hashed):
+    """Whether a node's filter, if it has one, may hold one of the hashed keywords."""
+    if not _has_filter(mf, node):
+        return True
+    start, bits, words = mf.nodes.start[node], mf.nodes.bits[node], mf.filters.words
+    for each in hashed:
+        if mf.tree.level[node] > 0:
+            if filters_module.holds(words, start, bits, each):
+                return True
+        elif filters_module.may_hold(words, start, bits, each, LEAF):
+            return True
+    return False
 
 
 @njit(cache=True, nogil=True)
 def _search(mf, log, region, offsets, terms, first, ends, found, visits):
-    """Answer queries from `first` on; see `matching.skyline.window_tree.TreeWindow`."""
+    """Answer queries from `first` on; see `matching.skyline.window_tree.TreeWindow`.
+
+    What lies together is asked first: boxes, then filters, in a leaf all marks, and only then the messages that are
+    left, whose columns lie anywhere; the memo, a place in a large table, last of all.
+    """
     tree, nodes = mf.tree, mf.nodes
     stack = np.empty(STACK, np.int32)
     for query in range(first, region.shape[0]):
         box, keywords = region[query], terms[offsets[query] : offsets[query + 1]]
-        hashed = np.empty(keywords.shape[0], np.int64)
+        hashed, wanted = np.empty(keywords.shape[0], np.int64), np.empty((keywords.shape[0], 2), np.int64)
         for k in range(keywords.shape[0]):
             hashed[k] = filters_module.hash_term(keywords[k])
+            wanted[k, 0], wanted[k, 1] = _bits_of(hashed[k])
         row = ends[query]
         stack[0], height = tree.meta[ROOT], 1
-        if tree.count[stack[0]] == 0 or not _is_worth(mf, stack[0], box, hashed):
+        if tree.count[stack[0]] == 0 or not meets(tree.box[stack[0]], box) or not _may_hold(mf, stack[0], hashed):
             height = 0
         while height:
             height -= 1
@@ -542,14 +667,19 @@ def _search(mf, log, region, offsets, terms, first, ends, found, visits):
             visits[0] += 1
             if tree.level[node] > 0:
                 for i in range(tree.count[node]):
-                    if _is_worth(mf, tree.child[node, i], box, hashed):
-                        stack[height] = tree.child[node, i]
+                    child = tree.child[node, i]
+                    if meets(tree.box[child], box) and _may_hold(mf, child, hashed):
+                        stack[height] = child
                         height += 1
                 continue
-            i = 0
-            while i < tree.count[node]:
-                slot = tree.child[node, i]
-                i += nodes.stack[node, i]
+            entries, mark, tops = tree.child[node], nodes.mark[node], nodes.stack[node]
+            for i in range(tree.count[node]):
+                may = False
+                for k in range(wanted.shape[0]):
+                    may |= (mark[i, 0] & wanted[k, 0] == wanted[k, 0]) & (mark[i, 1] & wanted[k, 1] == wanted[k, 1])
+                if tops[i] == 0 or not may:
+                    continue
+                slot = entries[i]
                 visits[1] += 1
                 if inside(log, slot, box):
                     common, _ = common_terms(log, slot, keywords)

@@ -153,6 +153,8 @@ class SkylineStream:
     def _refill(self, slots: Int32) -> int:
         """Give slots all their candidates; returns how many that were."""
         fetched = 0
+        if slots.shape[0] > 1:
+            slots = self.engine.index.by_place(slots)
         for first in range(0, slots.shape[0], _CHUNK):
             part_of = slots[first : first + _CHUNK]
             candidates = self.window.candidates(self.engine.index.queries(part_of))

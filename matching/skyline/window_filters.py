@@ -28,6 +28,8 @@ POOL_END, _FREE, _CLASSES = 0, 1, 24
 _NONE = -1
 #: (places in a bucket, bits of a place) of leaves and of inner nodes.
 LEAF, INNER = (4, 15), (6, 10)
+#: The lowest and the highest bit of each of the six places of ten bits.
+_ONES, _HIGHEST = 0x4010040100401, 0x802008020080200
 
 
 class Filters(NamedTuple):
@@ -114,6 +116,22 @@ def may_hold(words, start, bits, hashed, shape):
     if _place_of(words[start + bucket], fingerprint, shape) >= 0:
         return True
     return _place_of(words[start + _other(bucket, fingerprint, last)], fingerprint, shape) >= 0
+
+
+@njit(cache=True, nogil=True)
+def holds(words, start, bits, hashed):
+    """The same for the filter of an inner node, all places of both buckets at once.
+
+    A lane of ten bits is zero where the fingerprint stands; subtracting one from every lane borrows into its highest
+    bit there. A borrow can reach the lanes above, never one below, so there is a true one if there is any.
+    """
+    last = (1 << bits) - 1
+    fingerprint = hashed & _MASK
+    bucket = (hashed >> 10) & last
+    wanted = fingerprint * _ONES
+    one = words[start + bucket] ^ wanted
+    two = words[start + _other(bucket, fingerprint, last)] ^ wanted
+    return ((((one - _ONES) & ~one) | ((two - _ONES) & ~two)) & _HIGHEST) != 0
 
 
 @njit(cache=True, nogil=True)

@@ -7,7 +7,7 @@ import numpy as np
 from matching.skyline import window_filters as cuckoo
 from matching.skyline.inverted_kd import InvertedKd
 from matching.skyline.ir_tree import IrTree
-from matching.skyline.mf_rtree import MfRtree
+from matching.skyline.mf_rtree import MfRtree, _mark_of
 from matching.skyline.window_cells import CellWindow
 from matching.skyline.window_lists import COUNT, Lists
 from matching.skyline.window_rtree import FANOUT, HIGH, ROOT, USED
@@ -79,19 +79,16 @@ def check_mf(window: MfRtree, below: dict[int, list[int]]) -> None:
         if not slots:
             continue
         assert nodes.below[node] == len(slots)
+        if tree.level[node] == 0:
+            check_leaf(window, node, slots)
+            if not nodes.state[2]:
+                continue
         words = filters.words[nodes.start[node] : nodes.start[node] + (1 << nodes.bits[node])]
         places = [(int(word) >> (i * shape[1])) & 1023 for word in words for i in range(shape[0])]
         assert nodes.places[node] == sum(place > 0 for place in places)
         for term in {term for slot in slots for term in terms_of(window, slot)}:
             hashed = cuckoo.hash_term(term)
             assert cuckoo.may_hold(filters.words, nodes.start[node], nodes.bits[node], hashed, shape), (node, term)
-        if tree.level[node] == 0:
-            keys = [(number(slot), -int(log.seq[slot])) for slot in slots]
-            assert keys == sorted(keys)
-            stacks = Counter(key for key, _ in keys)
-            tops = [i for i in range(len(keys)) if i == 0 or keys[i][0] != keys[i - 1][0]]
-            wanted = [stacks[keys[i][0]] if i in tops else 0 for i in range(len(keys))]
-            assert nodes.stack[node, : len(slots)].tolist() == wanted
     everything = below[int(tree.meta[ROOT])]
     latest = dict(zip(memo.object.tolist(), memo.latest.tolist(), strict=True))
     obsolete = [slot for slot in everything if log.seq[slot] < latest.get(number(slot), -1)]
@@ -99,6 +96,20 @@ def check_mf(window: MfRtree, below: dict[int, list[int]]) -> None:
     assert Counter(map(number, obsolete)) == Counter(noted) and len(noted) == memo.meta[0]
     assert sorted(set(everything) - set(obsolete)) == np.flatnonzero(window._place >= 0).tolist()
     assert nodes.state[0] == len(everything)
+
+
+def check_leaf(window: MfRtree, node: int, slots: list[int]) -> None:
+    """The lookup table of a leaf is in order, and every entry bears its mark."""
+    log, nodes = window.log.view, window.mf.nodes
+    number = lambda slot: int(log.object[slot] if log.object.shape[0] else log.seq[slot])  # noqa: E731
+    keys = [(number(slot), -int(log.seq[slot])) for slot in slots]
+    tops = [i for i in range(len(keys)) if i == 0 or keys[i][0] != keys[i - 1][0]]
+    stacks = Counter(key for key, _ in keys)
+    assert len(tops) == len(stacks), "versions of an object stand together"
+    assert all(keys[i] < keys[i + 1] for i in range(len(keys) - 1) if i + 1 not in tops), "the newest first"
+    wanted = [stacks[keys[i][0]] if i in tops else 0 for i in range(len(keys))]
+    assert nodes.mark[node, : len(slots)].tolist() == [[*map(int, _mark_of(log, slot))] for slot in slots]
+    assert nodes.stack[node, : len(slots)].tolist() == wanted
 
 
 def postings(lists: Lists) -> tuple[dict[tuple[int, int], list[int]], dict[tuple[int, int], int]]:

@@ -6,6 +6,7 @@ import pytest
 from matching import registry
 from matching.errors import EngineError
 from matching.model import ENTER, LEAVE, SKYLINE, TOPK, MessageBatch, Removals, SubscriptionTable, empty
+from matching.skyline.eager import sort_by_slot
 from matching.skyline.eager_star import EagerStar
 from matching.skyline.il_quadtree import IlQuadtree
 from matching.skyline.index import SubscriptionIndex
@@ -308,3 +309,20 @@ def test_inverted_window_out_of_order_raises():
         window.store(Boundary(2, 2, 2, -5), messages((2, 0.0, 0.0, [1])), NOBODY)
     with pytest.raises(EngineError, match="must ascend"):
         window.store(Boundary(1, 2, 2, -5), messages((1, 0.0, 0.0, [1])), NOBODY)
+
+
+def test_offers_sorted_by_slot_stay_in_their_order_within_one():
+    order = np.full(5, -1, np.int32)
+    sort_by_slot(np.array([3, 1, 3, 0, 1], np.int32), 5, order)
+    assert order.tolist() == [3, 1, 4, 0, 2]
+
+
+def test_subscription_index_by_place_brings_neighbours_together_and_loses_nobody():
+    index = SubscriptionIndex(SPACE)
+    wide, high = (SPACE.east - SPACE.west) / 10, (SPACE.north - SPACE.south) / 10
+    corners = [(0, 0), (9, 9), (0.1, 0), (9, 9.1), (0, 0.1)]
+    boxes = [(SPACE.west + x * wide, SPACE.south + y * high) for x, y in corners]
+    rows = [(i, (w, s, w + wide / 2, s + high / 2), [1]) for i, (w, s) in enumerate(boxes)]
+    slots = index.insert(subscriptions(*rows))
+    placed = index.slots.number[index.by_place(slots)].tolist()
+    assert sorted(placed) == [0, 1, 2, 3, 4] and set(placed[:3]) == {0, 2, 4}

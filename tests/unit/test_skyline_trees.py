@@ -19,7 +19,7 @@ VARIANTS = {
     **{name: (tree, {}) for name, tree in TREES.items()},
     "mf_rtree_all": (MfRtree, {"cleaning": "all"}),
     "mf_rtree_off": (MfRtree, {"cleaning": "off"}),
-    "mf_rtree_as_printed": (MfRtree, {"bounded": False}),
+    "mf_rtree_as_printed": (MfRtree, {"bounded": False, "leaf_filters": True}),
 }
 GENTLE = Recipe()
 RECIPES = {
@@ -268,7 +268,7 @@ class DeletesAbove(MfRtree):
 @pytest.mark.parametrize(
     ("broken", "options"),
     [
-        (ForgetsReferences, {"cleaning": "all"}),
+        (ForgetsReferences, {"cleaning": "all", "leaf_filters": True}),
         (TrustsTheTop, {"bounded": False}),
         (DeletesAbove, {}),
     ],
@@ -296,6 +296,10 @@ def test_filter_up_to_its_fill_never_denies_and_seldom_affirms(shape):
     assert all(cuckoo.may_hold(words, 100, bits, cuckoo.hash_term(term), shape) for term in terms.tolist())
     others = [cuckoo.may_hold(words, 100, bits, cuckoo.hash_term(t), shape) for t in range(200_000, 210_000)]
     assert 0 < sum(others) / len(others) < 2.5 * 2 * shape[0] / 1024
+    if shape == cuckoo.INNER:  # all places at once, the same answers
+        asked = [*terms.tolist(), *range(200_000, 210_000)]
+        at_once = [cuckoo.holds(words, 100, bits, cuckoo.hash_term(term)) for term in asked]
+        assert at_once == [True] * terms.size + others
     assert not words[:100].any() and (words >= 0).all()
 
 
