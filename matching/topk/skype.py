@@ -32,7 +32,7 @@ _LINE = 16
 #: Messages that are taken together, and candidates of a chunk at most unless it is one message.
 _CHUNK, _MOST_CANDIDATES = 4096, 1 << 22
 #: Pairs of message and term that are led at once.
-_PAIRS = 16
+_PAIRS = 64
 #: An empty place of the hash table of a message's terms.
 _EMPTY, _NO_PLACE = -1, 2**31 - 1
 #: Columns of what is gathered of a candidate: slot, signature or first term, number of terms, and a scratch.
@@ -371,9 +371,9 @@ def _longer(column):
 
 
 @njit(cache=True, nogil=True)
-def _longer_rows(column):
-    """As `_longer`, for an array of rows."""
-    grown = np.empty((2 * column.shape[0], column.shape[1]), column.dtype)
+def _longer_rows(column, more=0):
+    """As `_longer`, for an array of rows; with room for `more` beyond that."""
+    grown = np.empty((2 * column.shape[0] + more, column.shape[1]), column.dtype)
     grown[: column.shape[0]] = column
     return grown
 
@@ -426,13 +426,15 @@ def _by_term(batch, first_row, last_row, row_of):
 
 @njit(cache=True, nogil=True)
 def _find_candidates(
-    v, batch, first_row, last_row, stats, row_of, order, max_distance, rules, counters, room, at_place, at_pair
+    v, batch, first_row, last_row, stats, signature, row_of, order, max_distance, rules, counters, room, ints, floats
 ):  # fmt: skip
-    """Postings that may reach their thresholds: (place, place of the term within the chunk), grown copies of both.
+    """Pairs that may reach their thresholds, as rows of `ints` (slot, place of the term within the chunk) and of
+    `floats` (what the text part must reach, slope of the posting).
 
-    Returns how many, -1 for more than `room`, and the two arrays. Messages are taken together, term by term: those
-    that share a term find its tree and its postings in the cache, and a few pairs are led at once so that their
-    cache misses overlap: first all their runs, asking for the postings on the way, then the bounds.
+    Returns how many, -1 for more than `room`, and the two arrays, grown. Messages are taken together, term by term:
+    those that share a term find its tree and its postings in the cache, and a few pairs are led at once so that their
+    cache misses overlap: first all their runs, asking for the postings on the way, then the bounds, then the rest of
+    the postings that passed.
     """
     passed = np.zeros(_BLOCK, np.uint8)
     words = passed.view(np.uint64)
@@ -442,6 +444,9 @@ def _find_candidates(
     merge = plain and not rules.early_stop
     diagonal = np.float32(max_distance)
     p_x, p_y, p_slope, p_base, p_own, p_rest = v.x, v.y, v.slope, v.base, v.own, v.rest
+    p_slot, p_signature = v.slot, v.signature
+    at_place, at_pair = np.empty(1024, np.int64), np.empty(1024, np.int64)
+    fresh = np.empty((1024, 2), np.int32)
     first = batch.term_offsets[first_row]
     candidates = 0
     for first_pair in range(0, order.shape[0], _PAIRS):
@@ -480,7 +485,7 @@ def _find_candidates(
                     for p in range(runs[run, 0], min(runs[run, 1], runs[run, 0] + _AHEAD), _LINE):
                         touched += p_x[p] + p_y[p] + p_slope[p] + p_base[p] + p_own[p] + p_rest[p]
                     run_away[run] = touched
-        run = 0
+        run = passing = 0
         for n in range(pairs.shape[0]):
             j = pairs[n]
             r = row_of[j]
@@ -504,37 +509,60 @@ def _find_candidates(
                             run_away[run], weight, rest, stats[at, 1], stats[at, 2], norm, diagonal, rules, counters,
                             passed,
                         )  # fmt: skip
-                    if candidates + size > at_place.shape[0]:
-                        if candidates + size > room:
-                            return -1, at_place, at_pair
+                    while passing + size > at_place.shape[0]:
                         at_place, at_pair = _longer(at_place), _longer(at_pair)
                     for word in range((size + 7) >> 3):
                         if words[word] == 0:
                             continue
                         for p in range(block + (word << 3), min(end, block + ((word + 1) << 3))):
                             if passed[p - block]:
-                                at_place[candidates] = p
-                                at_pair[candidates] = j
-                                candidates += 1
+                                at_place[passing] = p
+                                at_pair[passing] = j
+                                passing += 1
                 run += 1
-    return candidates, at_place, at_pair
+        if passing > fresh.shape[0]:
+            fresh = np.empty((2 * passing, 2), np.int32)
+        for k in range(passing):
+            fresh[k, 0] = p_slot[at_place[k]]
+            fresh[k, 1] = p_signature[at_place[k]] if rules.signature else np.int32(-1)
+        if candidates + passing > ints.shape[0]:
+            if candidates + passing > room:
+                return -1, ints, floats
+            ints, floats = _longer_rows(ints, passing), _longer_rows(floats, passing)
+        for k in range(passing):
+            p, j = at_place[k], at_pair[k]
+            if fresh[k, 0] < 0:
+                continue
+            r = row_of[j]
+            dx, dy = p_x[p] - np.float32(batch.x[first_row + r]), p_y[p] - np.float32(batch.y[first_row + r])
+            needed = p_slope[p] * np.float32(math.sqrt(dx * dx + dy * dy)) - p_base[p]
+            if rules.signature and fresh[k, 1] & signature[j + r + 1] == 0:
+                if p_own[p] * batch.weights[first + j] < needed:
+                    counters[_SIGNATURE] += 1
+                    continue
+            ints[candidates, 0], ints[candidates, 1] = fresh[k, 0], j
+            floats[candidates, 0], floats[candidates, 1] = needed, p_slope[p]
+            candidates += 1
+    return candidates, ints, floats
 
 
 @njit(cache=True, nogil=True)
-def _by_row(candidates, at_place, at_pair, row_of, rows):
-    """Candidates message by message: (offsets, places, places of terms), each message's in the order of its terms."""
+def _by_row(candidates, ints, floats, row_of, rows):
+    """Candidates message by message: (offsets, ints, floats), each message's in the order of its terms."""
     offsets = np.zeros(rows + 1, np.int64)
     for k in range(candidates):
-        offsets[row_of[at_pair[k]] + 1] += 1
+        offsets[row_of[ints[k, 1]] + 1] += 1
     for r in range(rows):
         offsets[r + 1] += offsets[r]
-    place, pair = np.empty(candidates, np.int32), np.empty(candidates, np.int32)
+    ordered, ordered_floats = np.empty((candidates, 2), np.int32), np.empty((candidates, 2), np.float32)
     free = offsets[:-1].copy()
     for k in range(candidates):
-        r = row_of[at_pair[k]]
-        place[free[r]], pair[free[r]] = at_place[k], at_pair[k]
+        r = row_of[ints[k, 1]]
+        at = free[r]
+        ordered[at, 0], ordered[at, 1] = ints[k, 0], ints[k, 1]
+        ordered_floats[at, 0], ordered_floats[at, 1] = floats[k, 0], floats[k, 1]
         free[r] += 1
-    return offsets, place, pair
+    return offsets, ordered, ordered_floats
 
 
 @njit(cache=True, nogil=True)
@@ -543,7 +571,7 @@ def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slot
     found = 0
     r = first_row
     chunk = _CHUNK
-    at_place, at_pair = np.empty(1 << 14, np.int32), np.empty(1 << 14, np.int32)
+    ints, floats = np.empty((1 << 14, 2), np.int32), np.empty((1 << 14, 2), np.float32)
     while r < batch.seq.shape[0]:
         if found >= most_hits:
             return found, r
@@ -556,17 +584,17 @@ def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slot
         order = _by_term(batch, r, last_row, row_of)
         before = counters.copy()
         room = _MOST_CANDIDATES if last_row - r > 1 else 1 << 31
-        candidates, at_place, at_pair = _find_candidates(
-            v, batch, r, last_row, stats, row_of, order, max_distance, rules, counters, room, at_place, at_pair
+        candidates, ints, floats = _find_candidates(
+            v, batch, r, last_row, stats, signature, row_of, order, max_distance, rules, counters, room, ints, floats
         )  # fmt: skip
         if candidates < 0:  # thresholds are low: take fewer messages together
             counters[:] = before
             chunk = max(1, (last_row - r) // 4)
             continue
         chunk = min(_CHUNK, 2 * chunk)
-        offsets, place, pair = _by_row(candidates, at_place, at_pair, row_of, last_row - r)
+        offsets, ordered, ordered_floats = _by_row(candidates, ints, floats, row_of, last_row - r)
         found, next_row = _verify(
-            c, v, batch, max_distance, rules, counters, r, last_row, most_hits, stats, signature, offsets, place, pair,
+            c, batch, max_distance, rules, counters, r, last_row, most_hits, stats, offsets, ordered, ordered_floats,
             found, slots, rows, scores,
         )  # fmt: skip
         if next_row < last_row:
@@ -577,8 +605,8 @@ def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slot
 
 @njit(cache=True, nogil=True)
 def _verify(
-    c, v, batch, max_distance, rules, counters, first_row, last_row, most_hits, stats, signature, offsets, places_of,
-    pairs_of, found, slots, rows, scores,
+    c, batch, max_distance, rules, counters, first_row, last_row, most_hits, stats, offsets, ints, floats, found,
+    slots, rows, scores,
 ):  # fmt: skip
     """Verify the candidates of a chunk, message by message; returns (hits so far, next row), as `_scan` does.
 
@@ -594,10 +622,7 @@ def _verify(
         size *= 2
     keys, places = np.full(size, _EMPTY, np.int32), np.full(size, _NO_PLACE, np.int32)
     exact_weights = np.zeros(size, np.float64)
-    p_slot, p_signature, p_x, p_y, p_slope, p_base = v.slot, v.signature, v.x, v.y, v.slope, v.base
-    p_own = v.own
     seen, seen_score = np.empty((most, _SEEN), np.int64), np.empty((most, 5), np.float64)
-    at_place, of_term = np.empty(most, np.int64), np.empty(most, np.int64)
     chunk_first = batch.term_offsets[first_row]
     rest, total, peak = stats[:, 0], stats[:, 1], stats[:, 2]
     for r in range(first_row, last_row):
@@ -612,66 +637,33 @@ def _verify(
             place = _find_term(keys, terms[i])
             keys[place], places[place], exact_weights[place] = terms[i], i, np.float64(weights[i])
         exact_x, exact_y = batch.x[r], batch.y[r]
-        x, y = np.float32(exact_x), np.float32(exact_y)
-        from_, candidates = offsets[r - first_row], offsets[r - first_row + 1] - offsets[r - first_row]
+        mine, mine_floats = ints[offsets[r - first_row] :], floats[offsets[r - first_row] :]
+        candidates = offsets[r - first_row + 1] - offsets[r - first_row]
         for k in range(candidates):
-            p = places_of[from_ + k]
-            at_place[k], of_term[k] = p, pairs_of[from_ + k] + chunk_first - first
-            seen[k, 0] = p_slot[p]
-            seen[k, 1] = p_signature[p] if rules.signature else np.int32(-1)
-        kept = 0
+            slot = mine[k, 0]
+            seen[k, 0], seen[k, 1], seen[k, 2] = slot, c.term_start[slot], c.term_count[slot]
         for k in range(candidates):
-            p, i, slot = at_place[k], of_term[k], seen[k, 0]
-            if slot < 0:
-                continue
-            if rules.signature and np.int32(seen[k, 1]) & signature[of_row + i + 1] == 0:
-                room = p_base[p] + p_own[p] * weights[i]
-                dx, dy, steep = p_x[p] - x, p_y[p] - y, p_slope[p]
-                if room < 0.0 or room * room < steep * steep * (dx * dx + dy * dy):
-                    counters[_SIGNATURE] += 1
-                    continue
-            at_place[kept], of_term[kept], seen[kept, 0] = p, i, slot
-            kept += 1
-        for k in range(kept):
-            seen[k, 1] = c.term_start[seen[k, 0]]
-            seen[k, 2] = c.term_count[seen[k, 0]]
-        for k in range(kept):
             first_place, last_place = seen[k, 1], seen[k, 1] + seen[k, 2] - 1
             seen[k, 3] = c.terms[first_place] + c.terms[last_place]
             seen_score[k, 0] = c.weights[first_place] + c.weights[last_place]
         close = 0
-        for k in range(kept):
-            p, slot = at_place[k], seen[k, 0]
+        for k in range(candidates):
+            slot, i = seen[k, 0], mine[k, 1] + chunk_first - first
             if rules.unseen:
-                term = terms[of_term[k]]
                 may = _may_reach(
-                    c,
-                    slot,
-                    term,
-                    exact_x,
-                    exact_y,
-                    terms,
-                    weights,
-                    rest[of_row:],
-                    total[of_row:],
-                    peak[of_row:],
+                    c, slot, terms[i], exact_x, exact_y, terms, weights, rest[of_row:], total[of_row:], peak[of_row:],
                     max_distance,
-                )
+                )  # fmt: skip
                 if may <= 0:
                     counters[_UNSEEN if may == 0 else _FIRST_COMMON] += 1
                     continue
-            # the posting has the rest of the score nearly exact; this spares five cache misses a pair
-            text_score = _text_score(
-                c.terms, c.weights, seen[k, 1], seen[k, 2], of_term[k], keys, places, exact_weights
-            )
+            text_score = _text_score(c.terms, c.weights, seen[k, 1], seen[k, 2], i, keys, places, exact_weights)
             counters[_VERIFIED] += 1
             if text_score < 0.0:
                 counters[_FIRST_COMMON] += 1
                 continue
-            steep = p_slope[p]
-            room = p_base[p] + np.float32((1.0 - steep * max_distance) * text_score)
-            dx, dy = p_x[p] - x, p_y[p] - y
-            if room < 0.0 or room * room < steep * steep * (dx * dx + dy * dy):
+            # the posting had the rest of the score nearly exact; this spares a cache miss a pair
+            if np.float32((1.0 - mine_floats[k, 1] * max_distance) * text_score) < mine_floats[k, 0]:
                 continue
             seen[close, 0], seen_score[close, 0] = slot, text_score
             close += 1
