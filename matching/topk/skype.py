@@ -29,6 +29,10 @@ _BLOCK = 1024
 #: Postings at the front of a run that are touched ahead of their use, and how many of them share a cache line.
 _AHEAD = 256
 _LINE = 16
+#: Messages that are taken together, and candidates of a chunk at most unless it is one message.
+_CHUNK, _MOST_CANDIDATES = 4096, 1 << 22
+#: Pairs of message and term that are led at once.
+_PAIRS = 64
 #: An empty place of the hash table of a message's terms.
 _EMPTY, _NO_PLACE = -1, 2**31 - 1
 #: Columns of what is gathered of a candidate: slot, signature or first term, number of terms, and a scratch.
@@ -367,95 +371,128 @@ def _longer(column):
 
 
 @njit(cache=True, nogil=True)
-def _longer_rows(column):
-    """As `_longer`, for an array of rows."""
-    grown = np.empty((2 * column.shape[0], column.shape[1]), column.dtype)
+def _longer_rows(column, more=0):
+    """As `_longer`, for an array of rows; with room for `more` beyond that."""
+    grown = np.empty((2 * column.shape[0] + more, column.shape[1]), column.dtype)
     grown[: column.shape[0]] = column
     return grown
 
 
 @njit(cache=True, nogil=True)
-def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slots, rows, scores):
-    """Match rows from `first_row` on; returns (hits, next row), hits = -1 if not one row fitted."""
-    passed = np.zeros(_BLOCK, np.uint8)
-    words = passed.view(np.uint64)
-    longest = 0
-    for r in range(first_row, batch.seq.shape[0]):
-        longest = max(longest, batch.term_offsets[r + 1] - batch.term_offsets[r])
-    # suffix statistics of a message: norm, sum and maximum of its weights, and the bits of its terms, from a term on
-    rest, total = np.zeros(longest + 1, np.float32), np.zeros(longest + 1, np.float32)
-    peak, signature = np.zeros(longest + 1, np.float32), np.zeros(longest + 1, np.int32)
-    runs, run_away = np.empty((1024, 2), np.int64), np.empty(1024, np.float32)
-    run_end = np.empty(longest + 1, np.int64)  # where the runs of each term end
-    size = 64
-    while size < 16 * longest:
-        size *= 2
-    keys, places = np.full(size, _EMPTY, np.int32), np.full(size, _NO_PLACE, np.int32)
-    exact_weights = np.zeros(size, np.float64)
-    plain = rules.l2 and rules.exact_distance and not rules.prefix and not rules.inner_outer
-    diagonal = np.float32(max_distance)
-    p_slot, p_signature, p_x, p_y, p_slope, p_base = v.slot, v.signature, v.x, v.y, v.slope, v.base
-    p_own, p_rest = v.own, v.rest
-    at_place, of_term = np.empty(1024, np.int64), np.empty(1024, np.int64)
-    seen, seen_score = np.empty((1024, _SEEN), np.int64), np.empty((1024, 5), np.float64)
-    found = 0
-    for r in range(first_row, batch.seq.shape[0]):
-        if found >= most_hits:
-            return found, r
-        before = found
-        first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
-        terms, weights = batch.terms[first:last], batch.weights[first:last]
-        count = last - first
+def _morton(x, y):
+    """Place in the unit square on a curve through a grid of 64 cells a side, 0 to 4,095; neighbours are mostly near."""
+    column, row = np.int64(min(63.0, max(0.0, x * 64.0))), np.int64(min(63.0, max(0.0, y * 64.0)))
+    code = np.int64(0)
+    for bit in range(6):
+        code |= (column >> bit & 1) << (2 * bit) | (row >> bit & 1) << (2 * bit + 1)
+    return code
+
+
+@njit(cache=True, nogil=True)
+def _suffixes(batch, first_row, last_row, stats, signature):
+    """Of each message and each of its terms: norm, sum and maximum of the weights, and bits of the terms, from it on.
+
+    A message has one row more than terms, so that what follows the last one is there, too: its rows begin at its
+    first term's place within the chunk plus its number.
+    """
+    first = batch.term_offsets[first_row]
+    for r in range(first_row, last_row):
+        end = batch.term_offsets[r + 1] - first + (r - first_row)
         square = sum_ = 0.0
-        rest[count] = total[count] = peak[count] = 0.0
-        signature[count] = 0
-        for i in range(count - 1, -1, -1):
-            own = np.float64(weights[i])
+        stats[end] = 0.0
+        signature[end] = 0
+        for at in range(end - 1, batch.term_offsets[r] - first + (r - first_row) - 1, -1):
+            j = at - (r - first_row) + first
+            own = np.float64(batch.weights[j])
             square += own * own
             sum_ += own
-            rest[i], total[i] = math.sqrt(square), sum_
-            peak[i] = max(peak[i + 1], weights[i])
-            signature[i] = signature[i + 1] | signature_bit(terms[i])
-            place = _find_term(keys, terms[i])
-            keys[place], places[place], exact_weights[place] = terms[i], i, own
-        exact_x, exact_y = batch.x[r], batch.y[r]
-        x, y = np.float32(exact_x), np.float32(exact_y)
-        norm = rest[0] * np.float32(1.000001)
-        # First all runs of the message, asking for their postings on the way; then bounds, when they have come.
+            stats[at, 0], stats[at, 1] = math.sqrt(square), sum_
+            stats[at, 2] = max(stats[at + 1, 2], batch.weights[j])
+            signature[at] = signature[at + 1] | signature_bit(batch.terms[j])
+
+
+@njit(cache=True, nogil=True)
+def _by_term(batch, first_row, last_row, row_of):
+    """Pairs of message and term, as places of the term, by term and then along the curve; fills `row_of` a place."""
+    first = batch.term_offsets[first_row]
+    key = np.empty(batch.term_offsets[last_row] - first, np.int64)
+    for r in range(first_row, last_row):
+        near = _morton(batch.x[r], batch.y[r]) << 12 | (r - first_row)
+        for j in range(batch.term_offsets[r] - first, batch.term_offsets[r + 1] - first):
+            row_of[j] = r - first_row
+            key[j] = np.int64(batch.terms[first + j]) << 24 | near
+    return np.argsort(key)
+
+
+@njit(cache=True, nogil=True)
+def _find_candidates(
+    v, batch, first_row, last_row, stats, signature, row_of, order, max_distance, rules, counters, room, ints, floats
+):  # fmt: skip
+    """Pairs that may reach their thresholds, as rows of `ints` (slot, place of the term within the chunk) and of
+    `floats` (what the text part must reach, slope of the posting).
+
+    Returns how many, -1 for more than `room`, and the two arrays, grown. Messages are taken together, term by term:
+    those that share a term find its tree and its postings in the cache, and a few pairs are led at once so that their
+    cache misses overlap: first all their runs, asking for the postings on the way, then the bounds, then the rest of
+    the postings that passed.
+    """
+    passed = np.zeros(_BLOCK, np.uint8)
+    words = passed.view(np.uint64)
+    runs, run_away = np.empty((1024, 2), np.int64), np.empty(1024, np.float32)
+    run_end = np.empty(_PAIRS, np.int64)  # where the runs of each pair end
+    plain = rules.l2 and rules.exact_distance and not rules.prefix and not rules.inner_outer
+    merge = plain and not rules.early_stop
+    diagonal = np.float32(max_distance)
+    p_x, p_y, p_slope, p_base, p_own, p_rest = v.x, v.y, v.slope, v.base, v.own, v.rest
+    p_slot, p_signature = v.slot, v.signature
+    at_place, at_pair = np.empty(1024, np.int64), np.empty(1024, np.int64)
+    fresh = np.empty((1024, 2), np.int32)
+    first = batch.term_offsets[first_row]
+    candidates = 0
+    for first_pair in range(0, order.shape[0], _PAIRS):
+        pairs = order[first_pair : first_pair + _PAIRS]
         run_count = 0
-        for i in range(count):
-            term = terms[i]
-            run_end[i] = run_count
+        for n in range(pairs.shape[0]):
+            j = pairs[n]
+            run_end[n] = run_count
+            term = batch.terms[first + j]
             if term >= v.start.shape[0] or v.count[term] == 0:
                 continue
+            r = row_of[j]
             start, built = v.start[term], v.built[term]
             counters[_POSTINGS] += v.count[term]
             while run_count + v.node_count[term] + 1 > runs.shape[0]:
                 runs, run_away = _longer_rows(runs), _longer(run_away)
             before_term = run_count
             if built:
+                at = j + r  # of the statistics from this term on
+                norm = stats[batch.term_offsets[first_row + r] - first + r, 0] * np.float32(1.000001)
                 root, end = v.node_start[term], v.node_start[term] + v.node_count[term]
                 run_count += _find_runs(
-                    v.node_floats[root:end], v.node_ints[root:end], v.stop_base, v.stop_text, start, x, y, weights[i],
-                    rest[i + 1], total[i], peak[i], norm, rest[i] if rules.l2 else total[i], diagonal, rules,
-                    plain and not rules.early_stop, counters, runs[run_count:], run_away[run_count:],
+                    v.node_floats[root:end], v.node_ints[root:end], v.stop_base, v.stop_text, start,
+                    np.float32(batch.x[first_row + r]), np.float32(batch.y[first_row + r]), batch.weights[first + j],
+                    stats[at + 1, 0], stats[at, 1], stats[at, 2], norm, stats[at, 0] if rules.l2 else stats[at, 1],
+                    diagonal, rules, merge, counters, runs[run_count:], run_away[run_count:],
                 )  # fmt: skip
             if built < v.count[term]:
                 runs[run_count, 0], runs[run_count, 1] = start + built, start + v.count[term]
                 run_away[run_count] = 0.0
                 run_count += 1
-            run_end[i] = run_count
+            run_end[n] = run_count
             if plain:
                 for run in range(before_term, run_count):
                     touched = np.float32(0.0)
                     for p in range(runs[run, 0], min(runs[run, 1], runs[run, 0] + _AHEAD), _LINE):
                         touched += p_x[p] + p_y[p] + p_slope[p] + p_base[p] + p_own[p] + p_rest[p]
                     run_away[run] = touched
-        candidates = 0
-        run = 0
-        for i in range(count):
-            weight = weights[i]
-            while run < run_end[i]:
+        run = passing = 0
+        for n in range(pairs.shape[0]):
+            j = pairs[n]
+            r = row_of[j]
+            at = j + r
+            x, y = np.float32(batch.x[first_row + r]), np.float32(batch.y[first_row + r])
+            weight, rest = batch.weights[first + j], stats[at + 1, 0]
+            while run < run_end[n]:
                 run_first, run_last = runs[run, 0], runs[run, 1]
                 counters[_SCANNED] += run_last - run_first
                 for block in range(run_first, run_last, _BLOCK):
@@ -464,74 +501,169 @@ def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slot
                     # zero what the last word holds beyond the block, so that words can be tested whole
                     words[(size - 1) >> 3] = 0
                     if plain:
-                        _bound_l2(
-                            p_x, p_y, p_slope, p_base, p_own, p_rest, block, end, x, y, weight, rest[i + 1], passed
-                        )
+                        _bound_l2(p_x, p_y, p_slope, p_base, p_own, p_rest, block, end, x, y, weight, rest, passed)
                     else:
+                        norm = stats[batch.term_offsets[first_row + r] - first + r, 0] * np.float32(1.000001)
                         _bound_any(
                             p_x, p_y, p_slope, p_base, p_own, p_rest, v.total, v.peak, v.inner, block, end, x, y,
-                            run_away[run], weight, rest[i + 1], total[i], peak[i], norm, diagonal, rules, counters,
+                            run_away[run], weight, rest, stats[at, 1], stats[at, 2], norm, diagonal, rules, counters,
                             passed,
                         )  # fmt: skip
+                    while passing + size > at_place.shape[0]:
+                        at_place, at_pair = _longer(at_place), _longer(at_pair)
                     for word in range((size + 7) >> 3):
                         if words[word] == 0:
                             continue
                         for p in range(block + (word << 3), min(end, block + ((word + 1) << 3))):
-                            if passed[p - block] == 0:
-                                continue
-                            if candidates == at_place.shape[0]:
-                                at_place, of_term = _longer(at_place), _longer(of_term)
-                            at_place[candidates], of_term[candidates] = p, i
-                            candidates += 1
+                            if passed[p - block]:
+                                at_place[passing] = p
+                                at_pair[passing] = j
+                                passing += 1
                 run += 1
-        # All candidates together and column by column: the loads of a loop without branches overlap, where
-        # one candidate after the other would wait for each of its cache misses.
-        if candidates > seen.shape[0]:
-            seen, seen_score = np.empty((2 * candidates, _SEEN), np.int64), np.empty((2 * candidates, 5), np.float64)
-        for k in range(candidates):
-            seen[k, 0] = p_slot[at_place[k]]
-            seen[k, 1] = p_signature[at_place[k]] if rules.signature else np.int32(-1)
-        kept = 0
-        for k in range(candidates):
-            p, i, slot = at_place[k], of_term[k], seen[k, 0]
-            if slot < 0:
+        if passing > fresh.shape[0]:
+            fresh = np.empty((2 * passing, 2), np.int32)
+        for k in range(passing):
+            fresh[k, 0] = p_slot[at_place[k]]
+            fresh[k, 1] = p_signature[at_place[k]] if rules.signature else np.int32(-1)
+        if candidates + passing > ints.shape[0]:
+            if candidates + passing > room:
+                return -1, ints, floats
+            ints, floats = _longer_rows(ints, passing), _longer_rows(floats, passing)
+        for k in range(passing):
+            p, j = at_place[k], at_pair[k]
+            if fresh[k, 0] < 0:
                 continue
-            if rules.signature and np.int32(seen[k, 1]) & signature[i + 1] == 0:
-                room = p_base[p] + p_own[p] * weights[i]
-                dx, dy, steep = p_x[p] - x, p_y[p] - y, p_slope[p]
-                if room < 0.0 or room * room < steep * steep * (dx * dx + dy * dy):
+            r = row_of[j]
+            dx, dy = p_x[p] - np.float32(batch.x[first_row + r]), p_y[p] - np.float32(batch.y[first_row + r])
+            needed = p_slope[p] * np.float32(math.sqrt(dx * dx + dy * dy)) - p_base[p]
+            if rules.signature and fresh[k, 1] & signature[j + r + 1] == 0:
+                if p_own[p] * batch.weights[first + j] < needed:
                     counters[_SIGNATURE] += 1
                     continue
-            at_place[kept], of_term[kept], seen[kept, 0] = p, i, slot
-            kept += 1
-        for k in range(kept):
-            seen[k, 1] = c.term_start[seen[k, 0]]
-            seen[k, 2] = c.term_count[seen[k, 0]]
-        for k in range(kept):
+            ints[candidates, 0], ints[candidates, 1] = fresh[k, 0], j
+            floats[candidates, 0], floats[candidates, 1] = needed, p_slope[p]
+            candidates += 1
+    return candidates, ints, floats
+
+
+@njit(cache=True, nogil=True)
+def _by_row(candidates, ints, floats, row_of, rows):
+    """Candidates message by message: (offsets, ints, floats), each message's in the order of its terms."""
+    offsets = np.zeros(rows + 1, np.int64)
+    for k in range(candidates):
+        offsets[row_of[ints[k, 1]] + 1] += 1
+    for r in range(rows):
+        offsets[r + 1] += offsets[r]
+    ordered, ordered_floats = np.empty((candidates, 2), np.int32), np.empty((candidates, 2), np.float32)
+    free = offsets[:-1].copy()
+    for k in range(candidates):
+        r = row_of[ints[k, 1]]
+        at = free[r]
+        ordered[at, 0], ordered[at, 1] = ints[k, 0], ints[k, 1]
+        ordered_floats[at, 0], ordered_floats[at, 1] = floats[k, 0], floats[k, 1]
+        free[r] += 1
+    return offsets, ordered, ordered_floats
+
+
+@njit(cache=True, nogil=True)
+def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slots, rows, scores):
+    """Match rows from `first_row` on; returns (hits, next row), hits = -1 if not one row fitted."""
+    found = 0
+    r = first_row
+    chunk = _CHUNK
+    ints, floats = np.empty((1 << 14, 2), np.int32), np.empty((1 << 14, 2), np.float32)
+    while r < batch.seq.shape[0]:
+        if found >= most_hits:
+            return found, r
+        last_row = min(r + chunk, batch.seq.shape[0])
+        first = batch.term_offsets[r]
+        pairs = batch.term_offsets[last_row] - first
+        stats, signature = np.empty((pairs + last_row - r, 3), np.float32), np.empty(pairs + last_row - r, np.int32)
+        row_of = np.empty(pairs, np.int32)
+        _suffixes(batch, r, last_row, stats, signature)
+        order = _by_term(batch, r, last_row, row_of)
+        before = counters.copy()
+        room = _MOST_CANDIDATES if last_row - r > 1 else 1 << 31
+        candidates, ints, floats = _find_candidates(
+            v, batch, r, last_row, stats, signature, row_of, order, max_distance, rules, counters, room, ints, floats
+        )  # fmt: skip
+        if candidates < 0:  # thresholds are low: take fewer messages together
+            counters[:] = before
+            chunk = max(1, (last_row - r) // 4)
+            continue
+        chunk = min(_CHUNK, 2 * chunk)
+        offsets, ordered, ordered_floats = _by_row(candidates, ints, floats, row_of, last_row - r)
+        found, next_row = _verify(
+            c, batch, max_distance, rules, counters, r, last_row, most_hits, stats, offsets, ordered, ordered_floats,
+            found, slots, rows, scores,
+        )  # fmt: skip
+        if next_row < last_row:
+            return (found if next_row > first_row else -1), next_row
+        r = next_row
+    return found, batch.seq.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _verify(
+    c, batch, max_distance, rules, counters, first_row, last_row, most_hits, stats, offsets, ints, floats, found,
+    slots, rows, scores,
+):  # fmt: skip
+    """Verify the candidates of a chunk, message by message; returns (hits so far, next row), as `_scan` does.
+
+    All candidates of a message go together and column by column: the loads of a loop without branches overlap, where
+    one candidate after the other would wait for each of its cache misses.
+    """
+    longest = most = 0
+    for r in range(first_row, last_row):
+        longest = max(longest, batch.term_offsets[r + 1] - batch.term_offsets[r])
+        most = max(most, offsets[r - first_row + 1] - offsets[r - first_row])
+    size = 64
+    while size < 16 * longest:
+        size *= 2
+    keys, places = np.full(size, _EMPTY, np.int32), np.full(size, _NO_PLACE, np.int32)
+    exact_weights = np.zeros(size, np.float64)
+    seen, seen_score = np.empty((most, _SEEN), np.int64), np.empty((most, 5), np.float64)
+    chunk_first = batch.term_offsets[first_row]
+    rest, total, peak = stats[:, 0], stats[:, 1], stats[:, 2]
+    for r in range(first_row, last_row):
+        if found >= most_hits:
+            return found, r
+        before = found
+        first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
+        terms, weights = batch.terms[first:last], batch.weights[first:last]
+        count = last - first
+        of_row = first - chunk_first + (r - first_row)
+        for i in range(count):
+            place = _find_term(keys, terms[i])
+            keys[place], places[place], exact_weights[place] = terms[i], i, np.float64(weights[i])
+        exact_x, exact_y = batch.x[r], batch.y[r]
+        mine, mine_floats = ints[offsets[r - first_row] :], floats[offsets[r - first_row] :]
+        candidates = offsets[r - first_row + 1] - offsets[r - first_row]
+        for k in range(candidates):
+            slot = mine[k, 0]
+            seen[k, 0], seen[k, 1], seen[k, 2] = slot, c.term_start[slot], c.term_count[slot]
+        for k in range(candidates):
             first_place, last_place = seen[k, 1], seen[k, 1] + seen[k, 2] - 1
             seen[k, 3] = c.terms[first_place] + c.terms[last_place]
             seen_score[k, 0] = c.weights[first_place] + c.weights[last_place]
         close = 0
-        for k in range(kept):
-            p, slot = at_place[k], seen[k, 0]
+        for k in range(candidates):
+            slot, i = seen[k, 0], mine[k, 1] + chunk_first - first
             if rules.unseen:
-                term = terms[of_term[k]]
-                may = _may_reach(c, slot, term, exact_x, exact_y, terms, weights, rest, total, peak, max_distance)
+                may = _may_reach(
+                    c, slot, terms[i], exact_x, exact_y, terms, weights, rest[of_row:], total[of_row:], peak[of_row:],
+                    max_distance,
+                )  # fmt: skip
                 if may <= 0:
                     counters[_UNSEEN if may == 0 else _FIRST_COMMON] += 1
                     continue
-            # the posting has the rest of the score nearly exact; this spares five cache misses a pair
-            text_score = _text_score(
-                c.terms, c.weights, seen[k, 1], seen[k, 2], of_term[k], keys, places, exact_weights
-            )
+            text_score = _text_score(c.terms, c.weights, seen[k, 1], seen[k, 2], i, keys, places, exact_weights)
             counters[_VERIFIED] += 1
             if text_score < 0.0:
                 counters[_FIRST_COMMON] += 1
                 continue
-            steep = p_slope[p]
-            room = p_base[p] + np.float32((1.0 - steep * max_distance) * text_score)
-            dx, dy = p_x[p] - x, p_y[p] - y
-            if room < 0.0 or room * room < steep * steep * (dx * dx + dy * dy):
+            # the posting had the rest of the score nearly exact; this spares a cache miss a pair
+            if np.float32((1.0 - mine_floats[k, 1] * max_distance) * text_score) < mine_floats[k, 0]:
                 continue
             seen[close, 0], seen_score[close, 0] = slot, text_score
             close += 1
@@ -545,11 +677,11 @@ def _scan(c, v, batch, max_distance, rules, counters, first_row, most_hits, slot
             if score >= threshold:
                 if found == slots.shape[0]:
                     # no room for this row: hand over the rows before it, or ask for more room
-                    return (before if r > first_row else -1), r
+                    return before, r
                 slots[found] = seen[k, 0]
                 rows[found] = r
                 scores[found] = score
                 found += 1
         keys[:], places[:], exact_weights[:] = _EMPTY, _NO_PLACE, 0.0
         counters[_HITS] += found - before
-    return found, batch.seq.shape[0]
+    return found, last_row

@@ -3,6 +3,9 @@
 A slot is reused after its subscription has gone. Terms of a slot lie together in a pool that is compacted when a
 quarter of it is dead. Beside each term stands the place of its posting, so that a change of threshold reaches the
 postings of a subscription without a search (`matching.topk.postings`).
+
+A subscription is looked at here and there, at random, so what is read together lies together: the columns of a slot
+are views of one array of rows, those of a term of another. A pair costs two or three cache misses, not nine.
 """
 
 from typing import NamedTuple
@@ -13,15 +16,22 @@ from numpy.typing import NDArray
 
 from matching.errors import EngineError
 from matching.model import TOPK, Float32, Float64, Int32, Int64, SubscriptionTable
-from matching.slots import SlotMap, part, resized
+from matching.slots import SlotMap, part
 
 #: A pool is compacted when it is full and this share of it is dead.
 _DEAD_SHARE = 0.25
+#: Room that is always there; with a row or none, numpy and so Numba would take a view for contiguous.
 _FEWEST = 16
+#: A slot: x, y, alpha, threshold, term_start in 8 bytes each; term_count and k in 4.
+_ROW_WORDS, _ROW_HALVES = 6, 12
+#: A term: itself, its weight, its position.
+_TERM_HALVES = 3
+_BY_TERM = ("terms", "weights", "position")
+_BY_SLOT = ("x", "y", "alpha", "threshold", "term_start", "term_count", "k")
 
 
 class Subscriptions(NamedTuple):
-    """Kernel view of the store; n slots, of which only live ones mean anything.
+    """Kernel view of the store; n slots, of which only live ones mean anything. All but `number` are strided.
 
     number : int64[n]      negative for a free slot; the column of the store's `SlotMap`
     x, y, alpha, threshold : float64[n]
@@ -51,19 +61,8 @@ class SubscriptionStore:
 
     def __init__(self):
         self._slots = SlotMap()
-        self._columns = Subscriptions(
-            number=self._slots.number,
-            x=np.zeros(0),
-            y=np.zeros(0),
-            alpha=np.zeros(0),
-            threshold=np.zeros(0),
-            k=np.zeros(0, np.int32),
-            term_start=np.zeros(0, np.int64),
-            term_count=np.zeros(0, np.int32),
-            terms=np.zeros(0, np.int32),
-            weights=np.zeros(0, np.float32),
-            position=np.zeros(0, np.int32),
-        )
+        self._rows, self._pool = _new_rows(_FEWEST), _new_pool(_FEWEST)
+        self._columns = _columns(self._slots.number, self._rows, self._pool)
         self._pool_used = 0
         self._pool_dead = 0
 
@@ -78,7 +77,7 @@ class SubscriptionStore:
     @property
     def capacity(self) -> int:
         """How many slots the columns have, free ones included."""
-        return self._columns.threshold.shape[0]
+        return self._slots.capacity
 
     def live_slots(self) -> Int32:
         """Slots in use, ascending. O(capacity)."""
@@ -102,7 +101,7 @@ class SubscriptionStore:
         self._grow_slots(self._slots.capacity)
         lengths = np.diff(table.term_offsets).astype(np.int32)
         needed = int(lengths.sum())
-        if self._pool_used + needed > self._columns.terms.shape[0]:
+        if self._pool_used + needed > self._pool.shape[0]:
             self._make_room(needed)
         c = self._columns
         c.x[slots], c.y[slots], c.alpha[slots] = table.x, table.y, table.alpha
@@ -142,10 +141,9 @@ class SubscriptionStore:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array needed to continue, trimmed to what is in use."""
-        used = self._pool_used
-        pools = ("terms", "weights", "position")
-        columns = {name: value[:used] if name in pools else value for name, value in self._columns._asdict().items()}
-        del columns["number"]
+        used, c = self._pool_used, self._columns._asdict()
+        columns = {name: np.ascontiguousarray(c[name][:used]) for name in _BY_TERM}
+        columns |= {name: np.ascontiguousarray(c[name][: self.capacity]) for name in _BY_SLOT}
         pool = np.array([used, self._pool_dead], np.int64)
         return {**columns, **{f"slots_{name}": value for name, value in self._slots.arrays().items()}, "pool": pool}
 
@@ -154,22 +152,23 @@ class SubscriptionStore:
         """Continue from `arrays`; everything is copied, since the store writes."""
         store = cls()
         store._slots = SlotMap.from_arrays(part(arrays, "slots_"))
-        rest = {name: arrays[name].copy() for name in Subscriptions._fields if name != "number"}
-        store._columns = Subscriptions(number=store._slots.number, **rest)
-        store._grow_slots(store._slots.capacity)
         store._pool_used, store._pool_dead = (int(value) for value in arrays["pool"])
+        store._pool = _new_pool(max(_FEWEST, store._pool_used))
+        store._grow_slots(store._slots.capacity)
+        c = store._columns._asdict()
+        for name in _BY_TERM + _BY_SLOT:
+            values = arrays[name][: c[name].shape[0]]
+            c[name][: values.shape[0]] = values
         return store
 
     def _grow_slots(self, needed: int) -> None:
-        """Lengthen the columns by slot to `needed`, and take over the number column of the slot map."""
-        pools = {"terms", "weights", "position"}
-        columns = self._columns._asdict()
-        for name in Subscriptions._fields:
-            if name == "number":
-                columns[name] = self._slots.number
-            elif name not in pools and columns[name].shape[0] < needed:
-                columns[name] = resized(columns[name], needed, np.inf if name == "threshold" else 0)
-        self._columns = Subscriptions(**columns)
+        """Lengthen the rows to `needed`, and take over the number column of the slot map."""
+        have = self._rows.shape[0]
+        if have < needed:
+            rows = _new_rows(needed)
+            rows[:have] = self._rows
+            self._rows = rows
+        self._columns = _columns(self._slots.number, self._rows, self._pool)
 
     def _make_room(self, needed: int) -> None:
         """Compact the pool of terms if that pays, else grow it."""
@@ -179,12 +178,41 @@ class SubscriptionStore:
             order = slots[np.argsort(c.term_start[slots], kind="stable")]
             self._pool_used = int(_compact_pool(order, c))
             self._pool_dead = 0
-        size = c.terms.shape[0]
+        size = self._pool.shape[0]
         if self._pool_used + needed > size:
-            size = max(_FEWEST, self._pool_used + needed, size + size // 2)
-            self._columns = c._replace(
-                terms=resized(c.terms, size), weights=resized(c.weights, size), position=resized(c.position, size)
-            )
+            pool = _new_pool(max(self._pool_used + needed, size + size // 2))
+            pool[:size] = self._pool
+            self._pool = pool
+            self._columns = _columns(self._slots.number, self._rows, self._pool)
+
+
+def _new_rows(count: int) -> Int64:
+    """Rows of slots, free ones: their threshold is infinite."""
+    rows = np.zeros((count, _ROW_WORDS), np.int64)
+    rows.view(np.float64)[:, 3] = np.inf
+    return rows
+
+
+def _new_pool(count: int) -> Int32:
+    return np.zeros((count, _TERM_HALVES), np.int32)
+
+
+def _columns(number: Int64, rows: Int64, pool: Int32) -> Subscriptions:
+    """The columns as views of the rows of slots and of the pool of terms."""
+    doubles, halves = rows.view(np.float64), rows.view(np.int32)
+    return Subscriptions(
+        number=number,
+        x=doubles[:, 0],
+        y=doubles[:, 1],
+        alpha=doubles[:, 2],
+        threshold=doubles[:, 3],
+        k=halves[:, _ROW_HALVES - 1],
+        term_start=rows[:, 4],
+        term_count=halves[:, _ROW_HALVES - 2],
+        terms=pool[:, 0],
+        weights=pool.view(np.float32)[:, 1],
+        position=pool[:, 2],
+    )
 
 
 def take_ragged_at(starts: Int64, counts: Int32) -> tuple[Int64, Int64]:
