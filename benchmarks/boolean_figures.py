@@ -112,7 +112,8 @@ def figure(
     draw_with = pyplot()
     tell = on_progress or (lambda _: None)
     tell("compiling kernels")
-    warmup()
+    known = registry.names("boolean")
+    warmup({"boolean": [name for name in engines or known if name in known]})
     task = Task(subscriptions, messages, tuple(engines or ()), seed, messages_from, tell)
     report = {"figure": name, **FIGURES[name](task)}
     write(draw_with, report, out / f"boolean-{name}")
