@@ -14,7 +14,7 @@ step. Here the filter is chosen with the cheaper verification in mind, since tha
 is cheap, nothing is estimated: the trie is asked what some of the terms hit, the quadtree what lists a point is in.
 
 Weighing costs as much as some messages do. So a part keeps in mind how it chose of late for messages of that shape and
-length (`Habit`): where it always chose the same, only every sixteenth message is weighed, and those that look far from
+length (`Habit`): where it always chose the same, only one message in 64 is weighed, and those that look far from
 usual. And a part with few of the subscriptions has no quadtree: it would be built often and save little.
 """
 
@@ -90,9 +90,10 @@ VERIFICATIONS = ("cheapest", "direct", "prune")
 #: A part has a quadtree if it has at least this share of the engine's subscriptions.
 _QUADTREE_SHARE = 1 / 16
 #: So many equal choices make a habit. Then one message in so many (a power of two) is weighed all the same.
-_SURE, _ONE_IN = 32, 16
-#: How much dearer than a typical walk through lists an accustomed way may look before it is weighed after all.
-_UNUSUAL = 4.0
+_SURE, _ONE_IN = 32, 64
+#: How much dearer than typical lists the lists of a message, or its walk of the trie, may look before an accustomed way
+#: is weighed after all.
+_LONG_LISTS, _LONG_WALK = 4.0, 1.0
 #: Columns of `Habit.leaning`: lengths of messages, by their binary logarithm.
 _LENGTHS = 16
 
@@ -266,7 +267,7 @@ def _match(
                 tree, left, bottom, right, top, terms, signature, marks, stack, lists
             )
             scanned, is_listed = scanned + visited, True
-            by_quadtree = entries_of(tree, lists, listed) < _UNUSUAL * tree.typical[0]
+            by_quadtree = entries_of(tree, lists, listed) < _LONG_LISTS * tree.typical[0]
             needs_hits = not by_quadtree
         if not by_quadtree or needs_hits:
             # The first level of the trie is probed by some of the terms, or by all if they are few.
@@ -280,7 +281,7 @@ def _match(
             if filter_by == CHEAPEST:
                 by_trie = again + step * trie_cost(trie, hits, many, size)
                 # By far less than lists cost as a rule: not worth to look what they would cost here.
-                worth = _UNUSUAL if lean == _SURE else WORTH_A_LOOK
+                worth = _LONG_WALK if lean == _SURE else WORTH_A_LOOK
                 if by_trie > worth * direct_cost(0.0, tree.typical[0], size):
                     if is_point and not is_listed:
                         stack, lists, listed, visited = find_lists(
