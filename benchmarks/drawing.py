@@ -1,8 +1,8 @@
 """Figures on paper: what `benchmarks.figures` and `benchmarks.boolean_figures` have measured, as JSON and PNG.
 
-A report has `figure`, `x_label`, `x`, and `panels`. A panel has `y_label`, `log` (of x, of y), perhaps a `title` and an
-`x` of its own, and one of `series` (name to a value an x, drawn as lines), `groups` (the same as bars against names)
-and `bars` (name to value). A value of None is left out.
+A report has `figure`, `x_label`, `x`, and `panels`, and perhaps `over`, what all panels have in common. A panel has
+`y_label`, `log` (of x, of y), perhaps a `title` and an `x` of its own, and one of `series` (name to a value an x, drawn
+as lines), `groups` (the same as bars against names) and `bars` (name to value). A value of None is left out.
 """
 
 import json
@@ -87,8 +87,10 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
             axis.grid(alpha=0.3)
         # below the panel, where it hides no line
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False)
+    if "over" in report:
+        shape.suptitle(report["over"])
     shape.tight_layout()
-    shape.savefig(path, dpi=120)
+    shape.savefig(path, dpi=100, pil_kwargs={"optimize": True})
     with_pyplot.close(shape)
 
 
