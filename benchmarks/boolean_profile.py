@@ -46,7 +46,6 @@ def page(results: Path = RESULTS) -> str:
     ways = {way: [n * row[f"{way}_ns"] / 1e3 for n, row in zip(lines, waits, strict=True)] for way in _WAYS}
     in_a_row = [n * 64 / 2**30 / limits["read_gib_per_s"] * 1e6 for n in lines]
     counts = [report["per_message"] for report in both]
-    peers = _read(results / f"boolean-{_SIZES[0]}-peers.json")["results"]
     fast = {size: next(row for row in rows if row["engine"] == "cell_term") for size, rows in beside.items()}
     return _TEXT.format(
         phases="\n".join(_phase_row(name, both) for name in (*PHASES, "hits")),
@@ -71,7 +70,11 @@ def page(results: Path = RESULTS) -> str:
         times=[f"{t / way:.1f}" for t, way in zip(took, ways["gathered"], strict=True)],
         waiting=f"{min(way / t for t, way in zip(took, ways['chased'], strict=True)):.1f}",
         engines="\n".join(row for size, rows in beside.items() for row in _engine_rows(size, rows)),
-        peers="\n".join(_peer_rows(peers)),
+        since="\n".join(
+            f"| `{row['engine']}` | {row['messages_per_s']:,.0f} | {row['bytes_per_subscription']:.0f} | "
+            f"{row['subscribe_per_s']:,.0f} |"
+            for row in _read(results / f"boolean-{_SIZES[0]}-lfilter.json")["results"]
+        ),
         coming=[fast[size]["subscribe_per_s"] for size in _SIZES],
         going=[fast[size]["unsubscribe_per_s"] for size in _SIZES],
     )
@@ -99,15 +102,6 @@ def _engine_rows(size: int, rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _peer_rows(rows: list[dict[str, Any]]) -> list[str]:
-    ours = next(row["messages_per_s"] for row in rows if row["engine"] == "cell_term")
-    return [
-        f"| `{row['engine']}` | {row['messages_per_s']:,.0f} | {ours / row['messages_per_s']:,.3g} | "
-        f"{row['bytes_per_subscription']:.0f} | {_SIZES[0] / row['build_s']:,.0f} |"
-        for row in rows
-    ]
-
-
 _WAYS = ("gathered", "branched", "chased")
 
 _TEXT = """\
@@ -115,12 +109,12 @@ _TEXT = """\
 
 The default engine for `boolean` against what the memory of the machine allows: one core of a shared two-core machine,
 synthetic workload (`benchmarks/workload.py`), processor time, medians. Every figure is from `benchmarks/results/`:
-`boolean-phases-N.json`, `memory-limits.json`, `boolean-N.json`, `boolean-N-peers.json`. They are made by
+`boolean-phases-N.json`, `memory-limits.json`, `boolean-N.json`. They are made by
 
     python -m benchmarks.memory_limits
     python -m benchmarks.boolean_phases --subscriptions 1000000
-    skyray bench boolean --subscriptions 1000000 --json
-    skyray bench boolean --subscriptions 1000000 --engines cell_term,postgis,postgis_region,duckdb --json
+    skyray bench boolean --subscriptions 1000000 --engines cell_term,hashed_cells,inverted_list,lfilter,mbr_trie,\\
+        pt_quadtree,rt_tree,postgis,postgis_region,duckdb --json
     skyray bench boolean --subscriptions 5000000 --engines cell_term,inverted_list --json
 
 and this page by `python -m benchmarks.boolean_profile`. Limits and phases were measured one after the other, while the
@@ -184,11 +178,12 @@ The machine was shared with other work while these were timed, so read the ratio
 many standing, `cell_term` takes in {coming[0]:,.0f} and forgets {going[0]:,.0f} subscriptions a second at 1,000,000,
 {coming[1]:,.0f} and {going[1]:,.0f} at 5,000,000.
 
-What one might take instead, at 1,000,000, in turns with `cell_term` in an earlier run:
+Since that run `lfilter` and `pt_quadtree` have become smaller and are built faster. The three in turns, at 1,000,000
+and a much busier hour (`boolean-1000000-lfilter.json`):
 
-| peer | messages/s | `cell_term` is faster by | bytes a subscription | built/s |
-| --- | --- | --- | --- | --- |
-{peers}
+| engine | messages/s | bytes a subscription | new subscriptions/s |
+| --- | --- | --- | --- |
+{since}
 
 Against length of messages, size of regions and number of
 subscriptions: [figures](boolean-figures.md).
