@@ -75,14 +75,15 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
             for (name, values), line, mark in zip(panel["series"].items(), cycle(_LINES), cycle(_MARKS), strict=False):
                 axis.plot(values_of_x, _numbers(values), linestyle=line, marker=mark, label=name)
             axis.set_xscale("log" if panel["log"][0] else "linear")
-            axis.set_yscale("log" if panel["log"][1] else "linear")
-            if not panel["log"][1]:
+            log = panel["log"][1] and _spans(panel["series"])
+            axis.set_yscale("log" if log else "linear")
+            if not log:
                 axis.set_ylim(bottom=0)
             axis.set_xlabel(report["x_label"])
             axis.set_ylabel(panel["y_label"])
             axis.set_xticks(values_of_x, [_short(value) for value in values_of_x])
             axis.xaxis.minorticks_off()
-            if panel["log"][1]:
+            if log:
                 _label_decades(axis.yaxis)
             axis.grid(alpha=0.3)
         # below the panel, where it hides no line
@@ -92,6 +93,12 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
     shape.tight_layout()
     shape.savefig(path, dpi=100, pil_kwargs={"optimize": True})
     with_pyplot.close(shape)
+
+
+def _spans(series: dict[str, list[Any]]) -> bool:
+    """Whether the values differ enough for a logarithmic axis to have labels."""
+    there = [value for line in series.values() for value in line if value is not None]
+    return max(there) > 3.0 * min(there)
 
 
 def _numbers(values: list[Any]) -> list[float]:
