@@ -112,9 +112,12 @@ def figure(
     draw_with = pyplot()
     tell = on_progress or (lambda _: None)
     tell("compiling kernels")
-    warmup()
+    known = registry.names("boolean")
+    warmup({"boolean": [name for name in engines or known if name in known]})
     task = Task(subscriptions, messages, tuple(engines or ()), seed, messages_from, tell)
     report = {"figure": name, **FIGURES[name](task)}
+    if report["x_label"] != "subscriptions":
+        report["over"] = f"{subscriptions:,} subscriptions"
     write(draw_with, report, out / f"boolean-{name}")
     tell(f"written: {out}/boolean-{name}.json and .png")
     return report
@@ -178,7 +181,7 @@ def _four_ways(
                 {
                     "title": f"{text} {shape} messages",
                     "x": list(lengths),
-                    "y_label": "us a message",
+                    "y_label": "microseconds a message",
                     "log": (False, True),
                     "series": _column(mine, names, "us_per_message"),
                 }
@@ -252,7 +255,7 @@ def _subscriptions(task: Task) -> dict[str, Any]:
 
     sizes, rows, stopped = _growing(task, measure)
     labels = {
-        "us a message": ("us_per_message", True),
+        "microseconds a message": ("us_per_message", True),
         "candidates a match": ("candidates_per_match", True),
         "bytes a subscription": ("bytes_per_subscription", False),
     }
@@ -299,7 +302,7 @@ def _scalability(task: Task) -> dict[str, Any]:
     panels = [
         {
             "title": f"{engine}, {text} {shape} messages",
-            "y_label": "us a message",
+            "y_label": "microseconds a message",
             "log": (True, True),
             "series": {f"{length} words": measured[shape, length] for length in lengths},
         }
@@ -320,7 +323,7 @@ def _by_recipe(task: Task, recipes: dict[Any, BooleanRecipe], **panel: Any) -> t
     drawn = _column(rows, names, "us_per_message")
     return {
         **panel,
-        "y_label": "us a message",
+        "y_label": "microseconds a message",
         "series" if isinstance(next(iter(recipes)), int) else "groups": drawn,
     }, rows
 

@@ -1,8 +1,9 @@
 """Figures on paper: what `benchmarks.figures` and `benchmarks.boolean_figures` have measured, as JSON and PNG.
 
-A report has `figure`, `x_label`, `x`, and `panels`. A panel has `y_label`, `log` (of x, of y), perhaps a `title` and an
-`x` and `x_label` of its own, and one of `series` (name to a value an x, drawn as lines), `groups` (the same as bars
-against names) and `bars` (name to value). A value of None is left out.
+A report has `figure`, `x_label`, `x`, and `panels`, and perhaps `over`, what all panels have in common. A panel has
+`y_label`, `log` (of x, of y), perhaps a `title` and an `x` and `x_label` of its own, and one of `series` (name to a
+value an x, drawn as lines), `groups` (the same as bars against names) and `bars` (name to value). A value of None is
+left out.
 """
 
 import json
@@ -75,21 +76,30 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
             for (name, values), line, mark in zip(panel["series"].items(), cycle(_LINES), cycle(_MARKS), strict=False):
                 axis.plot(values_of_x, _numbers(values), linestyle=line, marker=mark, label=name)
             axis.set_xscale("log" if panel["log"][0] else "linear")
-            axis.set_yscale("log" if panel["log"][1] else "linear")
-            if not panel["log"][1]:
+            log = panel["log"][1] and _spans(panel["series"])
+            axis.set_yscale("log" if log else "linear")
+            if not log:
                 axis.set_ylim(bottom=0)
             axis.set_xlabel(panel.get("x_label", report["x_label"]))
             axis.set_ylabel(panel["y_label"])
             axis.set_xticks(values_of_x, [_short(value) for value in values_of_x])
             axis.xaxis.minorticks_off()
-            if panel["log"][1]:
+            if log:
                 _label_decades(axis.yaxis)
             axis.grid(alpha=0.3)
         # below the panel, where it hides no line
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False)
+    if "over" in report:
+        shape.suptitle(report["over"])
     shape.tight_layout()
-    shape.savefig(path, dpi=120)
+    shape.savefig(path, dpi=100, pil_kwargs={"optimize": True})
     with_pyplot.close(shape)
+
+
+def _spans(series: dict[str, list[Any]]) -> bool:
+    """Whether the values differ enough for a logarithmic axis to have labels."""
+    there = [value for line in series.values() for value in line if value is not None]
+    return max(there) > 3.0 * min(there)
 
 
 def _numbers(values: list[Any]) -> list[float]:

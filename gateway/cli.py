@@ -280,6 +280,10 @@ def bench(
     ] = None,
     out: Annotated[str | None, typer.Option(help="Folder for a figure (benchmarks/results/figures).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 0,
+    progress: Annotated[
+        bool | None,
+        typer.Option(help="A plain line a step on standard error; by default where that is no terminal."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Time the engines of a kind beside each other, checked against the oracle first. Needs a checkout."""
@@ -289,7 +293,7 @@ def bench(
     options = {"window": window, "messages": messages, "engines": engines, "figure": figure}
     options |= {"messages_from": messages_from, "workload": workload, "out": out}
     given = {name: value for name, value in options.items() if value is not None}
-    return run_bench(Terminal(json), runner, kind, subscriptions, seed, given)
+    return run_bench(Terminal(json), runner, kind, subscriptions, seed, given, progress)
 
 
 @app.command(epilog=example("skyray loadtest --rate 5000 --seconds 30 --query-bolts 2 --out report.json"))

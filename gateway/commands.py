@@ -132,12 +132,18 @@ def verify_shown(terminal: Terminal, run_dir: Path, sample: int | None, seed: in
 
 
 def run_bench(
-    terminal: Terminal, runner: ModuleType, kind: str, subscriptions: int, seed: int, options: dict[str, Any]
+    terminal: Terminal,
+    runner: ModuleType,
+    kind: str,
+    subscriptions: int,
+    seed: int,
+    options: dict[str, Any],
+    progress: bool | None = None,
 ) -> int:
-    """`skyray bench`: 1 if an engine was not exact."""
+    """`skyray bench`: 1 if an engine was not exact; `progress` as in `Terminal.steps`, False for none in lines."""
     if "engines" in options:
         options["engines"] = [name for name in options["engines"].split(",") if name]
-    with terminal.steps(f"bench {kind}") as on_progress:
+    with terminal.steps(f"bench {kind}", in_lines=progress) as on_progress:
         report = runner.bench(kind, subscriptions, seed=seed, on_progress=on_progress, **options)
     if "figure" in report:
         terminal.answer(report, lambda console: console.print(*_figure_tables(report)))

@@ -1,4 +1,4 @@
-"""How commands talk: one JSON object for scripts, tables for people, progress only when somebody watches.
+"""How commands talk: one JSON object for scripts, tables for people, progress drawn when somebody watches.
 
 Standard output carries the answer and nothing else; progress and errors go to standard error. Colours follow
 `NO_COLOR`. Rich is imported when a person is there to see it, which keeps `skyray --help` quick.
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Terminal:
     Parameters
     ----------
     as_json : bool
-        Print one JSON object and neither tables nor progress.
+        Print one JSON object, and neither tables nor drawn progress.
     """
 
     def __init__(self, as_json: bool = False):
@@ -50,19 +51,36 @@ class Terminal:
             console(errors=True).print(text, highlight=False)
 
     @contextmanager
-    def steps(self, title: str) -> Iterator[Callable[..., None]]:
-        """A spinner with the name of the stage; yields the callback that takes stage names and figures."""
-        if not self.watched:
+    def steps(self, title: str, in_lines: bool | None = False) -> Iterator[Callable[..., None]]:
+        """A spinner with the name of the stage; yields the callback that takes stage names and figures.
+
+        Parameters
+        ----------
+        title : str
+        in_lines : bool or None
+            A plain line a step instead, with the seconds so far, so that the log of a run that was killed says where it
+            was; None: where standard error is no terminal.
+        """
+        if in_lines or (in_lines is None and not sys.stderr.isatty()):
+            begun = monotonic()
+
+            def write(*stage: Any, **figures: Any) -> None:
+                sys.stderr.write(f"{monotonic() - begun:7.1f} s  {_sentence(title, stage, figures)}\n")
+                sys.stderr.flush()
+
+            yield write
+        elif self.watched:
+            with console(errors=True).status(f"{title} ...") as status:
+                yield lambda *stage, **figures: status.update(_sentence(title, stage, figures))
+        else:
             yield lambda *_args, **_figures: None
-            return
-        with console(errors=True).status(f"{title} ...") as status:
 
-            def show(*stage: Any, **figures: Any) -> None:
-                words = [part for part in stage if isinstance(part, str | int | float)]
-                words += [f"{name.replace('_', ' ')} {value:,}" for name, value in figures.items()]
-                status.update(" ".join([f"{title}:", *map(str, words)]))
 
-            yield show
+def _sentence(title: str, stage: Sequence[Any], figures: dict[str, Any]) -> str:
+    """What is going on, in one line."""
+    words = [str(part) for part in stage if isinstance(part, str | int | float)]
+    words += [f"{name.replace('_', ' ')} {value:,}" for name, value in figures.items()]
+    return " ".join([f"{title}:", *words])
 
 
 def console(errors: bool = False) -> "Console":

@@ -11,10 +11,8 @@ No durability (fsync off), no parallel query, statistics up to date, everything 
 import getpass
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
-import weakref
 from pathlib import Path
 from time import monotonic
 from typing import Any, ClassVar
@@ -22,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from benchmarks.peers.base import Absence, Peer, Rows, pairs
+from benchmarks.peers.guard import GuardedServer
 from matching.boolean.engine import MatchSet
 from matching.errors import EngineError
 from matching.model import Int64, MessageBatch, SubscriptionTable
@@ -75,7 +74,7 @@ def _account() -> str | None:
 
 
 class Server:
-    """A PostgreSQL server in a temporary folder, from construction to `stop`.
+    """A PostgreSQL server in a temporary folder, from construction to `stop` or the end of this process.
 
     Raises
     ------
@@ -101,14 +100,8 @@ class Server:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise EngineError(f"initdb failed in {self.folder}: {made.stderr.strip()[-500:]}")
         settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value.strip(chr(39))}")]
-        log = (self.folder / "log").open("wb")
-        process = subprocess.Popen(
-            [programs / "postgres", "-D", data, "-k", self.folder, *settings],
-            stdout=log, stderr=log, cwd=self.folder, **self._as,
-        )  # fmt: skip
-        log.close()
-        self.process = process
-        self._end = weakref.finalize(self, _stop, process, self.folder)
+        command = [programs / "postgres", "-D", data, "-k", self.folder, *settings]
+        self.process = GuardedServer(command, self.folder, account if os.geteuid() == 0 else None)
 
     def connect(self) -> Any:
         """A connection, as soon as the server takes one."""
@@ -119,29 +112,14 @@ class Server:
             try:
                 return psycopg.connect(host=str(self.folder), user="skyray", dbname="postgres", autocommit=True)
             except psycopg.OperationalError as refused:
-                if self.process.poll() is not None or monotonic() > deadline:
+                if self.process.wait(0.05) or monotonic() > deadline:
                     said = (self.folder / "log").read_text(errors="replace")[-500:]
                     self.stop()
                     raise EngineError(f"PostgreSQL in {self.folder} does not answer: {said}") from refused
-                try:
-                    self.process.wait(0.05)
-                except subprocess.TimeoutExpired:
-                    continue
 
     def stop(self) -> None:
         """End the server and delete its folder."""
-        self._end()
-
-
-def _stop(process: "subprocess.Popen[str] | subprocess.Popen[bytes]", folder: Path) -> None:
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)  # fast shutdown: nobody is waited for
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    shutil.rmtree(folder, ignore_errors=True)
+        self.process.stop()
 
 
 class PostGIS(Peer):

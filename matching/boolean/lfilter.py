@@ -12,7 +12,13 @@ from estimates in nanoseconds (`matching.boolean.lfilter_cost`), in each part of
 The paper chooses in another order (trie or quadtree first, the verification after), with constants of one for every
 step. Here the filter is chosen with the cheaper verification in mind, since that is most of the work; and where asking
 is cheap, nothing is estimated: the trie is asked what some of the terms hit, the quadtree what lists a point is in.
+
+Weighing costs as much as some messages do. So a part keeps in mind how it chose of late for messages of that shape and
+length (`Habit`): where it always chose the same, only one message in 64 is weighed, and those that look far from
+usual. And a part with few of the subscriptions has no quadtree: it would be built often and save little.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -42,9 +48,9 @@ from matching.boolean.lfilter_parts import (
     boxes_view,
     clear_terms,
     first_not_below,
+    log2_of,
     longer,
     mark_terms,
-    meets,
     reach_of,
     tell,
 )
@@ -57,13 +63,23 @@ from matching.boolean.mbr_trie import (
     LOW,
     OWN,
     Trie,
+    match_by_trie,
     probe,
     probe_root,
     trie_view,
     walk,
 )
 from matching.boolean.mbr_trie_build import build_trie
-from matching.boolean.pt_quadtree import LIST_END, LIST_START, Quadtree, find_lists, quadtree_view, sift
+from matching.boolean.pt_quadtree import (
+    LIST_END,
+    LIST_START,
+    Quadtree,
+    find_lists,
+    meets_within,
+    quadtree_view,
+    reach_within,
+    sift,
+)
 from matching.boolean.pt_quadtree_build import LEAF_ROOM, build_quadtree
 from matching.model import Int32
 from matching.space import Space
@@ -71,6 +87,25 @@ from matching.space import Space
 #: Filter and verification by name; the position is the code, `cheapest` decides by cost.
 FILTERS = ("cheapest", "trie", "quadtree")
 VERIFICATIONS = ("cheapest", "direct", "prune")
+#: A part has a quadtree if it has at least this share of the engine's subscriptions.
+_QUADTREE_SHARE = 1 / 16
+#: So many equal choices make a habit. Then one message in so many (a power of two) is weighed all the same.
+_SURE, _ONE_IN = 32, 64
+#: How much dearer than typical lists the lists of a message, or its walk of the trie, may look before an accustomed way
+#: is weighed after all.
+_LONG_LISTS, _LONG_WALK = 4.0, 1.0
+#: Columns of `Habit.leaning`: lengths of messages, by their binary logarithm.
+_LENGTHS = 16
+
+
+class Habit(NamedTuple):
+    """How a part chose of late; never part of a snapshot, since it changes no answer.
+
+    leaning : int16[2, 16]   by shape (point, rectangle) and length: how many messages in a row took the trie, or, as a
+                             negative number, the quadtree looked through
+    """
+
+    leaning: np.ndarray
 
 
 class LFilter(PartedEngine):
@@ -97,23 +132,33 @@ class LFilter(PartedEngine):
         super().__init__(space)
         self.filter_by, self.verify_by = FILTERS.index(filter_by), VERIFICATIONS.index(verify_by)
         self.bucket, self.leaf_room = bucket, leaf_room
-        #: Since the engine was made: messages by trie, by quadtree; lists looked through, lists pruned. For each part.
+        #: Since the engine was made: messages by trie, by quadtree; lists looked through, lists pruned. For each part
+        #: that has a quadtree.
         self.choices = np.zeros(4, np.int64)
 
     def _build(self, slots: Int32) -> Arrays:
         trie = build_trie(slots, self.rows.columns, self._boxes_of(slots), self.bucket)
+        if slots.shape[0] < _QUADTREE_SHARE * len(self.rows):
+            return trie
         boxes = trie["slot"], trie["word"], trie["text"]
         return trie | build_quadtree(*boxes, self.rows.columns, self.leaf_room)
 
-    def _view(self, arrays: Arrays) -> tuple[Boxes, Trie, Quadtree]:
-        return boxes_view(arrays), trie_view(arrays), quadtree_view(arrays)
+    def _view(self, arrays: Arrays) -> tuple[Boxes, Trie] | tuple[Boxes, Trie, Quadtree, Habit]:
+        boxes, trie = boxes_view(arrays), trie_view(arrays)
+        if "branch" not in arrays:
+            return boxes, trie
+        return boxes, trie, quadtree_view(arrays), Habit(np.zeros((2, _LENGTHS), np.int16))
 
     def _match_part(
         self, messages: Messages, first_row: int, last_row: int, view: tuple, slots: Int32, rows: Int32
     ) -> tuple[int, int, int, int]:
+        if len(view) == 2:
+            boxes, trie = view
+            where = messages, first_row, last_row, boxes, trie, self.rows.columns
+            return match_by_trie(*where, *self.frame, CHEAPEST, slots, rows)
         how = self.filter_by, self.verify_by, self.choices
-        boxes, trie, tree = view
-        where = messages, first_row, last_row, boxes, trie, tree, self.rows.columns
+        boxes, trie, tree, habit = view
+        where = messages, first_row, last_row, boxes, trie, tree, habit, self.rows.columns
         return _match(*where, *self.frame, *how, slots, rows)
 
 
@@ -132,11 +177,13 @@ def _below(trie, tree, stack, node, first, low, high, depth):
 
 @njit(cache=True, nogil=True)
 def _prune(
-    trie, tree, low, high, cell, hits, many, terms, reach, marks, verify_by, stack, nodes, candidates, cells, count
+    trie, tree, low, high, cell, hits, many, terms, reach, narrow, marks, verify_by, stack, nodes, candidates, cells,
+    count,
 ):  # fmt: skip
     """Candidates among the entries [low, high) of one list, by the trie; room for all is there.
 
     hits : int64[many]     nodes of the first level on the message's path, as `probe` pushes them, ascending
+    reach, narrow          the message for words of the trie, and for boxes of this list (`reach_within`)
     stack, nodes           scratch; returned, since they may have grown
 
     Returns (stack, nodes, count, entries and children looked at).
@@ -156,7 +203,7 @@ def _prune(
         while begin < end and tree.entry[begin] < own:
             candidates[count] = tree.entry[begin]
             cells[count] = cell
-            count += meets(reach, tree.entry_word[begin])
+            count += meets_within(narrow, tree.entry_box[begin])
             begin += 1
         if begin == end or first == last:
             continue
@@ -165,7 +212,7 @@ def _prune(
             verify_by == PRUNE
             or (verify_by != DIRECT and pays_to_prune(end - begin, min(children, last - first), last))
         ):
-            count = sift(tree, begin, end, reach, marks, cell, candidates, cells, count)
+            count = sift(tree, begin, end, narrow, marks, cell, candidates, cells, count)
             continue
         nodes, found, looked = probe(trie, node, terms, first, last, reach, marks, CHEAPEST, nodes, 0)
         scanned += looked
@@ -178,15 +225,25 @@ def _prune(
 
 
 @njit(cache=True, nogil=True)
+def _note(habit, shape, length, by_quadtree):
+    """Remember a choice: it goes on with what was chosen before, or begins anew."""
+    lean = np.int64(habit.leaning[shape, length])
+    if by_quadtree:
+        habit.leaning[shape, length] = max(lean - 1, -_SURE) if lean < 0 else -1
+    else:
+        habit.leaning[shape, length] = min(lean + 1, _SURE) if lean > 0 else 1
+
+
+@njit(cache=True, nogil=True)
 def _match(
-    messages, first_row, last_row, boxes, trie, tree, columns, world_west, world_south, steps_per_degree,
+    messages, first_row, last_row, boxes, trie, tree, habit, columns, world_west, world_south, steps_per_degree,
     filter_by, verify_by, choices, out_slot, out_row,
 ):  # fmt: skip
     """Match the rows of one part; see `BooleanEngine._scan` for what is returned."""
     found, scanned, verified = 0, 0, 0
     stack, lists, hits = np.empty(64, np.int64), np.empty(64, np.int64), np.empty(64, np.int64)
     nodes = np.empty(64, np.int64)
-    candidates, cells = np.empty(1024, np.int64), np.full(1024, ONLY_HERE)
+    candidates, cells, only_here = np.empty(1024, np.int64), np.empty(1024, np.int64), np.full(1024, ONLY_HERE)
     marks = np.zeros(MARK_WORDS, np.uint64)
     for row in range(first_row, last_row):
         west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
@@ -199,49 +256,67 @@ def _match(
         first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
         terms = messages.terms[first:last]
         signature = mark_terms(marks, messages.terms, first, last)
-
-        # The first level of the trie is probed by some of the terms, or by all if they are few.
         size = terms.shape[0]
-        step = max(1, size // SAMPLE) if filter_by != TRIE else 1
-        hits, many, looked = probe_root(trie, terms, step, reach, marks, CHEAPEST, hits)
-        scanned += looked
-        if step == 1 and many == 0:  # no subscription here begins with a term of the message
-            clear_terms(marks, messages.terms, first, last)
-            continue
-        again = root_cost(size) if step > 1 else 0.0
-        listed, by_quadtree, needs_hits = 0, filter_by == QUADTREE, verify_by != DIRECT
-        if filter_by == CHEAPEST:
-            by_trie = again + step * trie_cost(trie, hits, many, size)
-            # By far less than lists cost as a rule: not worth to look what they would cost here.
-            if by_trie > WORTH_A_LOOK * direct_cost(0.0, tree.typical[0], size):
-                if is_point:
-                    stack, lists, listed, visited = find_lists(
-                        tree, left, bottom, right, top, terms, signature, marks, stack, lists
-                    )
-                    scanned += visited
-                    lists_ahead, entries_ahead = np.float64(listed), np.float64(entries_of(tree, lists, listed))
-                else:
-                    lists_ahead, entries_ahead, stack = lists_within(tree, left, bottom, right, top, stack)
-                direct = direct_cost(lists_ahead, entries_ahead, size)
-                pruned = again + pruned_cost(lists_ahead, entries_ahead, many * step, size)
-                by_quadtree = min(direct, pruned) < by_trie
-                needs_hits = pruned < direct
-        if step > 1:
-            many = 0
-            if needs_hits or not by_quadtree:
-                hits, many, looked = probe_root(trie, terms, 1, reach, marks, CHEAPEST, hits)
-                scanned += looked
+        shape, length = 0 if is_point else 1, min(log2_of(size), _LENGTHS - 1)
+        lean = np.int64(habit.leaning[shape, length])
+        if filter_by != CHEAPEST or verify_by != CHEAPEST or row & (_ONE_IN - 1) == 0:
+            lean = 0
+        many, listed, is_listed, by_quadtree, needs_hits = 0, 0, False, filter_by == QUADTREE, verify_by != DIRECT
+        if lean == -_SURE:
+            stack, lists, listed, visited = find_lists(
+                tree, left, bottom, right, top, terms, signature, marks, stack, lists
+            )
+            scanned, is_listed = scanned + visited, True
+            by_quadtree = entries_of(tree, lists, listed) < _LONG_LISTS * tree.typical[0]
+            needs_hits = not by_quadtree
+        if not by_quadtree or needs_hits:
+            # The first level of the trie is probed by some of the terms, or by all if they are few.
+            step = max(1, size // SAMPLE) if filter_by != TRIE and lean != _SURE else 1
+            hits, many, looked = probe_root(trie, terms, step, reach, marks, CHEAPEST, hits)
+            scanned += looked
+            if step == 1 and many == 0:  # no subscription here begins with a term of the message
+                clear_terms(marks, messages.terms, first, last)
+                continue
+            again = root_cost(size) if step > 1 else 0.0
+            if filter_by == CHEAPEST:
+                by_trie = again + step * trie_cost(trie, hits, many, size)
+                # By far less than lists cost as a rule: not worth to look what they would cost here.
+                worth = _LONG_WALK if lean == _SURE else WORTH_A_LOOK
+                if by_trie > worth * direct_cost(0.0, tree.typical[0], size):
+                    if is_point and not is_listed:
+                        stack, lists, listed, visited = find_lists(
+                            tree, left, bottom, right, top, terms, signature, marks, stack, lists
+                        )
+                        scanned, is_listed = scanned + visited, True
+                    if is_listed:
+                        lists_ahead, entries_ahead = np.float64(listed), np.float64(entries_of(tree, lists, listed))
+                    else:
+                        lists_ahead, entries_ahead, stack = lists_within(tree, left, bottom, right, top, stack)
+                    direct = direct_cost(lists_ahead, entries_ahead, size)
+                    pruned = again + pruned_cost(lists_ahead, entries_ahead, many * step, size)
+                    by_quadtree = min(direct, pruned) < by_trie
+                    needs_hits = pruned < direct
+                if verify_by == CHEAPEST:
+                    if by_quadtree and needs_hits:
+                        habit.leaning[shape, length] = 0
+                    else:
+                        _note(habit, shape, length, by_quadtree)
+            if step > 1:
+                many = 0
+                if needs_hits or not by_quadtree:
+                    hits, many, looked = probe_root(trie, terms, 1, reach, marks, CHEAPEST, hits)
+                    scanned += looked
 
         count = 0
         if not by_quadtree:
             choices[0] += 1
             hits, candidates, count, more = walk(trie, boxes, terms, reach, marks, CHEAPEST, hits, many, candidates, 0)
             scanned += more
-            cells = longer(cells, candidates.shape[0])
-            cells[:count] = ONLY_HERE
+            if only_here.shape[0] < candidates.shape[0]:
+                only_here = np.full(candidates.shape[0], ONLY_HERE)
         else:
             choices[1] += 1
-            if not is_point or filter_by == QUADTREE:
+            if not is_listed:
                 stack, lists, listed, visited = find_lists(
                     tree, left, bottom, right, top, terms, signature, marks, stack, lists
                 )
@@ -250,16 +325,17 @@ def _match(
                 low, high = int(tree.branch[lists[i], LIST_START]), int(tree.branch[lists[i], LIST_END])
                 candidates, cells = longer(candidates, count + high - low), longer(cells, count + high - low)
                 cell = ONLY_HERE if is_point else tree.cell[lists[i]]
+                narrow = reach_within(tree.cell[lists[i]], left, bottom, right, top)
                 if many > 0 and (verify_by == PRUNE or (verify_by != DIRECT and pays_to_prune(high - low, many, size))):
                     choices[3] += 1
                     stack, nodes, count, more = _prune(
-                        trie, tree, low, high, cell, hits, many, terms, reach, marks, verify_by, stack, nodes,
+                        trie, tree, low, high, cell, hits, many, terms, reach, narrow, marks, verify_by, stack, nodes,
                         candidates, cells, count,
                     )  # fmt: skip
                     scanned += more
                 else:
                     choices[2] += 1
-                    count = sift(tree, low, high, reach, marks, cell, candidates, cells, count)
+                    count = sift(tree, low, high, narrow, marks, cell, candidates, cells, count)
                     scanned += high - low
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified
@@ -273,7 +349,7 @@ def _match(
             columns,
             marks,
             candidates,
-            cells,
+            cells if by_quadtree else only_here,
             count,
             out_slot,
             out_row,

@@ -235,23 +235,24 @@ def _mark_of(term):
 
 
 @njit(cache=True, nogil=True)
-def _is_set(marks, place):
+def is_set(marks, place):
+    """Bit of the table of marks."""
     return marks[place >> 6] >> np.uint64(place & 63) & np.uint64(1)
 
 
 @njit(cache=True, nogil=True)
 def is_marked(marks, term):
     """1 if a message may have the term, 0 if it has not."""
-    return _is_set(marks, _mark_of(term))
+    return is_set(marks, _mark_of(term))
 
 
 @njit(cache=True, nogil=True)
 def may_carry(marks, text):
     """Whether a message may have the keywords of a box, by `Boxes.text`: wrong for one in thousands if it is short."""
-    if not _is_set(marks, np.int64(text & np.uint64(0xFFFF))):
+    if not is_set(marks, np.int64(text & np.uint64(0xFFFF))):
         return False
     for lane in range(1, 4):  # noqa: SIM110 - numba knows no all() over a generator
-        if not _is_set(marks, np.int64(text >> np.uint64(16 * lane) & np.uint64(0xFFFF))):
+        if not is_set(marks, np.int64(text >> np.uint64(16 * lane) & np.uint64(0xFFFF))):
             return False
     return True
 

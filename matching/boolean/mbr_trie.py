@@ -102,7 +102,7 @@ class MbrTrie(PartedEngine):
     ) -> tuple[int, int, int, int]:
         boxes, trie = view
         where = messages, first_row, last_row, boxes, trie, self.rows.columns
-        return _match(*where, *self.frame, self.strategy, slots, rows)
+        return match_by_trie(*where, *self.frame, self.strategy, slots, rows)
 
 
 def trie_view(arrays: Arrays) -> Trie:
@@ -223,11 +223,11 @@ def walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, c
 
 
 @njit(cache=True, nogil=True)
-def _match(
+def match_by_trie(
     messages, first_row, last_row, boxes, trie, columns, world_west, world_south, steps_per_degree, strategy,
     out_slot, out_row,
 ):  # fmt: skip
-    """Match the rows of one part; see `BooleanEngine._scan` for what is returned."""
+    """Match the rows of one part by its trie; see `BooleanEngine._scan` for what is returned."""
     found, scanned, verified = 0, 0, 0
     stack, candidates, cells = np.empty(64, np.int64), np.empty(1024, np.int64), np.full(1024, ONLY_HERE)
     marks = np.zeros(MARK_WORDS, np.uint64)

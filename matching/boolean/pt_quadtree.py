@@ -4,7 +4,8 @@ After Yu, Li and Feng, CIKM 2015 (`matching.boolean.mbr_trie` has the full title
 list hit every subscription in it; those of a cell are the union of what lies below. Tokens that all children share form
 the cover set of the cell and are asked there alone: a message with one of them skips the text tests all the way down.
 Any other message must carry one of the non-cover set, or the cell and all below it are skipped. The lists that remain
-are verified entry by entry: lattice box, four keywords in a table of bits, then all keywords and degrees of the few.
+are verified entry by entry: box within the cell, two keywords in a table of bits, then all keywords and degrees of the
+few.
 
 Which cells a box lies in, and so which lists there are, says `matching.boolean.pt_quadtree_build`.
 `matching.boolean.lfilter` filters by this tree and verifies by the trie where that is less work.
@@ -27,15 +28,14 @@ from matching.boolean.lfilter_parts import (
     clear_terms,
     first_not_below,
     is_marked,
+    is_set,
     log2_of,
     longer,
     mark_terms,
-    may_carry,
-    meets,
     reach_of,
     tell,
 )
-from matching.boolean.pt_quadtree_build import LEAF_ROOM, build_quadtree
+from matching.boolean.pt_quadtree_build import LEAF_ROOM, box_within, build_quadtree
 from matching.model import Int32
 from matching.slots import as_input
 from matching.space import Space
@@ -44,6 +44,8 @@ from matching.space import Space
 LIST_START, LIST_END, LISTS_BELOW, ENTRIES_BELOW = range(4, 8)
 #: Columns of `Quadtree.pivots`.
 COVER, NON_COVER, END = range(3)
+#: Guard bits over the four lanes of `box_within`.
+NARROW_GUARDS = 0x8080_8080
 
 
 class Quadtree(NamedTuple):
@@ -57,7 +59,8 @@ class Quadtree(NamedTuple):
                              a cell with so many that every message may enter
     pivot_text : uint64[q]   signature of both sets
     entry : int32[e]         ranks, ascending within a list
-    entry_word, entry_text : uint64[e]   `Boxes.word` and `Boxes.text` of that rank, side by side with its neighbours'
+    entry_box : uint32[e]    the box of that rank as seen from the cell (`pt_quadtree_build.box_within`)
+    entry_text : uint32[e]   the lower half of its `Boxes.text`: two keywords, beside those of its neighbours
     typical : float64[1]     entries that a point among the subscriptions has in its lists, on average
     """
 
@@ -67,7 +70,7 @@ class Quadtree(NamedTuple):
     pivots: np.ndarray
     pivot_text: np.ndarray
     entry: np.ndarray
-    entry_word: np.ndarray
+    entry_box: np.ndarray
     entry_text: np.ndarray
     typical: np.ndarray
 
@@ -104,7 +107,7 @@ class PtQuadtree(PartedEngine):
 
 def quadtree_view(arrays: Arrays) -> Quadtree:
     """The quadtree of a part as kernels take it."""
-    dtypes = (np.int32, np.int64, np.int32, np.int32, np.uint64, np.int32, np.uint64, np.uint64, np.float64)
+    dtypes = (np.int32, np.int64, np.int32, np.int32, np.uint64, np.int32, np.uint32, np.uint32, np.float64)
     columns = zip(Quadtree._fields, dtypes, strict=True)
     return Quadtree(*(as_input(arrays[name], dtype) for name, dtype in columns))
 
@@ -169,12 +172,29 @@ def find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, l
 
 
 @njit(cache=True, nogil=True)
+def reach_within(cell, left, bottom, right, top):
+    """What the boxes of a cell's list are compared with, for a message's rectangle on the lattice."""
+    return box_within(cell, right, top, left, bottom) | NARROW_GUARDS
+
+
+@njit(cache=True, nogil=True)
+def meets_within(reach, box):
+    """`lfilter_parts.meets` for boxes as seen from a cell."""
+    return ((reach - np.int64(box)) & NARROW_GUARDS) == NARROW_GUARDS
+
+
+@njit(cache=True, nogil=True)
 def sift(tree, low, high, reach, marks, cell, candidates, cells, count):
-    """Append the entries [low, high) that may match; room for all of them is there. Returns the new count."""
+    """Append the entries [low, high) that may match; room for all of them is there. Returns the new count.
+
+    reach : int64    from `reach_within`, for the cell of the list
+    cell : int64     what is told of the candidates' cell
+    """
     for i in range(low, high):
         candidates[count] = np.int64(tree.entry[i]) | ASK_TEXT
         cells[count] = cell
-        count += meets(reach, tree.entry_word[i]) and may_carry(marks, tree.entry_text[i])
+        text = np.int64(tree.entry_text[i])
+        count += meets_within(reach, tree.entry_box[i]) and is_set(marks, text & 0xFFFF) and is_set(marks, text >> 16)
     return count
 
 
@@ -205,7 +225,8 @@ def _match(
             low, high = tree.branch[lists[i], LIST_START], tree.branch[lists[i], LIST_END]
             candidates, cells = longer(candidates, count + high - low), longer(cells, count + high - low)
             cell = ONLY_HERE if is_point else tree.cell[lists[i]]
-            count = sift(tree, low, high, reach, marks, cell, candidates, cells, count)
+            narrow = reach_within(tree.cell[lists[i]], left, bottom, right, top)
+            count = sift(tree, low, high, narrow, marks, cell, candidates, cells, count)
             scanned += high - low
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified

@@ -21,6 +21,8 @@ MOST_TOKENS = 64
 #: Nor are pivots sought for longer lists, which need more than that as a rule and would take long.
 _MOST_GREEDY = 512
 _OPEN = -1
+#: Largest side of a box as seen from a cell.
+_NARROW_RIM = 127
 
 
 def build_quadtree(slot, word, text, columns: Columns, leaf_room: int) -> dict[str, np.ndarray]:
@@ -36,7 +38,9 @@ def build_quadtree(slot, word, text, columns: Columns, leaf_room: int) -> dict[s
     order = np.argsort(key, kind="stable")
     head, cell, entry = _divide(as_input(key[order], np.int64), as_input(rank[order], np.int32), leaf_room)
     tokens, limits, token_text = _choose_pivots(head, entry, as_input(slot, np.int32), columns)
-    lists = {"entry": entry, "entry_word": word[entry], "entry_text": text[entry]}
+    entry_box, entry_text = np.empty(entry.shape[0], np.uint32), np.empty(entry.shape[0], np.uint32)
+    _narrow(head, cell, entry, word, as_input(text, np.uint64), entry_box, entry_text)
+    lists = {"entry": entry, "entry_box": entry_box, "entry_text": entry_text}
     return (
         lists
         | {"branch": head, "cell": cell, "pivot": tokens, "pivots": limits, "pivot_text": token_text}
@@ -60,6 +64,34 @@ def _entries(word):
                 rank[count] = i
                 count += 1
     return key[:count].copy(), rank[:count].copy()
+
+
+@njit(cache=True, nogil=True)
+def box_within(cell, west, south, east, north):
+    """A box seen from a cell (level << 28 | row << 14 | column): four lanes of 7 bits, guard bits zero.
+
+    Sides outside the cell are drawn to its rim, and within, 128 steps have to do. Both keep order, so boxes that meet
+    still do, but boxes that only just miss each other may seem to meet.
+    """
+    level = cell >> 28
+    left, bottom = (cell & 0x3FFF) << (15 - level), (cell >> 14 & 0x3FFF) << (15 - level)
+    coarser = max(np.int64(0), 8 - level)
+    lanes = np.int64(0)
+    lanes |= min(max((west - left) >> coarser, np.int64(0)), np.int64(_NARROW_RIM))
+    lanes |= (_NARROW_RIM - min(max((east - left) >> coarser, np.int64(0)), np.int64(_NARROW_RIM))) << 8
+    lanes |= min(max((south - bottom) >> coarser, np.int64(0)), np.int64(_NARROW_RIM)) << 16
+    lanes |= (_NARROW_RIM - min(max((north - bottom) >> coarser, np.int64(0)), np.int64(_NARROW_RIM))) << 24
+    return lanes
+
+
+@njit(cache=True, nogil=True)
+def _narrow(head, cell, entry, word, text, entry_box, entry_text):
+    """Write what lies beside each entry: its box within the cell, and its two rarest keywords."""
+    for node in range(head.shape[0]):
+        for i in range(head[node, 4], head[node, 5]):
+            west, south, east, north = box_of(word[entry[i]])
+            entry_box[i] = box_within(cell[node], west, south, east, north)
+            entry_text[i] = text[entry[i]] & np.uint64(0xFFFFFFFF)
 
 
 @njit(cache=True, nogil=True)
@@ -189,27 +221,36 @@ def greedy_pivots(ranks, slot, columns, out):
             if term < 0:
                 break
     pairs = np.sort(pairs[:used])
+    begins, distinct, most = np.empty(used + 1, np.int64), 0, 0
+    for i in range(used):
+        if i == 0 or pairs[i] >> 16 != pairs[i - 1] >> 16:
+            begins[distinct] = i
+            distinct += 1
+        most = max(most, i + 1 - begins[distinct - 1])
+    begins[distinct] = used
     hit = np.zeros(count, np.bool_)
     left, chosen = count, 0
     while left > 0:
-        best, best_count, begin = 0, 0, 0
-        while begin < used:
-            end, missing = begin, 0
-            while end < used and pairs[end] >> 16 == pairs[begin] >> 16:
-                missing += not hit[pairs[end] & 0xFFFF]
-                end += 1
-            if missing > best_count:
-                best, best_count = begin, missing
-            begin = end
-        if chosen == out.shape[0]:
+        # What a token would add only falls. So one pass takes all that add the most, as if each were sought anew, and
+        # no pass is begun that would leave some unhit in any case.
+        if most * (out.shape[0] - chosen) < left:
             return _OPEN
-        token = pairs[best] >> 16
-        out[chosen] = token
-        chosen += 1
-        left -= best_count
-        while best < used and pairs[best] >> 16 == token:
-            hit[pairs[best] & 0xFFFF] = True
-            best += 1
+        next_most = 0
+        for token in range(distinct):
+            begin, end, missing = begins[token], begins[token + 1], 0
+            for i in range(begin, end):
+                missing += not hit[pairs[i] & 0xFFFF]
+            if missing < most:
+                next_most = max(next_most, missing)
+                continue
+            if chosen == out.shape[0]:
+                return _OPEN
+            out[chosen] = pairs[begin] >> 16
+            chosen += 1
+            left -= missing
+            for i in range(begin, end):
+                hit[pairs[i] & 0xFFFF] = True
+        most = next_most
     out[:chosen] = np.sort(out[:chosen])
     return chosen
 

@@ -14,6 +14,7 @@ window above its threshold (spec 2.2). Read on in `matching.topk.stream`, which 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import lru_cache
 from math import lgamma
 from typing import Any
 
@@ -203,7 +204,9 @@ class CostRule(ThresholdRule):
         cap = max(aim + _LEAST_SPARE, round(_entries(k, self._CAP * n)))
         return max(k + _LEAST_SPARE, round(n)), aim, cap
 
-    def _expected_life(self, k: int, n: float) -> float:
+    @staticmethod
+    @lru_cache(maxsize=1 << 14)  # every stream has a rule of its own, and all ask about the same few k
+    def _expected_life(k: int, n: float) -> float:
         """Windows that pass until fewer than k messages are above a threshold that n were above. O(n)."""
         last = int(n + 12.0 * n**0.5 + 30.0)
         j = np.arange(last + 1)
@@ -211,7 +214,7 @@ class CostRule(ThresholdRule):
         share = np.exp(log_share)
         above = np.cumsum(share[::-1])[::-1]
         span = np.arange(k, int(n) + 1)
-        return self._FIFO * float(np.sum(above[span] / (span * np.maximum(share[span], 1e-300)))) + 1e-9
+        return CostRule._FIFO * float(np.sum(above[span] / (span * np.maximum(share[span], 1e-300)))) + 1e-9
 
 
 def _entries(k: int, n: float) -> float:

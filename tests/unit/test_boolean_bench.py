@@ -15,6 +15,8 @@ from benchmarks.workload import (
     topk_subscriptions,
     widened,
 )
+from gateway.commands import run_bench
+from gateway.terminal import Terminal
 from matching.boolean.cell_term import CellTerm
 from matching.errors import ConfigError
 from matching.registry import names
@@ -58,6 +60,17 @@ def test_bench_reports_every_figure_for_every_engine():
     assert fast["matched_per_message"] == slow["matched_per_message"] > 0
     assert fast["verified_per_message"] < slow["verified_per_message"]
     assert any("oracle" in sentence for sentence in heard)
+
+
+def test_bench_command_tells_its_steps_unless_told_not_to(capfd):
+    told = {}
+    for progress in (None, False):
+        options = {"messages": 60, "engines": "cell_term"}
+        assert run_bench(Terminal(as_json=True), run, "boolean", 300, 4, options, progress) == 0
+        out, told[progress] = capfd.readouterr()
+        assert json.loads(out)["kind"] == "boolean"
+    assert "bench boolean: building cell_term\n" in told[None] and "turn 7 of 7: cell_term\n" in told[None]
+    assert told[False] == ""
 
 
 def test_bench_of_a_wrong_engine_is_not_exact(monkeypatch):

@@ -1,7 +1,10 @@
 """The profile of the default boolean engine: what it counts must be what the engine does."""
 
+import json
+
 import pytest
 
+from benchmarks import boolean_profile
 from benchmarks.boolean import BooleanBench
 from benchmarks.boolean_phases import PHASES, profile
 from benchmarks.memory_limits import measure
@@ -30,3 +33,16 @@ def test_memory_limits_reading_on_beats_reading_anywhere():
 
 def test_prefetch_without_the_compiler_does_nothing():
     assert prefetch([1, 2], 5) is None
+
+
+def test_page_has_the_figures_of_the_results():
+    assert boolean_profile.PAGE.read_text() == boolean_profile.page()
+
+
+def test_page_changes_with_the_results(tmp_path):
+    for path in boolean_profile.RESULTS.glob("*.json"):
+        (tmp_path / path.name).write_text(path.read_text())
+    changed = json.loads((tmp_path / "memory-limits.json").read_text())
+    changed["read_gib_per_s"] = 1.0
+    (tmp_path / "memory-limits.json").write_text(json.dumps(changed))
+    assert "reads 1.0 GiB/s in a row" in boolean_profile.page(tmp_path)

@@ -152,6 +152,18 @@ def test_unlike_updates_of_the_same_message_or_words_are_shown_once():
     assert [row["text"] for row in _unlike(rows, 2)] == ["a", "c"]
 
 
+@pytest.mark.parametrize("in_lines", [None, True])
+def test_terminal_piped_tells_steps_in_lines_where_asked(capsys, in_lines):
+    with Terminal(as_json=True).steps("bench boolean", in_lines) as on_progress:
+        on_progress("building lfilter")
+        on_progress("turn", 2, rows=5_000)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    told = [line.split(" s  ") for line in printed.err.splitlines()]
+    assert [sentence for _, sentence in told] == ["bench boolean: building lfilter", "bench boolean: turn 2 rows 5,000"]
+    assert all(float(seconds) >= 0.0 for seconds, _ in told)
+
+
 def test_terminal_piped_is_not_watched_and_draws_no_progress(capsys):
     terminal = Terminal()
     assert not terminal.watched

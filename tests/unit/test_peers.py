@@ -1,6 +1,10 @@
 """Peers: exact like an engine, also at edges and after changes; one that is not installed says what to install."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -8,6 +12,7 @@ import pytest
 from benchmarks import boolean as boolean_bench
 from benchmarks import run
 from benchmarks.peers import PEERS, postgis
+from benchmarks.peers.guard import GuardedServer
 from benchmarks.peers.sqlite import SQLite
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages, widened
 from matching.boolean.inverted_list import InvertedList
@@ -173,6 +178,63 @@ def test_postgis_closed_leaves_neither_process_nor_folder():
         return
     server = postgis.Server()
     server.connect().close()
-    assert server.process.poll() is None and server.folder.is_dir()
+    assert not server.process.ended and server.folder.is_dir()
     server.stop()
-    assert server.process.poll() is not None and not server.folder.exists()
+    assert server.process.ended and not server.folder.exists()
+
+
+#: A harness with a stand-in for a server: prints the server's process and waits to be killed.
+HARNESS = """
+import sys, time
+from pathlib import Path
+from benchmarks.peers.guard import GuardedServer
+folder = Path(sys.argv[1])
+server = GuardedServer([sys.executable, "-u", "-c", sys.argv[2]], folder, grace_s=0.5)
+deadline = time.monotonic() + 20.0
+while not (folder / "ready").exists() and time.monotonic() < deadline:
+    server.wait(0.01)
+print((folder / "ready").read_text(), flush=True)
+sys.stdin.read()
+"""
+SERVER = """
+import os, signal
+{}
+open(".ready", "w").write(str(os.getpid()))
+os.rename(".ready", "ready")
+signal.pause()
+"""
+
+
+def lives(process: int) -> bool:
+    """Whether the process runs; one that only waits to be collected does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("habit", ["pass", "signal.signal(signal.SIGINT, signal.SIG_IGN)"], ids=["heeding", "deaf"])
+def test_server_dies_with_a_harness_that_was_killed(tmp_path, habit):
+    folder = tmp_path / "server"
+    folder.mkdir()
+    harness = subprocess.Popen(
+        [sys.executable, "-c", HARNESS, folder, SERVER.format(habit)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    with harness:
+        server = int(harness.stdout.readline())
+        assert lives(server)
+        harness.kill()
+    deadline = monotonic() + 20.0
+    while (lives(server) or folder.exists()) and monotonic() < deadline:
+        harness.poll()
+    assert not lives(server) and not folder.exists()
+
+
+def test_server_that_ends_by_itself_is_seen_to_and_its_last_words_stay(tmp_path):
+    server = GuardedServer([sys.executable, "-c", "print('no room'); raise SystemExit(3)"], tmp_path)
+    assert server.wait(20.0) and server.ended
+    assert (tmp_path / "log").read_text() == "no room\n"
+    server.stop()
+    server.stop()
+    assert not tmp_path.exists()
