@@ -32,7 +32,8 @@ from matching.model import (
 from matching.slots import part
 from matching.space import Space
 from matching.topk.index import TopkIndex
-from matching.topk.skyband import Held, SkybandBuffers, difference
+from matching.topk.skyband import Held, SkybandBuffers
+from matching.topk.skyband_kernels import difference
 from matching.topk.store import take_ragged_at
 from matching.topk.thresholds import ThresholdRule
 from matching.topk.thresholds import rule as threshold_rule

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from matching.errors import EngineError
-from matching.topk import skyband
+from matching.topk import skyband, skyband_kernels
 from matching.topk.skyband import SkybandBuffers
 
 
@@ -111,7 +111,7 @@ def test_buffers_close_does_what_its_steps_do_one_after_the_other(seq_is_life, l
         most = before.seq.size + after.seq.size
         row, message, score = np.empty(most, np.int32), np.empty(most, np.int64), np.empty(most)
         enters = np.empty(most, np.bool_)
-        n = skyband.difference(before, after, row, message, score, enters)
+        n = skyband_kernels.difference(before, after, row, message, score, enters)
         expected = zip(touched[rest][row[:n]], message[:n], score[:n], enters[:n], strict=True)
         got = zip(closed.slot, closed.seq, closed.score, closed.enters, strict=True)
         assert sorted(tuple(map(float, one)) for one in got) == sorted(tuple(map(float, one)) for one in expected)

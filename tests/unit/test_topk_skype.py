@@ -8,8 +8,7 @@ import pytest
 
 from matching.model import TOPK, MessageBatch, SubscriptionTable
 from matching.naive import tally
-from matching.topk import skype as skype_module
-from matching.topk import skype_lists
+from matching.topk import skype_lists, skype_scan
 from matching.topk.block_inverted_file import BlockInvertedFile
 from matching.topk.skype import PAPER, Pruning, Skype
 from matching.topk.skype_tree import FAR, NEAR
@@ -182,8 +181,34 @@ def test_skype_with_any_rules_over_a_stream_equals_oracle(rules):
                 walked = local.stream.index
                 assert isinstance(walked, Skype) and walked.pruning._replace(signature=rules.signature) == rules
         rows = local.stream.results()
-        assert dict.fromkeys(zip(*(column.tolist() for column in rows), strict=True), 1) == dict(results)
+        assert dict.fromkeys(zip(*(column.tolist() for column in rows if column is not None), strict=True), 1) == dict(
+            results
+        )
     assert nodes > 0, "no tree was walked"
+
+
+@pytest.mark.parametrize(("together", "most_candidates"), [(1, 1), (7, 1 << 22), (64, 200), (4096, 3000)])
+def test_skype_messages_taken_together_in_any_number_find_the_same_hits(together, most_candidates):
+    rng = np.random.default_rng(8)
+    index = Skype(SPACE)
+    slots = index.insert(table_of(rng, 0, 600))
+    thresholds = rng.random(slots.size) + 0.2
+    thresholds[::5] = -np.inf  # a third of the messages has more candidates than a chunk may have
+    index.set_thresholds(slots, thresholds)
+    batch = messages_of(rng, 150)
+    whole = index.match(batch)
+    index.together, index.most_candidates = together, most_candidates
+    before = index.counters()
+    again = index.match(batch)
+    for mine, other in zip(again[:3], whole[:3], strict=True):
+        assert np.array_equal(mine, other)
+    assert index.counters()["postings"] - before["postings"] == before["postings"], "a chunk given up left its counts"
+    first, row = 0, 0
+    while row < len(batch):  # stopped after every few hits
+        part = index.match(batch, row, 500)
+        assert np.array_equal(part.slot, whole.slot[first : first + part.slot.size])
+        first, row = first + part.slot.size, part.next_row
+    assert first == whole.slot.size > 5_000
 
 
 @pytest.mark.parametrize("grid", [None, 1], ids=["anywhere", "at_few_points"])
@@ -227,7 +252,7 @@ def test_skype_all_at_one_point_with_one_keyword_finds_all():
 def test_skype_each_rule_cuts_something():
     rng = np.random.default_rng(11)
     rules = ALL._replace(group_size=8, cell_size=40)
-    cut = dict.fromkeys(skype_module._COUNTERS, 0)
+    cut = dict.fromkeys(skype_scan.COUNTERS, 0)
     for chosen in (rules, rules._replace(groups=False, cells=False, l2=False), PAPER._replace(**SMALL)):
         index = Skype(SPACE, chosen)
         slots = index.insert(table_of(rng, 0, 3000, terms=30))
@@ -408,7 +433,7 @@ def test_skype_verification_needs_the_bound_of_unseen_terms(forgetful):
 
 
 def may_reach(*arguments) -> int:
-    kernel: Any = skype_module._may_reach
+    kernel: Any = skype_scan._may_reach
     return kernel(*arguments, SPACE.max_distance)
 
 
