@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from matching.errors import EngineError
 from matching.model import (
     Float64,
     Int32,
@@ -203,7 +204,13 @@ class SkylineHome:
         return Matched(boundary, _take_offers(offers, mine), *own_lost, own, fresh), found
 
     def close(self, matched: Matched, found: list[SkylineFound]) -> HomeStep:
-        """Close the next batch, with what the other tasks found in it for those at home here."""
+        """Close the next batch, with what the other tasks found in it for those at home here.
+
+        Raises
+        ------
+        EngineError
+            If they found something for a subscription that is not here: then it was not this batch.
+        """
         turn = self._with_found(matched, found)
         boundary, past = turn.boundary, self.closed.floor
         self.closed = boundary
@@ -257,11 +264,11 @@ class SkylineHome:
             self._pends = resized(self._pends, self.engine.index.capacity)
 
     def _with_found(self, matched: Matched, found: list[SkylineFound]) -> Matched:
-        """With what others found for those that are still here."""
+        """With what others found for those at home here."""
         if not found:
             return matched
-        slots = self.engine.index.find(np.concatenate([each.number for each in found]))
-        lost = self.engine.index.find(np.concatenate([each.lost_number for each in found]))
+        slots = self._slots_of([each.number for each in found], matched.boundary)
+        lost = self._slots_of([each.lost_number for each in found], matched.boundary)
         own = matched.offers
         offers = Offers(
             np.concatenate([own.slot, slots]),
@@ -274,6 +281,16 @@ class SkylineHome:
         return matched._replace(
             offers=offers, lost_slots=np.concatenate([matched.lost_slots, lost]), lost_seqs=lost_seqs
         )  # fmt: skip
+
+    def _slots_of(self, numbers: list[Int64], boundary: Boundary) -> Int32:
+        wanted = np.concatenate(numbers)
+        slots = self.engine.index.find(wanted)
+        if np.any(slots < 0):
+            raise EngineError(
+                f"skyline: task {self.task} was sent finds of batch {boundary.number} for subscription "
+                f"{wanted[slots < 0][0]}, which is not here; whoever closes a batch must first hear all other tasks"
+            )
+        return slots
 
     def _ask(self, boundary: Boundary, slots: Int32, before: Held) -> list[SkylineAsk]:
         """Let these pend from this boundary on."""
