@@ -209,7 +209,7 @@ def test_skyline_engines_keep_less_the_more_they_know():
         stream = SkylineStream(registry.factory("skyline", name)(SPACE), InvertedWindow())
         for turn in turns:
             stream.process(turn.boundary, turn.alive, turn.ended, turn.added, turn.removed)
-        entries[name], work[name] = stream.engine.kept.entries(), stream.work
+        entries[name], work[name] = stream.engine.entries(), stream.work
     assert entries["bnl"] == entries["sweep"] < entries["eager"] == entries["eager_star"] < entries["lazy"]
     assert work["eager_star"].refilled == work["lazy"].refilled < work["bnl"].refilled / 3
     assert work["bnl"].fetched > 5 * work["eager_star"].fetched
@@ -237,7 +237,7 @@ def test_skyline_pool_grown_and_packed_in_the_middle_of_everything_equals_oracle
 
     monkeypatch.setattr("matching.skyline.kept._FEWEST", 8)
     monkeypatch.setattr(KeptPool, "make_room", counted)
-    span, turns = make_world(Recipe(subscriptions=30, objects=40, terms=4, grid=4, batches=25), 4)
+    span, turns = make_world(Recipe(subscriptions=30, objects=40, terms=4, grid=4, batches=50), 4)
     wanted, _ = expected(span, turns)
     for name in ENGINES:
         assert not differences(run(registry.factory("skyline", name)(SPACE), turns), wanted), name
