@@ -157,7 +157,8 @@ def _resized_due(due: Int64, capacity: int) -> Int64:
 @njit(cache=True, nogil=True)
 def dominates(spatial_a, text_a, spatial_b, text_b):
     """Whether a is at least as good as b in both relevances and better in one."""
-    return spatial_a >= spatial_b and text_a >= text_b and (spatial_a > spatial_b or text_a > text_b)
+    # nobody can foretell how these turn out, so no branch is taken on any of them
+    return (spatial_a >= spatial_b) & (text_a >= text_b) & ((spatial_a > spatial_b) | (text_a > text_b))
 
 
 @njit(cache=True, nogil=True)

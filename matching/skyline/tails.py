@@ -24,7 +24,7 @@ from matching.skyline.kept import UNDOMINATED, copy_entry, dominates, has_room_f
 from matching.slots import resized
 
 #: Members in a record, newcomers in its tail.
-_MEMBERS, _TAIL = 3, 6
+_MEMBERS, _TAIL = 3, 14
 #: Words of a record: how many are in the tail; from `_BEST` on the members, two relevances each; from `_NEW` on the
 #: tail, four words each: seq, life, two relevances.
 _COUNT, _BEST, _NEW = 0, 2, 8
@@ -35,7 +35,7 @@ _AHEAD, _FULL = 24, 32
 
 
 class Tails(NamedTuple):
-    """Kernel view of the records of n slots: `words` int64[n, 32], and the same memory as `reals` float64[n, 32]."""
+    """Kernel view of the records of n slots: `words` int64[n, 64], and the same memory as `reals` float64[n, 64]."""
 
     words: Int64
     reals: Float64
@@ -89,8 +89,8 @@ def note_members(v, tails, slots, floor):
 
 @njit(cache=True, nogil=True)
 def _scratch():
-    """Columns for one tail: lives and influence times, relevances."""
-    return np.empty((2, _TAIL), np.int64), np.empty((2, _TAIL))
+    """Columns for one tail: seqs, lives, influence times, two relevances."""
+    return np.empty(_TAIL, np.int64), np.empty(_TAIL, np.int64), np.empty(_TAIL, np.int64), np.empty(_TAIL), np.empty(_TAIL)
 
 
 @njit(cache=True, nogil=True)
@@ -102,25 +102,38 @@ def settle(v, tails, slot, scratch):
     inner loop takes no branch, since nobody could foretell it.
     """
     words, reals = tails.words, tails.reals
-    lives, relevances = scratch
-    life, until, spatial, text = lives[0], lives[1], relevances[0], relevances[1]
-    count, none = words[slot, _COUNT], np.int64(UNDOMINATED)
-    for k in range(count):
+    seq, life, until, spatial, text = scratch
+    none, few = np.int64(UNDOMINATED), 0
+    for k in range(words[slot, _COUNT] - 1, -1, -1):
         at = _NEW + 4 * k
-        life[k], until[k] = words[slot, at + 1], none
-        spatial[k], text[k] = reals[slot, at + 2], reals[slot, at + 3]
-    for j in range(count):
-        for k in range(count):
-            if dominates(spatial[j], text[j], spatial[k], text[k]):
-                until[k] = max(until[k], life[j])
+        its_life, its_spatial, its_text = words[slot, at + 1], reals[slot, at + 2], reals[slot, at + 3]
+        most = none
+        for j in range(few):
+            if dominates(spatial[j], text[j], its_spatial, its_text):
+                most = max(most, life[j])
+                if most >= its_life:
+                    break
+        if most >= its_life:
+            continue
+        for j in range(few):
+            if dominates(its_spatial, its_text, spatial[j], text[j]):
+                until[j] = max(until[j], its_life)
+        seq[few], life[few], until[few] = words[slot, at], its_life, most
+        spatial[few], text[few] = its_spatial, its_text
+        few += 1
     start, kept = v.start[slot], 0
     for at in range(start, start + v.count[slot]):
         its_spatial, its_text, its_life, most = v.spatial[at], v.text[at], v.life[at], none
-        for k in range(count):
+        for k in range(few):
             best = (spatial[k] >= its_spatial) & (text[k] >= its_text)
             worst = (spatial[k] <= its_spatial) & (text[k] <= its_text)
-            most = max(most, life[k] if best & (not worst) else none)
-            until[k] = max(until[k], its_life if worst & (not best) else none)
+            if best != worst:
+                if best:
+                    most = max(most, life[k])
+                    if most >= its_life:
+                        break
+                else:
+                    until[k] = max(until[k], its_life)
         if most >= its_life:
             continue
         v.until[at] = max(v.until[at], most)
@@ -128,13 +141,13 @@ def settle(v, tails, slot, scratch):
             copy_entry(v, at, start + kept)
         kept += 1
     v.count[slot] = kept
-    for k in range(count):
+    for k in range(few):
         kept += until[k] < life[k]
     if not has_room_for(v, slot, kept):
         return False
-    for k in range(count):
+    for k in range(few - 1, -1, -1):
         if until[k] < life[k]:
-            put(v, slot, words[slot, _NEW + 4 * k], life[k], spatial[k], text[k], until[k])
+            put(v, slot, seq[k], life[k], spatial[k], text[k], until[k])
     words[slot, _COUNT] = 0
     return True
 
@@ -184,16 +197,17 @@ def put_by(v, tails, offers, done, full, left):
     words, reals, scratch = tails.words, tails.reals, _scratch()
     count = offers.slot.shape[0]
     for i in range(done[0], count):
+        if i + 2 * _AHEAD < count:
+            prefetch(words, np.int64(offers.slot[i + 2 * _AHEAD]) * _WORDS)
         if i + _AHEAD < count:
-            record = np.int64(offers.slot[i + _AHEAD]) * _WORDS
-            prefetch(words, record)
-            prefetch(words, record + _NEW)
+            soon = offers.slot[i + _AHEAD]
+            prefetch(words, np.int64(soon) * _WORDS + _NEW + 4 * words[soon, _COUNT])
         slot, spatial, text = offers.slot[i], offers.spatial[i], offers.text[i]
         covered = False
         for best in range(_BEST, _NEW, 2):
-            if dominates(reals[slot, best], reals[slot, best + 1], spatial, text):
-                covered = True
-                break
+            its_spatial, its_text = reals[slot, best], reals[slot, best + 1]
+            better = (its_spatial > spatial) | (its_text > text)
+            covered |= (its_spatial >= spatial) & (its_text >= text) & better
         if not covered:
             left[done[2]] = i
             done[2] += 1
