@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.model import Float64, Int32, Int64
+from matching.model import Float64, Int64
 from matching.prefetch import prefetch
 from matching.skyline.kept import UNDOMINATED, copy_entry, dominates, has_room_for, place_of, put
 from matching.slots import resized
@@ -90,7 +90,8 @@ def note_members(v, tails, slots, floor):
 @njit(cache=True, nogil=True)
 def _scratch():
     """Columns for one tail: seqs, lives, influence times, two relevances."""
-    return np.empty(_TAIL, np.int64), np.empty(_TAIL, np.int64), np.empty(_TAIL, np.int64), np.empty(_TAIL), np.empty(_TAIL)
+    seq, life, until = np.empty(_TAIL, np.int64), np.empty(_TAIL, np.int64), np.empty(_TAIL, np.int64)
+    return seq, life, until, np.empty(_TAIL), np.empty(_TAIL)
 
 
 @njit(cache=True, nogil=True)
@@ -99,7 +100,7 @@ def settle(v, tails, slot, scratch):
 
     The longest life of those that dominate a message decides: it is dropped if that is no less than its own. Whether
     what dominates it is dropped itself does not matter, for then another one dominates both and lives as long. The
-    inner loop takes no branch, since nobody could foretell it.
+    tail is gone through from its end: what a younger one dominates, and that is most of it, never meets the block.
     """
     words, reals = tails.words, tails.reals
     seq, life, until, spatial, text = scratch

@@ -202,6 +202,19 @@ def test_skyline_updates_add_up_to_the_results():
     assert replayed(updates) == set(zip(got.number.tolist(), got.seq.tolist(), strict=True))
 
 
+def test_skyline_newcomers_under_a_member_are_put_by_until_it_goes():
+    feed = Feed("eager_star")
+    feed(added=subscriptions(SQUARE))
+    feed((0, 0.0, 0.0, [1, 2]))
+    far = [(seq, 2.5 - seq / 20, 0.0, [1, 2]) for seq in range(1, 31)]  # each is nearer than all before it
+    assert feed(*far) == []
+    tails, kept = feed.stream.engine._tails, feed.stream.engine.kept
+    assert tails.words[0, 0] == 2 and kept.entries() == 2  # 14 in a tail: two have been full and left one each
+    assert feed(up_to=31, ended=[29]) == [] and tails.words[0, 0] == 1  # ended while put by: it kept nothing out
+    assert feed(up_to=32, ended=[0]) == [(0, 0, LEAVE), (0, 30, ENTER)]
+    assert tails.words[0, 0] == 0 and feed.stream.engine.entries() == 1
+
+
 def test_skyline_engines_keep_less_the_more_they_know():
     _, turns = make_world(Recipe(window="count:400", batches=20, batch=50, terms=4, churn=0.0), 1)
     entries, work = {}, {}
