@@ -145,7 +145,7 @@ class SkylineBench:
         """Bytes of the engine's arrays a subscription, entries kept of each."""
         count = max(1, len(engine))
         return {
-            "bytes_per_subscription": sum(array.nbytes for array in engine.engine.arrays().values()) / count,
+            "bytes_per_subscription": engine.engine.bytes() / count,
             "kept_per_subscription": engine.engine.entries() / count,
         }
 

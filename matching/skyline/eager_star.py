@@ -55,6 +55,9 @@ class EagerStar(Eager):
         self._settle(self.index.live_slots())
         return super().entries()
 
+    def bytes(self) -> int:
+        return super().bytes() + self._tails.words.nbytes
+
     def put_by(self, offers: Offers, slots: Int32, seqs: Int64) -> tuple[Offers, Int32, Int64]:
         left, done = np.empty(offers.slot.shape[0], np.int32), np.zeros(3, np.int64)
         while done[0] < offers.slot.shape[0]:

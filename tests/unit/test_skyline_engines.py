@@ -208,11 +208,13 @@ def test_skyline_newcomers_under_a_member_are_put_by_until_it_goes():
     feed((0, 0.0, 0.0, [1, 2]))
     far = [(seq, 2.5 - seq / 20, 0.0, [1, 2]) for seq in range(1, 31)]  # each is nearer than all before it
     assert feed(*far) == []
-    tails, kept = feed.stream.engine._tails, feed.stream.engine.kept
+    engine = feed.stream.engine
+    assert isinstance(engine, EagerStar)
+    tails, kept = engine._tails, engine.kept
     assert tails.words[0, 0] == 2 and kept.entries() == 2  # 14 in a tail: two have been full and left one each
     assert feed(up_to=31, ended=[29]) == [] and tails.words[0, 0] == 1  # ended while put by: it kept nothing out
     assert feed(up_to=32, ended=[0]) == [(0, 0, LEAVE), (0, 30, ENTER)]
-    assert tails.words[0, 0] == 0 and feed.stream.engine.entries() == 1
+    assert tails.words[0, 0] == 0 and engine.entries() == 1
 
 
 def test_skyline_engines_keep_less_the_more_they_know():
