@@ -144,10 +144,9 @@ class SkylineBench:
     def memory(self, engine: SkylineStream) -> dict[str, Any]:
         """Bytes of the engine's arrays a subscription, entries kept of each."""
         count = max(1, len(engine))
-        kept = engine.engine.kept
         return {
-            "bytes_per_subscription": sum(array.nbytes for array in engine.engine.arrays().values()) / count,
-            "kept_per_subscription": kept.entries() / count,
+            "bytes_per_subscription": engine.engine.bytes() / count,
+            "kept_per_subscription": engine.engine.entries() / count,
         }
 
     def time(self, engine: SkylineStream, turn: int) -> dict[str, float]:

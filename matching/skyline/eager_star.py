@@ -10,6 +10,8 @@ algorithm lets the skyline change at once but forgets what the ended message had
   nothing of that can be in the skyline before its life is over. The subscription is noted as `stale` until then, and
   often ends, or is worked out anew for another reason, before it comes to that.
 
+Newcomers that cannot change a skyline are put by before they are compared with anything: `matching.skyline.tails`.
+
 A stale subscription lacks entries, but its skyline is right: while the message that covers them lives, they are
 dominated, and so is all that they dominate. When one more member of its skyline is ended, it is filled from scratch.
 """
@@ -21,6 +23,7 @@ from matching.model import Int32, Int64
 from matching.skyline.eager import Eager, arrive, load_row
 from matching.skyline.engine import Offers
 from matching.skyline.kept import UNDOMINATED, WAITS, dominates, drop, place_of, set_due
+from matching.skyline.tails import clear, forget_ended, new_tails, note_members, put_by, settle_all, with_slots
 from matching.skyline.window import Candidates
 from matching.space import Space
 
@@ -45,9 +48,32 @@ class EagerStar(Eager):
         self.stale = np.zeros(0, np.int64)
         self._needs = np.zeros(0, np.int8)
         self._removed = _room(0)
+        self._tails = new_tails()
+        self._full = np.zeros(32, np.int32)
+
+    def entries(self) -> int:
+        self._settle(self.index.live_slots())
+        return super().entries()
+
+    def bytes(self) -> int:
+        return super().bytes() + self._tails.words.nbytes
+
+    def put_by(self, offers: Offers, slots: Int32, seqs: Int64) -> tuple[Offers, Int32, Int64]:
+        left, done = np.empty(offers.slot.shape[0], np.int32), np.zeros(3, np.int64)
+        while done[0] < offers.slot.shape[0]:
+            put_by(self.kept.view, self._tails, offers, done, self._full, left)
+            if done[0] < offers.slot.shape[0]:
+                self.kept.make_room()
+        left = left[: done[2]]
+        rest = Offers(offers.slot[left], offers.seq[left], offers.life[left], offers.spatial[left], offers.text[left])
+        kept = np.empty(slots.shape[0], np.int32)
+        kept = kept[: forget_ended(self.kept.view, self._tails, slots, seqs, kept)]
+        return rest, slots[kept], seqs[kept]
 
     def take(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
         due = self.kept.due(floor)
+        touched = np.unique(np.concatenate([due, offers.slot, slots])).astype(np.int32)
+        self._settle(touched)
         run_out = due[self.stale[due] <= floor]
         self._needs[run_out] = _FILL
         # by slot, so that all that one subscription loses is seen together
@@ -65,12 +91,15 @@ class EagerStar(Eager):
         self._expire(floor)
         self.kept.view.due[due] = np.minimum(self.kept.view.due[due], self.stale[due])
         self._offer(offers)
-        touched = np.unique(np.concatenate([run_out, self._removed.slot]))
-        return touched[self._needs[touched] != _NOTHING]
+        note_members(self.kept.view, self._tails, touched, floor)
+        lacking = np.unique(np.concatenate([run_out, self._removed.slot]))
+        return lacking[self._needs[lacking] != _NOTHING]
 
     def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:
         anew = slots[self._needs[slots] != _REPAIR]
         self.kept.clear(anew)
+        clear(self._tails, anew)
+        self._settle(slots)
         self.stale[anew] = WAITS
         done = 0
         while done < slots.shape[0]:
@@ -78,13 +107,16 @@ class EagerStar(Eager):
             if done < slots.shape[0]:
                 self.kept.make_room()
         self._needs[slots] = _NOTHING
+        note_members(self.kept.view, self._tails, slots, floor)
 
     def forget(self, slots: Int32) -> None:
         super().forget(slots)
+        clear(self._tails, slots)
         self.stale[slots] = WAITS
         self._needs[slots] = _NOTHING  # whoever is refilled after that is filled, not repaired
 
     def arrays(self) -> dict[str, np.ndarray]:
+        self._settle(self.index.live_slots())
         return super().arrays() | {"stale": self.stale}
 
     @classmethod
@@ -100,6 +132,15 @@ class EagerStar(Eager):
             stale, needs = np.full(capacity, WAITS, np.int64), np.zeros(capacity, np.int8)
             stale[:had], needs[:had] = self.stale, self._needs
             self.stale, self._needs = stale, needs
+        self._tails = with_slots(self._tails, capacity)
+
+    def _settle(self, slots: Int32) -> None:
+        """Nothing is left in the tails of these slots."""
+        done = 0
+        while done < slots.shape[0]:
+            done = settle_all(self.kept.view, self._tails, slots, done)
+            if done < slots.shape[0]:
+                self.kept.make_room()
 
 
 def _room(count: int) -> Offers:

@@ -65,6 +65,21 @@ class SkylineEngine(ABC):
         """Withdrawn subscriptions keep nothing any more."""
         self.kept.clear(slots)
 
+    def entries(self) -> int:
+        """How many messages are kept for all subscriptions together."""
+        return self.kept.entries()
+
+    def bytes(self) -> int:
+        """Memory of everything the engine holds; O(all), since what a snapshot has no need of is settled."""
+        return sum(array.nbytes for array in self.arrays().values())
+
+    def put_by(self, offers: Offers, slots: Int32, seqs: Int64) -> tuple[Offers, Int32, Int64]:
+        """What of all this can change a skyline, and so has to be given to `take`; the engine has seen to the rest.
+
+        For all or some of the subscriptions that are to be led to the next boundary, before any of them is.
+        """
+        return offers, slots, seqs
+
     @abstractmethod
     def take(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
         """Lead all subscriptions to the next boundary, whose floor is given.

@@ -157,7 +157,8 @@ def _resized_due(due: Int64, capacity: int) -> Int64:
 @njit(cache=True, nogil=True)
 def dominates(spatial_a, text_a, spatial_b, text_b):
     """Whether a is at least as good as b in both relevances and better in one."""
-    return spatial_a >= spatial_b and text_a >= text_b and (spatial_a > spatial_b or text_a > text_b)
+    # nobody can foretell how these turn out, so no branch is taken on any of them
+    return (spatial_a >= spatial_b) & (text_a >= text_b) & ((spatial_a > spatial_b) | (text_a > text_b))
 
 
 @njit(cache=True, nogil=True)
@@ -170,10 +171,18 @@ def block_size(size_class):
 @njit(cache=True, nogil=True)
 def has_room(v, slot):
     """See to it that one more entry fits the slot's block; False if the pool is exhausted (nothing has changed)."""
+    return has_room_for(v, slot, v.count[slot] + 1)
+
+
+@njit(cache=True, nogil=True)
+def has_room_for(v, slot, entries):
+    """The same for so many entries in all."""
     start = v.start[slot]
-    if start >= 0 and v.count[slot] < block_size(v.size_class[slot]):
+    if start >= 0 and entries <= block_size(v.size_class[slot]):
         return True
     new_class = 0 if start < 0 else v.size_class[slot] + 1
+    while block_size(new_class) < entries:
+        new_class += 1
     new_start = v.free[new_class]
     if new_start >= 0:
         v.free[new_class] = v.seq[new_start]

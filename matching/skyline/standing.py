@@ -68,6 +68,7 @@ class Standing:
         kept = self.engine.kept
         held_leaving = kept.held(leaving, past)
         self.engine.forget(leaving)
+        offers, lost_slots, lost_seqs = self.engine.put_by(offers, lost_slots, lost_seqs)
         touched = np.unique(np.concatenate([offers.slot, lost_slots, kept.due(boundary.floor)])).astype(np.int32)
         before = kept.held(touched, past)
         lacking = self.engine.take(offers, lost_slots, lost_seqs, boundary.floor)

@@ -14,9 +14,10 @@ import numpy as np
 from numba import njit
 
 from matching.errors import EngineError
+from matching.prefetch import prefetch
 from matching.skyline import window_lists as lists_module
 from matching.skyline.window_lists import COUNT, LONGEST, Lists, key_of, slot_at
-from matching.skyline.window_log import offer
+from matching.skyline.window_log import inside, write_candidate
 from matching.skyline.window_tree import TreeWindow, copied, tables_of
 
 #: Levels below the root: cells of a hundredth of a degree. A list at the deepest level may be of any length.
@@ -24,6 +25,8 @@ _DEEPEST = 15
 _WEST, _SOUTH, _WIDTH, _HEIGHT = -180.0, -90.0, 360.0, 180.0
 #: Keys that a message may need for one term: every level split, four quadrants each.
 _KEYS = 4 * _DEEPEST + 1
+#: Lists that a query reads together.
+_LEAVES = 16
 _READS, _WRITES, _LISTS = range(3)
 
 
@@ -189,11 +192,32 @@ def _delete(lists, operations, capacity, log, slots):
 
 
 @njit(cache=True, nogil=True)
+def _pick(lists, log, leaves, seen, slots, picked):
+    """Count the messages of these lists in `seen`, write new ones to `slots` from `picked` on; returns their end."""
+    for entry in leaves:
+        for i in range(lists.length[entry]):
+            slot = slot_at(lists, entry, i)
+            if seen[slot] == 0:
+                prefetch(log.lon, slot)
+                prefetch(log.lat, slot)
+                prefetch(log.seq, slot)
+                prefetch(log.life, slot)
+                prefetch(log.term_count, slot)
+                slots[picked] = slot
+                picked += 1
+            seen[slot] += 1
+    return picked
+
+
+@njit(cache=True, nogil=True)
 def _search(lists, log, region, offsets, terms, first, ends, found, visits):
     """Answer queries from `first` on; see `matching.skyline.window_tree.TreeWindow`."""
     cells, levels = np.empty(4 * _DEEPEST + 4, np.int64), np.empty(4 * _DEEPEST + 4, np.int64)
     xs, ys = np.empty(4 * _DEEPEST + 4, np.int64), np.empty(4 * _DEEPEST + 4, np.int64)
     last = (1 << _DEEPEST) - 1
+    # how many of a query's keywords have led to a message, by slot; and the slots that any has led to
+    seen, slots = np.zeros(log.seq.shape[0], np.int16), np.empty(log.seq.shape[0], np.int32)
+    leaves = np.empty(_LEAVES, np.int64)
     for query in range(first, region.shape[0]):
         box, keywords = region[query], terms[offsets[query] : offsets[query + 1]]
         # The deepest cells that the rectangle meets, by the very rounding that points go through.
@@ -201,7 +225,7 @@ def _search(lists, log, region, offsets, terms, first, ends, found, visits):
         south = min(max(int((box[1] - _SOUTH) / _HEIGHT * (last + 1)), 0), last)
         east = min(max(int((box[2] - _WEST) / _WIDTH * (last + 1)), 0), last)
         north = min(max(int((box[3] - _SOUTH) / _HEIGHT * (last + 1)), 0), last)
-        row = ends[query]
+        picked, waiting = 0, 0
         for k in range(keywords.shape[0]):
             cells[0], levels[0], xs[0], ys[0], height = 1, 0, 0, 0, 1
             while height:
@@ -212,9 +236,13 @@ def _search(lists, log, region, offsets, terms, first, ends, found, visits):
                 if entry < 0:
                     continue
                 if lists.value[entry] != COUNT:
-                    for i in range(lists.length[entry]):
-                        visits[1] += 1
-                        row = offer(log, slot_at(lists, entry, i), box, keywords, k, found, row)
+                    if lists.length[entry] > 1:
+                        prefetch(lists.pool, lists.value[entry])
+                    leaves[waiting] = entry
+                    waiting += 1
+                    if waiting == _LEAVES:
+                        picked = _pick(lists, log, leaves, seen, slots, picked)
+                        waiting = 0
                     continue
                 down = _DEEPEST - 1 - level
                 for quadrant in range(4):
@@ -222,7 +250,18 @@ def _search(lists, log, region, offsets, terms, first, ends, found, visits):
                     if west >> down <= column <= east >> down and south >> down <= line <= north >> down:
                         cells[height], levels[height] = (cell << 2) | quadrant, level + 1
                         xs[height], ys[height] = column, line
+                        lists_module.ask_for(lists, key_of(keywords[k], cells[height]))
                         height += 1
+        picked = _pick(lists, log, leaves[:waiting], seen, slots, picked)
+        row = ends[query]
+        for i in range(picked):
+            slot = slots[i]
+            common, seen[slot] = seen[slot], 0
+            visits[1] += common
+            if inside(log, slot, box):
+                if row < found.seq.shape[0]:
+                    write_candidate(log, slot, box, keywords.shape[0], np.int64(common), found, row)
+                row += 1
         ends[query + 1] = row
         if row > found.seq.shape[0]:
             return query

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from matching.model import Int32, Int64
+from matching.prefetch import prefetch
 
 #: Stands in `value` for an entry without a list.
 COUNT = -2
@@ -97,6 +98,15 @@ def _home(key, entries):
     folded = ((key >> 32) * 0x2545F491 & 0x7FFFFFFF) ^ ((key & 0xFFFFFFFF) * 0x1B873593 & 0x7FFFFFFF)
     folded = (folded ^ (folded >> 15)) * 0x2C1B3C6D & 0x7FFFFFFF
     return (folded ^ (folded >> 13)) & (entries - 1)
+
+
+@njit(cache=True, nogil=True)
+def ask_for(lists, key):
+    """Have what `find` will read come from memory."""
+    entry = _home(key, lists.key.shape[0])
+    prefetch(lists.key, entry)
+    prefetch(lists.value, entry)
+    prefetch(lists.length, entry)
 
 
 @njit(cache=True, nogil=True)

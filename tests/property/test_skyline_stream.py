@@ -199,6 +199,24 @@ class ForgetsToBeStale(EagerStar):
         return told
 
 
+class LeavesPutByWhatLostItsCover(EagerStar):
+    """Broken: newcomers that were put by stay there when the member that dominates them has gone."""
+
+    def _settle(self, slots):
+        pass
+
+
+class NeverLooksAgainWhoTheMembersAre(EagerStar):
+    """Broken: newcomers are put by because of members that have gone."""
+
+    def take(self, offers, slots, seqs, floor):
+        before = self._tails.reals.copy()
+        told = super().take(offers, slots, seqs, floor)
+        known = before[:, 2] >= 0.0
+        self._tails.reals[known, 2:8] = before[known, 2:8]
+        return told
+
+
 class EqualsBeatEachOther(Sweep):
     """Broken: of messages with equal relevances only one stays."""
 
@@ -223,6 +241,8 @@ BROKEN = {
     NothingComesBack: "objects",
     RepairsNoInfluenceTimes: "objects",
     ForgetsToBeStale: "often_said_anew",
+    LeavesPutByWhatLostItsCover: "count",
+    NeverLooksAgainWhoTheMembersAre: "count",
     EqualsBeatEachOther: "count",
 }
 

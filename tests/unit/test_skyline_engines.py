@@ -202,6 +202,21 @@ def test_skyline_updates_add_up_to_the_results():
     assert replayed(updates) == set(zip(got.number.tolist(), got.seq.tolist(), strict=True))
 
 
+def test_skyline_newcomers_under_a_member_are_put_by_until_it_goes():
+    feed = Feed("eager_star")
+    feed(added=subscriptions(SQUARE))
+    feed((0, 0.0, 0.0, [1, 2]))
+    far = [(seq, 2.5 - seq / 20, 0.0, [1, 2]) for seq in range(1, 31)]  # each is nearer than all before it
+    assert feed(*far) == []
+    engine = feed.stream.engine
+    assert isinstance(engine, EagerStar)
+    tails, kept = engine._tails, engine.kept
+    assert tails.words[0, 0] == 2 and kept.entries() == 2  # 14 in a tail: two have been full and left one each
+    assert feed(up_to=31, ended=[29]) == [] and tails.words[0, 0] == 1  # ended while put by: it kept nothing out
+    assert feed(up_to=32, ended=[0]) == [(0, 0, LEAVE), (0, 30, ENTER)]
+    assert tails.words[0, 0] == 0 and engine.entries() == 1
+
+
 def test_skyline_engines_keep_less_the_more_they_know():
     _, turns = make_world(Recipe(window="count:400", batches=20, batch=50, terms=4, churn=0.0), 1)
     entries, work = {}, {}
@@ -209,7 +224,7 @@ def test_skyline_engines_keep_less_the_more_they_know():
         stream = SkylineStream(registry.factory("skyline", name)(SPACE), InvertedWindow())
         for turn in turns:
             stream.process(turn.boundary, turn.alive, turn.ended, turn.added, turn.removed)
-        entries[name], work[name] = stream.engine.kept.entries(), stream.work
+        entries[name], work[name] = stream.engine.entries(), stream.work
     assert entries["bnl"] == entries["sweep"] < entries["eager"] == entries["eager_star"] < entries["lazy"]
     assert work["eager_star"].refilled == work["lazy"].refilled < work["bnl"].refilled / 3
     assert work["bnl"].fetched > 5 * work["eager_star"].fetched
@@ -237,7 +252,7 @@ def test_skyline_pool_grown_and_packed_in_the_middle_of_everything_equals_oracle
 
     monkeypatch.setattr("matching.skyline.kept._FEWEST", 8)
     monkeypatch.setattr(KeptPool, "make_room", counted)
-    span, turns = make_world(Recipe(subscriptions=30, objects=40, terms=4, grid=4, batches=25), 4)
+    span, turns = make_world(Recipe(subscriptions=30, objects=40, terms=4, grid=4, batches=50), 4)
     wanted, _ = expected(span, turns)
     for name in ENGINES:
         assert not differences(run(registry.factory("skyline", name)(SPACE), turns), wanted), name
