@@ -237,11 +237,12 @@ def build_plan(config: RunConfig) -> Plan:
     space, window = space_of(config), Window.parse(config.window)
     vocabulary: Vocabulary = load_vocabulary(config.messages)
     check_placeable(config, vocabulary, space)
-    messages = ParquetSpout(
-        config.messages, window, space, config.batch, limit=config.limit, follow=config.follow
-    )  # fmt: skip
-    subscriptions = SubscriptionSpout(config.subscriptions, vocabulary, space, rejects=config.out / "rejected.jsonl")
-    delivery = DeliveryBolt(str(config.out), window, config.credits, sink=config.sink)
+    # tasks may run in processes that were started in another folder, on Ray that was there before
+    source, out = config.messages.absolute(), config.out.absolute()
+    files = [path.absolute() for path in config.subscriptions]
+    messages = ParquetSpout(source, window, space, config.batch, limit=config.limit, follow=config.follow)
+    subscriptions = SubscriptionSpout(files, vocabulary, space, rejects=out / "rejected.jsonl")
+    delivery = DeliveryBolt(str(out), window, config.credits, sink=config.sink)
     return wire(
         messages,
         subscriptions,
