@@ -58,7 +58,7 @@ KINDS_RUN = ("boolean", "topk", "skyline")
 ROUTERS = ("hashing", "location", "keyword", "prefix")
 #: Routers that can make use of signatures.
 SIGNING = ("hashing", "location")
-#: Routers that place a subscription by its keywords, each of which a matching message must have, or be weighed by.
+#: Routers that place a boolean subscription by one of its keywords, and have replicas for top-k ones alone.
 BY_KEYWORD = ("keyword", "prefix")
 #: Components that are light beside the query bolts: one process has room for all of them (see `topology.worker`).
 LIGHT = ("messages", "subscriptions", "distribution", "tuples", "aggregation", "delivery")
@@ -218,9 +218,9 @@ def check_placeable(config: RunConfig, vocabulary: Vocabulary, space: Space) -> 
 def _needs_another_router(row: Mapping[str, Any]) -> str | None:
     """Why routers by keyword cannot place a subscription, if they cannot."""
     if row.get("kind") == "skyline":
-        return "is of kind skyline, which this router cannot place: any one of its keywords brings a message"
+        return "is of kind skyline, which this router cannot place"
     if row.get("match") == "any":
-        return 'has "match": "any", which this router cannot place: any one of its keywords brings a message'
+        return 'has "match": "any", and this router places it by one of its keywords'
     return None
 
 
