@@ -35,7 +35,9 @@ Files = Annotated[list[Path] | None, typer.Option(help="Subscription files, JSON
 Out = Annotated[Path | None, typer.Option(help="Folder for updates, results and report.")]
 WindowText = Annotated[str | None, typer.Option(help="count:N messages or time:SECONDS (count:20000).")]
 Executor = Annotated[str | None, typer.Option(help="ray, or local: one process, deterministic (ray).")]
-Router = Annotated[str | None, typer.Option(help="hashing, location, keyword or prefix (hashing).")]
+Router = Annotated[
+    str | None, typer.Option(help="hashing, location, keyword or prefix; skyline: the first two (hashing).")
+]
 Signatures = Annotated[str | None, typer.Option(help="off, spatial or spatial+text: send query bolts less (off).")]
 QueryBolts = Annotated[int | None, typer.Option(help="Tasks that hold subscriptions (2).")]
 TupleBolts = Annotated[int | None, typer.Option(help="Tasks that hold the window (1).")]
@@ -158,7 +160,7 @@ def etl(
 )
 def subscriptions_generate(
     messages: Annotated[Path, typer.Option(help="Output folder of `skyray etl`.")],
-    kind: Annotated[str, typer.Option(help="boolean, topk, decay, knn or skyline.")],
+    kind: Annotated[str, typer.Option(help="boolean, topk or skyline; decay and knn, which do not run yet.")],
     count: Annotated[int, typer.Option(min=1, help="How many.")],
     out: Annotated[Path, typer.Option(help="JSON Lines file to write.")],
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
@@ -252,7 +254,7 @@ def verify(
 
 @app.command(epilog=example("skyray bench boolean --subscriptions 1000000 --engines cell_term,inverted_list --json"))
 def bench(
-    kind: Annotated[str, typer.Argument(help="boolean, topk, decay, knn or skyline.")],
+    kind: Annotated[str, typer.Argument(help="boolean, topk or skyline.")],
     subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
     window: Annotated[int | None, typer.Option(min=1, help="Messages in the window, for kinds that have one.")] = None,
     messages: Annotated[int | None, typer.Option(min=1, help="Messages to time.")] = None,

@@ -207,21 +207,21 @@ def _plan(config: "RunConfig") -> Any:
 
 def _plan_without_data(config: "RunConfig") -> Any:
     """The components and edges of a run whose data is not there yet; nothing is read."""
+    import numpy as np
+
     from bolts.delivery import DeliveryBolt
-    from distribution.hashing import HashingRouter
-    from distribution.signatures.signature import spec_of
     from matching.space import EARTH, Space
     from matching.text import Vocabulary
     from matching.window import Window
     from spouts.parquet import ParquetSpout
     from spouts.subscriptions import SubscriptionSpout
-    from topology.skyray import wire
+    from topology.skyray import router_of, wire
 
-    space, window = Space(*EARTH), Window.parse(config.window)
+    space, window, nowhere = Space(*EARTH), Window.parse(config.window), np.zeros(0)
     return wire(
         ParquetSpout(config.messages, window, space, config.batch),
         SubscriptionSpout(config.subscriptions, Vocabulary([], [], [], [], 0), space),
-        HashingRouter(config.query_bolts, spec_of(config.signatures, space)),
+        router_of(config, space, load=(nowhere, nowhere)),
         space,
         window,
         DeliveryBolt(str(config.out), window, config.credits),

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,13 @@ from distribution.router import Router
 from distribution.signatures.signature import spec_of
 from matching import registry
 from matching.errors import ConfigError, InputError
+from matching.model import Float64
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.topk import thresholds, window_indexes
 from matching.warmup import defaults, warmup
 from matching.window import Window
-from spouts.kinds import may_ask_for
+from spouts.kinds import first_that, may_ask_for
 from spouts.parquet import ParquetSpout, read_manifest, read_points
 from spouts.subscriptions import SubscriptionSpout, load_vocabulary
 from topology.builder import TopologyBuilder
@@ -57,6 +58,8 @@ KINDS_RUN = ("boolean", "topk", "skyline")
 ROUTERS = ("hashing", "location", "keyword", "prefix")
 #: Routers that can make use of signatures.
 SIGNING = ("hashing", "location")
+#: Routers that place a boolean subscription by one of its keywords, and have replicas for top-k ones alone.
+BY_KEYWORD = ("keyword", "prefix")
 #: Components that are light beside the query bolts: one process has room for all of them (see `topology.worker`).
 LIGHT = ("messages", "subscriptions", "distribution", "tuples", "aggregation", "delivery")
 _LOAD_SAMPLE = 20_000
@@ -164,8 +167,10 @@ def space_of(config: RunConfig) -> Space:
     return Space.parse(config.world, tuple(extent) if extent else None, config.projection)
 
 
-def router_of(config: RunConfig, space: Space) -> Router:
-    """The router of a run. `location` balances the world by a sample of the messages.
+def router_of(config: RunConfig, space: Space, load: tuple[Float64, Float64] | None = None) -> Router:
+    """The router of a run. `location` balances the world by `load`, points of the unit square (float64[n] each).
+
+    By default `load` is a sample of the messages.
 
     Raises
     ------
@@ -185,13 +190,44 @@ def router_of(config: RunConfig, space: Space) -> Router:
     if config.router == "prefix":
         return PrefixRouter(config.query_bolts)
     if config.router == "location":
-        sample = read_points(config.messages, space, _LOAD_SAMPLE)
-        return LocationRouter(config.query_bolts, space, *sample, signatures)
+        load = load or read_points(config.messages, space, _LOAD_SAMPLE)
+        return LocationRouter(config.query_bolts, space, *load, signatures)
     raise ConfigError(f"router {config.router!r}: choose one of {', '.join(ROUTERS)}")
+
+
+def check_placeable(config: RunConfig, vocabulary: Vocabulary, space: Space) -> None:
+    """Refuse files with subscriptions that the router cannot place, before anything starts. O(bytes of the files).
+
+    Raises
+    ------
+    ConfigError
+        That names the router, the first such subscription, where it stands, and the remedy.
+    InputError
+        If a file is missing or cannot be read to its end.
+    """
+    if config.router not in BY_KEYWORD:
+        return
+    asked = first_that(_needs_another_router, config.subscriptions, vocabulary, space)
+    if asked is not None:
+        raise ConfigError(
+            f"--router {config.router}: subscription {asked.subscription_id!r} ({asked.path}, line {asked.line}) "
+            f"{asked.finding}; use --router hashing or location, or leave such subscriptions out of the files"
+        )
+
+
+def _needs_another_router(row: Mapping[str, Any]) -> str | None:
+    """Why routers by keyword cannot place a subscription, if they cannot."""
+    if row.get("kind") == "skyline":
+        return "is of kind skyline, which this router cannot place"
+    if row.get("match") == "any":
+        return 'has "match": "any", and this router places it by one of its keywords'
+    return None
 
 
 def build_plan(config: RunConfig) -> Plan:
     """The topology that the settings ask for; reads the manifest, the vocabulary and a sample of the messages.
+
+    Where the router places by keyword, the subscriptions are looked through for some that it cannot place.
 
     Raises
     ------
@@ -200,11 +236,13 @@ def build_plan(config: RunConfig) -> Plan:
     """
     space, window = space_of(config), Window.parse(config.window)
     vocabulary: Vocabulary = load_vocabulary(config.messages)
-    messages = ParquetSpout(
-        config.messages, window, space, config.batch, limit=config.limit, follow=config.follow
-    )  # fmt: skip
-    subscriptions = SubscriptionSpout(config.subscriptions, vocabulary, space, rejects=config.out / "rejected.jsonl")
-    delivery = DeliveryBolt(str(config.out), window, config.credits, sink=config.sink)
+    check_placeable(config, vocabulary, space)
+    # tasks may run in processes that were started in another folder, on Ray that was there before
+    source, out = config.messages.absolute(), config.out.absolute()
+    files = [path.absolute() for path in config.subscriptions]
+    messages = ParquetSpout(source, window, space, config.batch, limit=config.limit, follow=config.follow)
+    subscriptions = SubscriptionSpout(files, vocabulary, space, rejects=out / "rejected.jsonl")
+    delivery = DeliveryBolt(str(out), window, config.credits, sink=config.sink)
     return wire(
         messages,
         subscriptions,

@@ -1,11 +1,13 @@
 """`boolean`, `topk` and `skyline` side by side, from a folder of objects to the verdict: the way people go."""
 
 import json
+import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+import gateway.cli as cli
 from gateway.generate import generate_subscriptions
 from gateway.verify import verify_run
 from tests.unit.etl_folder import random_rows, write_etl
@@ -86,3 +88,24 @@ def test_skyline_run_counts_candidates_into_the_optimum_of_signatures(etl, tmp_p
         assert 0.0 <= each["false_positive_share"] < 1.0
     best = {kinds: each["optimum_per_message"] for kinds, each in figures.items()}
     assert max(best["boolean",], best["skyline",]) < best["boolean", "skyline"] <= best["boolean",] + best["skyline",]
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("ray_session")
+def test_mixed_file_with_objects_is_exact_on_ray_as_people_type_it(etl, mixed, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)  # where none of Ray's processes was started
+    settings = ["--window", "count:70", "--batch", str(BATCH), "--router", "location", "--query-bolts", "2"]
+    told, given = {}, [os.path.relpath(path) for path in (etl, mixed)]
+    for executor in ("local", "ray"):
+        files = ["--messages", given[0], "--subscriptions", given[1], "--out", executor]
+        assert cli.main(["run", *files, *settings, "--executor", executor, "--json"]) == 0
+        told[executor] = json.loads(capsys.readouterr().out)
+    report = told["ray"]
+    assert report["digest"] == told["local"]["digest"]
+    assert report["spouts"]["messages"]["ended"] > 20
+    assert all(min(held.values()) > 0 for held in report["routing"]["subscriptions_of_each_query_bolt"])
+    assert report["routing"]["skyline_pairs_sent"] > 0
+    assert cli.main(["verify", "ray", "--all", "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert verdict["exact"] and set(verdict["oracle_updates"]) == set(KINDS) and not verdict["vacuous"]

@@ -1,0 +1,109 @@
+"""What a router cannot place is refused at the command line before anything starts, and nothing is left behind."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import gateway.cli as cli
+from gateway.verify import verify_run
+from tests.unit.etl_folder import random_rows, write_etl
+from topology import skyray
+
+REGION = [-100, -50, 100, 50]
+TOPK = {"subscription_id": "near", "kind": "topk", "keywords": ["w1", "w2"], "lon": 0, "lat": 0, "k": 3, "alpha": 0.5}
+ALL = {"subscription_id": "both", "kind": "boolean", "keywords": ["w11", "w10"], "region": REGION}
+ANY = {"subscription_id": "either", "kind": "boolean", "match": "any", "keywords": ["w11", "w10"], "region": REGION}
+SKYLINE = {"subscription_id": "best", "kind": "skyline", "keywords": ["w11", "w10"], "region": REGION}
+
+
+@pytest.fixture(scope="module")
+def etl(tmp_path_factory):
+    return write_etl(tmp_path_factory.mktemp("refused") / "etl", random_rows(120))
+
+
+def write(path, rows):
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def run(etl, files, out, router, executor="ray"):
+    return cli.main(
+        ["run", "--messages", str(etl), "--subscriptions", *map(str, files), "--out", str(out), "--router", router]
+        + ["--executor", executor, "--window", "count:40", "--batch", "20", "--json"]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("router", ["keyword", "prefix"])
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize(("asked", "what"), [(SKYLINE, "of kind skyline"), (ANY, '"match": "any"')])
+def test_router_by_keyword_with_what_it_cannot_place_is_refused_before_anything_starts(
+    etl, tmp_path, monkeypatch, capsys, router, suffix, asked, what
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(skyray, "prepare_out", lambda *_: pytest.fail("the run began"))
+    files = (
+        write(tmp_path / "plain.jsonl", [TOPK, ALL]),
+        write(tmp_path / f"asked.{suffix}", [{"match": None, **ALL}, asked, asked]),
+    )
+    assert run(etl, files, tmp_path / "out", router) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1
+    where = f"subscription '{asked['subscription_id']}' ({files[1]}, line 2)"
+    for part in (f"--router {router}", where, what, "use --router hashing or location"):
+        assert part in printed.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("router", ["keyword", "prefix"])
+def test_word_skyline_and_rows_set_aside_are_no_reason_to_refuse(etl, tmp_path, monkeypatch, capsys, router):
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        TOPK,
+        ALL,
+        {**TOPK, "subscription_id": "skyline", "keywords": ["w1", "skyline", "any"]},
+        {**SKYLINE, "region": [100, 0, -100, 10]},
+        {**ANY, "keywords": []},
+        {**TOPK, "subscription_id": "odd", "match": "any"},
+    ]
+    assert run(etl, [write(tmp_path / "rows.jsonl", rows)], tmp_path / "out", router, "local") == 0
+    spout = json.loads(capsys.readouterr().out)["spouts"]["subscriptions"]
+    assert (spout["accepted"], spout["rejected"]) == (3, 3)
+    assert verify_run(tmp_path / "out", all=True).exact
+
+
+@pytest.mark.parametrize("router", ["hashing", "location"])
+def test_other_routers_place_what_these_refuse(etl, tmp_path, monkeypatch, router):
+    monkeypatch.chdir(tmp_path)
+    files = [write(tmp_path / "rows.jsonl", [TOPK, ALL, ANY, SKYLINE])]
+    assert run(etl, files, tmp_path / "out", router, "local") == 0
+    assert verify_run(tmp_path / "out", all=True).exact
+
+
+def shown(capsys, *arguments):
+    code = cli.main(["topology", "show", *map(str, arguments), "--json"])
+    printed = capsys.readouterr()
+    return code, json.loads(printed.out) if printed.out else printed.err
+
+
+def test_topology_show_refuses_what_the_run_would(etl, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    file = write(tmp_path / "rows.jsonl", [ALL, SKYLINE])
+    code, told = shown(capsys, "--messages", etl, "--subscriptions", file, "--router", "prefix")
+    assert code == 2 and f"({file}, line 2)" in told
+
+
+@pytest.mark.parametrize(
+    ("router", "own"),
+    [("hashing", set()), ("location", {"found_skyline"}), ("keyword", {"register", "hits", "thresholds"})],
+)
+def test_topology_show_without_data_has_the_streams_of_the_router(tmp_path, monkeypatch, capsys, router, own):
+    monkeypatch.chdir(tmp_path)
+    code, plan = shown(capsys, "--router", router, "--query-bolts", 3)
+    streams = {edge["stream"] for edge in plan["edges"]}
+    assert code == 0
+    assert streams & {"found_skyline", "register", "hits", "thresholds"} == own
