@@ -85,6 +85,9 @@ def _topk(engines: Sequence[str]) -> None:
                 local.process(boundary, _messages(first, 8, ranges=False), _topk_table(numbers, first), removed)
             engine = type(local.stream.index)
             TopkStream.from_arrays(engine, space, window, local.stream.arrays()).results()
+        index = factory("topk", name)(space)
+        index.insert(_topk_table(np.arange(200), 0))  # lists long enough to be worth a tree
+        index.match(_messages(0, 8, ranges=False))
 
 
 def _skyline_windows() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
-from matching.slots import part
+from matching.slots import as_input, part
 from matching.space import Space
 from matching.topk.postings import Postings
 from matching.topk.store import SubscriptionStore
@@ -83,6 +83,7 @@ class TopkIndex(ABC):
 
     def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
         """Match rows from `first_row` on, stopping after the row that brings the hits to `most_hits`."""
+        batch = MessageBatch(*(as_input(column, column.dtype.type) for column in batch))
         while True:
             slot = np.empty(self._hit_room, np.int32)
             row = np.empty(self._hit_room, np.int32)

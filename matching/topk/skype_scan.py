@@ -440,7 +440,7 @@ def scan(
 
     `together` messages are taken as a chunk, fewer where they have more than `most_candidates` candidates.
     """
-    found = 0
+    found = np.int64(0)  # a literal would have `_verify` compiled twice
     r = first_row
     chunk = together
     size = min(1 << 14, most_candidates)

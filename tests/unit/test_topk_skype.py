@@ -451,3 +451,17 @@ def test_skype_tree_nodes_are_runs_that_cover_the_list():
             assert all(a[1] == b[0] for a, b in pairwise(groups))
             assert (groups[:, 1] - groups[:, 0]).max() <= 3 and ints[0, 2] == len(ints)
     assert skype_lists.signature_bit(5) != 0
+
+
+def test_skype_batch_from_the_object_store_needs_no_kernel_of_its_own():
+    rng = np.random.default_rng(9)
+    index = Skype(SPACE)
+    index.insert(table_of(rng, 0, 20))
+    batch = messages_of(rng, 5)
+    index.match(batch)
+    kernel: Any = skype_scan.scan
+    before = len(getattr(kernel, "signatures", ()))  # none where the compiler is off
+    read_only = MessageBatch(*(np.frombuffer(column.tobytes(), column.dtype) for column in batch))
+    assert not read_only.seq.flags.writeable
+    index.match(read_only)
+    assert len(getattr(kernel, "signatures", ())) == before
