@@ -48,9 +48,9 @@ test: $(WARMED)
 ifneq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest $(ARGS)
 else
-	@echo "tests/unit runs beside the rest; its report follows at the end"
-	@log=$$(mktemp); $(BIN)/python -c '$(INTERRUPTIBLE)' -m pytest tests/unit -o cache_dir=.pytest_cache/unit > $$log 2>&1 & unit=$$!; \
-	$(BIN)/python -m pytest tests --ignore tests/unit; rest=$$?; \
+	@echo "tests/unit and tests/property run beside the rest; their report follows at the end"
+	@log=$$(mktemp); $(BIN)/python -c '$(INTERRUPTIBLE)' -m pytest tests/unit tests/property -o cache_dir=.pytest_cache/unit > $$log 2>&1 & unit=$$!; \
+	$(BIN)/python -m pytest tests --ignore tests/unit --ignore tests/property; rest=$$?; \
 	wait $$unit; status=$$?; cat $$log; rm -f $$log; exit $$((rest | status))
 endif
 
