@@ -122,8 +122,11 @@ def grown_length(have: int, needed: int) -> int:
     return needed if have == 0 else max(needed, have + have // 2)
 
 
-def resized(column: np.ndarray, length: int, fill: float = 0) -> np.ndarray:
-    """A longer copy of a column, the new part filled. O(length)."""
+def resized(column: np.ndarray, length: int, fill: int | float = 0) -> np.ndarray:
+    """A longer copy of a column, the new part filled; the filling keeps its type, so that no integer is rounded.
+
+    O(length).
+    """
     grown = np.full((length, *column.shape[1:]), fill, column.dtype)
     grown[: column.shape[0]] = column
     return grown

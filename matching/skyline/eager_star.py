@@ -1,7 +1,8 @@
 """Engine `eager_star`: `eager` with the third kind of event, for objects that move, change their words or go.
 
-After Deng et al., "Distributed continuous spatial-keyword skyline queries over geo-textual streams" (2022), whose
-algorithm lets the skyline change at once but forgets what the ended message had kept out. Here:
+After Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window
+streaming data" (2022), whose algorithm lets the skyline change at once but forgets what the ended message had kept out.
+Here:
 
 - An ended message that is not kept is of no account (see `matching.skyline.eager`).
 - One that is kept may have kept others out: those it dominates that live no longer. They are fetched from the window

@@ -255,8 +255,7 @@ class SkylineHome:
     def results(self) -> ResultBatch:
         """Standing skylines of those at home here, as of the last boundary closed; right once nobody pends."""
         slots = self.engine.index.live_slots()
-        results = self.standing.results(slots[self._home[slots] == self.task], self.closed.floor)
-        return ResultBatch(*results)
+        return self.standing.results(slots[self._home[slots] == self.task], self.closed.floor)
 
     def _ensure_slots(self) -> None:
         if self._home.shape[0] < self.engine.index.capacity:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.block_pool import NO_BLOCK, forget_free, free_block, take_block
 from matching.model import Float64, Int8, Int32, Int64
 from matching.slots import resized
 
@@ -21,7 +22,6 @@ from matching.slots import resized
 UNDOMINATED = -(2**63)
 #: `until` of an entry that waits for somebody to look again; above every floor. Also `due` of an empty block.
 WAITS = 2**63 - 1
-_NO_BLOCK = -1
 _CLASSES = 56
 #: What the pool has lost to free blocks when it is full is won back by packing if it is at least this share.
 _FREE_SHARE = 0.125
@@ -80,7 +80,7 @@ class KeptPool:
             np.zeros(0, np.int64),
             np.zeros(0, np.int64),
             np.zeros(0, np.int64),
-            np.full(_CLASSES, _NO_BLOCK, np.int64),
+            np.full(_CLASSES, NO_BLOCK, np.int64),
             np.zeros(1, np.int64),
         )
 
@@ -89,10 +89,10 @@ class KeptPool:
         v = self.view
         if v.start.shape[0] < capacity:
             self.view = v._replace(
-                start=resized(v.start, capacity, _NO_BLOCK),
+                start=resized(v.start, capacity, NO_BLOCK),
                 size_class=resized(v.size_class, capacity),
                 count=resized(v.count, capacity),
-                due=_resized_due(v.due, capacity),
+                due=resized(v.due, capacity, WAITS),
             )
 
     def due(self, floor: int) -> Int32:
@@ -147,13 +147,6 @@ class KeptPool:
         return pool
 
 
-def _resized_due(due: Int64, capacity: int) -> Int64:
-    # `resized` takes its filling as a float in places, which rounds this one
-    grown = np.full(capacity, WAITS, np.int64)
-    grown[: due.shape[0]] = due
-    return grown
-
-
 @njit(cache=True, nogil=True)
 def dominates(spatial_a, text_a, spatial_b, text_b):
     """Whether a is at least as good as b in both relevances and better in one."""
@@ -183,18 +176,13 @@ def has_room_for(v, slot, entries):
     new_class = 0 if start < 0 else v.size_class[slot] + 1
     while block_size(new_class) < entries:
         new_class += 1
-    new_start = v.free[new_class]
-    if new_start >= 0:
-        v.free[new_class] = v.seq[new_start]
-    else:
-        new_start = v.used[0]
-        if new_start + block_size(new_class) > v.seq.shape[0]:
-            return False
-        v.used[0] = new_start + block_size(new_class)
+    new_start = take_block(v, new_class, block_size(new_class))
+    if new_start < 0:
+        return False
     if start >= 0:
         for i in range(v.count[slot]):
             copy_entry(v, start + i, new_start + i)
-        _free_block(v, slot)
+        free_block(v, slot)
     v.start[slot] = new_start
     v.size_class[slot] = new_class
     return True
@@ -292,18 +280,10 @@ def remove_members(v, slots, seqs, out):
 
 
 @njit(cache=True, nogil=True)
-def _free_block(v, slot):
-    block, its_class = v.start[slot], v.size_class[slot]
-    v.seq[block] = v.free[its_class]
-    v.free[its_class] = block
-    v.start[slot] = -1
-
-
-@njit(cache=True, nogil=True)
 def _clear_all(v, slots):
     for slot in slots:
         if v.start[slot] >= 0:
-            _free_block(v, slot)
+            free_block(v, slot)
         v.count[slot] = 0
         v.due[slot] = WAITS
 
@@ -319,9 +299,7 @@ def _pack(v, order):
                 copy_entry(v, start + i, end + i)
             v.start[slot] = end
         end += block_size(v.size_class[slot])
-    v.used[0] = end
-    for size_class in range(v.free.shape[0]):
-        v.free[size_class] = -1
+    forget_free(v, end)
 
 
 @njit(cache=True, nogil=True)

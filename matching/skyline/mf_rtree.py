@@ -16,20 +16,38 @@
   held stays within about a fifth more than what is alive, wherever the stream goes.
 
 From Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window streaming
-data", with the memo's bookkeeping after Silva, Xiong and Aref, "The RUM-tree". Read on in `matching.naive`.
+data", with the memo's bookkeeping after Silva, Xiong and Aref, "The RUM-tree". What the nodes keep is in
+`matching.skyline.mf_nodes`.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from matching.errors import ConfigError, EngineError
-from matching.model import Int8, Int32, Int64
 from matching.skyline import window_filters as filters_module
 from matching.skyline import window_memo as memo_module
 from matching.skyline import window_rtree as rtree_module
-from matching.skyline.window_filters import FULLEST, INNER, LEAF, POOL_END, Filters
+from matching.skyline.mf_nodes import (
+    NO_FILTER,
+    USUAL_TERMS,
+    Mf,
+    Nodes,
+    add_keywords,
+    arrange,
+    bits_of,
+    build_filter,
+    drop_filter,
+    has_filter,
+    hash_terms,
+    holds_too_much,
+    is_obsolete,
+    needed_words,
+    places_of,
+    push,
+)
+from matching.skyline.window_filters import LEAF, POOL_END, Filters
 from matching.skyline.window_log import common_terms, inside, object_of, write_candidate
 from matching.skyline.window_memo import Memo
 from matching.skyline.window_rtree import (
@@ -61,53 +79,10 @@ CLEANING = ("threshold", "all", "off")
 _BETA, _MOST_PER_S, _MOST_LEVELS, _LEAST = 0.8, 10_000.0, 8, 5
 #: Arrivals for which the cursor looks at one leaf.
 _ARRIVALS_PER_LOOK = 8
-#: How many times as many places as are taken a filter has at least, so that it need not be built anew at once, and how
-#: often it may be doubled when it is built.
-_ROOM, _DOUBLINGS = 1.25, 3
-_NO_FILTER = -1
 #: Every level may be split, and a root put on top.
 _NODES_PER_INSERTION = HIGHEST + 1
-#: Bits of both words of a mark that stand for terms; terms of a message for whose hashes there is room beforehand.
-_TERM_BITS, _MORE_BITS, _USUAL_TERMS = 55, 63, 64
-#: Position in the `state` of nodes.
-_LEAF_FILTERS = 2
 #: Positions in `progress` of an insertion.
 _DONE, _REMOVED, _WORDS, _FAILED = range(4)
-
-
-class Nodes(NamedTuple):
-    """What the nodes of the R-tree keep beside it.
-
-    stack : int8[n, FANOUT + 1]   leaves: at the newest version of an object how many versions of it are here, else 0
-    mark : int64[n, FANOUT + 1, 2]
-                                  leaves: of each entry, see `_mark_of`
-    start : int64[n]              first bucket of the filter
-    bits : int8[n]                the filter has 2**bits buckets; -1 without one
-    places : int32[n]             places taken in the filter
-    built : int32[n]              the same when it was built
-    below : int32[n]              entries below
-    stale : int32[n]              inner nodes: entries below that were removed since the filter was built
-    state : int64[3]              entries in the tree, cursor of the cleaner, whether leaves have filters
-    """
-
-    stack: Int8
-    mark: Int64
-    start: Int64
-    bits: Int8
-    places: Int32
-    built: Int32
-    below: Int32
-    stale: Int32
-    state: Int64
-
-
-class Mf(NamedTuple):
-    """Everything kernels work on."""
-
-    tree: RTree
-    nodes: Nodes
-    filters: Filters
-    memo: Memo
 
 
 class MfRtree(TreeWindow):
@@ -150,7 +125,7 @@ class MfRtree(TreeWindow):
         count = tree.count.shape[0]
         nodes = Nodes(
             np.zeros((count, FANOUT + 1), np.int8), np.zeros((count, FANOUT + 1, 2), np.int64),
-            np.zeros(count, np.int64), np.full(count, _NO_FILTER, np.int8), np.zeros(count, np.int32),
+            np.zeros(count, np.int64), np.full(count, NO_FILTER, np.int8), np.zeros(count, np.int32),
             np.zeros(count, np.int32), np.zeros(count, np.int32), np.zeros(count, np.int32),
             np.array([0, 0, leaf_filters], np.int64),
         )  # fmt: skip
@@ -202,7 +177,7 @@ class MfRtree(TreeWindow):
             tree = rtree_module.grown(tree)
             length = tree.count.shape[0]
             columns = {name: resized(getattr(nodes, name), length) for name in nodes._fields[:-1]}
-            columns["bits"] = resized(nodes.bits, length, _NO_FILTER)
+            columns["bits"] = resized(nodes.bits, length, NO_FILTER)
             nodes = nodes._replace(**columns)
         if int(filters.meta[POOL_END]) + words > filters.words.shape[0]:
             filters = filters_module.grown(filters, words)
@@ -229,235 +204,6 @@ class MfRtree(TreeWindow):
         self.mf = Mf(**{name: copied(table_type, state[name]) for name, table_type in types.items()})
 
 
-# ------------------------------------------------------------------------------------------------------ keywords
-
-
-@njit(cache=True, nogil=True)
-def _mark_of(log, slot):
-    """(bits of all its terms with the tag of the object above, more bits of all its terms)."""
-    one = two = np.int64(0)
-    for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
-        bits, more = _bits_of(filters_module.hash_term(log.terms[p]))
-        one |= bits
-        two |= more
-    return one | (_tag_of(object_of(log, slot)) << _TERM_BITS), two
-
-
-@njit(cache=True, nogil=True)
-def _bits_of(hashed):
-    """Two bits of each word of a mark, or fewer if they coincide: all of them set, of a text of ten words, for less
-    than 1 % of other words."""
-    rest = hashed * 0x2545F491
-    few, many = np.int64(_TERM_BITS), np.int64(_MORE_BITS)
-    bits = np.int64(1) << ((((hashed >> 10) & 0x7FF) * few) >> 11)
-    bits |= np.int64(1) << ((((rest >> 20) & 0x7FF) * few) >> 11)
-    more = np.int64(1) << ((((rest >> 31) & 0x7FF) * many) >> 11)
-    more |= np.int64(1) << ((((rest >> 42) & 0x7FF) * many) >> 11)
-    return bits, more
-
-
-@njit(cache=True, nogil=True)
-def _tag_of(number):
-    return (((number ^ (number >> 20)) & 0x7FFFFFFF) * 0x9E3779B1 >> 20) & 0xFF
-
-
-@njit(cache=True, nogil=True)
-def _hash_terms(log, slot, out):
-    """Hashes of a message's terms, into out if it is long enough; returns them (int64[terms])."""
-    count = log.term_count[slot]
-    hashed = out[:count] if count <= out.shape[0] else np.empty(count, np.int64)
-    for i in range(count):
-        hashed[i] = filters_module.hash_term(log.terms[log.term_start[slot] + i])
-    return hashed
-
-
-@njit(cache=True, nogil=True)
-def _has_filter(mf, node):
-    return mf.tree.level[node] > 0 or mf.nodes.state[_LEAF_FILTERS] != 0
-
-
-@njit(cache=True, nogil=True)
-def _add_keywords(mf, node, hashed):
-    """Add hashed terms to a node's filter: 0 if nothing changed, 1 if something did, -1 if it is full."""
-    nodes = mf.nodes
-    if not _has_filter(mf, node):
-        return 1
-    start, bits = nodes.start[node], nodes.bits[node]
-    if bits < 0:
-        return -1
-    leaf = mf.tree.level[node] == 0
-    most = FULLEST * (LEAF[0] if leaf else INNER[0]) * (1 << bits)
-    changed = 1 if leaf else 0
-    for each in hashed:
-        if leaf:
-            answer = filters_module.add(mf.filters.words, start, bits, each, LEAF)
-        elif filters_module.holds(mf.filters.words, start, bits, each):
-            continue
-        else:
-            answer = filters_module.add(mf.filters.words, start, bits, each, INNER)
-        if answer < 0:
-            return -1
-        if answer == 1:
-            nodes.places[node] += 1
-            changed = 1
-            if nodes.places[node] > most:
-                return -1
-    return changed
-
-
-@njit(cache=True, nogil=True)
-def _drop_filter(mf, node):
-    if mf.nodes.bits[node] >= 0:
-        filters_module.free_block(mf.filters, mf.nodes.start[node], mf.nodes.bits[node])
-        mf.nodes.bits[node] = _NO_FILTER
-
-
-@njit(cache=True, nogil=True)
-def _build_filter(mf, log, node, places):
-    """Build the filter of a node from all entries below it, large enough for so many places or more.
-
-    Returns whether it was built; also counts the entries below.
-    """
-    nodes, tree = mf.nodes, mf.tree
-    if not _has_filter(mf, node):
-        nodes.below[node], nodes.stale[node] = tree.count[node], 0
-        return True
-    per_bucket = LEAF[0] if tree.level[node] == 0 else INNER[0]
-    bits = 0
-    while FULLEST * per_bucket * (1 << bits) < _ROOM * places:
-        bits += 1
-    most = bits + _DOUBLINGS
-    stack, hashed = np.empty(STACK, np.int32), np.empty(_USUAL_TERMS * FANOUT, np.int64)
-    while bits <= most:
-        _drop_filter(mf, node)
-        start = filters_module.take_block(mf.filters, bits)
-        if start < 0:
-            return False
-        nodes.start[node], nodes.bits[node] = start, bits
-        nodes.places[node] = nodes.below[node] = nodes.stale[node] = 0
-        stack[0], height, full = node, 1, False
-        while height and not full:
-            height -= 1
-            at = stack[height]
-            if tree.level[at] > 0:
-                for i in range(tree.count[at]):
-                    stack[height] = tree.child[at, i]
-                    height += 1
-                continue
-            # The texts of a leaf first, all from anywhere: read in a loop that does nothing else, they come together.
-            nodes.below[node] += tree.count[at]
-            count = 0
-            for i in range(tree.count[at]):
-                slot = tree.child[at, i]
-                for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
-                    hashed[count] = filters_module.hash_term(log.terms[p])
-                    count += 1
-                    if count == hashed.shape[0]:
-                        full = full or _add_keywords(mf, node, hashed) < 0
-                        count = 0
-            full = full or _add_keywords(mf, node, hashed[:count]) < 0
-        if not full:
-            nodes.built[node] = nodes.places[node]
-            tree.meta[WRITES] += 1
-            return True
-        bits += 1
-    return False
-
-
-@njit(cache=True, nogil=True)
-def _holds_too_much(mf, node):
-    """Whether so much in an inner filter may be of the past that it is worth building anew.
-
-    The number of keywords tells that better than the number of messages gone: above, the same words come again.
-    """
-    nodes = mf.nodes
-    if mf.tree.level[node] == 0 or nodes.places[node] * 2 < nodes.built[node] * 3:
-        return False
-    return nodes.stale[node] * 2 > nodes.below[node] + FANOUT
-
-
-@njit(cache=True, nogil=True)
-def _places_of(mf, log, node):
-    """Places that a filter of what is below takes, for a leaf without one at most."""
-    if _has_filter(mf, node):
-        return np.int64(mf.nodes.places[node])
-    places = np.int64(0)
-    for i in range(mf.tree.count[node]):
-        places += log.term_count[mf.tree.child[node, i]]
-    return places
-
-
-@njit(cache=True, nogil=True)
-def _needed_words(mf, log, leaf, terms):
-    """Words that an insertion into a leaf may take at most."""
-    words, node = np.int64(terms), np.int64(leaf)
-    if mf.tree.parent[leaf] < 0:
-        words += _places_of(mf, log, leaf)
-    while node >= 0:
-        words += np.int64(1) << max(0, mf.nodes.bits[node])
-        node = np.int64(mf.tree.parent[node])
-    return 64 + words * (8 << _DOUBLINGS)
-
-
-# -------------------------------------------------------------------------------------------------- lookup tables
-
-
-@njit(cache=True, nogil=True)
-def _is_obsolete(mf, log, slot):
-    """Whether an entry counts no more, by the memo."""
-    return memo_module.is_superseded(mf.memo, object_of(log, slot), log.seq[slot])
-
-
-@njit(cache=True, nogil=True)
-def _look_up(mf, log, leaf, number):
-    """Where the newest version of an object stands in a leaf, or belongs: at the end."""
-    tag, count = _tag_of(number), mf.tree.count[leaf]
-    mark = mf.nodes.mark[leaf]
-    for i in range(count):
-        if mark[i, 0] >> _TERM_BITS == tag and object_of(log, mf.tree.child[leaf, i]) == number:
-            return i
-    return count
-
-
-@njit(cache=True, nogil=True)
-def _push(mf, log, leaf, slot):
-    """Put a message on top of the versions of its object."""
-    tree, stack, mark = mf.tree, mf.nodes.stack[leaf], mf.nodes.mark[leaf]
-    child, count = tree.child[leaf], tree.count[leaf]
-    at = _look_up(mf, log, leaf, object_of(log, slot))
-    for i in range(count, at, -1):
-        child[i], stack[i] = child[i - 1], stack[i - 1]
-        mark[i, 0], mark[i, 1] = mark[i - 1, 0], mark[i - 1, 1]
-    child[at], stack[at] = slot, 1
-    mark[at, 0], mark[at, 1] = _mark_of(log, slot)
-    tree.count[leaf] = count + 1
-    if at < count:
-        stack[at] = stack[at + 1] + 1
-        stack[at + 1] = 0
-
-
-@njit(cache=True, nogil=True)
-def _arrange(mf, log, leaf):
-    """Put the entries of a leaf in the order of a lookup table, count its stacks and mark all."""
-    stack, mark, entries = mf.nodes.stack[leaf], mf.nodes.mark[leaf], mf.tree.child[leaf]
-    count = mf.tree.count[leaf]
-    numbers, seqs = np.empty(count, np.int64), np.empty(count, np.int64)
-    for i in range(count):
-        slot, at = entries[i], i
-        number, seq = object_of(log, slot), log.seq[slot]
-        while at > 0 and (numbers[at - 1] > number or (numbers[at - 1] == number and seqs[at - 1] < seq)):
-            numbers[at], seqs[at], entries[at] = numbers[at - 1], seqs[at - 1], entries[at - 1]
-            at -= 1
-        numbers[at], seqs[at], entries[at] = number, seq, slot
-    top = 0
-    for i in range(count):
-        if i == 0 or numbers[i] != numbers[i - 1]:
-            top = i
-        stack[i] = 0
-        stack[top] += 1
-        mark[i, 0], mark[i, 1] = _mark_of(log, entries[i])
-
-
 @njit(cache=True, nogil=True)
 def _clean(mf, log, leaf, limit, removed, progress):
     """Remove obsolete entries from a leaf: of each object those that are more than `limit`, all of them or none.
@@ -473,7 +219,7 @@ def _clean(mf, log, leaf, limit, removed, progress):
         length = np.int64(stack[leaf, i])
         stays = length
         if length > limit:  # a lower one stays whatever the memo says, so it is not asked
-            stays = np.int64(0) if _is_obsolete(mf, log, tree.child[leaf, i]) else np.int64(1)
+            stays = np.int64(0) if is_obsolete(mf, log, tree.child[leaf, i]) else np.int64(1)
             if length - stays <= limit:
                 stays = length
         for k in range(length):
@@ -502,7 +248,7 @@ def _forget_keywords(mf, log, leaf, slots):
     much."""
     nodes, words = mf.nodes, mf.filters.words
     start, bits = nodes.start[leaf], nodes.bits[leaf]
-    for slot in slots[: slots.shape[0] if _has_filter(mf, leaf) else 0]:
+    for slot in slots[: slots.shape[0] if has_filter(mf, leaf) else 0]:
         for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
             if filters_module.take_out(words, start, bits, filters_module.hash_term(log.terms[p])):
                 nodes.places[leaf] -= 1
@@ -533,7 +279,7 @@ def _insert(mf, log, slots, limit, bounded, removed, progress):
     If there is no room left, `progress` says how many words the filters need; or that one could not be built.
     """
     tree, nodes = mf.tree, mf.nodes
-    room = np.empty(_USUAL_TERMS, np.int64)
+    room = np.empty(USUAL_TERMS, np.int64)
     while progress[_DONE] < slots.shape[0]:
         slot = slots[progress[_DONE]]
         lon, lat = log.lon[slot], log.lat[slot]
@@ -541,7 +287,7 @@ def _insert(mf, log, slots, limit, bounded, removed, progress):
         if nodes_left(tree) < _NODES_PER_INSERTION:
             return False
         leaf = choose_leaf(tree, lon, lat)
-        progress[_WORDS] = _needed_words(mf, log, leaf, log.term_count[slot])
+        progress[_WORDS] = needed_words(mf, log, leaf, log.term_count[slot])
         if mf.filters.meta[POOL_END] + progress[_WORDS] > mf.filters.words.shape[0]:
             return False
         cleaned = 0
@@ -549,21 +295,21 @@ def _insert(mf, log, slots, limit, bounded, removed, progress):
             cleaned = _clean(mf, log, leaf, limit, removed, progress)
             if bounded and tree.count[leaf] == FANOUT:
                 cleaned += _clean(mf, log, leaf, np.int64(0), removed, progress)
-        _push(mf, log, leaf, slot)
+        push(mf, log, leaf, slot)
         nodes.state[0] += 1
         memo_module.note_version(mf.memo, object_of(log, slot), log.seq[slot])
         if cleaned or tree.count[leaf] == 1:
             fit_upwards(tree, log, leaf)
-        node, hashed = np.int64(leaf), _hash_terms(log, slot, room)
+        node, hashed = np.int64(leaf), hash_terms(log, slot, room)
         while node >= 0:
             nodes.below[node] += 1
             grew = widen_box(tree, node, lon, lat)
-            answer = _add_keywords(mf, node, hashed)
-            if answer < 0 or _holds_too_much(mf, node):
+            answer = add_keywords(mf, node, hashed)
+            if answer < 0 or holds_too_much(mf, node):
                 # of a filter that was full when little had changed below, not what was once in it counts
                 few = nodes.stale[node] * 4 < nodes.below[node]
                 places = np.int64(nodes.places[node] if few else nodes.built[node])
-                if not _build_filter(mf, log, node, max(places, np.int64(log.term_count[slot]))):
+                if not build_filter(mf, log, node, max(places, np.int64(log.term_count[slot]))):
                     progress[_FAILED] = 1
                     return False
             elif grew or answer == 1:
@@ -581,16 +327,16 @@ def _split_upwards(mf, log, node):
     """Split a node that is too full, and those above that become so; returns whether all filters could be built."""
     tree, nodes = mf.tree, mf.nodes
     while tree.count[node] > FANOUT:
-        places = _places_of(mf, log, node) if tree.meta[ROOT] == node else np.int64(nodes.places[node])
+        places = places_of(mf, log, node) if tree.meta[ROOT] == node else np.int64(nodes.places[node])
         if tree.meta[ROOT] == node:
             root = new_root(tree)
-            if not _build_filter(mf, log, root, places):
+            if not build_filter(mf, log, root, places):
                 return False
         other = split(tree, log, node)
         if tree.level[node] == 0:
-            _arrange(mf, log, node)
-            _arrange(mf, log, other)
-        if not _build_filter(mf, log, node, places * 5 // 8) or not _build_filter(mf, log, other, places * 5 // 8):
+            arrange(mf, log, node)
+            arrange(mf, log, other)
+        if not build_filter(mf, log, node, places * 5 // 8) or not build_filter(mf, log, other, places * 5 // 8):
             return False
         node = np.int64(tree.parent[node])
     return True
@@ -614,14 +360,14 @@ def _clean_some(mf, log, looks, removed, progress):
             continue
         taken, stays = remove_empty(tree, leaf, gone)
         for i in range(taken):
-            _drop_filter(mf, gone[i])
+            drop_filter(mf, gone[i])
         if tree.count[stays] == 0:  # the root, and nothing is left
-            _drop_filter(mf, stays)
+            drop_filter(mf, stays)
             tree.level[stays] = 0
             continue
         fit_upwards(tree, log, stays)
         for i in range(shorten(tree, gone)):
-            _drop_filter(mf, gone[i])
+            drop_filter(mf, gone[i])
 
 
 # --------------------------------------------------------------------------------------------------------- queries
@@ -630,7 +376,7 @@ def _clean_some(mf, log, looks, removed, progress):
 @njit(cache=True, nogil=True)
 def _may_hold(mf, node, hashed):
     """Whether a node's filter, if it has one, may hold one of the hashed keywords."""
-    if not _has_filter(mf, node):
+    if not has_filter(mf, node):
         return True
     start, bits, words = mf.nodes.start[node], mf.nodes.bits[node], mf.filters.words
     for each in hashed:
@@ -656,7 +402,7 @@ def _search(mf, log, region, offsets, terms, first, ends, found, visits):
         hashed, wanted = np.empty(keywords.shape[0], np.int64), np.empty((keywords.shape[0], 2), np.int64)
         for k in range(keywords.shape[0]):
             hashed[k] = filters_module.hash_term(keywords[k])
-            wanted[k, 0], wanted[k, 1] = _bits_of(hashed[k])
+            wanted[k, 0], wanted[k, 1] = bits_of(hashed[k])
         row = ends[query]
         stack[0], height = tree.meta[ROOT], 1
         if tree.count[stack[0]] == 0 or not meets(tree.box[stack[0]], box) or not _may_hold(mf, stack[0], hashed):
@@ -683,7 +429,7 @@ def _search(mf, log, region, offsets, terms, first, ends, found, visits):
                 visits[1] += 1
                 if inside(log, slot, box):
                     common, _ = common_terms(log, slot, keywords)
-                    if common and not _is_obsolete(mf, log, slot):
+                    if common and not is_obsolete(mf, log, slot):
                         if row < found.seq.shape[0]:
                             write_candidate(log, slot, box, keywords.shape[0], common, found, row)
                         row += 1

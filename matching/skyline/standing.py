@@ -9,29 +9,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matching.model import ENTER, LEAVE, Float64, Int32, Int64, MessageBatch, UpdateBatch, concatenate, take_ragged
+from matching.model import (
+    ENTER,
+    LEAVE,
+    Int32,
+    Int64,
+    MessageBatch,
+    ResultBatch,
+    UpdateBatch,
+    concatenate,
+    take_ragged,
+)
 from matching.skyline.engine import Offers, SkylineEngine
 from matching.skyline.kept import Held, difference
 from matching.skyline.window import Contents
 from matching.window import Boundary
-
-
-class SkylineResults(NamedTuple):
-    """Standing skylines: a `ResultBatch` with a second relevance.
-
-    number : int64[n], rank : int32[n] from 1 by descending spatial relevance then seq, seq : int64[n]
-    score : float64[n]         spatial relevance
-    text_score : float64[n]    text relevance
-    """
-
-    number: Int64
-    rank: Int32
-    seq: Int64
-    score: Float64
-    text_score: Float64
-
-    def __len__(self) -> int:
-        return self.number.shape[0]
 
 
 class Lacking(NamedTuple):
@@ -88,15 +80,15 @@ class Standing:
         numbers = self.engine.index.slots.number[slots][row[:told]]
         return UpdateBatch(np.full(told, boundary.last_seq), numbers, seq[:told], change, score[:told])
 
-    def results(self, slots: Int32, floor: int) -> SkylineResults:
-        """The skylines of slots that are at a boundary of this floor. O(results log results)."""
+    def results(self, slots: Int32, floor: int) -> ResultBatch:
+        """The skylines of slots that are at a boundary of this floor, with both relevances. O(results log results)."""
         held = self.engine.kept.held(slots, floor)
         lengths = np.diff(held.offsets)
         row = np.repeat(np.arange(slots.shape[0]), lengths)
         order = np.lexsort((held.seq, -held.spatial, row))
         rank = np.arange(row.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
         numbers = self.engine.index.slots.number[slots][row]
-        return SkylineResults(
+        return ResultBatch(
             numbers, rank.astype(np.int32), held.seq[order], held.spatial[order], held.text[order]
         )  # fmt: skip
 

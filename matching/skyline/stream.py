@@ -13,15 +13,23 @@ from typing import NamedTuple
 import numpy as np
 
 from matching.errors import EngineError
-from matching.model import SKYLINE, Int32, Int64, MessageBatch, Removals, SubscriptionTable, UpdateBatch, concatenate
+from matching.model import (
+    SKYLINE,
+    Int32,
+    Int64,
+    MessageBatch,
+    Removals,
+    ResultBatch,
+    SubscriptionTable,
+    UpdateBatch,
+    concatenate,
+)
 from matching.skyline.engine import Offers, SkylineEngine
-from matching.skyline.standing import SkylineResults, Standing, alive_rows, held_nothing
+from matching.skyline.standing import Standing, alive_rows, held_nothing
 from matching.skyline.window import SkylineWindow
 from matching.slots import part
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
-
-__all__ = ["SkylineResults", "SkylineStream", "Work", "find_removed"]
 
 #: Subscriptions that are looked up in the window at once; their candidates are held in memory together.
 _CHUNK = 1_024
@@ -129,7 +137,7 @@ class SkylineStream:
         )
         return concatenate(updates)
 
-    def results(self) -> SkylineResults:
+    def results(self) -> ResultBatch:
         """Standing skylines at the last boundary. O(results log results)."""
         return self.standing.results(self.engine.index.live_slots(), self.boundary.floor)
 

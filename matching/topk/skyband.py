@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from matching.block_pool import NO_BLOCK
 from matching.errors import EngineError
 from matching.model import Float64, Int32, Int64, take_ragged
 from matching.slots import resized
 from matching.topk.skyband_kernels import (
-    NO_BLOCK,
     SPARE,
     chain,
     clear_all,

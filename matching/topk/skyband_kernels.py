@@ -3,8 +3,8 @@
 import numpy as np
 from numba import njit
 
-#: Start of a slot without a block.
-NO_BLOCK = -1
+from matching.block_pool import forget_free, free_block, take_block
+
 #: Places a block keeps free when the pool is packed.
 SPARE = 2
 
@@ -32,19 +32,23 @@ def pack(v, order, sizes):
         start = v.start[slot]
         if end < start:
             for i in range(v.count[slot]):
-                v.score[end + i] = v.score[start + i]
-                v.seq[end + i] = v.seq[start + i]
-                v.life[end + i] = v.life[start + i]
-                v.dominators[end + i] = v.dominators[start + i]
+                _copy_entry(v, start + i, end + i)
             v.start[slot] = end
         fitting = 0
         while sizes[fitting] < v.count[slot] + SPARE:
             fitting += 1
         v.size_class[slot] = min(v.size_class[slot], fitting)
         end += sizes[v.size_class[slot]]
-    v.used[0] = end
-    for size_class in range(v.free.shape[0]):
-        v.free[size_class] = NO_BLOCK
+    forget_free(v, end)
+
+
+@njit(cache=True, nogil=True)
+def _copy_entry(v, source, target):
+    """Copy an entry from one place of the pool to another; in count windows seq and life are the same array."""
+    v.score[target] = v.score[source]
+    v.seq[target] = v.seq[source]
+    v.life[target] = v.life[source]
+    v.dominators[target] = v.dominators[source]
 
 
 @njit(cache=True, nogil=True)
@@ -188,10 +192,7 @@ def _offer(v, slot, seq, life, score, k):
             v.life[start + kept] = v.life[at]
             kept += 1
     for at in range(start + kept, start + above, -1):
-        v.score[at] = v.score[at - 1]
-        v.seq[at] = v.seq[at - 1]
-        v.life[at] = v.life[at - 1]
-        v.dominators[at] = v.dominators[at - 1]
+        _copy_entry(v, at - 1, at)
     at = start + above
     v.score[at] = score
     v.seq[at] = seq
@@ -204,42 +205,24 @@ def _offer(v, slot, seq, life, score, k):
 @njit(cache=True, nogil=True)
 def _move_block(v, slot, new_class, sizes):
     """Move a slot's entries to a block of another size; False if the pool has no such block left."""
-    size = sizes[new_class]
-    new_start = v.free[new_class]
-    if new_start >= 0:
-        v.free[new_class] = v.seq[new_start]
-    else:
-        new_start = v.used[0]
-        if new_start + size > v.score.shape[0]:
-            return False
-        v.used[0] = new_start + size
+    new_start = take_block(v, new_class, sizes[new_class])
+    if new_start < 0:
+        return False
     old_start = v.start[slot]
     if old_start >= 0:
         for i in range(v.count[slot]):
-            v.score[new_start + i] = v.score[old_start + i]
-            v.seq[new_start + i] = v.seq[old_start + i]
-            v.life[new_start + i] = v.life[old_start + i]
-            v.dominators[new_start + i] = v.dominators[old_start + i]
-        _free_block(v, slot)
+            _copy_entry(v, old_start + i, new_start + i)
+        free_block(v, slot)
     v.start[slot] = new_start
     v.size_class[slot] = new_class
     return True
 
 
 @njit(cache=True, nogil=True)
-def _free_block(v, slot):
-    """Chain the slot's block into the list of free ones of its size."""
-    block, its_class = v.start[slot], v.size_class[slot]
-    v.seq[block] = v.free[its_class]
-    v.free[its_class] = block
-    v.start[slot] = -1
-
-
-@njit(cache=True, nogil=True)
 def clear_all(v, slots):
     for slot in slots:
         if v.start[slot] >= 0:
-            _free_block(v, slot)
+            free_block(v, slot)
         v.count[slot] = 0
         v.oldest[slot] = np.iinfo(np.int64).max
 

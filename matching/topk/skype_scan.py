@@ -25,8 +25,9 @@ MOST_TOGETHER = 4096
 _PAIRS = 64
 #: An empty place of the hash table of a message's terms.
 _EMPTY, _NO_PLACE = -1, 2**31 - 1
-#: Columns of what is gathered of a candidate: slot, signature or first term, number of terms, and a scratch.
-_SEEN = 4
+#: Columns of what is gathered of a candidate: slot, term_start, term_count, and where what is only read ahead goes; and
+#: text part, x, y, alpha, threshold.
+_SEEN, _SEEN_SCORE = 4, 5
 
 #: What is counted, and the place of each count (`matching.topk.skype.Skype.counters`).
 COUNTERS = (
@@ -495,7 +496,7 @@ def _verify(
         size *= 2
     keys, places = np.full(size, _EMPTY, np.int32), np.full(size, _NO_PLACE, np.int32)
     exact_weights = np.zeros(size, np.float64)
-    seen, seen_score = np.empty((most, _SEEN), np.int64), np.empty((most, 5), np.float64)
+    seen, seen_score = np.empty((most, _SEEN), np.int64), np.empty((most, _SEEN_SCORE), np.float64)
     chunk_first = batch.term_offsets[first_row]
     rest, total, peak = stats[:, 0], stats[:, 1], stats[:, 2]
     for r in range(first_row, last_row):

@@ -7,7 +7,8 @@ import numpy as np
 from matching.skyline import window_filters as cuckoo
 from matching.skyline.inverted_kd import InvertedKd
 from matching.skyline.ir_tree import IrTree
-from matching.skyline.mf_rtree import MfRtree, _mark_of
+from matching.skyline.mf_nodes import mark_of
+from matching.skyline.mf_rtree import MfRtree
 from matching.skyline.window_cells import CellWindow
 from matching.skyline.window_lists import COUNT, Lists
 from matching.skyline.window_rtree import FANOUT, HIGH, ROOT, USED
@@ -69,11 +70,15 @@ def check_rtree(window) -> dict[int, list[int]]:
     return below
 
 
+def number_of(log, slot: int) -> int:
+    """The object of a message; where none are told apart, every message is one of its own."""
+    return int(log.object[slot] if log.object.shape[0] else log.seq[slot])
+
+
 def check_mf(window: MfRtree, below: dict[int, list[int]]) -> None:
     """Filters never deny, lookup tables are in order, and the memo counts what is obsolete."""
     tree, nodes, filters, memo = window.mf
     log = window.log.view
-    number = lambda slot: int(log.object[slot] if log.object.shape[0] else log.seq[slot])  # noqa: E731
     for node, slots in below.items():
         shape = cuckoo.LEAF if tree.level[node] == 0 else cuckoo.INNER
         if not slots:
@@ -91,9 +96,9 @@ def check_mf(window: MfRtree, below: dict[int, list[int]]) -> None:
             assert cuckoo.may_hold(filters.words, nodes.start[node], nodes.bits[node], hashed, shape), (node, term)
     everything = below[int(tree.meta[ROOT])]
     latest = dict(zip(memo.object.tolist(), memo.latest.tolist(), strict=True))
-    obsolete = [slot for slot in everything if log.seq[slot] < latest.get(number(slot), -1)]
+    obsolete = [slot for slot in everything if log.seq[slot] < latest.get(number_of(log, slot), -1)]
     noted = {o: n for o, n in zip(memo.object.tolist(), memo.obsolete.tolist(), strict=True) if o != -(2**62)}
-    assert Counter(map(number, obsolete)) == Counter(noted) and len(noted) == memo.meta[0]
+    assert Counter(number_of(log, slot) for slot in obsolete) == Counter(noted) and len(noted) == memo.meta[0]
     assert sorted(set(everything) - set(obsolete)) == np.flatnonzero(window._place >= 0).tolist()
     assert nodes.state[0] == len(everything)
 
@@ -101,14 +106,13 @@ def check_mf(window: MfRtree, below: dict[int, list[int]]) -> None:
 def check_leaf(window: MfRtree, node: int, slots: list[int]) -> None:
     """The lookup table of a leaf is in order, and every entry bears its mark."""
     log, nodes = window.log.view, window.mf.nodes
-    number = lambda slot: int(log.object[slot] if log.object.shape[0] else log.seq[slot])  # noqa: E731
-    keys = [(number(slot), -int(log.seq[slot])) for slot in slots]
+    keys = [(number_of(log, slot), -int(log.seq[slot])) for slot in slots]
     tops = [i for i in range(len(keys)) if i == 0 or keys[i][0] != keys[i - 1][0]]
     stacks = Counter(key for key, _ in keys)
     assert len(tops) == len(stacks), "versions of an object stand together"
     assert all(keys[i] < keys[i + 1] for i in range(len(keys) - 1) if i + 1 not in tops), "the newest first"
     wanted = [stacks[keys[i][0]] if i in tops else 0 for i in range(len(keys))]
-    assert nodes.mark[node, : len(slots)].tolist() == [[*map(int, _mark_of(log, slot))] for slot in slots]
+    assert nodes.mark[node, : len(slots)].tolist() == [[*map(int, mark_of(log, slot))] for slot in slots]
     assert nodes.stack[node, : len(slots)].tolist() == wanted
 
 
