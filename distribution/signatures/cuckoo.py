@@ -263,6 +263,35 @@ def _write(words, bucket, place, bits, fingerprint):
 
 
 @njit(cache=True, nogil=True)
+def _lanes(bits):
+    """(the lowest bit of each of the four places of a bucket, the highest of each), as uint64."""
+    lowest = np.uint64(0)
+    for place in range(PLACES):
+        lowest |= np.uint64(1) << np.uint64(place * bits)
+    return lowest, lowest << np.uint64(bits - 1)
+
+
+@njit(cache=True, nogil=True)
+def _empty_places(window, lowest, highest):
+    """The highest bit of each empty place at the beginning of a window, all four places at once.
+
+    What is below the highest bit of a place, plus as many ones, reaches that bit unless all of it is zero, and goes no
+    further.
+    """
+    below = highest - lowest
+    return ~(((window & below) + below) | window) & highest
+
+
+@njit(cache=True, nogil=True)
+def _number_of(empty, bits):
+    """How many places are marked."""
+    step = np.uint64(bits)
+    marks = empty >> np.uint64(bits - 1)
+    # at least four bits a place, so that a sum of four stays in its own
+    return (marks + (marks >> step) + (marks >> (step + step)) + (marks >> (step + step + step))) & np.uint64(7)
+
+
+@njit(cache=True, nogil=True)
 def _contains(words, state, items, ahead, out):
     """out[i]: whether a bucket of items[i] has its fingerprint.
 
@@ -270,18 +299,13 @@ def _contains(words, state, items, ahead, out):
     items meanwhile; with the hashes done beforehand it sees more of them.
     """
     bits = state[_BITS]
-    mask, step = np.uint64((1 << bits) - 1), np.uint64(bits)
+    lowest, highest = _lanes(bits)
     for begin in range(0, items.shape[0], _BLOCK):
         for k in range(_look_ahead(items, begin, state, ahead)):
-            first = _window(words, ahead[1, k] * PLACES * bits)
-            second = _window(words, ahead[2, k] * PLACES * bits)
-            wanted = np.uint64(ahead[0, k])
-            found = False
-            for _ in range(PLACES):
-                found |= (first & mask == wanted) | (second & mask == wanted)
-                first >>= step
-                second >>= step
-            out[begin + k] = found
+            wanted = np.uint64(ahead[0, k]) * lowest  # in every place; where it stands, exclusive or leaves nothing
+            first = _empty_places(_window(words, ahead[1, k] * PLACES * bits) ^ wanted, lowest, highest)
+            second = _empty_places(_window(words, ahead[2, k] * PLACES * bits) ^ wanted, lowest, highest)
+            out[begin + k] = (first | second) != np.uint64(0)
 
 
 @njit(cache=True, nogil=True)
@@ -303,20 +327,6 @@ def _delete(words, state, items):
 
 
 @njit(cache=True, nogil=True)
-def _empty_places(window, bits):
-    """(how many of the four places at the beginning of a window are empty, the first of them or 4); no branches."""
-    mask, step = np.uint64((1 << bits) - 1), np.uint64(bits)
-    count, leading, whole = 0, 0, 1
-    for _ in range(PLACES):
-        empty = np.int64(window & mask == 0)
-        count += empty
-        whole &= 1 - empty
-        leading += whole
-        window >>= step
-    return count, leading
-
-
-@njit(cache=True, nogil=True)
 def _fetch(words, state, size, ahead):
     """Read the buckets of a block of items, and for items that find both full those that others could move on to.
 
@@ -324,12 +334,13 @@ def _fetch(words, state, size, ahead):
     """
     bits = state[_BITS]
     mask = np.uint64((1 << bits) - 1)
+    lowest, highest = _lanes(bits)
     crowded, seen = 0, np.uint64(0)
     for k in range(size):
         ahead[3, crowded] = k
-        first, _ = _empty_places(_window(words, ahead[1, k] * PLACES * bits), bits)
-        second, _ = _empty_places(_window(words, ahead[2, k] * PLACES * bits), bits)
-        crowded += first + second == 0
+        first = _empty_places(_window(words, ahead[1, k] * PLACES * bits), lowest, highest)
+        second = _empty_places(_window(words, ahead[2, k] * PLACES * bits), lowest, highest)
+        crowded += (first | second) == np.uint64(0)
     for j in range(crowded):
         bucket = ahead[2, ahead[3, j]]
         window = _window(words, bucket * PLACES * bits)
@@ -346,23 +357,29 @@ def _insert(words, state, items, path, ahead):
     Of two buckets the emptier one is taken: then few are full before the whole filter nearly is.
     """
     bits = state[_BITS]
+    lowest, highest = _lanes(bits)
+    nothing, to_lowest = np.uint64(0), np.uint64(bits - 1)
     for begin in range(0, items.shape[0], _BLOCK):
         size = _look_ahead(items, begin, state, ahead)
         _fetch(words, state, size, ahead)
         for k in range(size):
-            fingerprint = ahead[0, k]
-            room, place = _empty_places(_window(words, ahead[1, k] * PLACES * bits), bits)
-            other_room, other_place = _empty_places(_window(words, ahead[2, k] * PLACES * bits), bits)
-            if room + other_room:
-                bit = (ahead[1, k] * PLACES + place) * bits
-                if other_room > room:
-                    bit = (ahead[2, k] * PLACES + other_place) * bits
-                at, value, shift = bit >> 6, np.uint64(fingerprint), np.uint64(bit & 63)
-                words[at] |= value << shift
-                words[at + 1] |= (value >> np.uint64(1)) >> (np.uint64(63) - shift)
-            elif not _make_room(words, state, ahead[2, k], fingerprint, path):
-                return begin + k
-            state[_ITEMS] += 1
+            first, second = ahead[1, k] * PLACES * bits, ahead[2, k] * PLACES * bits
+            room = _empty_places(_window(words, first), lowest, highest)
+            other = _empty_places(_window(words, second), lowest, highest)
+            if (room | other) == nothing:
+                if not _make_room(words, state, ahead[2, k], ahead[0, k], path):
+                    state[_ITEMS] += begin + k
+                    return begin + k
+                continue
+            bit = first
+            if _number_of(other, bits) > _number_of(room, bits):
+                room, bit = other, second
+            # times the lowest bit of the first empty place: moved there
+            value = np.uint64(ahead[0, k]) * ((room & (~room + np.uint64(1))) >> to_lowest)
+            at, shift = bit >> 6, np.uint64(bit & 63)
+            words[at] |= value << shift
+            words[at + 1] |= (value >> np.uint64(1)) >> (np.uint64(63) - shift)
+    state[_ITEMS] += items.shape[0]
     return items.shape[0]
 
 

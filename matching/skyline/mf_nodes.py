@@ -23,14 +23,14 @@ NO_FILTER = -1
 #: Bits of both words of a mark that stand for terms; terms of a message for whose hashes there is room beforehand.
 _TERM_BITS, _MORE_BITS, USUAL_TERMS = 55, 63, 64
 #: Position in the `state` of nodes.
-_LEAF_FILTERS = 2
+LEAF_FILTERS = 2
 
 
 class Nodes(NamedTuple):
     """What the nodes of the R-tree keep beside it.
 
     stack : int8[n, FANOUT + 1]   leaves: at the newest version of an object how many versions of it are here, else 0
-    mark : int64[n, FANOUT + 1, 2]
+    mark : int64[n, 2, FANOUT + 1]
                                   leaves: of each entry, see `mark_of`
     start : int64[n]              first bucket of the filter
     bits : int8[n]                the filter has 2**bits buckets; -1 without one
@@ -105,7 +105,7 @@ def hash_terms(log, slot, out):
 
 @njit(cache=True, nogil=True)
 def has_filter(mf, node):
-    return mf.tree.level[node] > 0 or mf.nodes.state[_LEAF_FILTERS] != 0
+    return mf.tree.level[node] > 0 or mf.nodes.state[LEAF_FILTERS] != 0
 
 
 @njit(cache=True, nogil=True)
@@ -246,7 +246,7 @@ def _look_up(mf, log, leaf, number):
     tag, count = _tag_of(number), mf.tree.count[leaf]
     mark = mf.nodes.mark[leaf]
     for i in range(count):
-        if mark[i, 0] >> _TERM_BITS == tag and object_of(log, mf.tree.child[leaf, i]) == number:
+        if mark[0, i] >> _TERM_BITS == tag and object_of(log, mf.tree.child[leaf, i]) == number:
             return i
     return count
 
@@ -259,9 +259,9 @@ def push(mf, log, leaf, slot):
     at = _look_up(mf, log, leaf, object_of(log, slot))
     for i in range(count, at, -1):
         child[i], stack[i] = child[i - 1], stack[i - 1]
-        mark[i, 0], mark[i, 1] = mark[i - 1, 0], mark[i - 1, 1]
+        mark[0, i], mark[1, i] = mark[0, i - 1], mark[1, i - 1]
     child[at], stack[at] = slot, 1
-    mark[at, 0], mark[at, 1] = mark_of(log, slot)
+    mark[0, at], mark[1, at] = mark_of(log, slot)
     tree.count[leaf] = count + 1
     if at < count:
         stack[at] = stack[at + 1] + 1
@@ -287,4 +287,4 @@ def arrange(mf, log, leaf):
             top = i
         stack[i] = 0
         stack[top] += 1
-        mark[i, 0], mark[i, 1] = mark_of(log, entries[i])
+        mark[0, i], mark[1, i] = mark_of(log, entries[i])

@@ -4,11 +4,12 @@
   all the same whether a later version, a deletion, or the window ends it.
 - Each inner node has a *cuckoo filter* of the keywords below (`matching.skyline.window_filters`), built anew when much
   of what is below has changed. A leaf has two words for each entry instead, its *mark*: a few bits of the object, and
-  four bits set for each term; a query reads them in one run, where a filter takes two reads far apart for each keyword.
-  The paper's leaves have cuckoo filters, which need reference counts so that cleaning can take keywords out:
-  `leaf_filters` gives them too.
+  four bits set for each term; a query reads them in one run, many at a time, where a filter takes two reads far apart
+  for each keyword. The paper's leaves have cuckoo filters, which need reference counts so that cleaning can take
+  keywords out: `leaf_filters` gives them too.
 - The entries of a leaf are its *lookup table*: versions of an object together, the newest first. A query looks at the
-  newest of each object only. That is the newest in this leaf; a newer one may lie elsewhere, so the memo is asked too.
+  newest of each object only. That is the newest in this leaf; a newer one may lie elsewhere. The paper asks the memo;
+  the window knows by slot who is alive, one read in place of two or three (`matching.skyline.mf_search`).
 - A leaf is cleaned when an insertion touches it. `threshold`, the paper's way, removes the obsolete versions of an
   object once they are more than T_clean; `all`, the older RUM scheme, whatever is obsolete; `off` nothing, ever.
   The paper's way alone never removes lone messages that expired. So, unless `bounded` is false, a leaf that is full is
@@ -17,7 +18,7 @@
 
 From Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window streaming
 data", with the memo's bookkeeping after Silva, Xiong and Aref, "The RUM-tree". What the nodes keep is in
-`matching.skyline.mf_nodes`.
+`matching.skyline.mf_nodes`; read on there.
 """
 
 from typing import Any
@@ -36,7 +37,6 @@ from matching.skyline.mf_nodes import (
     Nodes,
     add_keywords,
     arrange,
-    bits_of,
     build_filter,
     drop_filter,
     has_filter,
@@ -47,8 +47,9 @@ from matching.skyline.mf_nodes import (
     places_of,
     push,
 )
-from matching.skyline.window_filters import LEAF, POOL_END, Filters
-from matching.skyline.window_log import common_terms, inside, object_of, write_candidate
+from matching.skyline.mf_search import search
+from matching.skyline.window_filters import POOL_END, Filters
+from matching.skyline.window_log import object_of
 from matching.skyline.window_memo import Memo
 from matching.skyline.window_rtree import (
     FANOUT,
@@ -58,12 +59,10 @@ from matching.skyline.window_rtree import (
     MEMO,
     READS,
     ROOT,
-    STACK,
     WRITES,
     RTree,
     choose_leaf,
     fit_upwards,
-    meets,
     new_root,
     nodes_left,
     remove_empty,
@@ -124,7 +123,7 @@ class MfRtree(TreeWindow):
         tree = rtree_module.new_rtree()
         count = tree.count.shape[0]
         nodes = Nodes(
-            np.zeros((count, FANOUT + 1), np.int8), np.zeros((count, FANOUT + 1, 2), np.int64),
+            np.zeros((count, FANOUT + 1), np.int8), np.zeros((count, 2, FANOUT + 1), np.int64),
             np.zeros(count, np.int64), np.full(count, NO_FILTER, np.int8), np.zeros(count, np.int32),
             np.zeros(count, np.int32), np.zeros(count, np.int32), np.zeros(count, np.int32),
             np.array([0, 0, leaf_filters], np.int64),
@@ -184,7 +183,7 @@ class MfRtree(TreeWindow):
         self.mf = Mf(tree, nodes, filters, memo)
 
     def _search(self, region, offsets, terms, first, ends, found):
-        return _search(self.mf, self.log.view, region, offsets, terms, first, ends, found, self._visits)
+        return search(self.mf, self.log.view, self._place, region, offsets, terms, first, ends, found, self._visits)
 
     def _update_work(self) -> tuple[int, int, int, int]:
         meta = self.mf.tree.meta
@@ -227,7 +226,7 @@ def _clean(mf, log, leaf, limit, removed, progress):
             if k < stays:
                 tree.child[leaf, kept], stack[leaf, kept] = slot, stays if k == 0 else 0
                 for word in range(2):
-                    mf.nodes.mark[leaf, kept, word] = mf.nodes.mark[leaf, i + k, word]
+                    mf.nodes.mark[leaf, word, kept] = mf.nodes.mark[leaf, word, i + k]
                 kept += 1
                 continue
             memo_module.note_cleaned(mf.memo, object_of(log, slot))
@@ -368,72 +367,3 @@ def _clean_some(mf, log, looks, removed, progress):
         fit_upwards(tree, log, stays)
         for i in range(shorten(tree, gone)):
             drop_filter(mf, gone[i])
-
-
-# --------------------------------------------------------------------------------------------------------- queries
-
-
-@njit(cache=True, nogil=True)
-def _may_hold(mf, node, hashed):
-    """Whether a node's filter, if it has one, may hold one of the hashed keywords."""
-    if not has_filter(mf, node):
-        return True
-    start, bits, words = mf.nodes.start[node], mf.nodes.bits[node], mf.filters.words
-    for each in hashed:
-        if mf.tree.level[node] > 0:
-            if filters_module.holds(words, start, bits, each):
-                return True
-        elif filters_module.may_hold(words, start, bits, each, LEAF):
-            return True
-    return False
-
-
-@njit(cache=True, nogil=True)
-def _search(mf, log, region, offsets, terms, first, ends, found, visits):
-    """Answer queries from `first` on; see `matching.skyline.window_tree.TreeWindow`.
-
-    What lies together is asked first: boxes, then filters, in a leaf all marks, and only then the messages that are
-    left, whose columns lie anywhere; the memo, a place in a large table, last of all.
-    """
-    tree, nodes = mf.tree, mf.nodes
-    stack = np.empty(STACK, np.int32)
-    for query in range(first, region.shape[0]):
-        box, keywords = region[query], terms[offsets[query] : offsets[query + 1]]
-        hashed, wanted = np.empty(keywords.shape[0], np.int64), np.empty((keywords.shape[0], 2), np.int64)
-        for k in range(keywords.shape[0]):
-            hashed[k] = filters_module.hash_term(keywords[k])
-            wanted[k, 0], wanted[k, 1] = bits_of(hashed[k])
-        row = ends[query]
-        stack[0], height = tree.meta[ROOT], 1
-        if tree.count[stack[0]] == 0 or not meets(tree.box[stack[0]], box) or not _may_hold(mf, stack[0], hashed):
-            height = 0
-        while height:
-            height -= 1
-            node = stack[height]
-            visits[0] += 1
-            if tree.level[node] > 0:
-                for i in range(tree.count[node]):
-                    child = tree.child[node, i]
-                    if meets(tree.box[child], box) and _may_hold(mf, child, hashed):
-                        stack[height] = child
-                        height += 1
-                continue
-            entries, mark, tops = tree.child[node], nodes.mark[node], nodes.stack[node]
-            for i in range(tree.count[node]):
-                may = False
-                for k in range(wanted.shape[0]):
-                    may |= (mark[i, 0] & wanted[k, 0] == wanted[k, 0]) & (mark[i, 1] & wanted[k, 1] == wanted[k, 1])
-                if tops[i] == 0 or not may:
-                    continue
-                slot = entries[i]
-                visits[1] += 1
-                if inside(log, slot, box):
-                    common, _ = common_terms(log, slot, keywords)
-                    if common and not is_obsolete(mf, log, slot):
-                        if row < found.seq.shape[0]:
-                            write_candidate(log, slot, box, keywords.shape[0], common, found, row)
-                        row += 1
-        ends[query + 1] = row
-        if row > found.seq.shape[0]:
-            return query
-    return region.shape[0]

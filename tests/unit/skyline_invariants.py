@@ -112,7 +112,7 @@ def check_leaf(window: MfRtree, node: int, slots: list[int]) -> None:
     assert len(tops) == len(stacks), "versions of an object stand together"
     assert all(keys[i] < keys[i + 1] for i in range(len(keys) - 1) if i + 1 not in tops), "the newest first"
     wanted = [stacks[keys[i][0]] if i in tops else 0 for i in range(len(keys))]
-    assert nodes.mark[node, : len(slots)].tolist() == [[*map(int, mark_of(log, slot))] for slot in slots]
+    assert nodes.mark[node, :, : len(slots)].T.tolist() == [[*map(int, mark_of(log, slot))] for slot in slots]
     assert nodes.stack[node, : len(slots)].tolist() == wanted
 
 
