@@ -118,6 +118,8 @@ class TopkBench:
         self._watches: dict[int, Stopwatch] = {}
         #: Seconds a message took in an engine's last batch; until there is one it is taken for fast.
         self._pace: defaultdict[int, float] = defaultdict(lambda: _FAST_S)
+        #: What the oracle told, by the boundaries of the batches.
+        self._told: dict[tuple[Boundary, ...], Counter] = {}
         self._full = self._boundary(0, 0, self._length - 1)
         begun = perf_counter()
         self._window_index = self._fill_window()
@@ -185,7 +187,10 @@ class TopkBench:
             self._pace[id(engine)] = (perf_counter() - begun) / len(batch)
             mine = np.isin(step.updates.number, sample.number)
             found += tally(UpdateBatch(**{name: column[mine] for name, column in step.updates._asdict().items()}))
-        wanted = self._expected(sample, batches)
+        asked = tuple(boundary for boundary, _ in batches)
+        if asked not in self._told:  # the oracle takes longer than most engines, and they ask the same
+            self._told[asked] = self._expected(sample, batches)
+        wanted = self._told[asked]
         return {"exact": found == wanted, "checked_updates": sum(wanted.values())}
 
     def memory(self, engine: LocalTopk) -> dict[str, Any]:
