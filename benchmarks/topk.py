@@ -34,6 +34,8 @@ _CHUNK = 20_000
 _MOST_A_BATCH, _FEWEST_A_BATCH = 5_000, 200
 _CHECKED_SUBSCRIPTIONS = 100
 _FAST_S = 1e-6
+#: A round of a slow engine stops after so long.
+_MOST_S = 30.0
 
 
 class TopkCase(NamedTuple):
@@ -205,7 +207,7 @@ class TopkBench:
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
 
-    def time(self, engine: LocalTopk, turn: int, most_s: float = float("inf")) -> dict[str, float]:
+    def time(self, engine: LocalTopk, turn: int, most_s: float = _MOST_S) -> dict[str, float]:
         """One round: a part of the messages, batch by batch, or fewer where they take longer than `most_s`.
 
         A batch that would take an engine longer than that, by how it fared last, is a smaller one.
