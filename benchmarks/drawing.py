@@ -3,10 +3,11 @@
 A report has `figure`, `x_label`, `x`, and `panels`, and perhaps `over`, what all panels have in common. A panel has
 `y_label`, `log` (of x, of y), perhaps a `title` and an `x` and `x_label` of its own, and one of `series` (name to a
 value an x, drawn as lines), `groups` (the same as bars against names) and `bars` (name to value). A value of None is
-left out.
+left out. `python -m benchmarks.drawing FILE.json ...` draws the pictures of numbers that are there already.
 """
 
 import json
+import sys
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ import numpy as np
 from matching.errors import ConfigError
 
 _LINES, _MARKS = ("-", "--", "-.", ":"), ("o", "s", "^", "x", "v", "D")
+#: How far below the axis a legend begins, past the labels, and how high a line of it is, in inches.
+_LEGEND_BELOW_IN, _LEGEND_ROW_IN = 0.45, 0.22
+#: An axis of more than so many decades is labelled at powers of ten alone.
+_MOST_DECADES = 2.7
 
 
 def pyplot() -> Any:
@@ -45,11 +50,15 @@ def write(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
 
 def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
     """One panel beside the other, four in two rows; lines against numbers, bars against names."""
+    from matplotlib.transforms import ScaledTranslation
+
     panels = report["panels"]
     rows = 2 if len(panels) == 4 else 1
     columns = len(panels) // rows
     wide = max(5.0, 0.9 * len(report["x"])) if any("groups" in panel for panel in panels) else 5.0
-    shape, axes = with_pyplot.subplots(rows, columns, figsize=(wide * columns, 4.2 * rows), squeeze=False)
+    entries = max(len(panel.get("series") or panel.get("groups") or ()) for panel in panels)
+    high = 3.8 + _LEGEND_ROW_IN * -(-entries // 2)
+    shape, axes = with_pyplot.subplots(rows, columns, figsize=(wide * columns, high * rows), squeeze=False)
     for panel, axis in zip(panels, axes.flat, strict=True):
         values_of_x = panel.get("x", report["x"])
         axis.set_title(panel.get("title", ""), fontsize="medium")
@@ -88,7 +97,8 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
                 _label_decades(axis.yaxis)
             axis.grid(alpha=0.3)
         # below the panel, where it hides no line
-        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False)
+        below = axis.transAxes + ScaledTranslation(0.0, -_LEGEND_BELOW_IN, shape.dpi_scale_trans)
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, ncols=2, frameon=False)
     if "over" in report:
         shape.suptitle(report["over"])
     shape.tight_layout()
@@ -115,9 +125,16 @@ def _short(value: Any) -> str:
 
 
 def _label_decades(axis) -> None:
-    """Plain numbers at 1, 2 and 5 of each decade: panels rarely span more than two."""
+    """Plain numbers at 1, 2 and 5 of each decade, or where there are many of them at 1 alone."""
     from matplotlib import ticker
 
-    axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    low, high = axis.get_view_interval()
+    subs = (1.0, 2.0, 5.0) if np.log10(high / low) < _MOST_DECADES else (1.0,)
+    axis.set_major_locator(ticker.LogLocator(subs=subs))
     axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(ticker.NullFormatter())
+
+
+if __name__ == "__main__":
+    for kept in map(Path, sys.argv[1:]):
+        draw(pyplot(), json.loads(kept.read_text()), kept.with_suffix(".png"))

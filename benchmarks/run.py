@@ -97,7 +97,9 @@ def bench(
 
     Returns
     -------
-    dict    `kind`, `workload`, `results`: for each engine its name, `exact`, `build_s`, and the figures of the kind;
+    dict    `kind`, `workload`, `results`: for each engine its name, `exact`, `build_s`, and the figures of the kind:
+            medians over the rounds, which are there one by one as `rounds`; memory is that before the first of them,
+            and in `at_end` that after the last;
             `absent`: name, reason and line of installation of each peer that cannot run here, if there are any
 
     Raises
@@ -159,7 +161,9 @@ def bench(
             for name in chosen:
                 tell(f"turn {turn + 1} of {made.rounds}: {name}")
                 turns[name].append(made.time(built[name], turn))
+        at_end = {name: made.memory(built[name]) for name in chosen}
     for name in chosen:
+        results[name] |= {"rounds": turns[name], "at_end": at_end[name]}
         for figure_name in turns[name][0]:
             figures = [figures[figure_name] for figures in turns[name] if figure_name in figures]
             results[name][figure_name] = median(figures)

@@ -304,6 +304,7 @@ def loadtest(
     seconds: Annotated[float, typer.Option(help="How long to publish.")] = 30.0,
     boolean: Annotated[int, typer.Option(min=0, help="Boolean subscriptions.")] = 10_000,
     topk: Annotated[int, typer.Option(min=0, help="Top-k subscriptions.")] = 10_000,
+    skyline: Annotated[int, typer.Option(min=0, help="Skyline subscriptions.")] = 0,
     window: Annotated[str, typer.Option(help="count:N or time:SECONDS.")] = "count:20000",
     batch: Annotated[int | None, typer.Option(min=1, help="Messages between two boundaries; rate / 10.")] = None,
     query_bolts: Annotated[int, typer.Option(min=1, help="Tasks that hold subscriptions.")] = 1,

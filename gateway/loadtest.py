@@ -28,6 +28,7 @@ def load_test(
     seconds: float,
     boolean: int = 10_000,
     topk: int = 10_000,
+    skyline: int = 0,
     window: str = "count:20000",
     batch: int | None = None,
     query_bolts: int = 1,
@@ -43,7 +44,7 @@ def load_test(
     ----------
     rate, seconds : float
         Messages a second, and for how long.
-    boolean, topk : int
+    boolean, topk, skyline : int
         Subscriptions of each kind, all there before the first message.
     batch : int, optional
         Messages between two boundaries, by default a tenth of a second's. A batch lingers batch / rate seconds at the
@@ -82,7 +83,7 @@ def load_test(
         placed = LocationRouter(query_bolts, space, sample.x, sample.y)
     plan = wire(
         PacedSpout(recipe, span, space, batch, limit, rate),
-        GeneratedSubscriptions(recipe, span, space, boolean, topk),
+        GeneratedSubscriptions(recipe, span, space, boolean, topk, skyline),
         placed,
         space,
         span,
@@ -104,7 +105,7 @@ def load_test(
         "updates_per_s": updates / report.elapsed_s,
         "latency": report.components["delivery"].latency,
         "settings": {
-            "seconds": seconds, "boolean": boolean, "topk": topk, "window": window, "batch": batch,
+            "seconds": seconds, "boolean": boolean, "topk": topk, "skyline": skyline, "window": window, "batch": batch,
             "query_bolts": query_bolts, "router": router, "credits": credits, "address": address, "seed": seed,
         },
         "topology": report.as_dict(),
@@ -147,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="how long to publish (default 30)")
     parser.add_argument("--boolean", type=int, default=10_000, help="boolean subscriptions (default 10,000)")
     parser.add_argument("--topk", type=int, default=10_000, help="topk subscriptions (default 10,000)")
+    parser.add_argument("--skyline", type=int, default=0, help="skyline subscriptions (default none)")
     parser.add_argument("--window", default="count:20000", help="count:N or time:SECONDS (default count:20000)")
     parser.add_argument("--batch", type=int, help="messages between two boundaries (default: rate / 10)")
     parser.add_argument("--query-bolts", type=int, default=1)

@@ -14,7 +14,7 @@ import numpy as np
 
 from bolts.payloads import StreamBatch
 from matching.errors import ConfigError
-from matching.model import BOOLEAN, TOPK, ChangeList, Names, Removals, SubscriptionTable, empty
+from matching.model import BOOLEAN, SKYLINE, TOPK, ChangeList, Names, Removals, SubscriptionTable, empty
 from matching.space import Space
 from matching.window import Window
 from spouts.generated import GeneratedSource, GeneratedSpout, Recipe
@@ -23,6 +23,9 @@ from topology.component import Context, Spout, Tick
 #: No wait is longer than this, so that the task goes on answering whoever asks how it is.
 _LONGEST_WAIT_S = 0.2
 _REGION_HALF_DEGREES = 0.25
+#: Area of the rectangle of a skyline subscription, as a share of the world's.
+_SKYLINE_AREA = 1e-4, 1e-2
+_KINDS = {BOOLEAN: "boolean", TOPK: "topk", SKYLINE: "skyline"}
 
 
 class PacedSpout(GeneratedSpout):
@@ -84,14 +87,14 @@ class GeneratedSubscriptions(Spout):
     """Following spout: subscriptions that take after messages of the recipe, all of them before the first message.
 
     Each takes 1 to 5 words of a message and its place: `boolean` a square of half a degree around it, `topk` k = 10 and
-    any alpha.
+    any alpha, `skyline` a rectangle shaped like the world, of 0.01 % to 1 % of its area.
     """
 
-    def __init__(self, recipe: Recipe, window: Window, space: Space, boolean: int, topk: int):
+    def __init__(self, recipe: Recipe, window: Window, space: Space, boolean: int, topk: int, skyline: int = 0):
         self.recipe = recipe
         self.window = window
         self.space = space
-        self.wanted = {BOOLEAN: boolean, TOPK: topk}
+        self.wanted = {BOOLEAN: boolean, TOPK: topk, SKYLINE: skyline}
 
     def open(self, context: Context) -> None:
         self._context = context
@@ -100,12 +103,7 @@ class GeneratedSubscriptions(Spout):
         nobody = np.zeros(0, np.int64)
         nothing = Removals(nobody, nobody.astype(np.int8), nobody)
         added = self._make() if number == 0 else empty(SubscriptionTable)
-        names = Names.of(
-            [
-                f"{'boolean' if kind == BOOLEAN else 'topk'}-{n}"
-                for n, kind in zip(added.number, added.kind, strict=True)
-            ]
-        )
+        names = Names.of([f"{_KINDS[kind]}-{n}" for n, kind in zip(added.number, added.kind.tolist(), strict=True)])
         self._context.emit("changes", ChangeList(number, added, names, nothing))
         return tick
 
@@ -130,20 +128,23 @@ class GeneratedSubscriptions(Spout):
         row_of = np.repeat(np.arange(count), np.diff(offsets))
         raw = self.recipe.idf()[flat]
         weights = (raw / np.sqrt(np.bincount(row_of, raw * raw, count))[row_of]).astype(np.float32)
-        boolean = kind == BOOLEAN
+        topk = kind == TOPK
         lon, lat = messages.west[like], messages.south[like]
-        half = _REGION_HALF_DEGREES
+        world = self.space
+        side = np.sqrt(rng.uniform(*_SKYLINE_AREA, count)) / 2.0
+        half_width = np.where(kind == SKYLINE, side * (world.east - world.west), _REGION_HALF_DEGREES)
+        half_height = np.where(kind == SKYLINE, side * (world.north - world.south), _REGION_HALF_DEGREES)
         region = np.stack(
             [
-                np.maximum(lon - half, -180),
-                np.maximum(lat - half, -90),
-                np.minimum(lon + half, 180),
-                np.minimum(lat + half, 90),
+                np.maximum(lon - half_width, world.west),
+                np.maximum(lat - half_height, world.south),
+                np.minimum(lon + half_width, world.east),
+                np.minimum(lat + half_height, world.north),
             ],
             1,
         )
-        region[~boolean] = np.nan
-        blank = np.where(boolean, np.nan, 1.0)
+        region[topk] = np.nan
+        blank = np.where(topk, 1.0, np.nan)
         return SubscriptionTable(
             number=np.arange(count, dtype=np.int64),
             kind=kind,
@@ -151,7 +152,7 @@ class GeneratedSubscriptions(Spout):
             x=messages.x[like] * blank,
             y=messages.y[like] * blank,
             region=region,
-            k=np.where(boolean, 0, 10).astype(np.int32),
+            k=np.where(topk, 10, 0).astype(np.int32),
             alpha=rng.random(count) * blank,
             term_offsets=np.array(offsets, np.int64),
             terms=flat,

@@ -8,7 +8,7 @@ import pytest
 from bolts.delivery import DeliveryBolt
 from distribution.hashing import HashingRouter
 from matching.errors import ConfigError
-from matching.model import BOOLEAN, TOPK
+from matching.model import BOOLEAN, SKYLINE, TOPK
 from matching.space import EARTH, Space
 from matching.window import Window
 from spouts.generated import Recipe
@@ -34,7 +34,7 @@ def run(delivery: DeliveryBolt, rate: float = 2000.0, limit: int = 1600):
     """Latency and the source's figures."""
     plan = wire(
         PacedSpout(RECIPE, WINDOW, SPACE, 100, limit, rate),
-        GeneratedSubscriptions(RECIPE, WINDOW, SPACE, 50, 50),
+        GeneratedSubscriptions(RECIPE, WINDOW, SPACE, 50, 50, 20),
         HashingRouter(1),
         SPACE,
         WINDOW,
@@ -66,8 +66,12 @@ def test_paced_spout_without_a_rate_is_refused(rate):
 
 
 def test_generated_subscriptions_are_whole_and_the_same_for_a_seed():
-    made, again = (GeneratedSubscriptions(RECIPE, WINDOW, SPACE, 30, 20)._make() for _ in range(2))
+    made, again = (GeneratedSubscriptions(RECIPE, WINDOW, SPACE, 30, 20, 10)._make() for _ in range(2))
     assert all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(made, again, strict=True))
-    assert np.count_nonzero(made.kind == BOOLEAN) == 30 and np.count_nonzero(made.kind == TOPK) == 20
+    assert np.bincount(made.kind).tolist() == np.bincount([BOOLEAN] * 30 + [TOPK] * 20 + [SKYLINE] * 10).tolist()
+    assert np.array_equal(np.isnan(made.region[:, 0]), made.kind == TOPK)
+    west, south, east, north = made.region[made.kind == SKYLINE].T
+    shares = (east - west) * (north - south) / (360.0 * 180.0)
+    assert np.all(shares <= 0.0101) and shares.max() > 0.001
     norms = np.add.reduceat(made.weights.astype(float) ** 2, made.term_offsets[:-1])
     assert np.allclose(norms, 1.0, atol=1e-5) and np.all(np.diff(made.term_offsets) >= 1)
