@@ -7,7 +7,7 @@ calls a batch, so the clocks cost nothing that shows. Read on in `benchmarks.top
 from time import perf_counter
 from typing import Any
 
-from matching.topk.stream import LocalTopk
+from matching.topk.local import LocalTopk
 
 #: Part to (attribute path, methods). What runs inside a refill counts as refill, whatever it calls.
 _CLOCKED = (

@@ -24,8 +24,9 @@ from matching.registry import factory
 from matching.topk import thresholds
 from matching.topk.index import TopkIndex
 from matching.topk.l2_scan import L2Scan
+from matching.topk.local import LocalTopk
 from matching.topk.skyband import SkybandBuffers
-from matching.topk.stream import LocalTopk, TopkStream
+from matching.topk.stream import TopkStream
 from matching.topk.window_index import WindowAnswers, WindowIndex, WindowQueries
 from matching.topk.window_indexes import window_index
 from matching.window import Boundary, Window

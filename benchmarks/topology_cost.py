@@ -41,7 +41,7 @@ from matching.model import (
     concatenate,
     empty,
 )
-from matching.topk.stream import LocalTopk
+from matching.topk.local import LocalTopk
 from matching.warmup import defaults, warmup
 from matching.window import Boundary, Window
 from topology.component import Context, Spout, Tick

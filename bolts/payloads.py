@@ -37,7 +37,7 @@ from distribution.signatures.signature import SignaturePatch
 from matching.model import NO_MESSAGES, Float64, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
 from matching.skyline.answers import SkylineAnswers, SkylineAsk
 from matching.skyline.home import SkylineFound
-from matching.topk.stream import Found
+from matching.topk.steps import Found
 from matching.topk.window_index import WindowAnswers, WindowQueries
 from matching.window import Boundary
 

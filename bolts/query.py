@@ -32,7 +32,8 @@ from matching.model import (
 )
 from matching.space import Space
 from matching.topk import thresholds
-from matching.topk.stream import Refill, Step, TopkStream
+from matching.topk.steps import Refill, Step
+from matching.topk.stream import TopkStream
 from matching.window import Boundary, Window
 from topology.component import Bolt, Context, Delivery
 

@@ -23,7 +23,8 @@ from matching.skyline.window import SkylineQueries
 from matching.skyline.window_plain import InvertedWindow
 from matching.skyline.windows import TREES
 from matching.space import EARTH, Space
-from matching.topk.stream import LocalTopk, TopkStream
+from matching.topk.local import LocalTopk
+from matching.topk.stream import TopkStream
 from matching.topk.window_index import WindowQueries
 from matching.topk.window_indexes import WINDOW_INDEXES, window_index
 from matching.window import NO_FLOOR, Boundary, Window

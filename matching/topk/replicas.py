@@ -18,7 +18,7 @@ from matching.errors import EngineError
 from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.slots import resized
 from matching.topk.index import Hits, TopkIndex
-from matching.topk.stream import Found
+from matching.topk.steps import Found
 
 #: Slack of the prefix rule: rounded unit vectors have norms up to 1 + 5e-8.
 _SLACK = 1e-6

@@ -311,3 +311,10 @@ class SkybandBuffers:
             life=seq if self.seq_is_life else resized(v.life, size),
             dominators=resized(v.dominators, size),
         )
+
+
+def concatenate_held(parts: list[Held]) -> Held:
+    """Join results row-wise. O(rows + entries)."""
+    offsets = np.zeros(1 + sum(part.offsets.shape[0] - 1 for part in parts), np.int64)
+    np.cumsum(np.concatenate([np.diff(part.offsets) for part in parts]), out=offsets[1:])
+    return Held(offsets, np.concatenate([part.seq for part in parts]), np.concatenate([part.score for part in parts]))

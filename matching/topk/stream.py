@@ -6,7 +6,8 @@ that runs short asks for a refill from the window (`matching.topk.window_index`)
 minus infinity, its hits are queued, and when the answer has come they are replayed boundary by boundary, so that its
 updates come late but never wrong. A new subscription is the same thing with an empty result.
 
-The caller moves requests and answers: `topology.skyray` through tuple and aggregation bolts, `LocalTopk` directly.
+The caller moves requests and answers: `topology.skyray` through tuple and aggregation bolts, `matching.topk.local`
+directly. What comes and goes stands in `matching.topk.steps`.
 """
 
 from typing import NamedTuple
@@ -32,58 +33,16 @@ from matching.model import (
 from matching.slots import part
 from matching.space import Space
 from matching.topk.index import TopkIndex
-from matching.topk.skyband import Held, SkybandBuffers
+from matching.topk.skyband import Held, SkybandBuffers, concatenate_held
 from matching.topk.skyband_kernels import difference
+from matching.topk.steps import Found, Refill, Step
 from matching.topk.store import take_ragged_at
 from matching.topk.thresholds import ThresholdRule
 from matching.topk.thresholds import rule as threshold_rule
-from matching.topk.window_index import WindowAnswers, WindowQueries, merge_answers
-from matching.topk.window_indexes import window_index as window_index_of
+from matching.topk.window_index import WindowAnswers, WindowQueries
 from matching.window import Boundary, Window
 
 _EVERY_HIT = 1 << 21
-
-
-class Refill(NamedTuple):
-    """A request for the window as of a boundary, for rows of subscriptions.
-
-    `relax` says that routers may still hold a threshold for them: they must be relaxed first, and the answer
-    must reach up to the last batch that was routed before they were (`up_to` of the query).
-    """
-
-    query: WindowQueries
-    versions: Int64
-    relax: bool
-
-
-class Found(NamedTuple):
-    """Hits by subscription number: number int64[h], seq int64[h], life int64[h], score float64[h]."""
-
-    number: Int64
-    seq: Int64
-    life: Int64
-    score: Float64
-
-    def take(self, hits: Int64) -> "Found":
-        """Some of the hits. O(n)."""
-        return Found(self.number[hits], self.seq[hits], self.life[hits], self.score[hits])
-
-
-class Step(NamedTuple):
-    """What came of a batch or of an answer.
-
-    updates : UpdateBatch
-    refills : requests to be answered through `install`
-    raised : subscriptions whose threshold rose: (number int64[n], version int64[n], threshold float64[n])
-    scanned, verified, matched : work done by the index; offers to the buffers
-    """
-
-    updates: UpdateBatch
-    refills: list[Refill]
-    raised: tuple[Int64, Int64, Float64]
-    scanned: int
-    verified: int
-    matched: int
 
 
 class _Pending(NamedTuple):
@@ -143,7 +102,7 @@ class TopkStream:
         messages: MessageBatch,
         added: SubscriptionTable,
         removed: Removals,
-        found: "Found | None" = None,
+        found: Found | None = None,
     ) -> Step:
         """Take the next batch and its subscription changes (rows of other kinds must have been left out).
 
@@ -399,7 +358,7 @@ class TopkStream:
             raise EngineError(f"topk: subscription number {unknown} is to be removed but is not here")
         return slots
 
-    def _take_in(self, boundary: Boundary, messages: MessageBatch, found: "Found | None"):
+    def _take_in(self, boundary: Boundary, messages: MessageBatch, found: Found | None):
         """Match a batch, offer its hits, expire, and tell what changed.
 
         Returns (slots touched, entries of each, updates, slots run short, their results before, (scanned, verified,
@@ -442,7 +401,7 @@ class TopkStream:
         )  # fmt: skip
         return slots, self.buffers.view.count[slots], updates, short, before_short, work
 
-    def _next_hits(self, messages: MessageBatch, found: "Found | None", row: int, queued: list):
+    def _next_hits(self, messages: MessageBatch, found: Found | None, row: int, queued: list):
         """Hits from a row on, the row after them, and the work. Hits of pending slots go to `queued` instead."""
         if found is None:
             hits = self.index.match(messages, row, _EVERY_HIT)
@@ -463,7 +422,7 @@ class TopkStream:
             slot, seq, life, score = (np.concatenate(column) for column in zip(*queued, strict=True))
             self._queued[boundary.number] = (slot, seq, life, score)
 
-    def _valid(self, found: "Found"):
+    def _valid(self, found: Found):
         """What replicas found for subscriptions that are here, at or above the threshold."""
         slot = self.index.store.find(found.number)
         valid = slot >= 0
@@ -559,30 +518,6 @@ class TopkStream:
         self._boundaries = {number: b for number, b in self._boundaries.items() if number > first}
 
 
-class LocalTopk:
-    """Top-k in one process: a stream that refills from a window of its own. The bare engine of the benchmarks."""
-
-    def __init__(
-        self, index: TopkIndex, window: Window, rule: ThresholdRule | None = None, window_index: str | None = None
-    ):
-        self.stream = TopkStream(index, window, rule=rule)
-        self.window_index = window_index_of(window_index)(index.max_distance, kept_boundaries=1)
-
-    def process(self, boundary: Boundary, messages: MessageBatch, added: SubscriptionTable, removed: Removals) -> Step:
-        """Take the next batch; every update of its boundary is in what comes back."""
-        self.window_index.store(boundary, messages)
-        steps = [self.stream.process(boundary, messages, added, removed)]
-        refills = list(steps[0].refills)
-        while refills:
-            steps.append(self.refill(refills.pop(0).query))
-            refills += steps[-1].refills
-        return steps[0]._replace(updates=concatenate([step.updates for step in steps]))
-
-    def refill(self, query: WindowQueries) -> Step:
-        """Answer a request from the window."""
-        return self.stream.install(merge_answers([self.window_index.query(query)]))
-
-
 @njit(cache=True, nogil=True)
 def _distinct(slots, stamp, first_stamp, this_stamp):
     """Slots once each, in order of first occurrence: those with no stamp from `first_stamp` on, and the others.
@@ -602,10 +537,3 @@ def _distinct(slots, stamp, first_stamp, this_stamp):
             agains += 1
         stamp[slot] = this_stamp
     return new[:news].copy(), again[:agains].copy()
-
-
-def concatenate_held(parts: list[Held]) -> Held:
-    """Join results row-wise. O(rows + entries)."""
-    offsets = np.zeros(1 + sum(part.offsets.shape[0] - 1 for part in parts), np.int64)
-    np.cumsum(np.concatenate([np.diff(part.offsets) for part in parts]), out=offsets[1:])
-    return Held(offsets, np.concatenate([part.seq for part in parts]), np.concatenate([part.score for part in parts]))

@@ -11,11 +11,13 @@ from matching import registry
 from matching.errors import EngineError
 from matching.model import TOPK, Removals, SubscriptionTable, empty
 from matching.naive import tally
+from matching.topk import local as local_module
 from matching.topk import stream as stream_module
 from matching.topk import thresholds
 from matching.topk.l2_scan import L2Scan
+from matching.topk.local import LocalTopk
 from matching.topk.skyband import SkybandBuffers
-from matching.topk.stream import LocalTopk, TopkStream
+from matching.topk.stream import TopkStream
 from matching.topk.window_indexes import WINDOW_INDEXES
 from matching.window import Boundary, Window
 from tests.worlds import SPACE, Recipe, World, make_world
@@ -181,8 +183,10 @@ class LooseNorms(L2Scan):
 
 @pytest.mark.parametrize("broken", [KthScorePruning, NeverShort, LateExpiry, OlderWinsTies])
 def test_topk_stream_broken_on_purpose_is_found_out(broken, monkeypatch):
-    name = "TopkStream" if issubclass(broken, TopkStream) else "SkybandBuffers"
-    monkeypatch.setattr(stream_module, name, broken)
+    whose, name = (
+        (stream_module, "SkybandBuffers") if issubclass(broken, SkybandBuffers) else (local_module, "TopkStream")
+    )
+    monkeypatch.setattr(whose, name, broken)
     found = [differences(make_world(RECIPES[name], seed), L2Scan) for name in ("count", "ties") for seed in range(3)]
     assert any(found), f"{broken.__name__} went unnoticed"
 

@@ -10,9 +10,10 @@ from matching.model import TOPK, MessageBatch, SubscriptionTable
 from matching.naive import tally
 from matching.topk import skype_lists, skype_scan
 from matching.topk.block_inverted_file import BlockInvertedFile
+from matching.topk.local import LocalTopk
 from matching.topk.skype import PAPER, Pruning, Skype
 from matching.topk.skype_tree import FAR, NEAR
-from matching.topk.stream import LocalTopk, TopkStream
+from matching.topk.stream import TopkStream
 from tests.worlds import SPACE, Recipe, make_world
 from topology.frames import decode, encode
 
