@@ -19,8 +19,10 @@ from matching.errors import ConfigError
 _LINES, _MARKS = ("-", "--", "-.", ":"), ("o", "s", "^", "x", "v", "D")
 #: How far below the axis a legend begins, past the labels, and how high a line of it is, in inches.
 _LEGEND_BELOW_IN, _LEGEND_ROW_IN = 0.45, 0.22
-#: An axis of more than so many decades is labelled at powers of ten alone.
-_MOST_DECADES = 2.7
+#: An axis, from left to right or upwards, of more than so many decades is labelled at powers of ten alone.
+_MOST_DECADES_ACROSS, _MOST_DECADES_UP = 2.2, 2.7
+#: A logarithmic axis of bars begins at this share of the shortest one.
+_BARS_BEGIN = 0.7
 
 
 def pyplot() -> Any:
@@ -65,9 +67,7 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
         if "bars" in panel:
             axis.barh(list(panel["bars"])[::-1], list(panel["bars"].values())[::-1], color="tab:blue")
             axis.set_xlabel(panel["y_label"])
-            if panel["log"][1]:
-                axis.set_xscale("log")
-                _label_decades(axis.xaxis)
+            _set_bar_scale(axis, panel["log"][1], list(panel["bars"].values()))
             continue
         if "groups" in panel:
             height = 0.8 / len(panel["groups"])
@@ -77,9 +77,7 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
             axis.set_yticks(places + 0.4 - height / 2, values_of_x)
             axis.invert_yaxis()
             axis.set_xlabel(panel["y_label"])
-            if panel["log"][1]:
-                axis.set_xscale("log")
-                _label_decades(axis.xaxis)
+            _set_bar_scale(axis, panel["log"][1], [value for values in panel["groups"].values() for value in values])
         else:
             # dashes and marks differ, so that lines that coincide are seen to
             for (name, values), line, mark in zip(panel["series"].items(), cycle(_LINES), cycle(_MARKS), strict=False):
@@ -94,7 +92,7 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
             axis.set_xticks(values_of_x, [_short(value) for value in values_of_x])
             axis.xaxis.minorticks_off()
             if log:
-                _label_decades(axis.yaxis)
+                _label_decades(axis.yaxis, _MOST_DECADES_UP)
             axis.grid(alpha=0.3)
         # below the panel, where it hides no line
         below = axis.transAxes + ScaledTranslation(0.0, -_LEGEND_BELOW_IN, shape.dpi_scale_trans)
@@ -124,12 +122,19 @@ def _short(value: Any) -> str:
     return f"{value / 1_000_000:g}M" if value >= 1_000_000 else f"{value / 1_000:g}k"
 
 
-def _label_decades(axis) -> None:
+def _set_bar_scale(axis, log: bool, values: list[Any]) -> None:
+    if log:
+        axis.set_xscale("log")
+        axis.set_xlim(left=_BARS_BEGIN * min(value for value in values if value))
+        _label_decades(axis.xaxis, _MOST_DECADES_ACROSS)
+
+
+def _label_decades(axis, most: float) -> None:
     """Plain numbers at 1, 2 and 5 of each decade, or where there are many of them at 1 alone."""
     from matplotlib import ticker
 
     low, high = axis.get_view_interval()
-    subs = (1.0, 2.0, 5.0) if np.log10(high / low) < _MOST_DECADES else (1.0,)
+    subs = (1.0, 2.0, 5.0) if np.log10(high / low) < most else (1.0,)
     axis.set_major_locator(ticker.LogLocator(subs=subs))
     axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(ticker.NullFormatter())

@@ -162,10 +162,10 @@ def _pruning(subscriptions, window, messages, engines, seed, tell):
         assert isinstance(index, Skype)
         measured[name]["counters"] = index.counters()
     panels = [
-        {"y_label": "us a message", "log": (False, False), "bars": _column(measured, "us_per_message")},
+        {"y_label": "us a message", "log": (False, True), "bars": _column(measured, "us_per_message")},
         {
             "y_label": "postings scanned a message",
-            "log": (False, False),
+            "log": (False, True),
             "bars": _column(measured, "scanned_per_message"),
         },
         {
