@@ -17,6 +17,7 @@ The recipe, kept close to what geo-tagged short texts look like:
 """
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,9 @@ class TopkRecipe(NamedTuple):
     alpha: tuple[float, float] = (0.0, 1.0)
     keywords: tuple[int, int] = _KEYWORDS
 
+
+#: Subscriptions whose keywords are drawn at a time.
+_ROWS = 20_000
 
 #: k = 10, alpha uniform, 1 to 5 keywords.
 PLAIN = TopkRecipe()
@@ -246,13 +250,22 @@ def _table(
     """Subscriptions with so many of the terms of the messages `like`, numbers from 0, and the given columns."""
     count, offsets = like.shape[0], messages.batch.term_offsets
     lengths = np.diff(offsets)[like]
-    # Terms of each message in a row of fixed width; a random key a place, the smallest keys are kept.
+    # Terms of each message in a row of fixed width; a random key a place, the smallest keys are kept. A few rows at a
+    # time, since the longest message makes them wide; keys are drawn twice, so that this changes no workload.
     widest = int(lengths.max(initial=1))
-    place = np.minimum(offsets[like][:, None] + np.arange(widest), messages.batch.terms.shape[0] - 1)
-    key = np.where(np.arange(widest) < lengths[:, None], rng.random((count, widest)), 2.0)
+    keys = deepcopy(rng)
+    pieces = [range(first, min(first + _ROWS, count)) for first in range(0, count, _ROWS)]
+    for piece in pieces:
+        rng.random((len(piece), widest))
     wanted = np.minimum(rng.integers(keywords[0], keywords[1] + 1, count), lengths)
-    keep = key <= np.take_along_axis(np.sort(key, axis=1), wanted[:, None] - 1, axis=1)
-    terms = messages.batch.terms[place[keep]]
+    chosen = [np.zeros(0, np.int32)]
+    for piece in pieces:
+        rows = slice(piece.start, piece.stop)
+        place = np.minimum(offsets[like[rows]][:, None] + np.arange(widest), messages.batch.terms.shape[0] - 1)
+        key = np.where(np.arange(widest) < lengths[rows, None], keys.random((len(piece), widest)), 2.0)
+        keep = key <= np.take_along_axis(np.sort(key, axis=1), wanted[rows, None] - 1, axis=1)
+        chosen.append(messages.batch.terms[place[keep]])
+    terms = np.concatenate(chosen)
     new_offsets = np.zeros(count + 1, np.int64)
     np.cumsum(wanted, out=new_offsets[1:])
     row = np.repeat(np.arange(count), wanted)

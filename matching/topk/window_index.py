@@ -10,10 +10,11 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numba import njit
 
 from matching.errors import EngineError
 from matching.model import Float32, Float64, Int8, Int32, Int64, MessageBatch
-from matching.topk.window_search import Asked, Found, Span, WindowRows, place_on_curve
+from matching.topk.window_search import Asked, Found, Span, WindowRows, outlives, place_on_curve
 from matching.window import Boundary
 
 #: From so many rows on, neighbours are asked for one after another: they find the same messages in the cache.
@@ -24,8 +25,9 @@ _MESSAGE_COLUMNS = ("seq", "x", "y", "life", "term_offsets", "terms", "weights")
 class WindowQueries(NamedTuple):
     """Ask for the window as of boundary `as_of`, and for what came after it up to batch `up_to`.
 
-    One row a subscription: number, x, y, alpha, `rank` (how many of the best, ties at the cut included), terms,
-    weights. `request` and `home` (the task that asked) are echoed in the answer.
+    One row a subscription: number, x, y, alpha, `rank` (how many of the best), terms, weights. Ties at the cut are
+    included, but for those that `rank` others with the same score outlive, being newer and alive as long or longer:
+    whatever ends, they are never among the best. `request` and `home` (the task that asked) are echoed in the answer.
     """
 
     request: int
@@ -211,7 +213,8 @@ def merge_answers(parts: list[WindowAnswers]) -> WindowAnswers:
     Notes
     -----
     O(m log m) for m messages. The rank-th best of the union is among the rank best of the parts, and every part
-    sent its ties, so the union holds every message at or above the merged threshold.
+    sent its ties but for those outlived, so the union holds every message above the merged threshold, and of those at
+    it every one that may matter.
     """
     asked_rank = parts[0].rank
     rows = asked_rank.shape[0]
@@ -227,11 +230,9 @@ def merge_answers(parts: list[WindowAnswers]) -> WindowAnswers:
     full = np.flatnonzero(alive >= asked_rank)
     threshold[full] = score[starts[full] + asked_rank[full] - 1]
     keep = score >= threshold[row]
-    offsets = np.zeros(rows + 1, np.int64)
-    np.cumsum(np.bincount(row[keep], minlength=rows), out=offsets[1:])
     first = parts[0]
-    return WindowAnswers(
-        first.request, first.home, asked_rank, offsets, seq[keep], life[keep], score[keep], after[keep], threshold
+    return _laid_out(
+        first.request, first.home, asked_rank, threshold, row[keep], seq[keep], life[keep], score[keep], after[keep]
     )  # fmt: skip
 
 
@@ -244,8 +245,37 @@ def _assemble(asked: WindowQueries, threshold: Float64, alive: list[Found], late
     after = np.repeat(np.array([0] * len(alive) + [1] * len(later), np.int8), counts)
     keep = np.flatnonzero(score >= threshold[row])
     keep = keep[np.argsort(row[keep], kind="stable")]
-    offsets = np.zeros(threshold.shape[0] + 1, np.int64)
-    np.cumsum(np.bincount(row[keep], minlength=threshold.shape[0]), out=offsets[1:])
-    return WindowAnswers(
-        asked.request, asked.home, asked.rank, offsets, seq[keep], life[keep], score[keep], after[keep], threshold
+    return _laid_out(
+        asked.request, asked.home, asked.rank, threshold, row[keep], seq[keep], life[keep], score[keep], after[keep]
     )  # fmt: skip
+
+
+def _laid_out(request: int, home: int, rank, threshold, row, seq, life, score, after) -> WindowAnswers:
+    """An answer from columns that are in the order of rows, without the ties that are outlived."""
+    keep = _without_outlived(row, seq, life, score, after, threshold, rank)
+    if not keep.all():
+        row, seq, life, score, after = row[keep], seq[keep], life[keep], score[keep], after[keep]
+    offsets = np.zeros(threshold.shape[0] + 1, np.int64)
+    np.cumsum(np.bincount(row, minlength=threshold.shape[0]), out=offsets[1:])
+    return WindowAnswers(request, home, rank, offsets, seq, life, score, after, threshold)
+
+
+@njit(cache=True, nogil=True)
+def _without_outlived(row, seq, life, score, after, threshold, rank):
+    """bool[n]: all but those at the threshold of their row that `outlives` leaves out."""
+    keep, begin = np.ones(row.shape[0], np.bool_), 0
+    while begin < row.shape[0]:
+        r, end, ties = row[begin], begin, 0
+        while end < row.shape[0] and row[end] == r:
+            ties += after[end] == 0 and score[end] == threshold[r]
+            end += 1
+        if ties > rank[r]:
+            at = np.empty(ties, np.int64)
+            ties = 0
+            for i in range(begin, end):
+                if after[i] == 0 and score[i] == threshold[r]:
+                    at[ties] = i
+                    ties += 1
+            keep[at] = outlives(seq[at], life[at], rank[r])
+        begin = end
+    return keep

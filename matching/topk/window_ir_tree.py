@@ -30,6 +30,7 @@ from matching.topk.window_search import (
     queue_room,
     replace_least,
     score_of,
+    settle_row,
     within,
 )
 
@@ -152,6 +153,7 @@ def _search(tree, rows, asked, span):
     bounds, nodes = np.empty(256), np.empty((256, 2), np.int64)
     leaves = tree.leaves[0]
     for r in asked.order:
+        before = found
         push(bounds, nodes, 0, np.inf, tree.boxes.shape[0] - 1, 0)
         count = 1
         while count > 0 and bounds[0] >= asked.best[asked.bars[r]]:
@@ -167,6 +169,7 @@ def _search(tree, rows, asked, span):
             if found + _FAN_OUT > scores.shape[0]:
                 messages, scores = grown(messages, scores)
             found = _visit_leaf(tree, node, rows, asked, span, r, text, square, messages, scores, found)
+        found = settle_row(asked, r, span, messages, scores, before, found)
     return messages[:found].copy(), scores[:found].copy()
 
 

@@ -28,6 +28,7 @@ from matching.topk.window_search import (
     place_on_curve,
     pop,
     queue_room,
+    settle_row,
     term_bounds,
 )
 
@@ -137,6 +138,7 @@ def _search(trees, rows, asked, span):
     own, rest = np.empty(most), np.empty(most)
     bounds, nodes = np.empty(max(256, 2 * most)), np.empty((max(256, 2 * most), 2), np.int64)
     for r in asked.order:
+        before = found
         first, last = asked.term_offsets[r], asked.term_offsets[r + 1]
         x, y, alpha = asked.x[r], asked.y[r], asked.alpha[r]
         term_bounds(asked, r, own, rest)
@@ -167,4 +169,5 @@ def _search(trees, rows, asked, span):
                 found = visit_postings(
                     near, link, begin, end, WHOLE, rows, asked, span, r, j, own[j], rest[j], messages, scores, found
                 )
+        found = settle_row(asked, r, span, messages, scores, before, found)
     return messages[:found].copy(), scores[:found].copy()

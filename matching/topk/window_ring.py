@@ -24,6 +24,7 @@ from matching.topk.window_search import (
     grown,
     most_terms,
     rows_of,
+    settle_row,
     take_rows,
     term_bounds,
 )
@@ -317,6 +318,7 @@ def _search(chains, ring, rows, asked, span):
     most = most_terms(asked.term_offsets)
     own, rest = np.empty(most), np.empty(most)
     for r in asked.order:
+        before = found
         first, last = asked.term_offsets[r], asked.term_offsets[r + 1]
         x, y, alpha = asked.x[r], asked.y[r], asked.alpha[r]
         term_bounds(asked, r, own, rest)
@@ -334,4 +336,5 @@ def _search(chains, ring, rows, asked, span):
                         messages, scores, found,
                     )  # fmt: skip
                 chunk = after[chunk]
+        found = settle_row(asked, r, span, messages, scores, before, found)
     return messages[:found].copy(), scores[:found].copy()

@@ -140,11 +140,13 @@ def scan_rows(rows, asked, span):
     messages, scores = np.empty((64, 3), np.int64), np.empty(64)
     found = 0
     for r in range(asked.x.shape[0]):
+        before = found
         for begin in range(0, rows.point.shape[0], _STEP):
             if found + _STEP > scores.shape[0]:
                 messages, scores = grown(messages, scores)
             end = min(begin + _STEP, rows.point.shape[0])
             found = _scan_some(rows, begin, end, asked, r, span, messages, scores, found)
+        found = settle_row(asked, r, span, messages, scores, before, found)
     return messages[:found].copy(), scores[:found].copy()
 
 
@@ -266,6 +268,70 @@ def replace_least(best, first, last, value):
         best[first + at] = best[first + child]
         at = child
     best[first + at] = value
+
+
+@njit(cache=True, nogil=True)
+def settle_row(asked, r, span, messages, scores, before, found):
+    """`settle` for row r, when all of it has been searched; what came after the boundary is all wanted."""
+    if not span.push:
+        return found
+    heap = asked.bars[r]
+    return settle(messages, scores, before, found, asked.best[heap], asked.bars[r + 1] - heap)
+
+
+@njit(cache=True, nogil=True)
+def settle(messages, scores, begin, found, bar, rank):
+    """Of a row's finds from `begin` on keep what still reaches its bar, and of many at the bar itself those that
+    `outlives` keeps; returns how many finds there are now. Without it, equal scores would be as many as the window."""
+    if found - begin <= 2 * rank + _STEP:
+        return found
+    kept, ties = begin, 0
+    for i in range(begin, found):
+        if scores[i] >= bar:
+            _copy(messages, scores, i, kept)
+            kept += 1
+            ties += scores[i] == bar
+    if ties <= rank:
+        return kept
+    at, seq, life = np.empty(ties, np.int64), np.empty(ties, np.int64), np.empty(ties, np.int64)
+    ties = 0
+    for i in range(begin, kept):
+        if scores[i] == bar:
+            at[ties], seq[ties], life[ties] = i, messages[i, 1], messages[i, 2]
+            ties += 1
+    keep = outlives(seq, life, rank)
+    found, tie = begin, 0
+    for i in range(begin, kept):
+        stays = True
+        if tie < ties and at[tie] == i:
+            stays = keep[tie]
+            tie += 1
+        if stays:
+            _copy(messages, scores, i, found)
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _copy(messages, scores, source, target):
+    for column in range(3):
+        messages[target, column] = messages[source, column]
+    scores[target] = scores[source]
+
+
+@njit(cache=True, nogil=True)
+def outlives(seq, life, rank):
+    """Of messages with the same score those that may ever be among the `rank` best of them: bool[n].
+
+    The others are older than `rank` that live as long or longer, and the newer of two with one score is the better.
+    O(n * log n).
+    """
+    keep, longest = np.zeros(seq.shape[0], np.bool_), np.full(rank, np.iinfo(np.int64).min)
+    for i in np.argsort(-seq):
+        if life[i] > longest[0]:  # the rank-th longest life of those newer
+            keep[i] = True
+            replace_least(longest, 0, rank, life[i])
+    return keep
 
 
 @njit(cache=True, nogil=True)

@@ -26,6 +26,7 @@ from matching.topk.window_search import (
     most_terms,
     pop,
     queue_room,
+    settle_row,
     term_bounds,
 )
 
@@ -139,6 +140,7 @@ def _search(s, rows, asked, span):
     own, rest, lists = np.empty(most), np.empty(most), np.empty(most, np.int64)
     bounds, nodes = np.empty(256), np.empty((256, 2), np.int64)
     for r in asked.order:
+        before = found
         first, last = asked.term_offsets[r], asked.term_offsets[r + 1]
         x, y, alpha = asked.x[r], asked.y[r], asked.alpha[r]
         term_bounds(asked, r, own, rest)
@@ -174,4 +176,5 @@ def _search(s, rows, asked, span):
             found = visit_postings(
                 near, link, begin, end, WHOLE, rows, asked, span, r, j, own[j], rest[j], messages, scores, found
             )
+        found = settle_row(asked, r, span, messages, scores, before, found)
     return messages[:found].copy(), scores[:found].copy()

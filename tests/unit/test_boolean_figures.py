@@ -7,7 +7,6 @@ import pytest
 from benchmarks import boolean as boolean_bench
 from benchmarks import boolean_figures
 from benchmarks.boolean_figures import FIGURES, figure
-from benchmarks.run import RESULTS
 from matching import registry
 from matching.boolean.inverted_list import InvertedList
 from matching.errors import ConfigError
@@ -84,15 +83,3 @@ def test_figure_stops_where_memory_ends_and_says_so(tmp_path, monkeypatch):
 def test_figure_of_what_is_not_there_names_the_choices(options, tmp_path):
     with pytest.raises(ConfigError, match="choose one of"):
         figure(out=tmp_path, **options)
-
-
-def test_figures_that_are_kept_are_exact_small_and_shown():
-    kept = sorted((RESULTS / "figures").glob("boolean-*.json"))
-    shown = (RESULTS.parents[1] / "docs" / "boolean-figures.md").read_text()
-    assert kept
-    for path in kept:
-        report = json.loads(path.read_text())
-        assert report["exact"] is True
-        assert f"figures/{path.stem}.png" in shown and f"--figure {report['figure']}" in shown
-        assert path.with_suffix(".png").stat().st_size < 150_000
-    assert shown.count("![") == len(kept)

@@ -81,7 +81,13 @@ def expected(batches: list[tuple[Boundary, MessageBatch]], asked: WindowQueries)
                     alive.append((*entry, 0))
         scores = sorted((entry[2] for entry in alive), reverse=True)
         bar = scores[asked.rank[r] - 1] if len(scores) >= asked.rank[r] else -math.inf
-        told.append((bar, {entry for entry in alive + after if entry[2] >= bar}))
+        ties = [entry for entry in alive if entry[2] == bar]
+        outlived = {
+            entry
+            for entry in ties
+            if sum(other[0] > entry[0] and other[1] >= entry[1] for other in ties) >= asked.rank[r]
+        }
+        told.append((bar, {entry for entry in alive + after if entry[2] >= bar} - outlived))
     return told
 
 
@@ -172,6 +178,28 @@ def test_window_index_any_stream_equals_plain_python(name, seed, size, window, g
         name, seed, 6, size, window, grid, late, rows=3, restore=restore, kept=kept, terms=terms, longest=min(terms, 6)
     )
     assert not told
+
+
+@pytest.mark.parametrize("late", [0, 40], ids=["in_order", "late"])
+@pytest.mark.parametrize("name", WINDOW_INDEXES)
+def test_window_index_where_all_scores_are_equal_tells_those_that_may_matter(name, late):
+    rng = np.random.default_rng(3)
+    size = 600
+    texts = np.arange(size + 1, dtype=np.int64), np.zeros(size, np.int32), np.ones(size, np.float32)
+    place = np.where(np.arange(size) % 300 == 7, 0.6, 0.5)  # a few score more for some rows, less for others
+    index, stored = WINDOW_INDEXES[name](FAR, 1), []
+    for number in range(2):
+        seq = np.arange(number * size, (number + 1) * size)
+        life = (seq + rng.integers(-late, late + 1, size)) // 20 * 20 if late else seq
+        messages = MessageBatch(seq, place, place, place, place, place, place, life, *texts)
+        stored.append((Boundary(number, int(seq[0]), int(seq[-1]), NO_FLOOR), messages))
+        index.store(*stored[-1])
+    asked = make_question(rng, stored[-1][0], 1, 9, terms=1, largest_rank=9)
+    one_term = np.arange(10, dtype=np.int64), np.zeros(9, np.int32), np.ones(9, np.float32)
+    asked = asked._replace(term_offsets=one_term[0], terms=one_term[1], weights=one_term[2])
+    told = answered(index, asked)
+    assert told == expected(stored, asked)
+    assert max(len(rows) for _, rows in told) < (14 if late == 0 else 60)
 
 
 def big_window(name: str, messages: int = 3000, batches: int = 12, window: int = 2000, grid: bool = False):
