@@ -90,6 +90,8 @@ class TopkIndex(ABC):
             score = np.empty(self._hit_room, np.float64)
             found, next_row, scanned, verified = self._scan(batch, first_row, most_hits, slot, row, score)
             if found >= 0:
+                if next_row < len(batch) and found < most_hits:  # whoever takes rows together would begin too often
+                    self._hit_room = min(2 * self._hit_room, max(self._hit_room, 2 * most_hits))
                 return Hits(slot[:found], row[:found], score[:found], next_row, scanned, verified)
             self._hit_room *= 2  # not even one row fitted: nothing is lost, the row is matched again
 

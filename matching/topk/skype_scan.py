@@ -443,13 +443,12 @@ def scan(
     """
     found = np.int64(0)  # a literal would have `_verify` compiled twice
     r = first_row
-    chunk = together
     size = min(1 << 14, most_candidates)
     ints, floats = np.empty((size, 2), np.int32), np.empty((size, 2), np.float32)
     while r < batch.seq.shape[0]:
         if found >= most_hits:
             return found, r
-        last_row = min(r + chunk, batch.seq.shape[0])
+        last_row = min(r + together, batch.seq.shape[0])
         first = batch.term_offsets[r]
         pairs = batch.term_offsets[last_row] - first
         stats, signature = np.empty((pairs + last_row - r, 3), np.float32), np.empty(pairs + last_row - r, np.int32)
@@ -463,9 +462,8 @@ def scan(
         )  # fmt: skip
         if candidates < 0:  # thresholds are low: take fewer messages together
             counters[:] = before
-            chunk = max(1, (last_row - r) // 4)
+            together = max(1, (last_row - r) // 4)
             continue
-        chunk = min(together, 2 * chunk)
         offsets, ordered, ordered_floats = _by_row(candidates, ints, floats, row_of, last_row - r)
         found, next_row = _verify(
             c, batch, max_distance, rules, counters, r, last_row, most_hits, stats, offsets, ordered, ordered_floats,
