@@ -25,7 +25,9 @@ from numba import njit
 
 from matching.boolean.engine import Messages
 from matching.boolean.lfilter_cost import (
+    CHILD_NS,
     DIRECT,
+    NODE_NS,
     PRUNE,
     QUADTREE,
     SAMPLE,
@@ -55,6 +57,7 @@ from matching.boolean.lfilter_parts import (
     tell,
 )
 from matching.boolean.mbr_trie import (
+    ANY_HITS,
     BUCKET,
     CHEAPEST,
     END_CHILD,
@@ -91,6 +94,8 @@ VERIFICATIONS = ("cheapest", "direct", "prune")
 _QUADTREE_SHARE = 1 / 16
 #: So many equal choices make a habit. Then one message in so many (a power of two) is weighed all the same.
 _SURE, _ONE_IN = 32, 64
+#: From so many messages on that take the trie for sure they are matched by it in one go.
+_RUN = 16
 #: How much dearer than typical lists the lists of a message, or its walk of the trie, may look before an accustomed way
 #: is weighed after all.
 _LONG_LISTS, _LONG_WALK = 4.0, 1.0
@@ -155,7 +160,7 @@ class LFilter(PartedEngine):
         if len(view) == 2:
             boxes, trie = view
             where = messages, first_row, last_row, boxes, trie, self.rows.columns
-            return match_by_trie(*where, *self.frame, CHEAPEST, slots, rows)
+            return match_by_trie(*where, *self.frame, CHEAPEST, ANY_HITS, slots, rows)
         how = self.filter_by, self.verify_by, self.choices
         boxes, trie, tree, habit = view
         where = messages, first_row, last_row, boxes, trie, tree, habit, self.rows.columns
@@ -235,6 +240,18 @@ def _note(habit, shape, length, by_quadtree):
 
 
 @njit(cache=True, nogil=True)
+def _sure_until(messages, row, last_row, habit):
+    """End of the messages from `row` on that take the trie without being weighed."""
+    while row < last_row and row & (_ONE_IN - 1):
+        is_point = messages.west[row] == messages.east[row] and messages.south[row] == messages.north[row]
+        size = messages.term_offsets[row + 1] - messages.term_offsets[row]
+        if habit.leaning[0 if is_point else 1, min(log2_of(size), _LENGTHS - 1)] != _SURE:
+            break
+        row += 1
+    return row
+
+
+@njit(cache=True, nogil=True)
 def _match(
     messages, first_row, last_row, boxes, trie, tree, habit, columns, world_west, world_south, steps_per_degree,
     filter_by, verify_by, choices, out_slot, out_row,
@@ -245,7 +262,30 @@ def _match(
     nodes = np.empty(64, np.int64)
     candidates, cells, only_here = np.empty(1024, np.int64), np.empty(1024, np.int64), np.full(1024, ONLY_HERE)
     marks = np.zeros(MARK_WORDS, np.uint64)
-    for row in range(first_row, last_row):
+    # what so many nodes of the first level cost at least is more than typical lists do
+    most_hits = np.int64(direct_cost(0.0, tree.typical[0], 0) / (NODE_NS + 2.0 * CHILD_NS))
+    next_row, sure_from = first_row, last_row
+    if filter_by == CHEAPEST and verify_by == CHEAPEST:
+        sure_from = first_row
+    while next_row < last_row:
+        row = next_row
+        if row >= sure_from:
+            sure_from = _sure_until(messages, row, last_row, habit)
+            if sure_from - row >= _RUN:
+                done = match_by_trie(
+                    messages, row, sure_from, boxes, trie, columns, world_west, world_south, steps_per_degree, CHEAPEST,
+                    most_hits, out_slot[found:], out_row[found:],
+                )  # fmt: skip
+                choices[0] += done[1] - row
+                found, scanned, verified = found + done[0], scanned + done[2], verified + done[3]
+                next_row = done[1]
+                if next_row == sure_from:
+                    continue
+                row = next_row  # no room, or more hits than usual: as any other message
+                sure_from = row + 1
+            else:
+                sure_from = max(sure_from, row + 1)
+        next_row = row + 1
         west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
         if west != west or south != south or east != east or north != north:
             continue  # a NaN meets no box, but would round to a lattice coordinate that does

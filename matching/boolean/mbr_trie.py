@@ -48,6 +48,8 @@ CHEAPEST, PROBE_TOKEN_SET, PROBE_TRIE = range(3)
 STRATEGIES = ("cheapest", "probe_token_set", "probe_trie")
 #: Boxes below which a node is not divided further.
 BUCKET = 8
+#: No limit to the nodes of the first level that a message may hit.
+ANY_HITS = 2**62
 #: Nanoseconds of one step of a binary search among the children, and of looking at one child.
 CHILD_STEP_NS, CHILD_NS = 3.0, 1.5
 #: Columns of `Trie.head`.
@@ -102,7 +104,7 @@ class MbrTrie(PartedEngine):
     ) -> tuple[int, int, int, int]:
         boxes, trie = view
         where = messages, first_row, last_row, boxes, trie, self.rows.columns
-        return match_by_trie(*where, *self.frame, self.strategy, slots, rows)
+        return match_by_trie(*where, *self.frame, self.strategy, ANY_HITS, slots, rows)
 
 
 def trie_view(arrays: Arrays) -> Trie:
@@ -225,9 +227,12 @@ def walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, c
 @njit(cache=True, nogil=True)
 def match_by_trie(
     messages, first_row, last_row, boxes, trie, columns, world_west, world_south, steps_per_degree, strategy,
-    out_slot, out_row,
+    most_hits, out_slot, out_row,
 ):  # fmt: skip
-    """Match the rows of one part by its trie; see `BooleanEngine._scan` for what is returned."""
+    """Match the rows of one part by its trie; see `BooleanEngine._scan` for what is returned.
+
+    It also ends before a row that hits more than `most_hits` nodes of the first level.
+    """
     found, scanned, verified = 0, 0, 0
     stack, candidates, cells = np.empty(64, np.int64), np.empty(1024, np.int64), np.full(1024, ONLY_HERE)
     marks = np.zeros(MARK_WORDS, np.uint64)
@@ -243,6 +248,8 @@ def match_by_trie(
         terms = messages.terms[first:last]
         mark_terms(marks, messages.terms, first, last)
         stack, depth, looked = probe_root(trie, terms, 1, reach, marks, strategy, stack)
+        if depth > most_hits:
+            return found, row, scanned, verified
         stack, candidates, count, more = walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, 0)
         if cells.shape[0] < candidates.shape[0]:
             cells = np.full(candidates.shape[0], ONLY_HERE)
