@@ -14,7 +14,7 @@ step. Here the filter is chosen with the cheaper verification in mind, since tha
 is cheap, nothing is estimated: the trie is asked what some of the terms hit, the quadtree what lists a point is in.
 
 Weighing costs as much as some messages do. So a part keeps in mind how it chose of late for messages of that shape and
-length (`Habit`): where it always chose the same, only one message in 64 is weighed, and those that look far from
+length (`Habit`): where it always chose the same, only one message in 1,024 is weighed, and those that look far from
 usual. And a part with few of the subscriptions has no quadtree: it would be built often and save little.
 """
 
@@ -93,7 +93,7 @@ VERIFICATIONS = ("cheapest", "direct", "prune")
 #: A part has a quadtree if it has at least this share of the engine's subscriptions.
 _QUADTREE_SHARE = 1 / 16
 #: So many equal choices make a habit. Then one message in so many (a power of two) is weighed all the same.
-_SURE, _ONE_IN = 32, 64
+_SURE, _ONE_IN = 32, 1024
 #: From so many messages on that take the trie for sure they are matched by it in one go.
 _RUN = 16
 #: How much dearer than typical lists the lists of a message, or its walk of the trie, may look before an accustomed way
