@@ -7,7 +7,7 @@ import pytest
 from benchmarks.run import RESULTS
 
 DOCS = RESULTS.parents[1] / "docs"
-MOST_BYTES = 150_000
+MOST_BYTES = 200_000
 
 
 @pytest.mark.parametrize("kind", ["boolean", "topk", "skyline"])
