@@ -14,7 +14,7 @@ step. Here the filter is chosen with the cheaper verification in mind, since tha
 is cheap, nothing is estimated: the trie is asked what some of the terms hit, the quadtree what lists a point is in.
 
 Weighing costs as much as some messages do. So a part keeps in mind how it chose of late for messages of that shape and
-length (`Habit`): where it always chose the same, only one message in 1,024 is weighed, and those that look far from
+length (`Habit`): where it always chose the same, only one message in 4,096 is weighed, and those that look far from
 usual. And a part with few of the subscriptions has no quadtree: it would be built often and save little.
 """
 
@@ -92,8 +92,8 @@ FILTERS = ("cheapest", "trie", "quadtree")
 VERIFICATIONS = ("cheapest", "direct", "prune")
 #: A part has a quadtree if it has at least this share of the engine's subscriptions.
 _QUADTREE_SHARE = 1 / 16
-#: So many equal choices make a habit. Then one message in so many (a power of two) is weighed all the same.
-_SURE, _ONE_IN = 32, 1024
+#: So many equal choices make a habit. Then one message in so many is weighed all the same.
+_SURE, _ONE_IN = 32, 4096
 #: From so many messages on that take the trie for sure they are matched by it in one go.
 _RUN = 16
 #: How much dearer than typical lists the lists of a message, or its walk of the trie, may look before an accustomed way
@@ -108,9 +108,11 @@ class Habit(NamedTuple):
 
     leaning : int16[2, 16]   by shape (point, rectangle) and length: how many messages in a row took the trie, or, as a
                              negative number, the quadtree looked through
+    since : int64[1]         messages since one was weighed for all its habit
     """
 
     leaning: np.ndarray
+    since: np.ndarray
 
 
 class LFilter(PartedEngine):
@@ -152,7 +154,7 @@ class LFilter(PartedEngine):
         boxes, trie = boxes_view(arrays), trie_view(arrays)
         if "branch" not in arrays:
             return boxes, trie
-        return boxes, trie, quadtree_view(arrays), Habit(np.zeros((2, _LENGTHS), np.int16))
+        return boxes, trie, quadtree_view(arrays), Habit(np.zeros((2, _LENGTHS), np.int16), np.zeros(1, np.int64))
 
     def _match_part(
         self, messages: Messages, first_row: int, last_row: int, view: tuple, slots: Int32, rows: Int32
@@ -242,7 +244,8 @@ def _note(habit, shape, length, by_quadtree):
 @njit(cache=True, nogil=True)
 def _sure_until(messages, row, last_row, habit):
     """End of the messages from `row` on that take the trie without being weighed."""
-    while row < last_row and row & (_ONE_IN - 1):
+    last_row = min(last_row, row + _ONE_IN - habit.since[0])
+    while row < last_row:
         is_point = messages.west[row] == messages.east[row] and messages.south[row] == messages.north[row]
         size = messages.term_offsets[row + 1] - messages.term_offsets[row]
         if habit.leaning[0 if is_point else 1, min(log2_of(size), _LENGTHS - 1)] != _SURE:
@@ -277,6 +280,7 @@ def _match(
                     most_hits, out_slot[found:], out_row[found:],
                 )  # fmt: skip
                 choices[0] += done[1] - row
+                habit.since[0] += done[1] - row
                 found, scanned, verified = found + done[0], scanned + done[2], verified + done[3]
                 next_row = done[1]
                 if next_row == sure_from:
@@ -299,8 +303,11 @@ def _match(
         size = terms.shape[0]
         shape, length = 0 if is_point else 1, min(log2_of(size), _LENGTHS - 1)
         lean = np.int64(habit.leaning[shape, length])
-        if filter_by != CHEAPEST or verify_by != CHEAPEST or row & (_ONE_IN - 1) == 0:
+        habit.since[0] += 1
+        if filter_by != CHEAPEST or verify_by != CHEAPEST:
             lean = 0
+        elif habit.since[0] > _ONE_IN:
+            lean, habit.since[0] = 0, 0
         many, listed, is_listed, by_quadtree, needs_hits = 0, 0, False, filter_by == QUADTREE, verify_by != DIRECT
         if lean == -_SURE:
             stack, lists, listed, visited = find_lists(

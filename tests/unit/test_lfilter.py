@@ -6,7 +6,7 @@ import pytest
 from benchmarks.lfilter import GROUPS, message_groups
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
 from matching.boolean.cells import box_of, lattice
-from matching.boolean.lfilter import _SURE, FILTERS, VERIFICATIONS, LFilter
+from matching.boolean.lfilter import _ONE_IN, _SURE, FILTERS, VERIFICATIONS, LFilter
 from matching.boolean.lfilter_cost import pays_to_prune
 from matching.boolean.lfilter_parts import GONE, TAIL_ROOM, _mark_of
 from matching.boolean.mbr_trie import END_CHILD, FIRST_CHILD, HIGH, LOW, OWN, STRATEGIES, MbrTrie, probe_cost
@@ -311,19 +311,30 @@ def test_lfilter_weighs_what_looks_unusual_and_forgets_a_habit_that_fails(crowd)
     engine = LFilter(WORLD)
     engine.insert(subscriptions)
     habit = engine._views[0][3]
-    # the first of a batch is weighed in any case; here it is of a length of its own
     first = ((0.0, 0.0), range(7))
     everything = batch([first] + [(EVERYWHERE, range(3_000, 3_600))] * 3)
     wanted = oracle_pairs(subscriptions, everything)
     habit.leaning[:] = -_SURE
     assert engine_pairs(engine, everything) == wanted != []
-    assert engine.choices[1] == 0, "a message that touches every list takes the trie in spite of habit"
+    assert engine.choices[:2].tolist() == [3, 1], "a message that touches every list takes the trie in spite of habit"
     assert (habit.leaning > 0).any()
     common = range(int(subscriptions.terms.max()) - 600, int(subscriptions.terms.max()))
     spoken = batch([first] + [((0.0, 60.0), common)] * 5)
     habit.leaning[:], engine.choices[:] = _SURE, 0
     assert engine_pairs(engine, spoken) == oracle_pairs(subscriptions, spoken) != []
     assert engine.choices[1] == 5, "one that costs the trie more than typical lists do is weighed"
+
+
+def test_lfilter_after_many_messages_weighs_one_for_all_its_habit(crowd):
+    subscriptions, _ = crowd
+    engine = LFilter(WORLD)
+    engine.insert(subscriptions)
+    habit = engine._views[0][3]
+    short = batch([((0.0, 0.0), range(7))] * 2)
+    habit.leaning[:], habit.since[0] = -_SURE, _ONE_IN
+    assert engine_pairs(engine, short) == oracle_pairs(subscriptions, short)
+    # the first is weighed, and no subscription begins with a term of it; the second follows its habit
+    assert engine.choices[:2].tolist() == [0, 1] and habit.since[0] == 1
 
 
 def test_lfilter_part_of_few_has_no_quadtree_and_answers_beside_one_that_has(crowd):
