@@ -94,9 +94,8 @@ def messages_per_s(
             seconds[way].append(now() - begun)
     rates = {way: len(batch) / median(times) for way, times in seconds.items()}
     better = max(_PARTS, key=lambda way: rates[way])
-    pairs = zip(
-        seconds[better], seconds[_CHOOSING], strict=True
-    )  # of one round each, so that both had the same machine
+    # of one round each, so that both had the same machine
+    pairs = zip(seconds[better], seconds[_CHOOSING], strict=True)
     rates["lfilter against the better part"] = median(part / whole for part, whole in pairs)
     return rates, matched
 

@@ -149,12 +149,9 @@ def run_bench(
         terminal.answer(report, lambda console: console.print(*_figure_tables(report)))
         return 0 if report["exact"] else 1
     engines = report["results"]
-    figures = dict.fromkeys(
-        name
-        for result in engines
-        for name, value in result.items()
-        if name != "engine" and not hasattr(value, "__len__")
-    )  # rounds one by one and the memory after them are for scripts
+    # rounds one by one and the memory after them are for scripts
+    shown = (name for result in engines for name, value in result.items() if not isinstance(value, list | dict))
+    figures = dict.fromkeys(name for name in shown if name != "engine")
     headings = ("figure", *(result["engine"] for result in engines))
     rows = [[name, *(result.get(name) for result in engines)] for name in figures]
     notes = [f"{one['name']}: {one['reason']}. Install it: {one['install']}" for one in report.get("absent", [])]

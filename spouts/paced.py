@@ -14,7 +14,7 @@ import numpy as np
 
 from bolts.payloads import StreamBatch
 from matching.errors import ConfigError
-from matching.model import BOOLEAN, SKYLINE, TOPK, ChangeList, Names, Removals, SubscriptionTable, empty
+from matching.model import BOOLEAN, KINDS, SKYLINE, TOPK, ChangeList, Names, Removals, SubscriptionTable, empty
 from matching.space import Space
 from matching.window import Window
 from spouts.generated import GeneratedSource, GeneratedSpout, Recipe
@@ -25,7 +25,6 @@ _LONGEST_WAIT_S = 0.2
 _REGION_HALF_DEGREES = 0.25
 #: Area of the rectangle of a skyline subscription, as a share of the world's.
 _SKYLINE_AREA = 1e-4, 1e-2
-_KINDS = {BOOLEAN: "boolean", TOPK: "topk", SKYLINE: "skyline"}
 
 
 class PacedSpout(GeneratedSpout):
@@ -88,6 +87,13 @@ class GeneratedSubscriptions(Spout):
 
     Each takes 1 to 5 words of a message and its place: `boolean` a square of half a degree around it, `topk` k = 10 and
     any alpha, `skyline` a rectangle shaped like the world, of 0.01 % to 1 % of its area.
+
+    Parameters
+    ----------
+    recipe, window, space
+        Of the messages.
+    boolean, topk, skyline : int
+        How many of each kind.
     """
 
     def __init__(self, recipe: Recipe, window: Window, space: Space, boolean: int, topk: int, skyline: int = 0):
@@ -103,7 +109,7 @@ class GeneratedSubscriptions(Spout):
         nobody = np.zeros(0, np.int64)
         nothing = Removals(nobody, nobody.astype(np.int8), nobody)
         added = self._make() if number == 0 else empty(SubscriptionTable)
-        names = Names.of([f"{_KINDS[kind]}-{n}" for n, kind in zip(added.number, added.kind.tolist(), strict=True)])
+        names = Names.of([f"{KINDS[kind]}-{n}" for n, kind in zip(added.number, added.kind.tolist(), strict=True)])
         self._context.emit("changes", ChangeList(number, added, names, nothing))
         return tick
 

@@ -242,13 +242,20 @@ def _note(habit, shape, length, by_quadtree):
 
 
 @njit(cache=True, nogil=True)
+def _kind_of(messages, row):
+    """Shape (0 for a point) and length of a message, as `Habit` tells them apart."""
+    is_point = messages.west[row] == messages.east[row] and messages.south[row] == messages.north[row]
+    size = messages.term_offsets[row + 1] - messages.term_offsets[row]
+    return 0 if is_point else 1, min(log2_of(size), _LENGTHS - 1)
+
+
+@njit(cache=True, nogil=True)
 def _sure_until(messages, row, last_row, habit):
     """End of the messages from `row` on that take the trie without being weighed."""
     last_row = min(last_row, row + _ONE_IN - habit.since[0])
     while row < last_row:
-        is_point = messages.west[row] == messages.east[row] and messages.south[row] == messages.north[row]
-        size = messages.term_offsets[row + 1] - messages.term_offsets[row]
-        if habit.leaning[0 if is_point else 1, min(log2_of(size), _LENGTHS - 1)] != _SURE:
+        shape, length = _kind_of(messages, row)
+        if habit.leaning[shape, length] != _SURE:
             break
         row += 1
     return row
@@ -267,28 +274,24 @@ def _match(
     marks = np.zeros(MARK_WORDS, np.uint64)
     # what so many nodes of the first level cost at least is more than typical lists do
     most_hits = np.int64(direct_cost(0.0, tree.typical[0], 0) / (NODE_NS + 2.0 * CHILD_NS))
-    next_row, sure_from = first_row, last_row
-    if filter_by == CHEAPEST and verify_by == CHEAPEST:
-        sure_from = first_row
+    next_row = first_row
+    look_from = first_row if filter_by == CHEAPEST and verify_by == CHEAPEST else last_row  # for the next run
     while next_row < last_row:
         row = next_row
-        if row >= sure_from:
-            sure_from = _sure_until(messages, row, last_row, habit)
-            if sure_from - row >= _RUN:
-                done = match_by_trie(
-                    messages, row, sure_from, boxes, trie, columns, world_west, world_south, steps_per_degree, CHEAPEST,
+        if row >= look_from:
+            look_from = _sure_until(messages, row, last_row, habit)
+            if look_from - row >= _RUN:
+                more, next_row, looked, checked = match_by_trie(
+                    messages, row, look_from, boxes, trie, columns, world_west, world_south, steps_per_degree, CHEAPEST,
                     most_hits, out_slot[found:], out_row[found:],
                 )  # fmt: skip
-                choices[0] += done[1] - row
-                habit.since[0] += done[1] - row
-                found, scanned, verified = found + done[0], scanned + done[2], verified + done[3]
-                next_row = done[1]
-                if next_row == sure_from:
+                choices[0] += next_row - row
+                habit.since[0] += next_row - row
+                found, scanned, verified = found + more, scanned + looked, verified + checked
+                if next_row == look_from:
                     continue
-                row = next_row  # no room, or more hits than usual: as any other message
-                sure_from = row + 1
-            else:
-                sure_from = max(sure_from, row + 1)
+                row = look_from = next_row  # no room, or more hits than usual: as any other message
+            look_from = max(look_from, row + 1)
         next_row = row + 1
         west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
         if west != west or south != south or east != east or north != north:
@@ -296,12 +299,12 @@ def _match(
         left, bottom, right, top, reach = reach_of(
             west, south, east, north, world_west, world_south, steps_per_degree
         )  # fmt: skip
-        is_point = west == east and south == north
         first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
         terms = messages.terms[first:last]
         signature = mark_terms(marks, messages.terms, first, last)
         size = terms.shape[0]
-        shape, length = 0 if is_point else 1, min(log2_of(size), _LENGTHS - 1)
+        shape, length = _kind_of(messages, row)
+        is_point = shape == 0
         lean = np.int64(habit.leaning[shape, length])
         habit.since[0] += 1
         if filter_by != CHEAPEST or verify_by != CHEAPEST:

@@ -6,14 +6,13 @@ texts. Each of these is a loop that decides nothing, so that its reads wait for 
 is alive is read in the window's own record by slot, which says the same as the memo does of the newest in a leaf.
 """
 
-import math
-
 import numpy as np
 from numba import njit
 
 from matching.skyline import window_filters as filters_module
 from matching.skyline.mf_nodes import LEAF_FILTERS, bits_of, has_filter
 from matching.skyline.window_filters import LEAF
+from matching.skyline.window_log import spatial_relevance, text_relevance
 from matching.skyline.window_rtree import FANOUT, ROOT, STACK
 
 #: Leaves whose entries are looked at together.
@@ -60,6 +59,7 @@ def search(mf, log, place, region, offsets, terms, first, ends, found, visits):
             to_leaves = level[node] == 1 and not leaves_have_filters
             for i in range(count[node]):
                 below = child[node, i]
+                # all four comparisons in any case: which boxes meet cannot be foreseen
                 meets = (
                     (box[below, 0] <= east)
                     & (west <= box[below, 2])
@@ -131,10 +131,7 @@ def _pick(mf, leaves, wanted, hit, picked, asked):
 
 @njit(cache=True, nogil=True)
 def _verify(log, place, picked, asked, rectangle, keywords, seen, seen_place, found, row):
-    """Write those of the picked messages that are candidates; returns the next free row.
-
-    Scores by the same expressions as the oracle's, bit for bit (`matching.skyline.window_log.write_candidate`).
-    """
+    """Write those of the picked messages that are candidates; returns the next free row."""
     west, south, east, north = rectangle[0], rectangle[1], rectangle[2], rectangle[3]
     kept = 0
     for i in range(picked.shape[0]):
@@ -149,9 +146,6 @@ def _verify(log, place, picked, asked, rectangle, keywords, seen, seen_place, fo
         seen[i, 2], seen[i, 3] = log.seq[slot], log.life[slot]
     for i in range(kept):
         seen[i, 4] = log.terms[seen[i, 0]] + log.terms[seen[i, 0] + seen[i, 1] - 1] if seen[i, 1] else 0
-    centre_lon, centre_lat = (west + east) / 2.0, (south + north) / 2.0
-    width, height = east - west, north - south
-    half_diagonal = math.sqrt(width * width + height * height) / 2.0
     for i in range(kept):
         start, length = seen[i, 0], seen[i, 1]
         common = 0
@@ -165,11 +159,8 @@ def _verify(log, place, picked, asked, rectangle, keywords, seen, seen_place, fo
         if common == 0:
             continue
         if row < found.seq.shape[0]:
-            dx, dy = seen_place[i, 0] - centre_lon, seen_place[i, 1] - centre_lat
-            spatial = 1.0
-            if half_diagonal != 0.0:
-                spatial = max(0.0, 1.0 - math.sqrt(dx * dx + dy * dy) / half_diagonal)
             found.seq[row], found.life[row] = seen[i, 2], seen[i, 3]
-            found.spatial[row], found.text[row] = spatial, common / (keywords.shape[0] + length - common)
+            found.spatial[row] = spatial_relevance(seen_place[i, 0], seen_place[i, 1], rectangle)
+            found.text[row] = text_relevance(keywords.shape[0], length, common)
         row += 1
     return row

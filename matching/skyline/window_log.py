@@ -173,19 +173,30 @@ def inside(log, slot, region):
 
 
 @njit(cache=True, nogil=True)
-def write_candidate(log, slot, region, keyword_count, common, found, row):
-    """Write message `slot` as candidate `row` of `found`; same expressions as the oracle's, bit for bit."""
+def spatial_relevance(lon, lat, region):
+    """1 in the middle of a rectangle (float64[4], degrees), 0 at its corners; bit for bit the oracle's expressions."""
     west, south, east, north = region[0], region[1], region[2], region[3]
-    dx, dy = log.lon[slot] - (west + east) / 2.0, log.lat[slot] - (south + north) / 2.0
+    dx, dy = lon - (west + east) / 2.0, lat - (south + north) / 2.0
     width, height = east - west, north - south
     half_diagonal = math.sqrt(width * width + height * height) / 2.0
-    spatial = 1.0
-    if half_diagonal != 0.0:
-        spatial = max(0.0, 1.0 - math.sqrt(dx * dx + dy * dy) / half_diagonal)
+    if half_diagonal == 0.0:
+        return 1.0
+    return max(0.0, 1.0 - math.sqrt(dx * dx + dy * dy) / half_diagonal)
+
+
+@njit(cache=True, nogil=True)
+def text_relevance(keywords, terms, common):
+    """Jaccard similarity of so many keywords and terms with so many in common, as the oracle has it."""
+    return common / (keywords + terms - common)
+
+
+@njit(cache=True, nogil=True)
+def write_candidate(log, slot, region, keyword_count, common, found, row):
+    """Write message `slot` as candidate `row` of `found`."""
     found.seq[row] = log.seq[slot]
     found.life[row] = log.life[slot]
-    found.spatial[row] = spatial
-    found.text[row] = common / (keyword_count + log.term_count[slot] - common)
+    found.spatial[row] = spatial_relevance(log.lon[slot], log.lat[slot], region)
+    found.text[row] = text_relevance(keyword_count, log.term_count[slot], common)
 
 
 @njit(cache=True, nogil=True)

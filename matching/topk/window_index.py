@@ -14,7 +14,7 @@ from numba import njit
 
 from matching.errors import EngineError
 from matching.model import Float32, Float64, Int8, Int32, Int64, MessageBatch
-from matching.topk.window_search import Asked, Found, Span, WindowRows, outlives, place_on_curve
+from matching.topk.window_search import Asked, Found, Span, WindowRows, drop_outlived, place_on_curve
 from matching.window import Boundary
 
 #: From so many rows on, neighbours are asked for one after another: they find the same messages in the cache.
@@ -262,20 +262,13 @@ def _laid_out(request: int, home: int, rank, threshold, row, seq, life, score, a
 
 @njit(cache=True, nogil=True)
 def _without_outlived(row, seq, life, score, after, threshold, rank):
-    """bool[n]: all but those at the threshold of their row that `outlives` leaves out."""
+    """bool[n]: all but those at the threshold of their row that `drop_outlived` leaves out. Rows ascend."""
     keep, begin = np.ones(row.shape[0], np.bool_), 0
     while begin < row.shape[0]:
-        r, end, ties = row[begin], begin, 0
+        r, end = row[begin], begin
         while end < row.shape[0] and row[end] == r:
-            ties += after[end] == 0 and score[end] == threshold[r]
             end += 1
-        if ties > rank[r]:
-            at = np.empty(ties, np.int64)
-            ties = 0
-            for i in range(begin, end):
-                if after[i] == 0 and score[i] == threshold[r]:
-                    at[ties] = i
-                    ties += 1
-            keep[at] = outlives(seq[at], life[at], rank[r])
+        is_tie = (score[begin:end] == threshold[r]) & (after[begin:end] == 0)
+        drop_outlived(is_tie, seq[begin:end], life[begin:end], rank[r], keep[begin:end])
         begin = end
     return keep

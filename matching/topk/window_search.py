@@ -272,66 +272,54 @@ def replace_least(best, first, last, value):
 
 @njit(cache=True, nogil=True)
 def settle_row(asked, r, span, messages, scores, before, found):
-    """`settle` for row r, when all of it has been searched; what came after the boundary is all wanted."""
-    if not span.push:
-        return found
+    """When all of row r has been searched, keep of its finds from `before` on what still reaches its bar, and of many
+    at the bar itself what `drop_outlived` leaves; returns how many finds there are now.
+
+    Without it, equal scores would be as many as the window. What came after the boundary is all wanted. O(finds of the
+    row), and O(n * log n) for n finds at the bar.
+    """
     heap = asked.bars[r]
-    return settle(messages, scores, before, found, asked.best[heap], asked.bars[r + 1] - heap)
-
-
-@njit(cache=True, nogil=True)
-def settle(messages, scores, begin, found, bar, rank):
-    """Of a row's finds from `begin` on keep what still reaches its bar, and of many at the bar itself those that
-    `outlives` keeps; returns how many finds there are now. Without it, equal scores would be as many as the window."""
-    if found - begin <= 2 * rank + _STEP:
+    bar, rank = asked.best[heap], asked.bars[r + 1] - heap
+    if not span.push or found - before <= 2 * rank + _STEP:
         return found
-    kept, ties = begin, 0
-    for i in range(begin, found):
-        if scores[i] >= bar:
-            _copy(messages, scores, i, kept)
-            kept += 1
-            ties += scores[i] == bar
-    if ties <= rank:
-        return kept
-    at, seq, life = np.empty(ties, np.int64), np.empty(ties, np.int64), np.empty(ties, np.int64)
-    ties = 0
-    for i in range(begin, kept):
-        if scores[i] == bar:
-            at[ties], seq[ties], life[ties] = i, messages[i, 1], messages[i, 2]
-            ties += 1
-    keep = outlives(seq, life, rank)
-    found, tie = begin, 0
-    for i in range(begin, kept):
-        stays = True
-        if tie < ties and at[tie] == i:
-            stays = keep[tie]
-            tie += 1
-        if stays:
-            _copy(messages, scores, i, found)
+    mine, score = messages[before:found], scores[before:found]
+    keep = score >= bar
+    drop_outlived(score == bar, mine[:, 1], mine[:, 2], rank, keep)
+    found = before
+    for i in range(keep.shape[0]):
+        if keep[i]:
+            for column in range(3):
+                messages[found, column] = mine[i, column]
+            scores[found] = score[i]
             found += 1
     return found
 
 
 @njit(cache=True, nogil=True)
-def _copy(messages, scores, source, target):
-    for column in range(3):
-        messages[target, column] = messages[source, column]
-    scores[target] = scores[source]
+def drop_outlived(is_tie, seq, life, rank, keep):
+    """Of messages with the same score, clear `keep` (bool[n]) for those that are never among the `rank` best of them.
 
+    They are older than `rank` others that live as long or longer, and the newer of two with one score is the better.
 
-@njit(cache=True, nogil=True)
-def outlives(seq, life, rank):
-    """Of messages with the same score those that may ever be among the `rank` best of them: bool[n].
+    Parameters
+    ----------
+    is_tie : bool[n]        which messages have that score; the others are left alone
+    seq, life : int64[n]
+    rank : int              at least 1
 
-    The others are older than `rank` that live as long or longer, and the newer of two with one score is the better.
-    O(n * log n).
+    Notes
+    -----
+    O(n), and O(ties * log ties) if there are more than `rank`.
     """
-    keep, longest = np.zeros(seq.shape[0], np.bool_), np.full(rank, np.iinfo(np.int64).min)
-    for i in np.argsort(-seq):
-        if life[i] > longest[0]:  # the rank-th longest life of those newer
-            keep[i] = True
+    ties = np.flatnonzero(is_tie)
+    if ties.shape[0] <= rank:
+        return
+    longest = np.full(rank, np.iinfo(np.int64).min)  # a min-heap of the longest lives of those newer
+    for i in ties[np.argsort(-seq[ties])]:
+        if life[i] > longest[0]:
             replace_least(longest, 0, rank, life[i])
-    return keep
+        else:
+            keep[i] = False
 
 
 @njit(cache=True, nogil=True)
