@@ -7,7 +7,8 @@ minus infinity, its hits are queued, and when the answer has come they are repla
 updates come late but never wrong. A new subscription is the same thing with an empty result.
 
 The caller moves requests and answers: `topology.skyray` through tuple and aggregation bolts, `matching.topk.local`
-directly. What comes and goes stands in `matching.topk.steps`.
+directly. What comes and goes stands in `matching.topk.steps`. Read on in `matching.topk.skype`, the index that finds
+the messages.
 """
 
 from typing import NamedTuple
