@@ -1,8 +1,7 @@
 """Watching the processes behind a running topology: their memory and the time they had on a processor.
 
-`ActorWatch` is handed to `topology.runner.run_ray` as `on_progress`; it asks each actor once for its process id, by
-Ray's names, and reads the rest from the operating system. Its user is
-`benchmarks.topology_cost`.
+`ActorWatch` is handed to `topology.core.runner.run_ray` as `on_progress`; it asks each actor once for its process id,
+by Ray's names, and reads the rest from the operating system. Its user is `benchmarks.topology_cost`.
 """
 
 import contextlib
@@ -13,7 +12,7 @@ import psutil
 import ray
 from ray.util import list_named_actors
 
-from topology.metrics import Snapshot
+from topology.core.metrics import Snapshot
 
 
 class Sample(NamedTuple):

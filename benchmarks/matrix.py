@@ -21,8 +21,8 @@ from typing import Any
 import ray
 
 from gateway.verify import verify_run
-from topology.config import RunConfig
-from topology.skyray import run
+from topology.running import run
+from topology.settings import RunConfig
 
 
 def corners(executors: list[str]) -> list[tuple[str, str, int, int, int]]:

@@ -25,9 +25,9 @@ from matching.space import EARTH, Space
 from matching.window import Window
 from spouts.generated import GeneratedSpout, Recipe
 from spouts.paced import GeneratedSubscriptions
-from topology import skyray
-from topology.component import Delivery
-from topology.runner import run_ray
+from topology import wiring
+from topology.core.component import Delivery
+from topology.core.runner import run_ray
 
 _ALLOWED_GROWTH = 1.10
 #: How long the query bolt pauses at each batch.
@@ -56,8 +56,8 @@ def sample_actors(root: psutil.Process, samples: dict[int, list[int]]) -> None:
 def bench(messages: int, batch: int = 5000, credits: int = 4) -> dict[str, Any]:
     """Run, sampling memory; returns samples and growth of each actor, and the most batches that were in flight."""
     space, window, recipe = Space(*EARTH), Window("count", 20_000), Recipe(seed=1)
-    skyray.QueryBolt = SlowQueryBolt
-    plan = skyray.wire(
+    wiring.QueryBolt = SlowQueryBolt
+    plan = wiring.wire(
         GeneratedSpout(recipe, window, space, batch, messages),
         GeneratedSubscriptions(recipe, window, space, 10_000, 2_000),
         HashingRouter(1),

@@ -2,7 +2,7 @@
 
     python -m benchmarks.topology_cost [--subscriptions N] [--messages N] [--batch N] [--kinds boolean topk]
 
-A is the engine alone in this process, fed batches that lie in memory. B is `topology.skyray` on Ray with one query bolt
+A is the engine alone in this process, fed batches that lie in memory. B is `topology.wiring` on Ray with one query bolt
 and a sink that only counts, its light components in one actor (`together`) as `skyray run` has them on a small machine
 or each in its own (`spread`). All are timed from the end of the first batch, with which the subscriptions come, to the
 last update, in turns, and must tell the same number of updates. C, once a round, is B with the Parquet sink. The
@@ -44,9 +44,10 @@ from matching.model import (
 from matching.topk.local import LocalTopk
 from matching.warmup import defaults, warmup
 from matching.window import Boundary, Window
-from topology.component import Context, Spout, Tick
-from topology.runner import run_ray
-from topology.skyray import LIGHT, wire
+from topology.core.component import Context, Spout, Tick
+from topology.core.runner import run_ray
+from topology.running import LIGHT
+from topology.wiring import wire
 
 _FEWEST_KEYWORDS = 2
 _CREDITS = 4

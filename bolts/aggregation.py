@@ -9,7 +9,7 @@ from typing import Any
 from bolts.payloads import SkylineAnswers, WindowAnswers
 from matching.skyline import answers as skyline_answers
 from matching.topk import window_index
-from topology.component import Bolt, Context, Delivery
+from topology.core.component import Bolt, Context, Delivery
 
 
 class AggregationBolt(Bolt):

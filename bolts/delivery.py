@@ -46,7 +46,7 @@ from matching.model import (
     concatenate,
 )
 from matching.window import Boundary, Window
-from topology.component import Bolt, Context, Delivery
+from topology.core.component import Bolt, Context, Delivery
 
 SINKS = ("parquet", "jsonl", "count")
 

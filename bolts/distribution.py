@@ -15,7 +15,7 @@ from bolts.ordering import InOrder
 from bolts.payloads import MessageIds, Part, Raise, Register, Relax, Relaxed, StreamBatch
 from distribution.router import Router
 from matching.model import NO_MESSAGES, ChangeList, Int64, MessageBatch
-from topology.component import Bolt, Context, Delivery
+from topology.core.component import Bolt, Context, Delivery
 
 _NO_ROWS = np.zeros(0, np.int64)
 

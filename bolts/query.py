@@ -35,7 +35,7 @@ from matching.topk import thresholds
 from matching.topk.steps import Refill, Step
 from matching.topk.stream import TopkStream
 from matching.window import Boundary, Window
-from topology.component import Bolt, Context, Delivery
+from topology.core.component import Bolt, Context, Delivery
 
 
 class QueryBolt(Bolt):

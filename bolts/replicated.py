@@ -22,7 +22,7 @@ from matching.topk.steps import Step
 from matching.topk.store import take_ragged_at
 from matching.topk.stream import TopkStream
 from matching.window import Boundary
-from topology.component import Context, Delivery
+from topology.core.component import Context, Delivery
 
 
 class _Open(NamedTuple):

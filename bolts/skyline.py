@@ -21,7 +21,7 @@ from distribution.router import Router
 from matching.model import SKYLINE, ChangeList, ResultBatch, UpdateBatch, concatenate
 from matching.skyline.engine import SkylineEngine
 from matching.skyline.home import HomeStep, Matched, SkylineHome
-from topology.component import Context
+from topology.core.component import Context
 
 
 class SharedSkylines:

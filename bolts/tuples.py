@@ -16,7 +16,7 @@ from matching.skyline.window_plain import InvertedWindow
 from matching.slots import part
 from matching.topk.window_index import WindowIndex
 from matching.topk.window_indexes import window_index
-from topology.component import Bolt, Context, Delivery
+from topology.core.component import Bolt, Context, Delivery
 
 
 class TupleBolt(Bolt):

@@ -1,7 +1,7 @@
 """The command line: what people and scripts type, and the start of the way of the data.
 
 Each command reads its options, imports what it needs only then (so that `skyray --help` answers at once), calls one
-function of another module and prints its answer. Read on in `topology.skyray` for what `skyray run` starts,
+function of another module and prints its answer. Read on in `topology.wiring` for what `skyray run` starts,
 `spark_etl.job` for `skyray etl`, `gateway.verify` for `skyray verify`.
 
 Exit codes: 0 done; 1 done, but the answer is no (not exact, a fault found); 2 wrong use or setting; 3 to 8 the
@@ -227,7 +227,7 @@ def run(
     """
     options = _settings(locals())
     from gateway.commands import run_topology
-    from topology.config import load_config
+    from topology.settings import load_config
 
     return run_topology(Terminal(json), load_config(options, config))
 
@@ -349,7 +349,7 @@ def _shown(finding: Any) -> tuple[str, ...]:
 @config.command("show", epilog=example("skyray config show --json"))
 def config_show(config: ConfigFile = None, json: Json = False) -> int:
     """Print every setting of a run, its value, and where the value comes from."""
-    from topology.config import show_config
+    from topology.settings import show_config
 
     rows = show_config({}, config)
     headings = ("setting", "value", "origin", "meaning")

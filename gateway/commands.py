@@ -17,7 +17,7 @@ from gateway.terminal import Terminal, table
 from matching.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from topology.config import RunConfig
+    from topology.settings import RunConfig
 
 #: Shown by `skyray version`.
 FOUNDATIONS = ("ray", "pyspark", "numba", "numpy", "pyarrow")
@@ -82,7 +82,7 @@ def run_topology(terminal: Terminal, config: "RunConfig") -> int:
 def run_shown(terminal: Terminal, config: "RunConfig") -> dict[str, Any]:
     """Run a topology with its components shown; returns the report."""
     from gateway.live import live_run
-    from topology import skyray
+    from topology import running
 
     terminate = signal.getsignal(signal.SIGTERM)
     with live_run(terminal, batches_of(config)) as draw:
@@ -93,7 +93,7 @@ def run_shown(terminal: Terminal, config: "RunConfig") -> dict[str, Any]:
                 signal.signal(signal.SIGTERM, terminate)
             draw(snapshot)
 
-        return skyray.run(config, on_progress=on_progress)
+        return running.run(config, on_progress=on_progress)
 
 
 def batches_of(config: "RunConfig") -> int | None:
@@ -190,7 +190,7 @@ def run_loadtest(terminal: Terminal, options: dict[str, Any], out: Path | None) 
 
 def show_topology(terminal: Terminal, options: Mapping[str, Any], file: Path | None) -> int:
     """`skyray topology show`: with messages and subscriptions the very plan of a run, else the same without data."""
-    from topology.config import collect, load_config
+    from topology.settings import collect, load_config
 
     stand_ins = {"messages": Path("MESSAGES"), "subscriptions": [Path("SUBSCRIPTIONS")], "out": Path("OUT")}
     values, _ = collect(options, file)
@@ -202,7 +202,7 @@ def show_topology(terminal: Terminal, options: Mapping[str, Any], file: Path | N
 
 
 def _plan(config: "RunConfig") -> Any:
-    from topology.skyray import build_plan
+    from topology.wiring import build_plan
 
     return build_plan(config)
 
@@ -217,7 +217,7 @@ def _plan_without_data(config: "RunConfig") -> Any:
     from matching.window import Window
     from spouts.parquet import ParquetSpout
     from spouts.subscriptions import SubscriptionSpout
-    from topology.skyray import router_of, wire
+    from topology.wiring import router_of, wire
 
     space, window, nowhere = Space(*EARTH), Window.parse(config.window), np.zeros(0)
     return wire(

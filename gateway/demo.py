@@ -42,7 +42,7 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
     ConfigError
         If the machine lacks something, with the remedy; before any work is done.
     """
-    from topology.config import RunConfig
+    from topology.settings import RunConfig
 
     _check_machine(out)
     _clear(out)

@@ -1,7 +1,7 @@
 """What a person sees of a running topology: a table of components that is drawn again and again, and its summary.
 
 The executors call back with a snapshot a few times a second. Without a person who watches nothing is drawn. Read on
-in `topology.metrics`, where the figures come from.
+in `topology.core.metrics`, where the figures come from.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -51,8 +51,8 @@ def component_table(components: Mapping[str, Mapping[str, Any]]):
     Parameters
     ----------
     components : mapping
-        `components` of a snapshot or of a run report as plain values (`topology.metrics`); in a report the queue is
-        the longest there was.
+        `components` of a snapshot or of a run report as plain values (`topology.core.metrics`); in a report the queue
+        is the longest there was.
     """
     rows = []
     for name, part in components.items():
@@ -97,7 +97,7 @@ def print_summary(out: Any, report: Mapping[str, Any]) -> None:
 
 
 def headline(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What a person wants to know first, from the report of `topology.skyray.run`; None where it is not known.
+    """What a person wants to know first, from the report of `topology.running.run`; None where it is not known.
 
     Rates are over the time from the first batch to the last end, without the start of processes.
     """
@@ -122,7 +122,7 @@ def headline(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _topology(report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The executor's part of the report (`topology.metrics.RunReport`)."""
+    """The executor's part of the report (`topology.core.metrics.RunReport`)."""
     return report.get("topology", {})
 
 

@@ -69,8 +69,8 @@ def load_test(
     from matching.errors import ConfigError
     from spouts.generated import GeneratedSource, Recipe
     from spouts.paced import GeneratedSubscriptions, PacedSpout
-    from topology.runner import run_ray
-    from topology.skyray import wire
+    from topology.core.runner import run_ray
+    from topology.wiring import wire
 
     limit = round(rate * seconds)
     if limit < 1:

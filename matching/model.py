@@ -1,7 +1,7 @@
 """The columns everything is made of: messages, subscriptions, changes, updates.
 
 Each type is a NamedTuple of C-contiguous numpy arrays of one length n (ragged columns are an offsets array of
-n + 1 entries and a flat array). Numba takes them as they are, Ray ships them without a copy, `topology.frames`
+n + 1 entries and a flat array). Numba takes them as they are, Ray ships them without a copy, `topology.core.frames`
 writes them. One dtype per role, fixed here, so that every kernel has exactly one compiled signature.
 
 Numbers, not names, travel inside the engine: a message is its `seq`, a subscription its `number`, a term its

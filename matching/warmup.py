@@ -1,9 +1,9 @@
 """Compile every kernel before the stream starts, so that the first batch is no slower than the next.
 
-`topology.runner` calls `warmup` once a node with the engines of the run, `make setup` runs `python -m matching.warmup`
-for those that run by default; after that, kernels come from the cache on disk in a fraction of the time. It works by
-using engines of `matching.registry` a little, on real if tiny inputs, with all that makes a kernel run: growth,
-removal, sorting, range messages, a restore.
+`topology.core.runner` calls `warmup` once a node with the engines of the run, `make setup` runs `python -m
+matching.warmup` for those that run by default; after that, kernels come from the cache on disk in a fraction of the
+time. It works by using engines of `matching.registry` a little, on real if tiny inputs, with all that makes a kernel
+run: growth, removal, sorting, range messages, a restore.
 """
 
 import sys

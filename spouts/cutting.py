@@ -22,7 +22,7 @@ from matching.errors import ConfigError, TopologyError
 from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.versions import Objects, Versions
-from topology.component import Context, Spout, Tick
+from topology.core.component import Context, Spout, Tick
 
 
 class Rows(NamedTuple):

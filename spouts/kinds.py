@@ -1,7 +1,7 @@
 """What files of subscriptions ask for, found out before a run starts.
 
 What only one kind needs, a window of its own say, need not be held for files that never name it, and what a router
-cannot place is refused while nothing runs yet. Read on in `topology.skyray`, which asks, and in `spouts.subscriptions`,
+cannot place is refused while nothing runs yet. Read on in `topology.wiring`, which asks, and in `spouts.subscriptions`,
 which reads the rows.
 """
 

@@ -18,7 +18,7 @@ from matching.model import BOOLEAN, KINDS, SKYLINE, TOPK, ChangeList, Names, Rem
 from matching.space import Space
 from matching.window import Window
 from spouts.generated import GeneratedSource, GeneratedSpout, Recipe
-from topology.component import Context, Spout, Tick
+from topology.core.component import Context, Spout, Tick
 
 #: No wait is longer than this, so that the task goes on answering whoever asks how it is.
 _LONGEST_WAIT_S = 0.2

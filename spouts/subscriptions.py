@@ -30,7 +30,7 @@ from matching.validate import REASONS, ParsedSubscription, build_table, subscrip
 from spouts.cutting import cut_names
 from spouts.lines import read_rows
 from spouts.parquet import read_manifest
-from topology.component import Context, Spout, Tick
+from topology.core.component import Context, Spout, Tick
 
 #: End of a subscription that has none.
 NEVER = 2**62

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from topology.builder import TopologyBuilder
-from topology.component import Bolt, Context, Delivery, Spout, Tick
-from topology.plan import Plan
+from topology.core.builder import TopologyBuilder
+from topology.core.component import Bolt, Context, Delivery, Spout, Tick
+from topology.core.plan import Plan
 
 
 class Words(NamedTuple):

@@ -25,9 +25,9 @@ from matching.naive import Extras, Oracle, tally
 from matching.window import Boundary
 from tests.skyline_worlds import SPACE, Recipe, make_world
 from tests.worlds import Collector, WorldChanges
-from topology.component import Context, Spout, Tick
-from topology.plan import Plan
-from topology.skyray import wire
+from topology.core.component import Context, Spout, Tick
+from topology.core.plan import Plan
+from topology.wiring import wire
 
 
 class Turn(NamedTuple):

@@ -19,7 +19,7 @@ from matching.skyline.window import SkylineWindow
 from matching.skyline.window_plain import InvertedWindow
 from matching.space import Space
 from matching.window import Boundary, Window
-from topology.frames import decode, encode
+from topology.core.frames import decode, encode
 
 SPACE = Space(-10.0, -10.0, 10.0, 10.0)
 

@@ -28,7 +28,7 @@ from matching.model import (
 from matching.naive import Oracle, tally
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
-from topology.component import Bolt, Context, Delivery, Spout, Tick
+from topology.core.component import Bolt, Context, Delivery, Spout, Tick
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
 

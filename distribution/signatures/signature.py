@@ -170,7 +170,7 @@ class SignaturePatch(NamedTuple):
         return sum(array.nbytes for _, array in self._arrays())
 
     def frame(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Header and named arrays, as `topology.frames` writes them."""
+        """Header and named arrays, as `topology.core.frames` writes them."""
         header = {name: int(getattr(self, name)) for name in ("task", "serial", "through", "levels")}
         whole = {"cells_whole": bool(self.cells.whole), "pairs_whole": bool(self.pairs.whole)}
         return header | whole, dict(self._arrays())

@@ -6,7 +6,7 @@ that runs short asks for a refill from the window (`matching.topk.window_index`)
 minus infinity, its hits are queued, and when the answer has come they are replayed boundary by boundary, so that its
 updates come late but never wrong. A new subscription is the same thing with an empty result.
 
-The caller moves requests and answers: `topology.skyray` through tuple and aggregation bolts, `matching.topk.local`
+The caller moves requests and answers: `topology.wiring` through tuple and aggregation bolts, `matching.topk.local`
 directly. What comes and goes stands in `matching.topk.steps`. Read on in `matching.topk.skype`, the index that finds
 the messages.
 """

@@ -16,7 +16,7 @@ import ray
 
 from tests.end_to_end.test_topology_exact import differences, plan_of
 from tests.worlds import Recipe, make_world
-from topology.runner import run_ray
+from topology.core.runner import run_ray
 
 pytestmark = [pytest.mark.cluster, pytest.mark.ray, pytest.mark.timeout(300)]
 

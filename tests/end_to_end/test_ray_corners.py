@@ -9,9 +9,9 @@ import pytest
 from tests.end_to_end.test_topology_exact import differences, plan_of
 from tests.unit.etl_folder import random_rows, write_etl
 from tests.worlds import Recipe, make_world
-from topology.config import RunConfig
-from topology.runner import run_ray
-from topology.skyray import LIGHT, run
+from topology.core.runner import run_ray
+from topology.running import LIGHT, run
+from topology.settings import RunConfig
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
 

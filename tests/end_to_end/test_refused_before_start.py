@@ -9,7 +9,7 @@ import pytest
 import gateway.cli as cli
 from gateway.verify import verify_run
 from tests.unit.etl_folder import random_rows, write_etl
-from topology import skyray
+from topology import running
 
 REGION = [-100, -50, 100, 50]
 TOPK = {"subscription_id": "near", "kind": "topk", "keywords": ["w1", "w2"], "lon": 0, "lat": 0, "k": 3, "alpha": 0.5}
@@ -45,7 +45,7 @@ def test_router_by_keyword_with_what_it_cannot_place_is_refused_before_anything_
     etl, tmp_path, monkeypatch, capsys, router, suffix, asked, what
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(skyray, "prepare_out", lambda *_: pytest.fail("the run began"))
+    monkeypatch.setattr(running, "prepare_out", lambda *_: pytest.fail("the run began"))
     files = (
         write(tmp_path / "plain.jsonl", [TOPK, ALL]),
         write(tmp_path / f"asked.{suffix}", [{"match": None, **ALL}, asked, asked]),

@@ -16,7 +16,7 @@ from matching.topk.replicas import Replicas, prefix_lengths, task_of_term
 from matching.topk.store import SubscriptionStore
 from tests.end_to_end.test_topology_exact import broken_runs, differences, plan_of
 from tests.worlds import SPACE, Recipe, World, make_world
-from topology.local import run_local
+from topology.core.local import run_local
 
 SETTINGS = {
     "router": ("hashing", "location", "keyword", "prefix"),
@@ -176,10 +176,10 @@ class EveryTermOwns(Replicas):
 @pytest.mark.parametrize(
     ("where", "broken", "router"),
     [
-        ("topology.skyray.ReplicatedQueryBolt", NoBarrier, "keyword"),
-        ("topology.skyray.ReplicatedQueryBolt", NoVersion, "keyword"),
-        ("topology.skyray.ReplicatedQueryBolt", ClosesEarly, "keyword"),
-        ("topology.skyray.DistributionBolt", RegistersLate, "prefix"),
+        ("topology.wiring.ReplicatedQueryBolt", NoBarrier, "keyword"),
+        ("topology.wiring.ReplicatedQueryBolt", NoVersion, "keyword"),
+        ("topology.wiring.ReplicatedQueryBolt", ClosesEarly, "keyword"),
+        ("topology.wiring.DistributionBolt", RegistersLate, "prefix"),
         ("bolts.replicated.Replicas", EveryTermOwns, "keyword"),
     ],
 )

@@ -21,9 +21,9 @@ from tests.example_topologies import (
     pipeline,
     word_count,
 )
-from topology.grouping import task_of_key
-from topology.local import run_local
-from topology.runner import run_ray
+from topology.core.grouping import task_of_key
+from topology.core.local import run_local
+from topology.core.runner import run_ray
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
 
@@ -190,7 +190,7 @@ def test_run_ray_class_in_the_main_script_is_refused():
 _ALONE = """
 import ray
 from tests.example_topologies import pipeline
-from topology.runner import run_ray
+from topology.core.runner import run_ray
 report = run_ray(pipeline(4))
 assert report.components["ack"].tasks[0].figures["order"] == [0, 1, 2, 3]
 assert not ray.is_initialized(), "what it started it must stop"

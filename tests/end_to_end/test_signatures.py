@@ -18,9 +18,10 @@ from tests.end_to_end.test_routers import pairwise, without_the_last
 from tests.end_to_end.test_topology_exact import differences
 from tests.unit.etl_folder import random_rows, write_etl
 from tests.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
-from topology.config import RunConfig
-from topology.local import run_local
-from topology.skyray import run, wire
+from topology.core.local import run_local
+from topology.running import run
+from topology.settings import RunConfig
+from topology.wiring import wire
 
 SETTINGS = {
     "router": ("hashing", "location"),
@@ -170,7 +171,7 @@ class FirstHitTakesIt(SignatureBoard):
     [
         ("distribution.signatures.signature.SignatureReplica", NotesNothing),
         ("distribution.signatures.signature.SignatureReplica", ForgetsAllNotes),
-        ("topology.skyray.DistributionBolt", CountsOwnLists),
+        ("topology.wiring.DistributionBolt", CountsOwnLists),
     ],
 )
 def test_topology_broken_signatures_are_noticed(monkeypatch, where, broken):
@@ -241,7 +242,7 @@ def test_run_signatures_with_a_router_by_keyword_are_refused(folder):
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize(("router", "kinds"), [("location", (BOOLEAN, TOPK)), ("hashing", (BOOLEAN,))])
 def test_topology_on_ray_with_signatures_equals_oracle(router, kinds):
-    from topology.runner import run_ray
+    from topology.core.runner import run_ray
 
     recipe = Recipe(batch=10, messages=200, subscriptions=40, ranges=0.2, grid=3, kinds=kinds, churn=0.9)
     world = make_world(recipe, 5)

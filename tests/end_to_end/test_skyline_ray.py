@@ -5,8 +5,8 @@ import pytest
 from matching.model import BOOLEAN, SKYLINE, TOPK
 from tests.skyline_topologies import SkylineWorld, differences, plan_of, router_of
 from tests.skyline_worlds import Recipe
-from topology.runner import run_ray
-from topology.skyray import LIGHT
+from topology.core.runner import run_ray
+from topology.running import LIGHT
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
 

@@ -26,9 +26,9 @@ from tests.unit.etl_folder import random_rows, write_etl
 from tests.unit.test_skyline_ends import with_objects
 from tests.worlds import Recipe as AnyRecipe
 from tests.worlds import make_world
-from topology.config import RunConfig
-from topology.local import run_local
-from topology.skyray import run
+from topology.core.local import run_local
+from topology.running import run
+from topology.settings import RunConfig
 
 SETTINGS = {
     "router": ("hashing", "location"),

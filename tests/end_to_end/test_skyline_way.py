@@ -12,8 +12,8 @@ from gateway.generate import generate_subscriptions
 from gateway.verify import verify_run
 from tests.unit.etl_folder import random_rows, write_etl
 from tests.unit.test_skyline_ends import with_objects
-from topology import skyray
-from topology.config import RunConfig
+from topology import running
+from topology.settings import RunConfig
 
 MESSAGES, BATCH = 300, 30
 KINDS = {"boolean": {"match": "any", "region_share": 0.5}, "topk": {"k": 3}, "skyline": {"region_share": 0.6}}
@@ -41,7 +41,7 @@ def mixed(etl) -> Path:
 
 def execute(etl: Path, mixed: Path, out: Path, **options) -> dict:
     options = {"window": "count:70", "batch": BATCH, "executor": "local"} | options
-    return skyray.run(RunConfig(messages=etl, subscriptions=(mixed,), out=out, **options))
+    return running.run(RunConfig(messages=etl, subscriptions=(mixed,), out=out, **options))
 
 
 @pytest.mark.parametrize(

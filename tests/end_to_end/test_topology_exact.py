@@ -14,8 +14,8 @@ from matching.model import UpdateBatch
 from matching.naive import tally
 from matching.topk import thresholds
 from tests.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
-from topology.local import run_local
-from topology.skyray import wire
+from topology.core.local import run_local
+from topology.wiring import wire
 
 WINDOWS = ("count:50", "time:40", "count:9", "time:15")
 
@@ -153,7 +153,7 @@ class NoBarrier(QueryBolt):
 
 @pytest.mark.usefixtures("tight_thresholds")
 def test_topology_without_relaxing_routers_first_is_found_out(monkeypatch):
-    monkeypatch.setattr("topology.skyray.QueryBolt", NoBarrier)
+    monkeypatch.setattr("topology.wiring.QueryBolt", NoBarrier)
     assert any(broken_runs(LOCAL, "location", query=4, distribution=2, credits=8))
 
 
@@ -171,7 +171,7 @@ class ForgetsHitsInBetween(QueryBolt):
 
 
 def test_topology_that_forgets_hits_of_pending_subscriptions_is_found_out(monkeypatch):
-    monkeypatch.setattr("topology.skyray.QueryBolt", ForgetsHitsInBetween)
+    monkeypatch.setattr("topology.wiring.QueryBolt", ForgetsHitsInBetween)
     assert any(broken_runs(REFILLING, "hashing", query=2, tuples=3, credits=8))
 
 

@@ -12,7 +12,7 @@ from matching.skyline.window import SkylineQueries
 from matching.skyline.windows import TREES
 from matching.window import NO_FLOOR, Boundary
 from tests.unit.skyline_invariants import check
-from topology.frames import decode, encode
+from topology.core.frames import decode, encode
 
 PLACES = st.integers(-2, 2).map(float)
 TERMS = st.frozensets(st.integers(0, 6), max_size=4)

@@ -21,7 +21,7 @@ from matching.topk.stream import TopkStream
 from matching.topk.window_indexes import WINDOW_INDEXES
 from matching.window import Boundary, Window
 from tests.worlds import SPACE, Recipe, World, make_world
-from topology.frames import decode, encode
+from topology.core.frames import decode, encode
 
 ENGINES = registry.names("topk")
 RECIPES = {

@@ -14,7 +14,7 @@ import typer
 import gateway.cli as cli
 from gateway import leftovers
 from matching.errors import ConfigError, DeliveryError, InputError, OverloadError, PackagingError, TopologyError
-from topology.config import RunConfig
+from topology.settings import RunConfig
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from matching.errors import ConfigError
-from topology.config import RunConfig, load_config, show_config
+from topology.settings import RunConfig, load_config, show_config
 
 REQUIRED = {"messages": "etl", "subscriptions": ["a.jsonl", "b.jsonl"], "out": "out"}
 

@@ -29,7 +29,7 @@ from matching.model import (
     empty,
 )
 from matching.window import Boundary, Window
-from topology.component import Delivery
+from topology.core.component import Delivery
 
 WINDOW = Window("count", 10)
 

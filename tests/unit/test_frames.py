@@ -9,7 +9,7 @@ import pytest
 import xxhash
 
 from matching.errors import CheckpointError
-from topology import frames
+from topology.core import frames
 
 HEADER = {
     "epoch": 7,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from matching.model import MessageBatch, Names, UpdateBatch, empty
-from topology.component import Tick
-from topology.payload import pack, seal, unpack
+from topology.core.component import Tick
+from topology.core.payload import pack, seal, unpack
 
 
 class Mixed(NamedTuple):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.example_topologies import word_count
-from topology.config import RunConfig
-from topology.skyray import LIGHT, together_of
+from topology.running import LIGHT, together_of
+from topology.settings import RunConfig
 
 
 @pytest.mark.parametrize(

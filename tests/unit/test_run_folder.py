@@ -3,7 +3,7 @@
 import pytest
 
 from matching.errors import ConfigError
-from topology.skyray import prepare_out
+from topology.running import prepare_out
 
 
 def test_prepare_out_new_folder_is_made(tmp_path):

@@ -44,7 +44,7 @@ from tests.unit.signature_tables import (
     random_messages,
     random_subscriptions,
 )
-from topology import frames
+from topology.core import frames
 
 LOSSLESS = [
     SMALL._replace(text=text, spatial_filter=spatial, text_filter=words)

@@ -26,7 +26,7 @@ from spouts.subscriptions import load_changes, load_vocabulary
 from tests.unit.etl_folder import random_rows, write_etl
 from tests.unit.test_delivery import RecordingContext as DeliveryContext
 from tests.unit.test_spout_parquet import RecordingContext as SpoutContext
-from topology.component import Delivery
+from topology.core.component import Delivery
 
 MESSAGES, BATCH = 400, 30
 

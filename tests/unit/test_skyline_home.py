@@ -19,7 +19,7 @@ from tests.skyline_topologies import SkylineWorld, router_of
 from tests.skyline_worlds import SPACE, make_world
 from tests.skyline_worlds import Recipe as WorldRecipe
 from tests.unit.skyline_streams import Model, Recipe, Step, differences, make_queries, make_steps
-from topology.component import Delivery
+from topology.core.component import Delivery
 
 
 class AsOf:

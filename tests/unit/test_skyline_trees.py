@@ -12,7 +12,7 @@ from matching.skyline.windows import TREES, tree_named
 from matching.window import NO_FLOOR, Boundary
 from tests.unit.skyline_invariants import check
 from tests.unit.skyline_streams import Model, Recipe, differences, make_queries, make_steps, messages_at
-from topology.frames import decode, encode
+from topology.core.frames import decode, encode
 
 VARIANTS = {
     **{name: (tree, {}) for name, tree in TREES.items()},

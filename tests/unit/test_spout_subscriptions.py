@@ -17,7 +17,7 @@ from matching.text import Vocabulary
 from matching.validate import MAX_LINE_BYTES
 from spouts.lines import read_lines, read_rows
 from spouts.subscriptions import NEVER, SubscriptionSpout, load_changes, load_vocabulary
-from topology.component import Tick
+from topology.core.component import Tick
 
 EARTH = Space(-180.0, -90.0, 180.0, 90.0)
 WORDS = Vocabulary.of_counts([{"ramen": 1, "soup": 2}, {"ramen": 1, "bar": 1}, {"ramen": 3}])

@@ -15,7 +15,7 @@ from matching.topk.skype import PAPER, Pruning, Skype
 from matching.topk.skype_tree import FAR, NEAR
 from matching.topk.stream import TopkStream
 from tests.worlds import SPACE, Recipe, make_world
-from topology.frames import decode, encode
+from topology.core.frames import decode, encode
 
 SWITCHES = tuple(name for name, value in Pruning()._asdict().items() if isinstance(value, bool))
 # groups this small, because a tree must stand over the short lists of a test

@@ -17,8 +17,8 @@ from matching.topk.window_indexes import WINDOW_INDEXES, window_index
 from matching.topk.window_ring import InvertedRing
 from matching.topk.window_search import take_rows
 from matching.window import NO_FLOOR, Boundary
-from topology.config import RunConfig
-from topology.frames import decode, encode
+from topology.core.frames import decode, encode
+from topology.settings import RunConfig
 
 FAR = 1.5
 

@@ -8,8 +8,8 @@ import pytest
 
 from matching.errors import TopologyError
 from tests.example_topologies import AckBolt, MarkerSpout, NumberSpout, PassBolt, word_count
-from topology.builder import TopologyBuilder
-from topology.plan import TaskId
+from topology.core.builder import TopologyBuilder
+from topology.core.plan import TaskId
 
 
 def sound() -> TopologyBuilder:
@@ -74,7 +74,7 @@ FAULTS = {
     ),
     "spout as bolt": (
         lambda b: b.bolt("s", MarkerSpout()).edge("pass", "x", "s", "all"),
-        ["'s' is a MarkerSpout", "topology.component.Bolt"],
+        ["'s' is a MarkerSpout", "topology.core.component.Bolt"],
     ),
     "unpicklable field": (
         lambda b: b.bolt("locked", Locked()).edge("pass", "x", "locked", "all"),

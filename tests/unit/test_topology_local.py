@@ -15,10 +15,10 @@ from tests.example_topologies import (
     pipeline,
     word_count,
 )
-from topology.builder import TopologyBuilder
-from topology.clock import FakeClock
-from topology.component import Bolt, Tick
-from topology.local import run_local
+from topology.core.builder import TopologyBuilder
+from topology.core.clock import FakeClock
+from topology.core.component import Bolt, Tick
+from topology.core.local import run_local
 
 
 def figures(report, name, task=0):

@@ -8,11 +8,11 @@ import pytest
 
 from matching.errors import TopologyError
 from matching.model import MessageBatch, empty
-from topology.backpressure import Credits
-from topology.clock import FakeClock
-from topology.logs import LogBuffer, show
-from topology.metrics import LatencyHistogram
-from topology.payload import fingerprint, seal
+from topology.core.backpressure import Credits
+from topology.core.clock import FakeClock
+from topology.core.logs import LogBuffer, show
+from topology.core.metrics import LatencyHistogram
+from topology.core.payload import fingerprint, seal
 
 
 class Pair(NamedTuple):

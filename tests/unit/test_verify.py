@@ -21,8 +21,8 @@ from matching.model import CHANGES, KINDS
 from matching.naive import DecayModel
 from tests.unit.etl_folder import random_rows, write_etl
 from tests.unit.naive_tables import message, run, subscription
-from topology import skyray
-from topology.config import RunConfig
+from topology import running
+from topology.settings import RunConfig
 
 MESSAGES, BATCH = 240, 25
 
@@ -53,7 +53,7 @@ def files(etl) -> list[Path]:
 
 def execute(etl: Path, files: list[Path], out: Path, **options) -> Path:
     options = {"window": "count:60", "batch": BATCH, "executor": "local"} | options
-    skyray.run(RunConfig(messages=etl, subscriptions=tuple(files), out=out, **options))
+    running.run(RunConfig(messages=etl, subscriptions=tuple(files), out=out, **options))
     return out
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from matching.errors import TopologyError
 from tests.example_topologies import deadlocked, expected_totals, pipeline, word_count
-from topology.clock import SystemClock
-from topology.local import run_local
-from topology.payload import pack, unpack
-from topology.worker import Parcel, Worker, place
+from topology.core.clock import SystemClock
+from topology.core.local import run_local
+from topology.core.payload import pack, unpack
+from topology.core.worker import Parcel, Worker, place
 
 
 class Wires:

@@ -1,4 +1,4 @@
-"""The topology of this product: which components there are, how they are wired, and how a run is started.
+"""The topology of this product: which components there are and how they are wired.
 
     messages ──▶ distribution ──parts──▶ query ──updates──▶ delivery
     subscriptions ──changes──▶ distribution, query, delivery
@@ -6,19 +6,12 @@
                  query ··relax, raise, signature··▶ distribution ··relaxed··▶ query ··ask··▶ tuples
 
 Dotted edges are feedback: they carry no end and no credit. What travels on each stream stands in `bolts.payloads`. A
-message's way goes on in `spouts.parquet`, then `bolts.distribution`.
+message's way goes on in `spouts.parquet`, then `bolts.distribution`; `topology.running` starts what is wired here.
 """
 
-import json
-import os
-import shutil
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 import distribution.keyword
 import distribution.location
@@ -45,13 +38,11 @@ from matching.window import Window
 from spouts.kinds import first_that, may_ask_for
 from spouts.parquet import ParquetSpout, read_manifest, read_points
 from spouts.subscriptions import SubscriptionSpout, load_vocabulary
-from topology.builder import TopologyBuilder
-from topology.component import Bolt, Spout
-from topology.config import RunConfig
-from topology.grouping import ALL, DIRECT
-from topology.local import run_local
-from topology.metrics import RunReport, Snapshot
-from topology.plan import Plan
+from topology.core.builder import TopologyBuilder
+from topology.core.component import Bolt, Spout
+from topology.core.grouping import ALL, DIRECT
+from topology.core.plan import Plan
+from topology.settings import RunConfig
 
 #: Kinds that the query bolts answer.
 KINDS_RUN = ("boolean", "topk", "skyline")
@@ -60,11 +51,7 @@ ROUTERS = ("hashing", "location", "keyword", "prefix")
 SIGNING = ("hashing", "location")
 #: Routers that place a boolean subscription by one of its keywords, and have replicas for top-k ones alone.
 BY_KEYWORD = ("keyword", "prefix")
-#: Components that are light beside the query bolts: one process has room for all of them (see `topology.worker`).
-LIGHT = ("messages", "subscriptions", "distribution", "tuples", "aggregation", "delivery")
 _LOAD_SAMPLE = 20_000
-#: Stands in the output folder until the run has ended well, so that a failed run's folder is known for one of ours.
-_UNFINISHED = ".unfinished"
 
 
 def wire(
@@ -259,130 +246,3 @@ def build_plan(config: RunConfig) -> Plan:
         credits=config.credits,
         skylines=may_ask_for("skyline", config.subscriptions),
     )
-
-
-def together_of(config: RunConfig, plan: Plan) -> tuple[tuple[str, ...], ...]:
-    """Components whose tasks share an actor; no result depends on it.
-
-    By default the light ones do where this machine has fewer cores than the plan has tasks, unless the run joins a
-    cluster, or follows a stream: a spout that waits for messages would keep the others of its process waiting.
-    """
-    shared = config.placement == "shared"
-    if config.placement == "auto" and config.address is None and not config.follow:
-        shared = (os.cpu_count() or 1) < len(plan.tasks)
-    return (LIGHT,) if shared else ()
-
-
-def prepare_out(out: Path, overwrite: bool) -> None:
-    """Make the output folder; an earlier run's is kept unless it may be replaced.
-
-    Raises
-    ------
-    ConfigError
-        If the folder holds anything and `overwrite` is not set, or holds what no run has left there.
-    """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        if not overwrite:
-            raise ConfigError(f"output folder {out} is in use: name another, or add --overwrite to replace it")
-        if not out.is_dir() or not any((out / name).exists() for name in ("run.json", _UNFINISHED)):
-            raise ConfigError(f"output folder {out} holds something that is no run of skyray: remove it yourself")
-        shutil.rmtree(out)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / _UNFINISHED).touch()
-
-
-def run(config: RunConfig, on_progress: Callable[[Snapshot], None] | None = None) -> dict[str, Any]:
-    """Run the topology over the files of the settings, to the end of the stream.
-
-    Parameters
-    ----------
-    config : RunConfig
-    on_progress : callable, optional
-        Called with a snapshot of the running topology a few times a second (`topology.metrics.Snapshot`).
-
-    Returns
-    -------
-    dict
-        The report, also written to `run.json` in the output folder: settings, counts, digest, routing, metrics.
-    """
-    for path in config.subscriptions:
-        if not path.exists():  # found out before Ray has been started for nothing
-            raise InputError("missing_file", f"{path} does not exist: name a file of subscriptions")
-    plan = build_plan(config)
-    prepare_out(config.out, config.overwrite)
-    began = time.perf_counter()  # how long people wait; no result depends on it
-    if config.executor == "local":
-        report = run_local(plan, seed=config.seed, on_progress=on_progress)
-    else:
-        from topology.runner import run_ray  # Ray takes a second to import: only for those who use it
-
-        together = together_of(config, plan)
-        report = run_ray(plan, address=config.address, on_progress=on_progress, together=together)
-    summary = summarise(config, report, time.perf_counter() - began)
-    partial = config.out / ".run.json.tmp"
-    partial.write_text(json.dumps(summary, indent=1, sort_keys=True))
-    os.replace(partial, config.out / "run.json")
-    (config.out / _UNFINISHED).unlink()
-    return summary
-
-
-def signature_figures(mode: str, parts: dict[str, list[dict[str, Any]]], messages: int) -> dict[str, Any]:
-    """What signatures cost and save.
-
-    The optimum is a message sent only where it matches a boolean subscription or is a candidate of a skyline one.
-    """
-    if mode == "off":
-        return {"mode": mode}
-    routing = parts["distribution"]
-    asked, kept_back = (sum(part[f"signature_{name}"] for part in routing) for name in ("asked", "kept_back"))
-    sent, useful = asked - kept_back, sum(part["messages_met"] for part in parts["query"])
-    each = max(1, messages)
-    return {
-        "mode": mode,
-        "bytes": routing[0]["signature_bytes"],
-        "patch_bytes": sum(part["signature_patch_bytes"] for part in routing),
-        "asked_per_message": asked / each,
-        "let_through_per_message": sent / each,
-        "optimum_per_message": useful / each,
-        "false_positive_share": (sent - useful) / sent if sent else 0.0,
-    }
-
-
-def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str, Any]:
-    """The report of a run as JSON-ready values; counts and digest first, then the papers' measures of routing."""
-    parts = {name: [task.figures for task in part.tasks] for name, part in report.components.items()}
-    delivery = parts["delivery"][0]
-    routing = parts["distribution"]
-    messages = sum(part["messages"] for part in routing)
-    sent = np.sum([part["sent_to_each_query_task"] for part in routing], axis=0)
-    taken = sum(part["subscriptions_taken"] for part in parts["query"])
-    accepted = parts["subscriptions"][0]["accepted"]
-    return {
-        "messages": str(config.messages.resolve()),
-        "subscriptions": [str(path.resolve()) for path in config.subscriptions],
-        "window": config.window,
-        "world": config.world,
-        "projection": config.projection,
-        "batch": config.batch,
-        "limit": config.limit,
-        "boundaries": {"batch": config.batch},
-        "settings": config.as_json(),
-        "seconds": seconds,
-        "digest": delivery["digest"],
-        "delivery": delivery,
-        "routing": {
-            "router": config.router,
-            "replication_ratio": taken / accepted if accepted else 0.0,
-            "messages_sent_per_message": float(sent.sum()) / messages if messages else 0.0,
-            "bytes_sent": sum(part["sent_bytes"] for part in routing),
-            "signatures": signature_figures(config.signatures, parts, messages),
-            "hits_sent": sum(part.get("hits_sent", 0) for part in parts["query"]),
-            "skyline_pairs_sent": sum(part.get("skyline_pairs_sent", 0) for part in parts["query"]),
-            "raises_sent": sum(part.get("raises_sent", 0) for part in parts["query"]),
-            "replicas_of_each_query_bolt": [part.get("replicas_held", part["held"]["topk"]) for part in parts["query"]],
-            "messages_of_each_query_bolt": sent.tolist(),
-            "subscriptions_of_each_query_bolt": [part["held"] for part in parts["query"]],
-        },
-        "spouts": {"messages": parts["messages"][0], "subscriptions": parts["subscriptions"][0]},
-        "topology": report.as_dict(),
-    }

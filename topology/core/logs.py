@@ -1,7 +1,7 @@
 """How what a task logs in its worker process reaches the person who started the run.
 
 The task's logger keeps events; the driver fetches them with its questions and writes them to its own log, where
-they say which task they come from. Read on in `topology.runner`.
+they say which task they come from. Read on in `topology.core.runner`.
 """
 
 import sys

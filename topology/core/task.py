@@ -9,8 +9,8 @@ of what comes in, keeps the clock spout's credits, and passes the end on:
 - A bolt with feedback inputs only is finished by the executor (`finish_unfed`) when all others have ended and
   nothing is on its way.
 
-Whatever a component raises becomes a `TaskFailure`, text that can cross processes. Read on in `topology.local` (the
-channel in one process) or `topology.runner` (between Ray actors).
+Whatever a component raises becomes a `TaskFailure`, text that can cross processes. Read on in `topology.core.local`
+(the channel in one process) or `topology.core.runner` (between Ray actors).
 """
 
 import pickle
@@ -23,12 +23,12 @@ import numpy as np
 import xxhash
 
 from matching.errors import EngineError, TopologyError
-from topology.backpressure import Credits
-from topology.component import Bolt, Delivery, Spout, Tick
-from topology.grouping import DIRECT, FIELDS, Chooser
-from topology.metrics import LatencyHistogram, TaskStatus
-from topology.payload import seal
-from topology.plan import Plan, TaskId
+from topology.core.backpressure import Credits
+from topology.core.component import Bolt, Delivery, Spout, Tick
+from topology.core.grouping import DIRECT, FIELDS, Chooser
+from topology.core.metrics import LatencyHistogram, TaskStatus
+from topology.core.payload import seal
+from topology.core.plan import Plan, TaskId
 
 #: Parcels that are no payload: they take the place of the edge's number.
 END, TICK, ACKNOWLEDGE = -1, -2, -3
@@ -92,7 +92,7 @@ class _Route(NamedTuple):
 
 
 class TaskContext:
-    """The `topology.component.Context` of one task."""
+    """The `topology.core.component.Context` of one task."""
 
     def __init__(self, host: "TaskHost", plan: Plan, task: TaskId, log: Any, clock: Callable[[], float], seed: int):
         self.component = task.component
@@ -111,24 +111,24 @@ class TaskContext:
         return self._sizes[component]
 
     def emit(self, stream: str, payload: Any, *, to: int | None = None, key: int | None = None) -> None:
-        """See `topology.component.Context.emit`."""
+        """See `topology.core.component.Context.emit`."""
         self._host.emit(stream, payload, to, key)
 
     def acknowledge(self, batch: int) -> None:
-        """See `topology.component.Context.acknowledge`."""
+        """See `topology.core.component.Context.acknowledge`."""
         self._host.acknowledge(batch)
 
     def count(self, name: str, amount: int = 1) -> None:
-        """See `topology.component.Context.count`."""
+        """See `topology.core.component.Context.count`."""
         counters = self._host.counters
         counters[name] = counters.get(name, 0) + int(amount)
 
     def record_latency(self, seconds: np.ndarray | float, counts: np.ndarray | int = 1) -> None:
-        """See `topology.component.Context.record_latency`."""
+        """See `topology.core.component.Context.record_latency`."""
         self._host.latency.record(seconds, counts)
 
     def now(self) -> float:
-        """See `topology.component.Context.now`."""
+        """See `topology.core.component.Context.now`."""
         return self._clock()
 
 

@@ -1,17 +1,17 @@
 """The topology on Ray: every task an actor, payloads moved by calls from actor to actor.
 
 The only module below `gateway` that knows Ray. Every worker (a task, or several that share a process: see
-`topology.worker`) is a synchronous actor (one call at a time, calls of one caller in order) named like `query:3`, in a
-namespace of its own for every run. Actors call each other directly; what a call needs of Ray is behind `_RayTransport`,
-so that another one can take its place. The driver starts the actors, then does nothing but ask each for its status
-about four times a second, one question outstanding at a time.
+`topology.core.worker`) is a synchronous actor (one call at a time, calls of one caller in order) named like `query:3`,
+in a namespace of its own for every run. Actors call each other directly; what a call needs of Ray is behind
+`_RayTransport`, so that another one can take its place. The driver starts the actors, then does nothing but ask each
+for its status about four times a second, one question outstanding at a time.
 
 From the answers alone it knows whether the run is over or stuck: nothing is on its way if, over two rounds of
 questions of which the second began after the first was answered, as many parcels were received as sent and no count
 has moved. An actor that raises says so in its status; one that dies fails the question; one that answers nothing
 while nothing else moves is stalled. Each ends the run with a `TopologyError` that names it.
 
-What each task does is in `topology.task`, shared with `topology.local`, the same topology in one process.
+What each task does is in `topology.core.task`, shared with `topology.core.local`, the same topology in one process.
 """
 
 import logging
@@ -28,13 +28,13 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from matching.errors import TopologyError
-from topology.clock import SystemClock
-from topology.logs import LogEvent, driver_log, show
-from topology.metrics import Meter, RunReport, Snapshot, TaskStatus
-from topology.payload import pack, unpack
-from topology.plan import Plan
-from topology.task import TaskFailure, never_acknowledged, who_waits
-from topology.worker import Parcel, Placement, Worker, place
+from topology.core.clock import SystemClock
+from topology.core.logs import LogEvent, driver_log, show
+from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus
+from topology.core.payload import pack, unpack
+from topology.core.plan import Plan
+from topology.core.task import TaskFailure, never_acknowledged, who_waits
+from topology.core.worker import Parcel, Placement, Worker, place
 
 #: Ray carries arguments below 100 KB inside the call, however many there are up to 10 MB in all; what is larger goes
 #: through its object store, which takes several round trips. So a payload travels in pieces below the first limit.
@@ -140,7 +140,7 @@ class _RayTransport:
 
 
 class _WorkerActor:
-    """A worker inside its actor. No method raises what a component raised: see `topology.worker`."""
+    """A worker inside its actor. No method raises what a component raised: see `topology.core.worker`."""
 
     def __init__(self, plan: Plan, placement: Placement, index: int, seed: int):
         self._label = _names(plan, placement[index])
@@ -214,7 +214,7 @@ def run_ray(
     on_progress : callable, optional
         Called with a `Snapshot` after each round of questions, and once at the end.
     together : sequence of groups of component names
-        Tasks of one group with the same number share an actor (`topology.worker`): fewer calls, less memory, less
+        Tasks of one group with the same number share an actor (`topology.core.worker`): fewer calls, less memory, less
         parallelism. By default every task has an actor to itself. No result depends on it.
     stop : callable, optional
         Asked in each round; once it says True the stream ends before the next batch and the topology drains.

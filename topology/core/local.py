@@ -3,7 +3,7 @@
 Every pair of tasks has its own first-in-first-out link, as between actors; a scheduler picks which link delivers
 next. Without a seed it goes round robin; with one it picks at random and now and then starves some links for a long
 stretch, so that a test sees interleavings that real runs show once a month. Everything the executors promise is in
-`topology.component`; the distributed twin of this file is `topology.runner`.
+`topology.core.component`; the distributed twin of this file is `topology.core.runner`.
 """
 
 import random
@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from matching.errors import TopologyError
-from topology.clock import Clock, SystemClock
-from topology.logs import driver_log
-from topology.metrics import Meter, RunReport, Snapshot, TaskStatus
-from topology.payload import fingerprint
-from topology.plan import Plan
-from topology.task import Destination, TaskFailed, TaskHost, never_acknowledged, who_waits
+from topology.core.clock import Clock, SystemClock
+from topology.core.logs import driver_log
+from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus
+from topology.core.payload import fingerprint
+from topology.core.plan import Plan
+from topology.core.task import Destination, TaskFailed, TaskHost, never_acknowledged, who_waits
 
 _PROGRESS_EVERY_S = 0.25
 #: Steps between two looks at the wall clock for progress; a step is rarely below 10 microseconds.

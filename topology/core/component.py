@@ -1,9 +1,9 @@
 """What a topology is made of: spouts bring batches in, bolts work on them, a context connects them to the rest.
 
-Spouts and bolts are plain classes that know nothing of Ray. A component is built unprepared, pickled once per
-task, and prepared where it runs; the same object runs in one process (`topology.local`) or in a Ray actor
-(`topology.runner`). Clock, random numbers, logger and counters come from the context: nothing else may be asked for
-the time.
+Spouts and bolts are plain classes that know nothing of Ray. A component is built unprepared, pickled once per task, and
+prepared where it runs; the same object runs in one process (`topology.core.local`) or in a Ray actor
+(`topology.core.runner`). Clock, random numbers, logger and counters come from the context: nothing else may be asked
+for the time.
 
 What the executors promise, and all a component may rely on:
 
@@ -13,7 +13,7 @@ What the executors promise, and all a component may rely on:
 - When all forward inputs of a task have ended, its `finish` is called once, and its own end is told downstream as
   soon as `idle` says so; feedback edges may still deliver until then, and after it.
 
-Read on in `topology.builder` (how components are wired) and `topology.skyray` (the topology of this product).
+Read on in `topology.core.builder` (how components are wired) and `topology.wiring` (the topology of this product).
 """
 
 from abc import ABC, abstractmethod

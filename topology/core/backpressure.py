@@ -2,7 +2,7 @@
 
 The clock spout spends a credit for each batch it publishes and gets it back when every task of the acknowledging
 component has said that the batch is done. With no credit left it publishes nothing, so what waits in front of a
-slow bolt is bounded by the credits and memory stays flat; nobody else ever blocks. Read on in `topology.task`.
+slow bolt is bounded by the credits and memory stays flat; nobody else ever blocks. Read on in `topology.core.task`.
 """
 
 from matching.errors import TopologyError

@@ -7,7 +7,7 @@ a queue of its own, never packed or copied; parcels to another worker wait until
 about the batch at hand, and go in one call.
 
 Order from task to task is kept: a link lies inside one worker or between two, and both ways are queues. A worker
-never waits for another. Read on in `topology.runner`, which makes an actor of each worker.
+never waits for another. Read on in `topology.core.runner`, which makes an actor of each worker.
 """
 
 from collections import deque
@@ -15,17 +15,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from matching.errors import TopologyError
-from topology.logs import LogBuffer, LogEvent
-from topology.metrics import TaskStatus
-from topology.plan import Plan
-from topology.task import Destination, TaskFailed, TaskFailure, TaskHost
+from topology.core.logs import LogBuffer, LogEvent
+from topology.core.metrics import TaskStatus
+from topology.core.plan import Plan
+from topology.core.task import Destination, TaskFailed, TaskFailure, TaskHost
 
 #: Addresses of the tasks of every worker.
 Placement = tuple[tuple[int, ...], ...]
 
 
 class Parcel(NamedTuple):
-    """One payload on its way to the task at `address`; `edge` and `number` as in `topology.task.Destination`."""
+    """One payload on its way to the task at `address`; `edge` and `number` as in `topology.core.task.Destination`."""
 
     address: int
     edge: int

@@ -1,6 +1,6 @@
 """Where `Context.now` gets its time from: the machine, or a test.
 
-Read on in `topology.local`, which takes either.
+Read on in `topology.core.local`, which takes either.
 """
 
 import time

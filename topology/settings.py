@@ -3,7 +3,7 @@
 Precedence: command line, then environment (`SKYRAY_` and the setting's name), then a TOML file (`skyray.toml` in
 the current folder unless another is named), then the default. A key nobody knows is an error wherever it stands.
 Building `RunConfig(...)` directly reads neither environment nor file, so that tests and programs get what they
-say; `load_config` is the one place where the outside comes in. Read on in `topology.skyray`, which makes a
+say; `load_config` is the one place where the outside comes in. Read on in `topology.wiring`, which makes a
 topology of these settings.
 """
 

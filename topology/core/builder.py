@@ -10,7 +10,7 @@
     )
 
 A wrong topology fails here and not while it runs: every fault found is told at once, each naming the component, what
-is wrong and what to do. Read on in `topology.plan` (what is built) and `topology.local` (running it).
+is wrong and what to do. Read on in `topology.core.plan` (what is built) and `topology.core.local` (running it).
 """
 
 import pickle
@@ -21,9 +21,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from matching.errors import TopologyError
-from topology.component import Bolt, Spout
-from topology.grouping import GROUPINGS
-from topology.plan import BOLT, SPOUT, Component, Edge, Plan
+from topology.core.component import Bolt, Spout
+from topology.core.grouping import GROUPINGS
+from topology.core.plan import BOLT, SPOUT, Component, Edge, Plan
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
@@ -58,7 +58,7 @@ class TopologyBuilder:
         return self
 
     def edge(self, source: str, stream: str, target: str, grouping: str, feedback: bool = False) -> "TopologyBuilder":
-        """Send what `source` emits on `stream` to `target`, by one of `topology.grouping.GROUPINGS`."""
+        """Send what `source` emits on `stream` to `target`, by one of `topology.core.grouping.GROUPINGS`."""
         self._edges.append(Edge(source, stream, target, grouping, feedback))
         return self
 
@@ -128,7 +128,7 @@ class TopologyBuilder:
                 what = f"the class {got.__name__}" if isinstance(got, type) else f"a {type(got).__name__}"
                 faults.append(
                     f"{part.kind} {part.name!r} is {what}: pass an instance of a subclass of "
-                    f"topology.component.{wanted.__name__}"
+                    f"topology.core.component.{wanted.__name__}"
                 )
             if not isinstance(part.tasks, int) or part.tasks < 1:
                 faults.append(f"bolt {part.name!r} has tasks={part.tasks!r}: use a whole number of at least 1")

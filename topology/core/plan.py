@@ -1,8 +1,8 @@
 """The plan of a topology: components, tasks and edges, checked and frozen.
 
-A plan is made by `topology.builder.TopologyBuilder`, is the same for every executor (`topology.local`,
-`topology.runner`), and can be shown to people before anything runs. Every task has an *address*, its position in
-`Plan.tasks`; executors number tasks by it. Read on in `topology.task` (what runs at an address).
+A plan is made by `topology.core.builder.TopologyBuilder`, is the same for every executor (`topology.core.local`,
+`topology.core.runner`), and can be shown to people before anything runs. Every task has an *address*, its position in
+`Plan.tasks`; executors number tasks by it. Read on in `topology.core.task` (what runs at an address).
 """
 
 from collections.abc import Callable

@@ -1,0 +1,70 @@
+"""The report of a run: counts and digest first, then the papers' measures of routing. Written as `run.json`."""
+
+from typing import Any
+
+import numpy as np
+
+from topology.core.metrics import RunReport
+from topology.settings import RunConfig
+
+
+def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str, Any]:
+    """The report of a run as JSON-ready values; counts and digest first, then the papers' measures of routing."""
+    parts = {name: [task.figures for task in part.tasks] for name, part in report.components.items()}
+    delivery = parts["delivery"][0]
+    routing = parts["distribution"]
+    messages = sum(part["messages"] for part in routing)
+    sent = np.sum([part["sent_to_each_query_task"] for part in routing], axis=0)
+    taken = sum(part["subscriptions_taken"] for part in parts["query"])
+    accepted = parts["subscriptions"][0]["accepted"]
+    return {
+        "messages": str(config.messages.resolve()),
+        "subscriptions": [str(path.resolve()) for path in config.subscriptions],
+        "window": config.window,
+        "world": config.world,
+        "projection": config.projection,
+        "batch": config.batch,
+        "limit": config.limit,
+        "boundaries": {"batch": config.batch},
+        "settings": config.as_json(),
+        "seconds": seconds,
+        "digest": delivery["digest"],
+        "delivery": delivery,
+        "routing": {
+            "router": config.router,
+            "replication_ratio": taken / accepted if accepted else 0.0,
+            "messages_sent_per_message": float(sent.sum()) / messages if messages else 0.0,
+            "bytes_sent": sum(part["sent_bytes"] for part in routing),
+            "signatures": signature_figures(config.signatures, parts, messages),
+            "hits_sent": sum(part.get("hits_sent", 0) for part in parts["query"]),
+            "skyline_pairs_sent": sum(part.get("skyline_pairs_sent", 0) for part in parts["query"]),
+            "raises_sent": sum(part.get("raises_sent", 0) for part in parts["query"]),
+            "replicas_of_each_query_bolt": [part.get("replicas_held", part["held"]["topk"]) for part in parts["query"]],
+            "messages_of_each_query_bolt": sent.tolist(),
+            "subscriptions_of_each_query_bolt": [part["held"] for part in parts["query"]],
+        },
+        "spouts": {"messages": parts["messages"][0], "subscriptions": parts["subscriptions"][0]},
+        "topology": report.as_dict(),
+    }
+
+
+def signature_figures(mode: str, parts: dict[str, list[dict[str, Any]]], messages: int) -> dict[str, Any]:
+    """What signatures cost and save.
+
+    The optimum is a message sent only where it matches a boolean subscription or is a candidate of a skyline one.
+    """
+    if mode == "off":
+        return {"mode": mode}
+    routing = parts["distribution"]
+    asked, kept_back = (sum(part[f"signature_{name}"] for part in routing) for name in ("asked", "kept_back"))
+    sent, useful = asked - kept_back, sum(part["messages_met"] for part in parts["query"])
+    each = max(1, messages)
+    return {
+        "mode": mode,
+        "bytes": routing[0]["signature_bytes"],
+        "patch_bytes": sum(part["signature_patch_bytes"] for part in routing),
+        "asked_per_message": asked / each,
+        "let_through_per_message": sent / each,
+        "optimum_per_message": useful / each,
+        "false_positive_share": (sent - useful) / sent if sent else 0.0,
+    }
