@@ -19,7 +19,7 @@ from matching import registry
 from matching.model import TOPK, ChangeList, MessageBatch, Removals, SubscriptionTable, UpdateBatch, concatenate, empty
 from matching.topk.replicas import HomeIndex, Replicas, concatenate_found, task_of_term
 from matching.topk.steps import Step
-from matching.topk.store import take_ragged_at
+from matching.point_rows import take_ragged_at
 from matching.topk.stream import TopkStream
 from matching.window import Boundary
 from topology.core.component import Context, Delivery

@@ -32,7 +32,7 @@ from matching.model import (
 )
 from matching.slots import SlotMap, resized
 from matching.topk.replicas import prefix_lengths, task_of_term
-from matching.topk.store import SubscriptionStore
+from matching.point_rows import SubscriptionStore
 
 
 class KeywordRouter(Router):

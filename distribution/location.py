@@ -35,7 +35,7 @@ from distribution.signatures.spatial import Domain
 from matching.model import BOOLEAN, TOPK, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
 from matching.slots import resized
 from matching.space import Space
-from matching.topk.store import SubscriptionStore
+from matching.point_rows import SubscriptionStore
 
 CELLS_A_SIDE = 64
 #: Points on a cell border must fall on the same side whichever way they were projected.

@@ -4,7 +4,7 @@ A slot is an int32 row that is handed out again once its subscription has gone; 
 ids, never used twice. Every engine keeps its columns by slot and one `SlotMap` beside them. The table is open
 addressing over slots alone: the number is compared in the `number` column, which an engine wants anyhow.
 
-Read on in `matching.boolean.rows`, the simplest columns kept this way.
+Read on in `matching.region_rows`, the simplest columns kept this way.
 """
 
 import numpy as np

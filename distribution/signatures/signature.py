@@ -43,7 +43,7 @@ from distribution.signatures.spatial import (
     region_boxes,
 )
 from distribution.signatures.text import BINS, LEVELS, MinwiseFilter, claimed_pairs, message_pairs, nodes_down_to
-from matching.boolean.rows import SubscriptionRows
+from matching.region_rows import SubscriptionRows
 from matching.errors import ConfigError, EngineError
 from matching.model import (
     BOOLEAN,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matching.model import UNKNOWN_TERM, Int32, MessageBatch, SubscriptionTable
+from matching.model import UNKNOWN_TERM, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.slots import resized
 
 if TYPE_CHECKING:
@@ -69,6 +69,20 @@ class AnyOf:
         hits = self.parts.match(batch)
         pairs = np.unique(hits.row.astype(np.int64) << 32 | hits.number // WIDTH)
         return (pairs & 0x7FFFFFFF).astype(np.int32), (pairs >> 32).astype(np.int32), hits.scanned, hits.verified
+
+    def keywords(self, slots: Int32) -> tuple[Int64, Int32]:
+        """Keywords of these slots: position of the owner in `slots`, and term; ascending by both. O(terms)."""
+        count = np.zeros(slots.shape[0], np.int64)
+        known = slots < self.count.shape[0]
+        count[known] = self.count[slots[known]]
+        owner = np.repeat(np.arange(slots.shape[0]), count)
+        rows = self.parts.rows
+        held = np.flatnonzero(rows.slots.number[: rows.slots.high_water] >= 0)
+        number = rows.slots.number[held]
+        place = np.full(int(slots.max(initial=-1)) + 1, -1)
+        place[slots] = np.arange(slots.shape[0])
+        order = np.argsort(place[number // WIDTH] * WIDTH + number % WIDTH)
+        return owner, ~rows.columns.terms[rows.columns.start[held[order]]]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array needed to continue."""

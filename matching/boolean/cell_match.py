@@ -29,7 +29,7 @@ from matching.boolean.cells import (
     level_bits,
     message_word,
 )
-from matching.boolean.rows import box_meets, term_in
+from matching.region_rows import box_meets, term_in
 from matching.prefetch import prefetch
 from matching.slots import find_slot
 

@@ -3,7 +3,7 @@
 A pair matches when the message carries all keywords of the subscription (or at least one, where it asks for that:
 `matching.boolean.any_of`) and its point or rectangle meets the closed region, both compared in float64 degrees. The
 engines differ in how they find candidates: `inverted_list` (baseline), `cell_term` (the default; read on there).
-`stream` turns an engine into updates that are exact at each seq, and `matching.naive` says what is right.
+`room` turns an engine into updates that are exact at each seq, and `matching.naive` says what is right.
 """
 
 from abc import ABC, abstractmethod
@@ -13,9 +13,9 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.any_of import AnyOf
-from matching.boolean.rows import SubscriptionRows
+from matching.region_rows import SubscriptionRows
 from matching.errors import EngineError
-from matching.model import ANY_KEYWORD, BOOLEAN, KINDS, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.model import ANY_KEYWORD, BOOLEAN, UNKNOWN_TERM, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.slots import as_input, part, resized
 from matching.space import Space
 
@@ -70,7 +70,7 @@ class BooleanEngine(ABC):
     space : Space    world box; decides how an engine cuts the world up, never what matches
     """
 
-    #: Name in `matching.registry`.
+    #: Name in `matching.kinds`.
     name: str
 
     def __init__(self, space: Space):
@@ -96,7 +96,7 @@ class BooleanEngine(ABC):
         if np.any(table.kind != BOOLEAN):
             other = table.kind[table.kind != BOOLEAN][0]
             raise EngineError(
-                f"engine {self.name}: takes boolean subscriptions, not {KINDS[other]}; use table.of_kind(BOOLEAN)"
+                f"engine {self.name}: takes boolean subscriptions, not kind {other}; use table.of_kind(BOOLEAN)"
             )
         loose = table.k == ANY_KEYWORD
         if not np.any(loose):
@@ -165,6 +165,32 @@ class BooleanEngine(ABC):
             number = np.concatenate([number, self.rows.slots.number[slots]])[order]
             rows, scanned, verified = rows[order], scanned + looked, verified + tested
         return MatchSet(number, rows, scanned, verified, number.shape[0])
+
+    def table(self) -> SubscriptionTable:
+        """The subscriptions, in ascending number; without `at` and weights, of which nothing depends. O(n log n).
+
+        Of one that can never match, nothing but that is left.
+        """
+        slots = np.flatnonzero(self.rows.slots.number[: self.rows.slots.high_water] >= 0).astype(np.int32)
+        slots = slots[np.argsort(self.rows.slots.number[slots])]
+        owner, terms = self.rows.keywords(slots)
+        n = slots.shape[0]
+        some = np.zeros(n, np.int32)
+        if self._any_of is not None:
+            loose_owner, loose_terms = self._any_of.keywords(slots)
+            some[loose_owner] = ANY_KEYWORD
+            owner, terms = np.concatenate([owner, loose_owner]), np.concatenate([terms, loose_terms])
+        never = np.setdiff1d(np.arange(n), owner)
+        owner = np.concatenate([owner, never])
+        terms = np.concatenate([terms, np.full(never.shape[0], UNKNOWN_TERM, np.int32)])
+        offsets = np.zeros(n + 1, np.int64)
+        np.cumsum(np.bincount(owner, minlength=n), out=offsets[1:])
+        nowhere, zeros = np.full(n, np.nan), np.zeros(n, np.int64)
+        return SubscriptionTable(
+            self.rows.slots.number[slots], np.full(n, BOOLEAN, np.int8), zeros, nowhere, nowhere,
+            self.rows.columns.region[slots], some, nowhere, offsets, terms[np.argsort(owner, kind="stable")],
+            np.zeros(terms.shape[0], np.float32),
+        )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array needed to continue: names prefixed `rows_`, `index_` and perhaps `any_`. Views, no copies."""

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.cells import box_of, subscription_word
-from matching.boolean.rows import Columns
+from matching.region_rows import Columns
 from matching.model import Int32
 
 #: Ranks that share a rectangle in long lists: two cache lines of words behind one test.

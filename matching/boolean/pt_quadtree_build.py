@@ -11,7 +11,7 @@ from numba import njit
 
 from matching.boolean.cells import FINEST, box_of, cell_range, fitting_level
 from matching.boolean.lfilter_parts import first_not_below, interleave, longer, text_bit
-from matching.boolean.rows import Columns
+from matching.region_rows import Columns
 from matching.slots import as_input
 
 #: A cell with no more entries than this is not divided.

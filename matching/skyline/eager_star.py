@@ -27,6 +27,7 @@ from matching.skyline.kept import UNDOMINATED, WAITS, dominates, drop, place_of,
 from matching.skyline.tails import clear, forget_ended, new_tails, note_members, put_by, settle_all, with_slots
 from matching.skyline.window import Candidates
 from matching.space import Space
+from matching.state import Lists, State
 
 #: What a slot needs at the end of `take`.
 _NOTHING, _REPAIR, _FILL = range(3)
@@ -115,6 +116,16 @@ class EagerStar(Eager):
         clear(self._tails, slots)
         self.stale[slots] = WAITS
         self._needs[slots] = _NOTHING  # whoever is refilled after that is filled, not repaired
+
+    def state(self, slots: Int32) -> tuple[dict[str, np.ndarray], Lists]:
+        self._settle(slots)
+        rows, entries = super().state(slots)
+        return rows | {"stale": self.stale[slots]}, entries
+
+    def restore(self, slots: Int32, state: State, floor: int) -> None:
+        super().restore(slots, state, floor)
+        self.stale[slots] = state.rows["stale"]
+        note_members(self.kept.view, self._tails, slots, floor)
 
     def arrays(self) -> dict[str, np.ndarray]:
         self._settle(self.index.live_slots())

@@ -24,6 +24,7 @@ from matching.skyline.kept import UNDOMINATED, KeptPool, has_room, put
 from matching.skyline.window import Candidates
 from matching.slots import part
 from matching.space import Space
+from matching.state import Lists, State
 
 
 class Offers(NamedTuple):
@@ -98,6 +99,18 @@ class SkylineEngine(ABC):
     @abstractmethod
     def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:
         """Take all live candidates of these slots: new ones, and those that `take` returned."""
+
+    def state(self, slots: Int32) -> tuple[dict[str, np.ndarray], Lists]:
+        """What is kept of these slots: columns with an entry a slot, and what is kept in each. O(entries)."""
+        return {"due": self.kept.view.due[slots]}, self.kept.lists(slots)
+
+    def restore(self, slots: Int32, state: State, floor: int) -> None:
+        """Take over what `state` of an engine of the same class gave, for slots that keep nothing yet; at this floor.
+
+        O(entries).
+        """
+        self.kept.fill(slots, state.lists["kept"])
+        self.kept.view.due[slots] = state.rows["due"]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array needed to continue."""

@@ -24,8 +24,6 @@ from matching.space import Space
 _KEYWORD_BITS = 12
 #: The pool of keywords is rewritten when it is full and this share of it is dead.
 _DEAD_SHARE = 0.25
-#: Levels of the curve by which many subscriptions are brought into an order of places.
-_CURVE_BITS = 12
 
 
 class Hits(NamedTuple):
@@ -143,19 +141,15 @@ class SubscriptionIndex:
         picked = np.arange(offsets[-1]) + np.repeat(self.term_start[slots] - offsets[:-1], lengths)
         return SkylineQueries(self.region[slots], offsets, self.terms[picked])
 
-    def by_place(self, slots: Int32) -> Int32:
-        """The same slots in the order of a Z-curve through the middles of their rectangles. O(n log n).
-
-        Neighbours ask the window for the same messages, which then are still in the cache.
-        """
-        region, space = self.region[slots], self.space
-        code = np.zeros(slots.shape[0], np.int64)
-        for axis, (low, high) in enumerate(((space.west, space.east), (space.south, space.north))):
-            share = ((region[:, axis] + region[:, axis + 2]) / 2.0 - low) / max(high - low, 1e-9)
-            step = np.clip(share * (1 << _CURVE_BITS), 0, (1 << _CURVE_BITS) - 1).astype(np.int64)
-            for bit in range(_CURVE_BITS):
-                code |= ((step >> bit) & 1) << (2 * bit + axis)
-        return slots[np.argsort(code, kind="stable")]
+    def table(self, slots: Int32) -> SubscriptionTable:
+        """The subscriptions of these slots, without `at` and weights, of which nothing depends. O(n + terms)."""
+        n, asked = slots.shape[0], self.queries(slots)
+        nowhere, zeros = np.full(n, np.nan), np.zeros(n, np.int64)
+        return SubscriptionTable(
+            self.slots.number[slots], np.full(n, SKYLINE, np.int8), zeros, nowhere, nowhere, asked.region,
+            zeros.astype(np.int32), nowhere, asked.term_offsets, asked.terms,
+            np.zeros(asked.terms.shape[0], np.float32),
+        )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array needed to continue."""

@@ -17,6 +17,7 @@ from numba import njit
 from matching.block_pool import NO_BLOCK, forget_free, free_block, take_block
 from matching.model import Float64, Int8, Int32, Int64
 from matching.slots import resized
+from matching.state import Lists
 
 #: `until` of an entry that nothing kept dominates; at or below every floor.
 UNDOMINATED = -(2**63)
@@ -133,6 +134,23 @@ class KeptPool:
         """Move all blocks together, so that nothing between them is free. O(entries)."""
         order = np.flatnonzero(self.view.start >= 0)
         _pack(self.view, order[np.argsort(self.view.start[order], kind="stable")])
+
+    def lists(self, slots: Int32) -> Lists:
+        """What these slots keep, by column. O(entries)."""
+        v = self.view
+        offsets = np.zeros(slots.shape[0] + 1, np.int64)
+        np.cumsum(v.count[slots], out=offsets[1:])
+        picked = np.arange(offsets[-1]) + np.repeat(v.start[slots] - offsets[:-1], v.count[slots])
+        return Lists(offsets, {name: getattr(v, name)[picked] for name in _POOLS})
+
+    def fill(self, slots: Int32, entries: Lists) -> None:
+        """Put what `lists` gave into slots that keep nothing. O(entries)."""
+        columns = tuple(np.ascontiguousarray(entries.columns[name]) for name in _POOLS)
+        done = 0
+        while done < slots.shape[0]:
+            done = _fill(self.view, slots, entries.offsets, columns, done)
+            if done < slots.shape[0]:
+                self.make_room()
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array needed to continue, the pool trimmed to what is in use."""
@@ -286,6 +304,18 @@ def _clear_all(v, slots):
             free_block(v, slot)
         v.count[slot] = 0
         v.due[slot] = WAITS
+
+
+@njit(cache=True, nogil=True)
+def _fill(v, slots, offsets, columns, first):
+    """Fill empty blocks from row `first` on; returns the row that found no room (its block is empty), or all."""
+    seq, life, spatial, text, until = columns
+    for row in range(first, slots.shape[0]):
+        if not has_room_for(v, slots[row], offsets[row + 1] - offsets[row]):
+            return row
+        for i in range(offsets[row], offsets[row + 1]):
+            put(v, slots[row], seq[i], life[i], spatial[i], text[i], until[i])
+    return slots.shape[0]
 
 
 @njit(cache=True, nogil=True)

@@ -1,41 +1,25 @@
 """What every window index of `skyline` subscriptions is: all live messages, and the candidates of any query.
 
-A candidate of a query stands in its closed rectangle and shares at least one keyword with it. The indexes differ in
-what an arrival, an end and a query cost; their answers are the same. Read on in `matching.skyline.mf_rtree`.
+A candidate of a query stands in its closed rectangle and shares at least one keyword with it. Those who ask are behind
+those who store, so they ask as of a boundary: what died since the oldest that may be named is kept until nobody can ask
+for it. The indexes differ in what an arrival, an end and a query cost; their answers are the same. Read on in
+`matching.skyline.window_plain`, which runs unless another is asked for, then in `matching.skyline.mf_rtree`.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from matching.model import Float64, Int32, Int64, MessageBatch
-from matching.window import Boundary
+from matching.errors import EngineError
+from matching.kind import Question, Share
+from matching.model import Float64, Int32, Int64, MessageBatch, take_ragged
+from matching.skyline.answers import Candidates, SkylineQueries, joined, merge_answers, useful
+from matching.space import Space
+from matching.window import NO_FLOOR, Boundary
 
-
-class SkylineQueries(NamedTuple):
-    """region : float64[q, 4]         west, south, east, north in degrees, closed
-    term_offsets : int64[q + 1]
-    terms : int32[nnz]             ascending within a query, without repeats
-    """
-
-    region: Float64
-    term_offsets: Int64
-    terms: Int32
-
-
-class Candidates(NamedTuple):
-    """Candidates of the queries, query after query (`offsets` int64[q + 1]), in ascending seq.
-
-    seq, life : int64[n]
-    spatial, text : float64[n]     relevances, as `matching.naive.skyline_scores` has them, bit for bit
-    """
-
-    offsets: Int64
-    seq: Int64
-    life: Int64
-    spatial: Float64
-    text: Float64
+#: Subscriptions that are looked up at once; their candidates are held in memory together.
+_CHUNK = 1_024
 
 
 class Contents(NamedTuple):
@@ -54,24 +38,61 @@ class Contents(NamedTuple):
     terms: Int32
 
 
-class SkylineWindow(ABC):
-    """The messages of the window, as of the last boundary stored."""
+class SkylineWindow(Share):
+    """One task's messages of the window, as of the last boundary stored and of some before it.
+
+    Parameters
+    ----------
+    space : Space
+    kept_boundaries : int    how many boundaries back `candidates` may ask
+    """
+
+    def __init__(self, space: Space, kept_boundaries: int = 0):
+        self.space = space
+        self.kept_boundaries = kept_boundaries
+        self.known = [Boundary(-1, 0, -1, NO_FLOOR)]
+
+    @property
+    def boundary(self) -> Boundary:
+        """The last one stored."""
+        return self.known[-1]
+
+    @property
+    def stored_through(self) -> int:
+        return self.boundary.number
 
     @abstractmethod
-    def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None:
-        """Take the next batch.
+    def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None: ...
 
-        ended : int64[m]    seqs of messages, of this batch or earlier ones, that a later version or a deletion has
-                            ended; those unknown or expired are passed over
+    def load(self, boundary: Boundary, messages: MessageBatch) -> None:
+        self.known = [Boundary(boundary.number - 1, boundary.first_seq, -1, NO_FLOOR)]
+        self.store(boundary, messages, np.zeros(0, np.int64))
+        self.known = [boundary]
+
+    @abstractmethod
+    def candidates(self, queries: SkylineQueries, as_of: Boundary | None = None) -> Candidates:
+        """All candidates of each query that live at the last boundary, or at another that is asked for; ascending seq.
+
+        Raises
+        ------
+        EngineError
+            If that boundary is not among the last ones kept.
         """
 
-    @abstractmethod
-    def candidates(self, queries: SkylineQueries) -> Candidates:
-        """All live candidates of each query."""
+    def answer(self, question: Question) -> Candidates:
+        """Candidates as of a boundary, without those that are of no use; in chunks, so that memory stays bounded."""
+        asked: SkylineQueries = question.rows
+        parts, rows = [], asked.region.shape[0]
+        for first in range(0, rows, _CHUNK):
+            chosen = np.arange(first, min(rows, first + _CHUNK))
+            offsets, picked = take_ragged(asked.term_offsets, chosen)
+            queries = SkylineQueries(asked.region[chosen], offsets, asked.terms[picked])
+            parts.append(useful(self.candidates(queries, question.as_of)))
+        return joined(parts)
 
-    @abstractmethod
-    def contents(self, seqs: Int64) -> Contents:
-        """Those of these messages that are live, in the order asked. O(n + terms)."""
+    @classmethod
+    def merge(cls, parts: list[Candidates]) -> Candidates:
+        return merge_answers(parts)
 
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
@@ -79,5 +100,16 @@ class SkylineWindow(ABC):
 
     @classmethod
     @abstractmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
+    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]) -> Self:
         """Continue from `arrays`; everything is copied."""
+
+    def _known_boundary(self, as_of: Boundary | None) -> Boundary:
+        """The boundary asked about."""
+        if as_of is None:
+            return self.boundary
+        if as_of not in self.known:
+            raise EngineError(
+                f"window: asked as of batch {as_of.number}, but batches {self.known[0].number} to "
+                f"{self.boundary.number} are known"
+            )
+        return as_of

@@ -8,7 +8,7 @@ expiry nothing, a query the lists of all its keywords, wherever the messages sta
 The tuple bolts hold their share of the window here too. They are ahead of those who ask, so they are asked as of a
 boundary of the past: what died since the oldest that may be named counts as alive until nobody can ask for it.
 
-Trees, which look only where the rectangle is: `matching.skyline.mf_rtree`. Read on in `matching.skyline.stream`.
+Trees, which look only where the rectangle is: `matching.skyline.mf_rtree`. Read on in `matching.skyline.answers`.
 """
 
 from typing import NamedTuple
@@ -19,9 +19,10 @@ from numba import njit
 from matching.errors import EngineError
 from matching.model import Float64, Int32, Int64, MessageBatch, take_ragged
 from matching.skyline.index import spatial_relevance
-from matching.skyline.window import Candidates, Contents, SkylineQueries, SkylineWindow
+from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
 from matching.slots import as_input, grown_length, resized
-from matching.window import NO_FLOOR, Boundary
+from matching.space import Space
+from matching.window import Boundary
 
 #: `ended` of a message that no later version or deletion has ended.
 _NEVER = 2**63 - 1
@@ -58,30 +59,21 @@ _COLUMNS = ("seq", "life", "ended", "lon", "lat")
 class InvertedWindow(SkylineWindow):
     """Inverted lists over the ring of messages; see the module.
 
-    Parameters
-    ----------
-    kept_boundaries : int    how many boundaries back `candidates` may ask
     """
 
-    name = "inverted_window"
+    name = "inverted"
 
-    def __init__(self, kept_boundaries: int = 0):
+    def __init__(self, space: Space, kept_boundaries: int = 0):
+        super().__init__(space, kept_boundaries)
         whole, real = np.zeros(0, np.int64), np.zeros(0)
         short = np.zeros(0, np.int32)
         self.ring = Ring(whole, whole, whole, real, real, np.zeros(1, np.int64), short, short, short, short)
         self.rows = 0
-        self.kept_boundaries = kept_boundaries
-        self.known = [Boundary(-1, 0, -1, NO_FLOOR)]
         self.checked = 0
 
     def __len__(self) -> int:
         """Live messages. O(rows)."""
         return int(np.count_nonzero(self._alive(slice(self.rows), self.boundary)))
-
-    @property
-    def boundary(self) -> Boundary:
-        """The last one stored."""
-        return self.known[-1]
 
     def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None:
         """Take the next batch. O(terms), amortised.
@@ -112,12 +104,7 @@ class InvertedWindow(SkylineWindow):
         EngineError
             If that boundary is not among the last ones kept.
         """
-        as_of = as_of or self.boundary
-        if as_of not in self.known:
-            raise EngineError(
-                f"window: asked as of batch {as_of.number}, but batches {self.known[0].number} to "
-                f"{self.boundary.number} are known"
-            )
+        as_of = self._known_boundary(as_of)
         count, room = queries.region.shape[0], _FEWEST
         region = as_input(queries.region, np.float64)
         offsets, terms = as_input(queries.term_offsets, np.int64), as_input(queries.terms, np.int32)
@@ -135,15 +122,7 @@ class InvertedWindow(SkylineWindow):
         rows = row[:total][order]
         return Candidates(ends, self.ring.seq[rows], self.ring.life[rows], spatial[:total][order], text[:total][order])
 
-    def contents(self, seqs: Int64) -> Contents:
-        """Those of these messages that are live, in the order asked. O(n log rows + terms)."""
-        rows = self._find(seqs)
-        rows = rows[self._alive(rows, self.boundary)]
-        offsets, picked = take_ragged(self.ring.term_offsets, rows)
-        ring = self.ring
-        return Contents(ring.seq[rows], ring.lon[rows], ring.lat[rows], offsets, ring.terms[picked])
-
-    def used_bytes(self) -> int:
+    def size_bytes(self) -> int:
         """Memory held, room for growth included."""
         return sum(column.nbytes for column in self.ring)
 
@@ -158,10 +137,8 @@ class InvertedWindow(SkylineWindow):
         }
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "InvertedWindow":
-        """Continue from `arrays`; everything is copied."""
-        window = cls()
-        window.kept_boundaries = int(arrays["kept_boundaries"][0])
+    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]) -> "InvertedWindow":
+        window = cls(space, int(arrays["kept_boundaries"][0]))
         window.known = [Boundary(*row) for row in arrays["known"].tolist()]
         columns = [arrays[name] for name in (*_COLUMNS, "term_offsets", "terms")]
         if columns[0].shape[0]:

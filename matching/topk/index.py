@@ -15,7 +15,7 @@ from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
 from matching.slots import as_input, part
 from matching.space import Space
 from matching.topk.postings import Postings
-from matching.topk.store import SubscriptionStore
+from matching.point_rows import SubscriptionStore
 
 
 class Hits(NamedTuple):

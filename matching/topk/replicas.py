@@ -1,27 +1,26 @@
 """Replicas of top-k subscriptions: what a query task matches for subscriptions whose results live at another.
 
 Where a router places subscriptions by their keywords, one that has several is wanted at several tasks. One of them,
-its home, keeps buffer, threshold and version (`matching.topk.stream`, over a `HomeIndex` that matches nothing); the
+its home, keeps buffer, threshold and version (`matching.topk.room`, over a `HomeIndex` that matches nothing); the
 others, and mostly the home too, hold a replica here: terms, place, alpha, and a threshold that may be lower than the
 home's, never higher. A replica indexes only those terms that belong to its task, so of all replicas of a subscription
 exactly the one that owns the pair's first common term finds it (spec 3.4). What they find goes to the homes.
 
 Thresholds go up at any time; they go down, and terms come back, only by `relax`, which the distribution tasks
-send ahead of the next batch (spec 3.5). Read on in `bolts.replicated`.
+send ahead of the next batch (spec 3.5). Read on in `bolts.query`.
 """
 
+from typing import NamedTuple
+
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from matching.errors import EngineError
+from matching.kind import Site, Thresholds, Turn, Work
 from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.slots import resized
+from matching.prefixes import prefix_lengths, task_of_term
 from matching.topk.index import Hits, TopkIndex
-from matching.topk.steps import Found
-
-#: Slack of the prefix rule: rounded unit vectors have norms up to 1 + 5e-8.
-_SLACK = 1e-6
 
 
 class HomeIndex(TopkIndex):
@@ -45,6 +44,19 @@ class HomeIndex(TopkIndex):
         raise EngineError("topk: a home matches nothing")
 
 
+class Found(NamedTuple):
+    """Hits by subscription number: number int64[h], seq int64[h], life int64[h], score float64[h]."""
+
+    number: Int64
+    seq: Int64
+    life: Int64
+    score: Float64
+
+    def take(self, hits: np.ndarray) -> "Found":
+        """Some of the hits. O(n)."""
+        return Found(self.number[hits], self.seq[hits], self.life[hits], self.score[hits])
+
+
 class Replicas:
     """The replicas of one query task.
 
@@ -52,20 +64,21 @@ class Replicas:
     ----------
     index : TopkIndex
         Empty.
-    tasks, task : int
-        Terms belong to tasks by `task_of_term`.
-    prefix_only : bool
-        Whether terms behind the prefix of a subscription are given up when its threshold rises.
+    site : Site
+        Terms belong to its tasks by `task_of_term`; `prefix_only` says whether terms behind the prefix of a subscription
+        are given up when its threshold rises.
     """
 
-    def __init__(self, index: TopkIndex, tasks: int, task: int, prefix_only: bool):
+    def __init__(self, index: TopkIndex, site: Site):
         self.index = index
-        self.tasks = tasks
-        self.task = task
-        self.prefix_only = prefix_only
+        self.tasks, self.task = site.tasks, site.task
+        self.prefix_only = site.prefix_only
+        self.routers = site.routers
+        self._home = np.zeros(0, np.int64)
         self._version = np.zeros(0, np.int64)  # of the threshold
         self._relaxed = np.zeros(0, np.int64)  # of the last relax that was taken
         self._length = np.zeros(0, np.int32)  # terms of the prefix that is indexed
+        self._gone: list[tuple[int, Int64]] = []  # removals that some distribution task may not know of yet
 
     def __len__(self) -> int:
         return len(self.index)
@@ -74,27 +87,55 @@ class Replicas:
         """Which of these subscriptions have a replica here. O(n)."""
         return self.index.store.find(numbers) >= 0
 
-    def add(self, table: SubscriptionTable) -> None:
+    def add(self, table: SubscriptionTable, home: Int64) -> None:
         """New subscriptions, without threshold; rows with no term of this task are left out. O(n + terms)."""
-        self._insert(table, np.diff(table.term_offsets).astype(np.int32))
+        self._insert(table, np.diff(table.term_offsets).astype(np.int32), home)
 
     def remove(self, numbers: Int64) -> None:
         """Forget those of these subscriptions that are here. O(n + terms)."""
         slots = self.index.store.find(numbers)
         self.index.remove(slots[slots >= 0])
 
-    def match(self, messages: MessageBatch) -> tuple[Found, int, int]:
-        """What the messages hit, in ascending seq; postings scanned, pairs verified."""
-        parts, row, scanned, verified = [], 0, 0, 0
-        while row < len(messages):
-            hits = self.index.match(messages, row)
+    def process(self, turn: Turn) -> tuple[list[Found], Work]:
+        """Take the changes of a batch and match it: what its messages hit for each home, in ascending seq."""
+        rows = np.flatnonzero(turn.held)
+        self.add(turn.added.take(rows), turn.home[rows])
+        self.remove(turn.removed.number)
+        self._remember(turn.boundary.number, turn.removed.number)
+        parts: list[tuple[Int64, Found]] = []
+        row, scanned, verified = 0, 0, 0
+        while row < len(turn.messages):
+            hits = self.index.match(turn.messages, row)
             number = self.index.store.columns.number[hits.slot]
-            parts.append(Found(number, messages.seq[hits.row], messages.life[hits.row], hits.score))
+            seq, life = turn.messages.seq[hits.row], turn.messages.life[hits.row]
+            parts.append((self._home[hits.slot], Found(number, seq, life, hits.score)))
             row, scanned, verified = hits.next_row, scanned + hits.scanned, verified + hits.verified
-        return concatenate_found(parts), scanned, verified
+        per_home = [
+            concatenate_found([found.take(np.flatnonzero(home == task)) for home, found in parts])
+            for task in range(self.tasks)
+        ]
+        return per_home, Work(scanned, verified)
 
-    def raise_thresholds(self, number: Int64, version: Int64, threshold: Float64) -> None:
+    def register(
+        self, home: int, number: Int64, version: Int64, rows: SubscriptionTable, changes_through: int
+    ) -> None:
+        """A distribution task has relaxed these, ahead of its next batch; see `relax`."""
+        late = [numbers for batch, numbers in self._gone if batch > changes_through]
+        if late:
+            here = np.flatnonzero(~np.isin(number, np.concatenate(late)))
+            number, version = number[here], version[here]
+            rows = rows.take(here) if len(rows) else rows
+        self.relax(home, number, version, rows)
+
+    def tasks_of(self, offsets: Int64, terms: Int32) -> NDArray[np.bool_]:
+        """Which tasks own a term of each row of terms: bool[n, tasks]. O(terms)."""
+        wanted = np.zeros((offsets.shape[0] - 1, self.tasks), np.bool_)
+        wanted[np.repeat(np.arange(offsets.shape[0] - 1), np.diff(offsets)), task_of_term(terms, self.tasks)] = True
+        return wanted
+
+    def raise_thresholds(self, raised: Thresholds) -> None:
         """Take thresholds of the homes; those of an older version, or of who is not here, are ignored. O(n + terms)."""
+        number, version, threshold = raised
         slots = self.index.store.find(number)
         valid = slots >= 0
         valid[valid] = version[valid] >= self._version[slots[valid]]
@@ -103,7 +144,7 @@ class Replicas:
         self.index.set_thresholds(slots, threshold[valid])
         self._narrow(slots)
 
-    def relax(self, number: Int64, version: Int64, table: SubscriptionTable) -> None:
+    def relax(self, home: int, number: Int64, version: Int64, table: SubscriptionTable) -> None:
         """Drop thresholds, and take in again what raises have given up. O(n + terms).
 
         Parameters
@@ -116,7 +157,7 @@ class Replicas:
         slots = self.index.store.find(number)
         fresh = slots < 0
         if len(table):
-            self.add(table.take(np.flatnonzero(fresh)))
+            self.add(table.take(np.flatnonzero(fresh)), np.full(np.count_nonzero(fresh), home))
             slots = self.index.store.find(number)
             now = slots[fresh & (slots >= 0)]
             self._version[now] = self._relaxed[now] = version[fresh & (slots >= 0)]
@@ -135,7 +176,14 @@ class Replicas:
         self.index.set_thresholds(slots, thresholds)
         self._narrow(slots[overtaken])
 
-    def _insert(self, table: SubscriptionTable, length: Int32) -> None:
+    def _remember(self, batch: int, gone: Int64) -> None:
+        """Keep removals until every distribution task has sent a batch that came after them."""
+        if gone.size:
+            self._gone.append((batch, gone))
+        oldest = batch - self.routers + 1
+        self._gone = [entry for entry in self._gone if entry[0] > oldest]
+
+    def _insert(self, table: SubscriptionTable, length: Int32, home: Int64) -> None:
         """Add rows, indexing this task's terms among the first `length` of each; rows without such are left out."""
         posted = self._posted(table, length)
         wanted = np.flatnonzero(np.add.reduceat(np.append(posted, False), table.term_offsets[:-1]) > 0)
@@ -145,9 +193,9 @@ class Replicas:
         if self._version.shape[0] < self.index.store.capacity:
             capacity = self.index.store.capacity
             self._version, self._relaxed = resized(self._version, capacity), resized(self._relaxed, capacity)
-            self._length = resized(self._length, capacity)
+            self._length, self._home = resized(self._length, capacity), resized(self._home, capacity)
         self._version[slots] = self._relaxed[slots] = 0
-        self._length[slots] = length[wanted]
+        self._length[slots], self._home[slots] = length[wanted], home[wanted]
 
     def _posted(self, table: SubscriptionTable, length: Int32) -> NDArray[np.bool_]:
         starts = np.repeat(table.term_offsets[:-1], np.diff(table.term_offsets))
@@ -167,10 +215,10 @@ class Replicas:
         if not slots.size:
             return
         columns = self.index.store.columns
-        table, threshold = self.index.store.rows(slots), columns.threshold[slots]
+        table, threshold, home = self.index.store.rows(slots), columns.threshold[slots], self._home[slots]
         version, relaxed = self._version[slots], self._relaxed[slots]
         self.index.remove(slots)
-        self._insert(table, length)
+        self._insert(table, length, home)
         again = self.index.store.find(table.number)
         here = again >= 0
         self._version[again[here]], self._relaxed[again[here]] = version[here], relaxed[here]
@@ -181,37 +229,3 @@ def concatenate_found(parts: list[Found]) -> Found:
     """Join hits. O(n)."""
     nothing = Found(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     return Found(*(np.concatenate(column) for column in zip(nothing, *parts, strict=True)))
-
-
-def task_of_term(terms: Int32, tasks: int) -> Int64:
-    """Which of the tasks a term belongs to, by a multiplicative hash that is the same everywhere. O(n)."""
-    mixed = terms.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return ((mixed >> np.uint64(32)) % np.uint64(tasks)).astype(np.int64)
-
-
-def prefix_lengths(columns, slots: Int32) -> Int32:
-    """How many of its first terms a subscription must be looked up by, int32[n]. O(terms).
-
-    A message whose first common term lies behind the first p terms scores at most
-    alpha + (1 - alpha) * |weights from p on|, wherever it is: the smallest p at which that is below the threshold
-    (spec 3.3, with L2 norms, multiplied so that alpha = 1 needs no case of its own).
-    """
-    lengths = np.empty(slots.shape[0], np.int32)
-    _prefix_lengths(columns, slots, lengths)
-    return lengths
-
-
-@njit(cache=True, nogil=True)
-def _prefix_lengths(c, slots, lengths):
-    for i in range(slots.shape[0]):
-        slot = slots[i]
-        start, length = c.term_start[slot], c.term_count[slot]
-        square = 0.0
-        while length > 0:
-            weight = np.float64(c.weights[start + length - 1])
-            square += weight * weight
-            bound = c.alpha[slot] + (1.0 - c.alpha[slot]) * np.sqrt(square) + _SLACK
-            if not bound < c.threshold[slot]:
-                break
-            length -= 1
-        lengths[i] = length

@@ -6,7 +6,7 @@ the k-skyband (Wang et al., Skype, section 6). Two facts make it exact:
 
 - while a buffer holds at least k messages, or has no threshold, its k first are the k best of the window;
 - it holds fewer than k exactly when fewer than k messages of the window reach the threshold. Then the
-  threshold must fall, which needs the window: a refill (`matching.topk.stream`).
+  threshold must fall, which needs the window: a refill (`matching.pending`).
 
 Entries of a slot lie in one block of a pool in rank order, so its result is the front of the block, and what
 a newcomer dominates is a part of what stands behind it. The work is done in `matching.topk.skyband_kernels`.
@@ -256,6 +256,15 @@ class SkybandBuffers:
         held = Held(offsets, np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.float64))
         copy_held(self.view, slots, held)
         return held
+
+    def entries(self, slots: Int32) -> tuple[Int64, Int64, Int64, Float64]:
+        """All that these slots hold, best first: offsets, seq, life, score. O(entries)."""
+        v = self.view
+        offsets = np.zeros(slots.shape[0] + 1, np.int64)
+        np.cumsum(v.count[slots], out=offsets[1:])
+        picked = np.arange(offsets[-1]) + np.repeat(v.start[slots] - offsets[:-1], v.count[slots])
+        seq = v.seq[picked] + v.used[1]
+        return offsets, seq, seq if self.seq_is_life else v.life[picked], v.score[picked]
 
     def describe(self) -> dict[str, int]:
         """How many buffers hold something, and how many entries all of them hold. O(slots)."""

@@ -22,7 +22,7 @@ from matching.topk.index import Hits, TopkIndex
 from matching.topk.skype_lists import SkypeLists
 from matching.topk.skype_scan import COUNTERS, MOST_TOGETHER, SCANNED, VERIFIED, scan
 from matching.topk.skype_tree import Shape
-from matching.topk.store import SubscriptionStore
+from matching.point_rows import SubscriptionStore
 
 
 class Pruning(NamedTuple):

@@ -24,7 +24,7 @@ from matching.topk.skype_tree import (
     build_tree,
     change_base,
 )
-from matching.topk.store import SubscriptionStore
+from matching.point_rows import SubscriptionStore
 
 #: A list is built again when its tail, or what is dead in it, passes this share of what is built.
 _TAIL_SHARE = 1 / 12

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from matching.model import MessageBatch
+from matching.space import Space
 from matching.topk.window_index import WindowIndex
 from matching.topk.window_search import (
     Asked,
@@ -51,8 +52,8 @@ class Generation(NamedTuple):
 class GenerationIndex(WindowIndex):
     """Messages in generations, oldest first; implementations say how one is indexed and searched."""
 
-    def __init__(self, max_distance: float, kept_boundaries: int = 16):
-        super().__init__(max_distance, kept_boundaries)
+    def __init__(self, space: Space, kept_boundaries: int = 0):
+        super().__init__(space, kept_boundaries)
         self._generations: list[Generation] = []
         self._fresh: list[WindowRows] = []  # newer than all generations
         self._fresh_life: list[int] = []  # the longest life in each
@@ -66,7 +67,7 @@ class GenerationIndex(WindowIndex):
         return indexed + sum(rows.nbytes for rows in self._parts())
 
     def fork(self):
-        other = type(self)(self.max_distance, self.kept_boundaries)
+        other = type(self)(self.space, self.kept_boundaries)
         other.boundaries = list(self.boundaries)
         other._generations, other._fresh = list(self._generations), list(self._fresh)  # never written: both share them
         other._fresh_life, other._scanned = list(self._fresh_life), self._scanned

@@ -2,38 +2,36 @@
 
 A refill asks, for some subscriptions, which messages were the best "as of" a boundary, and which have come since. The
 window answers as of any of the last few boundaries, not only of the newest: it keeps what expired since. How it finds
-them is the business of the implementations, which `matching.topk.window_indexes` names; read on in the default one,
+them is the business of the implementations, which `matching.kinds` names; read on in the default one,
 `matching.topk.window_segments`. Used by the tuple bolts (`bolts.tuples`), each of which holds a part of the messages.
 """
 
-from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from abc import abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from matching.errors import EngineError
+from matching.kind import Question, Share
 from matching.model import Float32, Float64, Int8, Int32, Int64, MessageBatch
+from matching.space import Space
 from matching.topk.window_search import Asked, Found, Span, WindowRows, drop_outlived, place_on_curve
 from matching.window import Boundary
 
 #: From so many rows on, neighbours are asked for one after another: they find the same messages in the cache.
 _SORTED_FROM = 32
+_NOBODY = np.zeros(0, np.int64)
 _MESSAGE_COLUMNS = ("seq", "x", "y", "life", "term_offsets", "terms", "weights")
 
 
 class WindowQueries(NamedTuple):
-    """Ask for the window as of boundary `as_of`, and for what came after it up to batch `up_to`.
+    """What subscriptions ask of the window, one row each: number, x, y, alpha, rank, terms, weights.
 
-    One row a subscription: number, x, y, alpha, `rank` (how many of the best), terms, weights. Ties at the cut are
-    included, but for those that `rank` others with the same score outlive, being newer and alive as long or longer:
-    whatever ends, they are never among the best. `request` and `home` (the task that asked) are echoed in the answer.
+    `rank` is how many of the best are wanted. Ties at the cut are included, but for those that `rank` others with the
+    same score outlive, being newer and alive as long or longer: whatever ends, they are never among the best.
     """
 
-    request: int
-    home: int
-    as_of: Boundary
-    up_to: int
     number: Int64
     x: Float64
     y: Float64
@@ -47,14 +45,11 @@ class WindowQueries(NamedTuple):
 class WindowAnswers(NamedTuple):
     """Messages for the rows of a `WindowQueries`, row after row (`offsets` int64[rows + 1]).
 
-    `after` is 1 for messages of the batches after `as_of` (but for those that came too late to live even then), 0 for
-    those alive at it. `threshold` (float64[rows]) is
-    the score of the rank-th best alive, minus infinity if there are fewer; messages below it are left out.
-    `rank` (int32[rows]) is that of the queries.
+    `after` is 1 for messages of the batches after the boundary asked about (but for those that came too late to live
+    even then), 0 for those alive at it. `threshold` (float64[rows]) is the score of the rank-th best alive, minus
+    infinity if there are fewer; messages below it are left out. `rank` (int32[rows]) is that of the queries.
     """
 
-    request: int
-    home: int
     rank: Int32
     offsets: Int64
     seq: Int64
@@ -64,25 +59,17 @@ class WindowAnswers(NamedTuple):
     threshold: Float64
 
 
-class WindowIndex(ABC):
+class WindowIndex(Share):
     """The messages one task holds of the window.
 
     An implementation takes messages (`_add`), gives up what is too old (`_drop`), hands out what it holds (`_held`)
     and finds what reaches the bars of a question (`_search`); batches, boundaries and answers are seen to here.
 
-    Parameters
-    ----------
-    max_distance : float
-        Diagonal of the scaled world box.
-    kept_boundaries : int
-        How many boundaries back `query` may ask about: what expired since is kept that long.
     """
 
-    #: As written after `--window-index`.
-    name: ClassVar[str]
-
-    def __init__(self, max_distance: float, kept_boundaries: int = 16):
-        self.max_distance = max_distance
+    def __init__(self, space: Space, kept_boundaries: int = 0):
+        self.space = space
+        self.max_distance = space.max_distance
         self.kept_boundaries = kept_boundaries
         self.boundaries: list[Boundary] = []
 
@@ -99,14 +86,8 @@ class WindowIndex(ABC):
     def size_bytes(self) -> int:
         """Bytes of all arrays, spare room included. O(1) or O(segments)."""
 
-    def store(self, boundary: Boundary, messages: MessageBatch) -> None:
-        """Take this task's part of the next batch. Amortised cost by implementation.
-
-        Raises
-        ------
-        EngineError
-            If the batch is not the next one.
-        """
+    def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64 = _NOBODY) -> None:
+        """Take this task's part of the next batch; no object ends here. Amortised cost by implementation."""
         if self.boundaries and boundary.number != self.boundaries[-1].number + 1:
             raise EngineError(f"window: batch {boundary.number} cannot follow batch {self.boundaries[-1].number}")
         self.boundaries = [*self.boundaries[-self.kept_boundaries :], boundary]
@@ -120,18 +101,12 @@ class WindowIndex(ABC):
         if len(messages):
             self._load(messages)
 
-    def query(self, asked: WindowQueries) -> WindowAnswers:
-        """Answer from this task's part of the window; the caller merges the parts (`merge_answers`).
-
-        Raises
-        ------
-        EngineError
-            If `asked.as_of` is no longer (or not yet) known, or `asked.up_to` is not stored yet.
-        """
+    def answer(self, question: Question) -> WindowAnswers:
+        as_of, up_to, asked = question
         known = {boundary.number: boundary for boundary in self.boundaries}
-        if asked.as_of.number not in known or asked.up_to > self.stored_through:
+        if as_of.number not in known or up_to > self.stored_through:
             raise EngineError(
-                f"window: asked as of batch {asked.as_of.number} up to batch {asked.up_to}, "
+                f"window: asked as of batch {as_of.number} up to batch {up_to}, "
                 f"but batches {min(known, default=-1)} to {self.stored_through} are known"
             )
         # a min-heap of the best scores so far for each row, one behind the other
@@ -143,14 +118,18 @@ class WindowIndex(ABC):
         columns = (asked.x, asked.y, asked.alpha, asked.term_offsets, asked.terms, asked.weights)
         # what comes from another process may be read-only, for which every kernel would be compiled once more
         columns = (column if column.flags.writeable else column.copy() for column in columns)
-        question = Asked(order, *columns, bars, best, self.max_distance)
-        since = asked.as_of.last_seq
-        alive = self._search(question, Span(-1, since, asked.as_of.floor, True))
+        rows_asked = Asked(order, *columns, bars, best, self.max_distance)
+        since = as_of.last_seq
+        alive = self._search(rows_asked, Span(-1, since, as_of.floor, True))
         later = []
-        last_seq = known[max(asked.up_to, asked.as_of.number)].last_seq
+        last_seq = known[max(up_to, as_of.number)].last_seq
         if last_seq > since:
-            later = self._search(question, Span(since, last_seq, asked.as_of.floor, False))
+            later = self._search(rows_asked, Span(since, last_seq, as_of.floor, False))
         return _assemble(asked, best[bars[:-1]], alive, later)
+
+    @classmethod
+    def merge(cls, parts: list[WindowAnswers]) -> WindowAnswers:
+        return merge_answers(parts)
 
     @abstractmethod
     def fork(self) -> "WindowIndex":
@@ -169,9 +148,9 @@ class WindowIndex(ABC):
         return arrays
 
     @classmethod
-    def from_arrays(cls, max_distance: float, arrays: dict[str, np.ndarray]):
+    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]):
         """Continue from `arrays`. Costs a `load`."""
-        index = cls(max_distance, int(arrays["kept_boundaries"][0]))
+        index = cls(space, int(arrays["kept_boundaries"][0]))
         index.boundaries = [Boundary(*map(int, row)) for row in arrays["boundaries"]]
         if "message_seq" in arrays:
             seq, x, y, life, offsets, terms, weights = (arrays[f"message_{name}"].copy() for name in _MESSAGE_COLUMNS)
@@ -230,9 +209,8 @@ def merge_answers(parts: list[WindowAnswers]) -> WindowAnswers:
     full = np.flatnonzero(alive >= asked_rank)
     threshold[full] = score[starts[full] + asked_rank[full] - 1]
     keep = score >= threshold[row]
-    first = parts[0]
     return _laid_out(
-        first.request, first.home, asked_rank, threshold, row[keep], seq[keep], life[keep], score[keep], after[keep]
+        asked_rank, threshold, row[keep], seq[keep], life[keep], score[keep], after[keep]
     )  # fmt: skip
 
 
@@ -246,18 +224,18 @@ def _assemble(asked: WindowQueries, threshold: Float64, alive: list[Found], late
     keep = np.flatnonzero(score >= threshold[row])
     keep = keep[np.argsort(row[keep], kind="stable")]
     return _laid_out(
-        asked.request, asked.home, asked.rank, threshold, row[keep], seq[keep], life[keep], score[keep], after[keep]
+        asked.rank, threshold, row[keep], seq[keep], life[keep], score[keep], after[keep]
     )  # fmt: skip
 
 
-def _laid_out(request: int, home: int, rank, threshold, row, seq, life, score, after) -> WindowAnswers:
+def _laid_out(rank, threshold, row, seq, life, score, after) -> WindowAnswers:
     """An answer from columns that are in the order of rows, without the ties that are outlived."""
     keep = _without_outlived(row, seq, life, score, after, threshold, rank)
     if not keep.all():
         row, seq, life, score, after = row[keep], seq[keep], life[keep], score[keep], after[keep]
     offsets = np.zeros(threshold.shape[0] + 1, np.int64)
     np.cumsum(np.bincount(row, minlength=threshold.shape[0]), out=offsets[1:])
-    return WindowAnswers(request, home, rank, offsets, seq, life, score, after, threshold)
+    return WindowAnswers(rank, offsets, seq, life, score, after, threshold)
 
 
 @njit(cache=True, nogil=True)

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float32, Int32, Int64, MessageBatch
+from matching.space import Space
 from matching.topk.window_index import WindowIndex
 from matching.topk.window_postings import link_term, upper_bound, visit_postings
 from matching.topk.window_search import (
@@ -68,8 +69,8 @@ class InvertedRing(WindowIndex):
 
     name = "inverted_ring"
 
-    def __init__(self, max_distance: float, kept_boundaries: int = 16):
-        super().__init__(max_distance, kept_boundaries)
+    def __init__(self, space: Space, kept_boundaries: int = 0):
+        super().__init__(space, kept_boundaries)
         self._rows = _empty_rows(_LEAST_ROWS, _LEAST_ROWS * 8)
         self._chains = _empty_chains(_LEAST_TERMS, _LEAST_CHUNKS)
         self._oldest = self._newest = 0  # numbers of messages: of the oldest, and behind the newest
@@ -83,7 +84,7 @@ class InvertedRing(WindowIndex):
         return self._rows.nbytes + sum(array.nbytes for array in tuple(self._chains))
 
     def fork(self) -> "InvertedRing":
-        other = InvertedRing(self.max_distance, self.kept_boundaries)
+        other = InvertedRing(self.space, self.kept_boundaries)
         other.boundaries = list(self.boundaries)
         r, c = self._rows, self._chains
         other._rows = WindowRows(r.head.copy(), r.point.copy(), r.terms.copy(), r.weights.copy())

@@ -30,7 +30,7 @@ from distribution.signatures.spatial import (
     whole_domain,
 )
 from distribution.signatures.text import MinwiseFilter, claimed_pairs, message_pairs, nodes_down_to
-from matching.boolean.rows import SubscriptionRows
+from matching.region_rows import SubscriptionRows
 from matching.errors import ConfigError, EngineError
 from matching.model import BOOLEAN, SKYLINE, TOPK, UNKNOWN_TERM
 from matching.naive import common_terms, messages_of, skyline_scores, subscriptions_of

@@ -1,4 +1,4 @@
-"""Columns of the boolean subscriptions, one dense slot each, shared by every boolean engine.
+"""Columns of subscriptions to a region, one dense slot each, shared by every boolean engine and by signatures.
 
 Here stands what a subscription asks, exactly; the engines add an index that says which slots to look at. Engines of
 the other kinds keep their columns the same way. Read on in `matching.boolean.cell_term`.
@@ -81,6 +81,17 @@ class SubscriptionRows:
         """Free live slots. O(n)."""
         _count_dead(slots, self.columns, self._pool)
         self.slots.remove(self.slots.number[slots])
+
+    def keywords(self, slots: Int32) -> tuple[Int64, Int32]:
+        """Keywords of these slots, of which some have none: position of the owner in `slots`, and term. O(pool)."""
+        start = self._start[slots]
+        able = np.flatnonzero(start >= 0)
+        start = start[able].astype(np.int64)
+        last = np.flatnonzero(self._terms < 0)  # the last keyword of each is stored as its complement
+        length = last[np.searchsorted(last, start)] - start + 1
+        picked = np.arange(int(length.sum())) + np.repeat(start - np.cumsum(length) + length, length)
+        terms = self._terms[picked]
+        return np.repeat(able, length), np.where(terms < 0, ~terms, terms).astype(np.int32)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array needed to continue, trimmed to what is in use."""

@@ -1,0 +1,526 @@
+"""What a kind of subscription is: one row of a table, a room at each query task, a share of the window at each tuple task.
+
+A `Room` holds the subscriptions of its kind that one query task is given. It takes a batch in two steps: `match` finds
+what this task answers for, for itself and for the homes of subscriptions that it holds for others; `close` leads those
+at home here to the boundary, once everybody's finds are there. What a room cannot know by itself it asks the window as
+of a boundary (`Question`), whose answer comes back by `answer`, late but never wrong. A `Share` is the window's side:
+it indexes the messages of one tuple task and answers questions about them.
+
+Nobody outside `matching` knows more of a kind than its `Kind`: bolts loop over rooms and shares and carry what they
+say, routers ask the traits. The table is `matching.kinds`; rooms are driven by `bolts.query` and, in one process, by
+`matching.alone`. Read on in `matching.pending`, what rooms do about questions, then in a room, `matching.topk.room`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matching.errors import ConfigError, EngineError
+from matching.model import (
+    Float64,
+    Int32,
+    Int64,
+    MessageBatch,
+    Removals,
+    ResultBatch,
+    SubscriptionTable,
+    UpdateBatch,
+    empty,
+)
+from matching.space import Space
+from matching.state import State
+from matching.window import Boundary, Window
+
+Bools = NDArray[np.bool_]
+#: Which pairs a task answers for: given the region of each pair (float64[m, 4]), the messages, and each pair's row.
+Owned = Callable[[Float64, MessageBatch, Int32], Bools]
+
+
+class Question(NamedTuple):
+    """What rows of subscriptions ask of the window.
+
+    as_of : Boundary    the window at this boundary
+    up_to : int         and what came in later batches up to this one, where the room has not been sent all of it
+    rows : NamedTuple   of the kind; arrays, one row a subscription
+    """
+
+    as_of: Boundary
+    up_to: int
+    rows: Any
+
+
+class Ask(NamedTuple):
+    """A question on its way; the answer comes back with the same `request`."""
+
+    request: int
+    question: Question
+
+
+class Relax(NamedTuple):
+    """Subscriptions (int64[n]) whose thresholds routers must forget, before the window is asked: `Room.relaxed`."""
+
+    request: int
+    number: Int64
+    version: Int64
+
+
+class Thresholds(NamedTuple):
+    """Scores below which messages do not matter: number int64[n], version int64[n], threshold float64[n]."""
+
+    number: Int64
+    version: Int64
+    threshold: Float64
+
+    def take(self, rows: np.ndarray) -> "Thresholds":
+        """Some of them. O(n)."""
+        return Thresholds(self.number[rows], self.version[rows], self.threshold[rows])
+
+
+NO_THRESHOLDS = Thresholds(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+NOTHING_TOLD: UpdateBatch = empty(UpdateBatch)
+
+
+class Work(NamedTuple):
+    """Postings looked at, pairs tested, pairs that matched or were offered to a result."""
+
+    scanned: int = 0
+    verified: int = 0
+    matched: int = 0
+
+    def plus(self, other: "Work") -> "Work":
+        """Both together."""
+        return Work(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class Step(NamedTuple):
+    """What comes of a batch or of an answer.
+
+    updates : UpdateBatch     of the boundary, or late ones, boundary by boundary for each subscription
+    asks, relaxes             what the window is asked, and for whom routers must be relaxed before it is
+    raised : Thresholds       have risen; routers and replicas may learn them, late if need be
+    work : Work
+    """
+
+    updates: UpdateBatch = NOTHING_TOLD
+    asks: tuple[Ask, ...] = ()
+    relaxes: tuple[Relax, ...] = ()
+    raised: Thresholds = NO_THRESHOLDS
+    work: Work = Work()
+
+
+class Turn(NamedTuple):
+    """A batch as one task takes it; everything of one kind.
+
+    boundary : Boundary
+    messages : MessageBatch      those that this task answers for
+    ended : MessageBatch         messages, of this batch or earlier ones, whose object is alive no more
+    added : SubscriptionTable    those that this task holds, or is home to
+    home : int64[n]              the task that keeps the result of each
+    held : bool[n]               whether this task matches it
+    removed : Removals           all of the kind, wherever they are
+    owned : callable, optional   which pairs are told here, where several tasks may find the same one
+    """
+
+    boundary: Boundary
+    messages: MessageBatch
+    ended: MessageBatch
+    added: SubscriptionTable
+    home: Int64
+    held: Bools
+    removed: Removals
+    owned: Owned | None = None
+
+
+class Matched(NamedTuple):
+    """What a task found in a batch: `mine`, for `Room.close` alone; `found[t]` (a NamedTuple) for the home at task t.
+
+    `found` is empty where nobody holds subscriptions for others.
+    """
+
+    mine: Any
+    found: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a room stands.
+
+    relaxes : bool       routers keep messages back by thresholds, and must be relaxed before these may fall
+    replicates : bool    subscriptions are matched by replicas at the tasks of their keywords, apart from their home
+    prefix_only : bool   and only at those of a prefix of them
+    routers : int        how many distribution tasks there are
+    options : mapping    settings that only some kinds know, by name
+    """
+
+    space: Space
+    window: Window
+    task: int = 0
+    tasks: int = 1
+    relaxes: bool = False
+    replicates: bool = False
+    prefix_only: bool = False
+    routers: int = 1
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class Room(ABC):
+    """The subscriptions of one kind at one query task.
+
+    Parameters
+    ----------
+    engine : callable    makes an engine of a space; a row of `Kind.engines`
+    site : Site
+    """
+
+    @abstractmethod
+    def __init__(self, engine: Callable[[Space], Any], site: Site): ...
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Subscriptions matched here."""
+
+    @property
+    @abstractmethod
+    def complete_through(self) -> int:
+        """Number of the last batch up to which everything has been told of those at home here, -1 if none."""
+
+    @abstractmethod
+    def holds(self, numbers: Int64) -> Bools:
+        """bool[n]: which of these subscriptions are matched here, or at home here. O(n)."""
+
+    @abstractmethod
+    def match(self, turn: Turn) -> Matched:
+        """Match the next batch, with its changes.
+
+        Raises
+        ------
+        EngineError
+            If the batch is not the next one, or a number is added twice.
+        """
+
+    @abstractmethod
+    def close(self, mine: Any, found: list[Any]) -> Step:
+        """Close the next batch that was matched, with what other tasks found in it for those at home here."""
+
+    def answer(self, request: int, body: Any) -> Step:
+        """Take the merged answer to a question, and lead who waited for it up to the last boundary closed.
+
+        Raises
+        ------
+        EngineError
+            If nobody waits for it.
+        """
+        raise EngineError(f"{type(self).__name__}: an answer to request {request}, which nobody has asked")
+
+    def relaxed(self, request: int, last_batch: int) -> Ask:
+        """Every router has been relaxed; the last batch routed before that is `last_batch`."""
+        raise EngineError(f"{type(self).__name__}: request {request} relaxed nobody")
+
+    def register(
+        self, home: int, number: Int64, version: Int64, rows: SubscriptionTable, changes_through: int
+    ) -> None:
+        """Replicas: ahead of the next batch these of one home have no threshold as of their version.
+
+        `changes_through` is the last change list that the router has taken: who was removed since must stay so. `rows`
+        are the subscriptions themselves where replicas may have been given up, else empty.
+        """
+        raise EngineError(f"{type(self).__name__}: has no replicas to register")
+
+    def raise_thresholds(self, raised: Thresholds) -> None:
+        """Replicas: take thresholds of the homes; those of an older version are ignored."""
+        raise EngineError(f"{type(self).__name__}: has no replicas to tell thresholds")
+
+    def sharers(self, numbers: Int64) -> Bools:
+        """bool[n, tasks]: who may have a replica of each of these, which are at home here."""
+        raise EngineError(f"{type(self).__name__}: has no replicas")
+
+    @property
+    def met(self) -> Int64:
+        """Seqs of those messages of the last batch that mattered to somebody here; only kinds with regions say."""
+        return np.zeros(0, np.int64)
+
+    def claims(self, numbers: Int64) -> tuple[Float64, Int32]:
+        """Region and rarest keyword of those of these subscriptions that can match and want all their keywords.
+
+        Only kinds of which all keywords are wanted say: signatures forget the others by themselves.
+        """
+        return np.zeros((0, 4)), np.zeros(0, np.int32)
+
+    def results(self) -> ResultBatch:
+        """Standing results of those at home here, at the last boundary closed. O(results)."""
+        return empty(ResultBatch)
+
+    def report(self) -> dict[str, Any]:
+        """Figures for the end of the run, JSON-ready."""
+        return {}
+
+    @abstractmethod
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All memory, for figures of size."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """What cannot be derived of those at home here (of kinds without homes: of all), while nobody waits.
+
+        Rows have the columns of `SubscriptionTable` and what the kind adds to them.
+        """
+
+    @abstractmethod
+    def restore(self, boundary: Boundary, state: State, home: Int64, held: Bools) -> None:
+        """Go on behind a boundary, in place of an empty room.
+
+        state : State       rows that this task holds or is home to; columns as `state` gives them
+        home, held          as in `Turn`, for the rows
+        """
+
+
+class Share(ABC):
+    """One tuple task's messages, indexed for the questions of one kind.
+
+    Parameters
+    ----------
+    space : Space
+    kept_boundaries : int    how many boundaries back a question may reach: what died since is kept that long
+    """
+
+    #: As written after `--window-index KIND=`.
+    name: ClassVar[str]
+
+    @abstractmethod
+    def __init__(self, space: Space, kept_boundaries: int = 0): ...
+
+    @property
+    @abstractmethod
+    def stored_through(self) -> int:
+        """Number of the last batch stored, -1 if none."""
+
+    @abstractmethod
+    def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None:
+        """Take this task's part of the next batch.
+
+        ended : int64[m]    seqs of messages, of this batch or earlier ones, that a later version or a deletion has
+                            ended; those unknown or expired are passed over
+
+        Raises
+        ------
+        EngineError
+            If the batch is not the next one.
+        """
+
+    @abstractmethod
+    def load(self, boundary: Boundary, messages: MessageBatch) -> None:
+        """Take a whole window at once, as of a boundary; before any batch."""
+
+    @abstractmethod
+    def answer(self, question: Question) -> Any:
+        """What this task's messages have to say; a NamedTuple of the kind, of which `merge` makes one answer.
+
+        Raises
+        ------
+        EngineError
+            If `question.as_of` is no longer (or not yet) known, or `question.up_to` is not stored yet.
+        """
+
+    @classmethod
+    @abstractmethod
+    def merge(cls, parts: list[Any]) -> Any:
+        """One answer of the answers of all tasks to one question."""
+
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """Memory of all arrays, spare room included."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How subscriptions of a kind are made from messages (`gateway.generate`), and shown by the demo.
+
+    paper : str
+    keywords : (int, int)      fewest and most
+    frequent : bool            frequent keywords are preferred
+    k : (int, int), optional   the range k is drawn from
+    side : float               largest side of a region as a share of the extent's side
+    square : bool              areas are uniform, not sides
+    shown : str                the change that the demo shows
+    share : int                the demo makes so many times fewer of them
+    """
+
+    paper: str
+    keywords: tuple[int, int] = (1, 5)
+    frequent: bool = False
+    k: tuple[int, int] | None = None
+    side: float = 0.0
+    square: bool = False
+    shown: str = "enter"
+    share: int = 1
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of subscription: one row of the table.
+
+    Attributes
+    ----------
+    code : int                position in `SubscriptionTable.kind`
+    name : str                as subscribers write it
+    place : str               "region" (a closed rectangle) or "point"
+    stands : str              how a message meets a region: "box", by its own rectangle, or "centre"
+    wraps : bool              a region may cross the antimeridian
+    needs_extent : bool       a region must be more than a point
+    all_keywords : bool       every match has all keywords, unless the row asks for any (`match`)
+    fields : tuple of str     what a row has beside keywords and place: of "k", "alpha", "match"
+    standing : bool           has a result, kept by a home, that messages enter and leave; else pairs are told once
+    windowed : bool           starts from the window and asks it; needs shares
+    lasting : bool            a result may hold messages that have left the window
+    hears_ends : bool         a message is alive no more for it when a later version of its object comes
+    thresholds : bool         routers may keep back what cannot reach the threshold of a point's subscription
+    replicas : bool           its room can be matched by replicas at the tasks of keywords
+    engines : mapping         name to a callable that makes an engine of a space, the default first; none: not run
+    windows : mapping         name to `Share`, the default first
+    room : type of Room
+    recipe : Recipe
+    """
+
+    code: int
+    name: str
+    place: str
+    room: type[Room] | None = None
+    stands: str = "centre"
+    wraps: bool = False
+    needs_extent: bool = False
+    all_keywords: bool = False
+    fields: tuple[str, ...] = ()
+    standing: bool = True
+    windowed: bool = True
+    lasting: bool = False
+    hears_ends: bool = False
+    thresholds: bool = False
+    replicas: bool = False
+    engines: Mapping[str, Callable[[Space], Any]] = field(default_factory=dict)
+    windows: Mapping[str, type[Share]] = field(default_factory=dict)
+    recipe: Recipe = Recipe("")
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a room for it."""
+        return self.room is not None
+
+    def engine(self, name: str | None = None) -> Callable[[Space], Any]:
+        """An engine by name, the default one if none is given.
+
+        Raises
+        ------
+        ConfigError
+            For a name the kind does not have.
+        """
+        return self._named("engine", self.engines, name)
+
+    def window(self, name: str | None = None) -> type[Share]:
+        """A window index by name, the default one if none is given.
+
+        Raises
+        ------
+        ConfigError
+            For a name the kind does not have.
+        """
+        return self._named("window index", self.windows, name)
+
+    def make_room(self, site: Site, engine: str | None = None) -> Room:
+        """An empty room.
+
+        Raises
+        ------
+        ConfigError
+            For an engine the kind does not have.
+        """
+        made = self.engine(engine)
+        assert self.room is not None, "kinds without engine have been refused"
+        return self.room(made, site)
+
+    def _named(self, what: str, table: Mapping[str, Any], name: str | None) -> Any:
+        if not table:
+            raise ConfigError(f"{what} for {self.name}: there is none")
+        chosen = name or next(iter(table))
+        if chosen not in table:
+            raise ConfigError(f"{what} {chosen!r} for {self.name}: choose one of {', '.join(table)}")
+        return table[chosen]
+
+
+class Traits(NamedTuple):
+    """What routers ask of kinds, as bool[codes]; each is the attribute of `Kind` of that name."""
+
+    region: Bools
+    box: Bools
+    all_keywords: Bools
+    standing: Bools
+    hears_ends: Bools
+    thresholds: Bools
+    replicas: Bools
+
+
+class Kinds:
+    """A table of kinds, by code and by name."""
+
+    def __init__(self, kinds: Iterable[Kind]):
+        self._rows = tuple(sorted(kinds, key=lambda kind: kind.code))
+        if [kind.code for kind in self._rows] != list(range(len(self._rows))):
+            raise ConfigError(f"kinds {', '.join(kind.name for kind in self._rows)}: codes must be 0, 1, 2, ...")
+        self._by_name = {kind.name: kind for kind in self._rows}
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, code: int) -> Kind:
+        return self._rows[code]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, in order of code."""
+        return tuple(self._by_name)
+
+    @property
+    def run(self) -> tuple[Kind, ...]:
+        """Those that there are rooms for."""
+        return tuple(kind for kind in self._rows if kind.runs)
+
+    def named(self, name: str) -> Kind:
+        """The kind of a name.
+
+        Raises
+        ------
+        ConfigError
+            For a name nobody knows.
+        """
+        if name not in self._by_name:
+            raise ConfigError(f"unknown kind {name!r}; choose from {', '.join(self._by_name)}")
+        return self._by_name[name]
+
+    def plus(self, *more: Kind) -> Self:
+        """A table with more kinds."""
+        return type(self)([*self._rows, *more])
+
+    @property
+    def traits(self) -> Traits:
+        """What routers ask."""
+        return Traits(
+            region=self._flags(lambda kind: kind.place == "region"),
+            box=self._flags(lambda kind: kind.place == "region" and kind.stands == "box"),
+            all_keywords=self._flags(lambda kind: kind.all_keywords),
+            standing=self._flags(lambda kind: kind.standing),
+            hears_ends=self._flags(lambda kind: kind.hears_ends),
+            thresholds=self._flags(lambda kind: kind.thresholds),
+            replicas=self._flags(lambda kind: kind.replicas),
+        )
+
+    def _flags(self, says: Callable[[Kind], bool]) -> Bools:
+        return np.array([says(kind) for kind in self._rows], np.bool_)

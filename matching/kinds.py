@@ -1,0 +1,98 @@
+"""The table of kinds: everything that the rest of the project knows of a kind stands in its row here.
+
+Whoever wires a topology may hand in a longer table (`Kinds.plus`); nothing else has to be told of a new kind. `decay`
+and `knn` have no room yet: the oracle defines them, and a run sets their rows aside. Read on in `matching.kind` for what
+a row says, or in the room of a kind.
+"""
+
+from matching.boolean.cell_term import CellTerm
+from matching.boolean.hashed_cells import HashedCells
+from matching.boolean.inverted_list import InvertedList
+from matching.boolean.lfilter import LFilter
+from matching.boolean.mbr_trie import MbrTrie
+from matching.boolean.pt_quadtree import PtQuadtree
+from matching.boolean.room import BooleanRoom
+from matching.boolean.rt_tree import RtTree
+from matching.kind import Kind, Kinds, Recipe
+from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
+from matching.skyline.bnl import Bnl
+from matching.skyline.eager import Eager
+from matching.skyline.eager_star import EagerStar
+from matching.skyline.i3 import I3
+from matching.skyline.il_quadtree import IlQuadtree
+from matching.skyline.inverted_kd import InvertedKd
+from matching.skyline.ir_tree import IrTree
+from matching.skyline.lazy import Lazy
+from matching.skyline.mf_rtree import MfRtree
+from matching.skyline.room import SkylineRoom
+from matching.skyline.sweep import Sweep
+from matching.skyline.window_plain import InvertedWindow
+from matching.topk.block_inverted_file import BlockInvertedFile
+from matching.topk.inverted_file import InvertedFile
+from matching.topk.l2_scan import L2Scan
+from matching.topk.room import TopkRoom
+from matching.topk.skype import Skype
+from matching.topk.window_ir_tree import IRTrees
+from matching.topk.window_quadtree import ILQuadtree
+from matching.topk.window_ring import InvertedRing
+from matching.topk.window_segments import Segments
+
+
+def _by_name(*classes: type) -> dict[str, type]:
+    return {each.name: each for each in classes}
+
+
+KINDS = Kinds(
+    [
+        Kind(
+            BOOLEAN,
+            "boolean",
+            "region",
+            BooleanRoom,
+            stands="box",
+            wraps=True,
+            all_keywords=True,
+            fields=("match",),
+            standing=False,
+            windowed=False,
+            engines=_by_name(CellTerm, HashedCells, InvertedList, LFilter, MbrTrie, PtQuadtree, RtTree),
+            recipe=Recipe("LFilter", frequent=True, side=0.01, shown="match"),
+        ),
+        Kind(
+            TOPK,
+            "topk",
+            "point",
+            TopkRoom,
+            fields=("k", "alpha"),
+            thresholds=True,
+            replicas=True,
+            engines=_by_name(Skype, L2Scan, InvertedFile, BlockInvertedFile),
+            windows=_by_name(Segments, ILQuadtree, IRTrees, InvertedRing),
+            recipe=Recipe("Skype", k=(10, 10)),
+        ),
+        Kind(
+            DECAY,
+            "decay",
+            "point",
+            fields=("k", "alpha"),
+            windowed=False,
+            lasting=True,
+            recipe=Recipe("CIQ", k=(10, 30)),
+        ),
+        Kind(
+            KNN, "knn", "point", fields=("k",), windowed=False, lasting=True, recipe=Recipe("DkM-SKS", k=(1, 10))
+        ),
+        Kind(
+            SKYLINE,
+            "skyline",
+            "region",
+            SkylineRoom,
+            needs_extent=True,
+            hears_ends=True,
+            engines=_by_name(EagerStar, Eager, Lazy, Bnl, Sweep),
+            windows=_by_name(InvertedWindow, MfRtree, IrTree, IlQuadtree, I3, InvertedKd),
+            # theirs are the widest rectangles, and any keyword will do
+            recipe=Recipe("distributed skyline", side=0.1, square=True, share=10),
+        ),
+    ]
+)

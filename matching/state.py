@@ -1,0 +1,108 @@
+"""What is saved of a room: columns of subscriptions, with lists of different length, that can be cut and joined.
+
+`rows` has a column of n entries a name; `lists` has groups of columns that share their cuts (`offsets` int64[n + 1]);
+`whole` is what does not belong to single subscriptions. A subscription's row says everything about it, so a state taken
+at four tasks can be given to three: join, then take. As named arrays it is saved like everything else
+(`topology.core.frames`). Read on in `matching.kind`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from matching.errors import EngineError
+from matching.model import Int64, SubscriptionTable, take_ragged
+
+_SEPARATOR = "/"
+#: Columns of a `SubscriptionTable` that are lists.
+_WORDS = ("terms", "weights")
+
+
+class Lists(NamedTuple):
+    """Columns of one ragged group: row i owns entries offsets[i] : offsets[i + 1] of each."""
+
+    offsets: Int64
+    columns: dict[str, np.ndarray]
+
+
+class State(NamedTuple):
+    """See the module. All rows are subscriptions; `rows` has at least `number`."""
+
+    rows: dict[str, np.ndarray]
+    lists: dict[str, Lists]
+    whole: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, table: SubscriptionTable) -> "State":
+        """The rows of a table, to which a room adds what it knows of them."""
+        columns = table._asdict()
+        words = {name: columns.pop(name) for name in _WORDS}
+        return cls(columns, {"words": Lists(columns.pop("term_offsets"), words)}, {})
+
+    @property
+    def table(self) -> SubscriptionTable:
+        """The subscriptions."""
+        words = self.lists["words"]
+        columns = {name: self.rows[name] for name in SubscriptionTable._fields if name in self.rows}
+        return SubscriptionTable(**columns, term_offsets=words.offsets, **words.columns)
+
+    def take(self, rows: np.ndarray) -> "State":
+        """Some of the subscriptions (indices, not a mask). O(rows and their entries)."""
+        lists = {}
+        for name, group in self.lists.items():
+            offsets, picked = take_ragged(group.offsets, rows)
+            lists[name] = Lists(offsets, {column: values[picked] for column, values in group.columns.items()})
+        return State({name: values[rows] for name, values in self.rows.items()}, lists, self.whole)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """As named arrays."""
+        named = {f"rows{_SEPARATOR}{name}": values for name, values in self.rows.items()}
+        for group, (offsets, columns) in self.lists.items():
+            named[f"offsets{_SEPARATOR}{group}"] = offsets
+            named |= {f"lists{_SEPARATOR}{group}{_SEPARATOR}{name}": values for name, values in columns.items()}
+        return named | {f"whole{_SEPARATOR}{name}": values for name, values in self.whole.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "State":
+        """What `arrays` gave; nothing is copied."""
+        state = cls({}, {}, {})
+        for path, values in arrays.items():
+            where, *names = path.split(_SEPARATOR)
+            if where == "offsets":
+                state.lists[names[0]] = Lists(values, {})
+        for path, values in arrays.items():
+            where, *names = path.split(_SEPARATOR)
+            if where == "rows":
+                state.rows[names[0]] = values
+            elif where == "lists":
+                state.lists[names[0]].columns[names[1]] = values
+            elif where == "whole":
+                state.whole[names[0]] = values
+            elif where != "offsets":
+                raise EngineError(f"a state has no part {path!r}: it was not written by a room")
+        return state
+
+
+def join_states(states: Sequence[State]) -> State:
+    """All rows of states of one kind, in ascending number; of `whole` the first one's. O(total log rows).
+
+    Raises
+    ------
+    EngineError
+        If a subscription is there twice: each must be saved by one task only.
+    """
+    first = states[0]
+    rows = {name: np.concatenate([state.rows[name] for state in states]) for name in first.rows}
+    lists = {}
+    for group, (_, columns) in first.lists.items():
+        lengths = np.concatenate([np.diff(state.lists[group].offsets) for state in states])
+        offsets = np.zeros(lengths.shape[0] + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        parts = [state.lists[group].columns for state in states]
+        lists[group] = Lists(offsets, {name: np.concatenate([part[name] for part in parts]) for name in columns})
+    order = np.argsort(rows["number"], kind="stable")
+    number = rows["number"][order]
+    if np.any(number[1:] == number[:-1]):
+        raise EngineError(f"subscription {number[1:][number[1:] == number[:-1]][0]} was saved by several tasks")
+    return State(rows, lists, first.whole).take(order)
