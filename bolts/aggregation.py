@@ -1,38 +1,46 @@
-"""The aggregation bolt: merges the tuple tasks' answers to a request and sends the whole one home.
+"""The aggregation bolt: merges the tuple tasks' answers to a question and sends the whole one home.
 
-Read on in `matching.topk.window_index.merge_answers`, its namesake in `matching.skyline.answers`, and in `bolts.query`,
-where the answer goes.
+Read on in `matching.kind.Share.merge`, and in `bolts.query`, where the answer goes.
 """
 
 from typing import Any
 
-from bolts.payloads import SkylineAnswers, WindowAnswers
-from matching.skyline import answers as skyline_answers
-from matching.topk import window_index
+from bolts.payloads import Addressed
+from matching.kind import Kinds
+from matching.kinds import KINDS
 from topology.core.component import Bolt, Context, Delivery
 
 
 class AggregationBolt(Bolt):
-    """Merges partial answers, request by request."""
+    """Merges partial answers, request by request.
+
+    Parameters
+    ----------
+    kinds : Kinds
+    """
+
+    def __init__(self, kinds: Kinds = KINDS):
+        self.kinds = kinds
 
     def prepare(self, context: Context) -> None:
         self.context = context
         self.tuple_tasks = context.size_of("tuples")
-        self.partial: dict[tuple[str, int, int], list] = {}
+        self.partial: dict[tuple[int, int, int], list[Any]] = {}
         self.requests = 0
 
     def execute(self, delivery: Delivery) -> None:
-        answers: WindowAnswers | SkylineAnswers = delivery.payload
-        request = (delivery.stream, answers.home, answers.request)
+        answer: Addressed = delivery.payload
+        request = (answer.kind, answer.home, answer.request)
         parts = self.partial.setdefault(request, [])
-        parts.append(answers)
+        parts.append(answer.body)
         if len(parts) == self.tuple_tasks:
             del self.partial[request]
             self.requests += 1
-            if delivery.stream == "partial_skyline":
-                self.context.emit("refilled_skyline", skyline_answers.merge_answers(parts), to=answers.home)
-            else:
-                self.context.emit("refilled", window_index.merge_answers(parts), to=answers.home)
+            merged = self.kinds[answer.kind].window().merge(parts)
+            self.context.emit("answer", answer._replace(body=merged), to=answer.home)
+
+    def quiet(self) -> bool:
+        return not self.partial
 
     def report(self) -> dict[str, Any]:
         return {"requests": self.requests}

@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 
 from bolts.ordering import InOrder
-from bolts.payloads import MessageIds, Part, Raise, Register, Relax, Relaxed, StreamBatch
+from bolts.payloads import Addressed, MessageIds, Part, Register, Relaxed, StreamBatch
+from bolts.query import saved_rooms
 from distribution.router import Router
-from matching.model import NO_MESSAGES, ChangeList, Int64, MessageBatch
-from topology.core.component import Bolt, Context, Delivery
+from matching.kind import NO_THRESHOLDS, Kinds, Thresholds
+from matching.kinds import KINDS
+from matching.model import NO_MESSAGES, ChangeList, Int64, MessageBatch, concatenate
+from topology.core.component import Bolt, Context, Delivery, Saved
 
 _NO_ROWS = np.zeros(0, np.int64)
 
@@ -26,10 +29,12 @@ class DistributionBolt(Bolt):
     Parameters
     ----------
     router : Router
+    kinds : Kinds
     """
 
-    def __init__(self, router: Router):
+    def __init__(self, router: Router, kinds: Kinds = KINDS):
         self.router = router
+        self.kinds = kinds
 
     def prepare(self, context: Context) -> None:
         self.context = context
@@ -48,7 +53,7 @@ class DistributionBolt(Bolt):
         if delivery.stream == "relax":
             self._relax(payload)
         elif delivery.stream == "raise":
-            self._raise(payload)
+            self.table.raise_thresholds(*payload.body)
         elif delivery.stream == "signature":
             self.table.apply(payload)
         elif delivery.stream == "changes":
@@ -82,7 +87,7 @@ class DistributionBolt(Bolt):
     def _send(self, batch: StreamBatch) -> None:
         boundary, messages = batch.boundary, batch.messages
         self.context.emit("ids", MessageIds(boundary, batch.published_s, batch.names))
-        ended = batch.ended if self.table.has_skyline else NO_MESSAGES
+        ended = batch.ended if self.table.hears_ends else NO_MESSAGES
         if self.table.sends_all:
             part = Part(boundary, batch.published_s, messages, ended)
             self.context.emit("whole", part)
@@ -94,7 +99,7 @@ class DistributionBolt(Bolt):
                 self.context.emit("parts", part, to=task)
                 self._count(task, part, 1)
         self.messages += len(messages)
-        # Whoever holds a message is told of its end, also before anybody asks for skylines: that may come later.
+        # Whoever holds a message is told of its end, also before anybody asks for it: that may come later.
         if self.tuple_tasks == 1:
             self.context.emit("window", Part(boundary, batch.published_s, messages, batch.ended), to=0)
             return
@@ -108,7 +113,8 @@ class DistributionBolt(Bolt):
         columns = {id(column): column.nbytes for rows in (part.messages, part.ended) if len(rows) for column in rows}
         self.sent_bytes += receivers * sum(columns.values())
 
-    def _relax(self, relax: Relax) -> None:
+    def _relax(self, asked: Addressed) -> None:
+        relax = asked.body
         self.table.relax(relax.number, relax.version)
         if self.router.replicates:
             number, version, rows = self.table.registrations(relax.number, relax.version)
@@ -116,12 +122,23 @@ class DistributionBolt(Bolt):
             for task in range(self.query_tasks):
                 mine = np.flatnonzero(self.router.held_by(rows, task)) if len(rows) else np.arange(number.size)
                 part = rows.take(mine) if len(rows) else rows
-                payload = Register(self.last_changes, number[mine], version[mine], part)
-                self.context.emit("register", payload, to=task)
-        self.context.emit("relaxed", Relaxed(relax.request, self.last_batch), to=relax.home)
+                register = Register(self.last_changes, number[mine], version[mine], part)
+                self.context.emit("register", asked._replace(body=register), to=task)
+        self.context.emit("relaxed", asked._replace(body=Relaxed(self.last_batch)), to=asked.home)
 
-    def _raise(self, raised: Raise) -> None:
-        self.table.raise_thresholds(raised.number, raised.version, raised.threshold)
+    def restore(self, saved: Saved) -> None:
+        """Routing tables are made anew from what the query tasks have saved."""
+        first = saved.number + 1
+        self.inputs = InOrder(
+            {"batches": 1, "changes": 1}, first=first, name=f"distribution:{self.context.task}"
+        )
+        self.last_batch = self.last_changes = saved.number
+        states = saved_rooms(saved, self.kinds).values()
+        table = concatenate([state.table for state in states])
+        known = [state.rows for state in states if "threshold" in state.rows]
+        names = ("number", "version", "threshold")
+        columns = (np.concatenate([rows[name] for rows in known]) for name in names)
+        self.table.restore(saved.number, table, Thresholds(*columns) if known else NO_THRESHOLDS)
 
 
 def _rows_of(messages: MessageBatch, rows: Int64) -> MessageBatch:

@@ -9,68 +9,58 @@
     window      distribution -> tuples          Part            direct: one for every tuple task, maybe empty
     ids         distribution -> delivery        MessageIds      all
     updates     query -> delivery               Closed          all
-    late        query -> delivery               Late            all: when a refill has come back
+    late        query -> delivery               Late            all: when an answer has come, or other tasks' finds
     results     query -> delivery               ResultBatch     all (once, when the stream has ended)
-    relax       query -> distribution           Relax           all, feedback
-    raise       query -> distribution           Raise           all, feedback
     signature   query -> distribution           SignaturePatch  all, feedback; only where the router has signatures
-    relaxed     distribution -> query           Relaxed         direct, feedback
-    register    distribution -> query           Register        direct, feedback; only where the router replicates
-    hits        query -> query                  HitsOfBatch     direct: one a batch for every other task, feedback
-    thresholds  query -> query                  Raise           direct: to every other task, feedback
-    ask         query -> tuples                 WindowQueries   all, feedback
-    partial     tuples -> aggregation           WindowAnswers   direct: task = request mod tasks, feedback
-    refilled    aggregation -> query            WindowAnswers   direct: the home task, feedback
-    found_skyline      query -> query           FoundOfBatch    direct: one a batch for every home with subscriptions
-                                                                there, feedback; only where the router shares skylines
-    ask_skyline        query -> tuples          SkylineAsk      all, feedback
-    partial_skyline    tuples -> aggregation    SkylineAnswers  direct: task = request mod tasks, feedback
-    refilled_skyline   aggregation -> query     SkylineAnswers  direct: the home task, feedback
+
+The rest is feedback between the tasks that answer for one kind, `Addressed` with the body given here:
+
+    found       query -> query                  of the kind     direct: one a batch for every home of which the sender
+                                                                holds subscriptions; only where the router shares
+    ask         query -> tuples                 Question        all
+    partial     tuples -> aggregation           of the kind     direct: task = (request + home) mod tasks
+    answer      aggregation -> query            of the kind     direct: the home task
+    relax       query -> distribution           Relaxing        all
+    relaxed     distribution -> query           Relaxed         direct: the home task
+    raise       query -> distribution           Thresholds      all
+    register    distribution -> query           Register        direct; only where the router replicates
+    thresholds  query -> query                  Thresholds      direct: every task with replicas
 
 Every payload is a NamedTuple of arrays, scalars and such NamedTuples. Every receiver takes batches strictly in
 the order of their numbers (`bolts.ordering`).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from distribution.signatures.signature import SignaturePatch
-from matching.model import NO_MESSAGES, Float64, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
-from matching.skyline.answers import SkylineAnswers, SkylineAsk
-from matching.skyline.home import SkylineFound
-from matching.topk.steps import Found
-from matching.topk.window_index import WindowAnswers, WindowQueries
+from matching.kind import Question, Thresholds
+from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
 from matching.window import Boundary
 
 __all__ = [
+    "Addressed",
     "Closed",
-    "Found",
-    "FoundOfBatch",
-    "HitsOfBatch",
     "Late",
     "MessageIds",
     "Part",
-    "Raise",
+    "Question",
     "Register",
-    "Relax",
     "Relaxed",
+    "Relaxing",
     "SignaturePatch",
-    "SkylineAnswers",
-    "SkylineAsk",
-    "SkylineFound",
     "StreamBatch",
-    "WindowAnswers",
-    "WindowQueries",
+    "Thresholds",
 ]
 
 
 class StreamBatch(NamedTuple):
     """A whole batch as the spout cut it; `published_s` is the topology's clock when it was emitted.
 
-    `ended` are messages, of this batch or earlier ones, that are alive no more for `skyline` although their time is not
-    over: at this boundary a later version of their object stands in their place, or the object has been deleted. A
-    deletion is itself among them. They come in ascending seq, each in the batch that ended it and never again, and as
-    they came in `messages`, so that whoever was given them can be found without remembering them (`spouts.versions`).
-    The other kinds take versions and deletions for messages like any other.
+    `ended` are messages, of this batch or earlier ones, that are alive no more, for kinds that hear of it, although
+    their time is not over: at this boundary a later version of their object stands in their place, or the object has
+    been deleted. A deletion is itself among them. They come in ascending seq, each in the batch that ended it and never
+    again, and as they came in `messages`, so that whoever was given them can be found without remembering them
+    (`spouts.versions`). The other kinds take versions and deletions for messages like any other.
     """
 
     boundary: Boundary
@@ -83,8 +73,8 @@ class StreamBatch(NamedTuple):
 class Part(NamedTuple):
     """The part of a batch that one receiver gets; empty parts are sent too and serve as the marker of the batch.
 
-    `ended` are those of `StreamBatch.ended` that the receiver answers for: query tasks match them for `skyline`, tuple
-    tasks hold them.
+    `ended` are those of `StreamBatch.ended` that the receiver answers for: query tasks match them, tuple tasks hold
+    them.
     """
 
     boundary: Boundary
@@ -102,10 +92,11 @@ class MessageIds(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """A query task has closed `boundary`.
+    """A query task has matched the batch of `boundary`.
 
-    `updates` are those of this boundary, but for subscriptions that wait for a refill (see `Late`).
-    `complete_through` is the number of the last batch up to which this task has told every event, -1 if none.
+    `updates` are those of this boundary, but for subscriptions that wait, for an answer or for what other tasks find
+    (see `Late`). `complete_through` is the number of the last batch up to which this task has told every event, -1 if
+    none.
     """
 
     boundary: Boundary
@@ -114,31 +105,42 @@ class Closed(NamedTuple):
 
 
 class Late(NamedTuple):
-    """Updates of boundaries closed before, whose refill has come back; `complete_through` as in `Closed`."""
+    """Updates of boundaries of which `Closed` has been told before; `complete_through` as there."""
 
     complete_through: int
     updates: UpdateBatch
 
 
-class Relax(NamedTuple):
-    """Ask every distribution task to treat these subscriptions as having no threshold (`request` is echoed)."""
+class Addressed(NamedTuple):
+    """A word about one kind, between the query task that is home to some subscriptions and whoever serves it.
 
-    request: int
+    kind : int       code
+    home : int       the query task whose subscriptions it is about
+    request : int    of the home, echoed in every answer; the number of the batch on `found`
+    body : NamedTuple
+    """
+
+    kind: int
     home: int
+    request: int
+    body: Any
+
+
+class Relaxing(NamedTuple):
+    """Treat these subscriptions as having no threshold as of `version`."""
+
     number: Int64
     version: Int64
 
 
-class Raise(NamedTuple):
-    """New thresholds; a receiver ignores a version older than the one it knows. May come late, never early."""
+class Relaxed(NamedTuple):
+    """Answer to `Relaxing`: batches after `last_batch` are routed by this task without those thresholds."""
 
-    number: Int64
-    version: Int64
-    threshold: Float64
+    last_batch: int
 
 
 class Register(NamedTuple):
-    """Ahead of the next batch: these subscriptions have no threshold as of `version` (see `matching.topk.replicas`).
+    """Ahead of the next batch: these subscriptions have no threshold as of `version` (see `matching.kind.Room`).
 
     `changes_through` is the last change list this distribution task has taken: who was removed since must stay so.
     `rows` are the subscriptions themselves where replicas may have been given up, else empty.
@@ -148,24 +150,3 @@ class Register(NamedTuple):
     number: Int64
     version: Int64
     rows: SubscriptionTable
-
-
-class HitsOfBatch(NamedTuple):
-    """What one task's replicas found in a batch for the subscriptions of one home; maybe nothing."""
-
-    batch: int
-    found: Found
-
-
-class FoundOfBatch(NamedTuple):
-    """What one task found in a batch for the skylines at home at another; maybe nothing: it is the marker."""
-
-    batch: int
-    found: SkylineFound
-
-
-class Relaxed(NamedTuple):
-    """Answer to `Relax`: batches after `last_batch` are routed by this task without those thresholds."""
-
-    request: int
-    last_batch: int

@@ -1,41 +1,38 @@
 """The query bolt: holds subscriptions, matches batches, keeps results.
 
-A task takes batches strictly in order, each together with the subscription changes that belong to it, and closes a
-batch by telling delivery what changed. Boolean matches are told at once. Top-k buffers that run short pend: the task
-first has the routers relax them, if thresholds play a part in routing, then asks the tuple tasks for the window
-as of the boundary, and leads them up to the present when the answer has come. Nothing ever waits. Skylines, which
-several tasks may share, are the matter of `bolts.skyline`.
-Read on in `matching.boolean.stream` and `matching.topk.stream`, which do the work.
+A task takes batches strictly in order, each together with the subscription changes that belong to it, and has a room
+for every kind (`matching.kind.Room`): each matches the batch and closes it, at once or, where several tasks hold a
+subscription, when all have been heard (`bolts.exchange`). What rooms ask goes to the tuple tasks, after the routers
+have been relaxed if thresholds play a part in routing; what their answers bring is told late. Nothing ever waits.
+Read on in `matching.kind`, then in a room.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from bolts.exchange import Exchange
 from bolts.ordering import InOrder
-from bolts.payloads import Closed, Late, Part, Raise, Relax, Relaxed
-from bolts.skyline import SharedSkylines
-from distribution.router import Router, has_region
-from distribution.signatures.signature import QuerySignature
-from matching import registry
-from matching.boolean.stream import BooleanStream
+from bolts.payloads import Addressed, Closed, Late, Part, Relaxing
+from distribution.router import Router
+from distribution.signatures.signature import Claims, QuerySignature
+from matching.kind import Kind, Kinds, Room, Site, Step, Turn
+from matching.kinds import KINDS
 from matching.model import (
-    BOOLEAN,
-    SKYLINE,
-    TOPK,
+    NO_MESSAGES,
     ChangeList,
     Removals,
+    ResultBatch,
     SubscriptionTable,
     UpdateBatch,
     concatenate,
     empty,
 )
 from matching.space import Space
-from matching.topk import thresholds
-from matching.topk.steps import Refill, Step
-from matching.topk.stream import TopkStream
-from matching.window import Boundary, Window
-from topology.core.component import Bolt, Context, Delivery
+from matching.state import State, join_states
+from matching.window import NO_FLOOR, Boundary, Window
+from topology.core.component import Bolt, Context, Delivery, Saved
 
 
 class QueryBolt(Bolt):
@@ -46,10 +43,11 @@ class QueryBolt(Bolt):
     router : Router
     space : Space
     window : Window
-    engines : dict of kind to engine name
-        See `matching.registry`; kinds left out get the default.
-    threshold_rule : str, optional
-        See `matching.topk.thresholds`.
+    engines : mapping of kind to engine name, optional
+        Kinds left out get their default.
+    options : mapping, optional
+        See `matching.kind.Site.options`.
+    kinds : Kinds
     """
 
     def __init__(
@@ -57,31 +55,45 @@ class QueryBolt(Bolt):
         router: Router,
         space: Space,
         window: Window,
-        engines: dict[str, str],
-        threshold_rule: str | None = None,
+        engines: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+        kinds: Kinds = KINDS,
     ):
-        self.threshold_rule = threshold_rule
         self.router = router
         self.space = space
         self.window = window
-        self.engines = engines
+        self.engines = dict(engines or {})
+        self.options = dict(options or {})
+        self.kinds = kinds
 
     def prepare(self, context: Context) -> None:
         self.context = context
-        self.boolean = BooleanStream(registry.factory("boolean", self.engines.get("boolean"))(self.space))
-        index = registry.factory("topk", self.engines.get("topk"))(self.space)
-        self.topk = TopkStream(index, self.window, context.task, thresholds.rule(self.threshold_rule))
-        engine = registry.factory("skyline", self.engines.get("skyline"))(self.space)
-        self.skyline = SharedSkylines(engine, self.router, context)
-        self.inputs = InOrder({"parts": 1, "changes": 1}, name=f"query:{context.task}")
-        self.boundary = Boundary(-1, 0, -1, 0)
-        self.relaxing: dict[int, tuple[int, int]] = {}  # request -> answers still missing, largest batch so far
+        router, task = self.router, context.task
+        self.rooms: dict[int, Room] = {}
+        for kind in self.kinds.run:
+            replicates = router.replicates and kind.replicas
+            site = Site(
+                self.space, self.window, task, context.tasks, router.uses_thresholds and kind.thresholds, replicates,
+                getattr(router, "prefix_only", False), context.size_of("distribution"), self.options,
+            )  # fmt: skip
+            self.rooms[kind.code] = kind.make_room(site, self.engines.get(kind.name))
+        self.boundary = Boundary(-1, 0, -1, NO_FLOOR)
+        self._begin(0)
+        self.relaxing: dict[tuple[int, int], tuple[int, int]] = {}  # kind, request -> answers missing, largest batch
         self.finished = self.told = False
-        self.subscriptions = 0
-        self.requests = 0
-        self.met = 0  # messages that match a boolean subscription here, or are a candidate of a skyline one
-        spec, task = self.router.signatures, context.task
-        self.signature = None if spec is None else QuerySignature(spec, self.router.domain_of(task), task)
+        self.subscriptions = self.raises_sent = 0
+        self.met = 0  # messages that mattered to a subscription to a region here
+        spec = router.signatures
+        self.signature = None if spec is None else QuerySignature(spec, router.domain_of(task), task)
+
+    def _begin(self, first: int) -> None:
+        """Expect batches from `first` on."""
+        self.inputs = InOrder({"parts": 1, "changes": 1}, first=first, name=f"query:{self.context.task}")
+        self.exchanges = {
+            kind.code: Exchange(kind.code, self.context, first)
+            for kind in self.kinds.run
+            if kind.standing and self.router.shares
+        }
 
     def execute(self, delivery: Delivery) -> None:
         payload = delivery.payload
@@ -91,14 +103,21 @@ class QueryBolt(Bolt):
         elif delivery.stream == "changes":
             self.inputs.put(payload.batch, "changes", payload)
             self._advance()
+        elif delivery.stream == "found":
+            self.exchanges[payload.kind].hear(payload, delivery.task)
+            self._tell_late(self._close(payload.kind))
+        elif delivery.stream == "answer":
+            step = self.rooms[payload.kind].answer(payload.request, payload.body)
+            self._tell_late([self._follow(payload.kind, step)])
         elif delivery.stream == "relaxed":
             self._note_relaxed(payload)
-        elif delivery.stream == "found_skyline":
-            self._tell_late(self.skyline.hear(payload, delivery.task))
-        elif delivery.stream == "refilled_skyline":
-            self._tell_late(self.skyline.install(payload))
+        elif delivery.stream == "register":
+            register = payload.body
+            self.rooms[payload.kind].register(
+                payload.home, register.number, register.version, register.rows, register.changes_through
+            )
         else:
-            self._install(payload)
+            self.rooms[payload.kind].raise_thresholds(payload.body)
 
     def finish(self) -> None:
         self.finished = True
@@ -107,147 +126,202 @@ class QueryBolt(Bolt):
     def idle(self) -> bool:
         return self.complete_through == self.boundary.number
 
+    def quiet(self) -> bool:
+        return self.idle()
+
     @property
     def complete_through(self) -> int:
         """Number of the last batch up to which every event has been told."""
-        return min(self.topk.complete_through, self.skyline.complete_through)
+        return min(room.complete_through for room in self.rooms.values())
 
     def report(self) -> dict[str, Any]:
+        names = {code: self.kinds[code].name for code in self.rooms}
         return ({} if self.signature is None else self.signature.describe()) | {
-            "held": {"boolean": len(self.boolean), "topk": len(self.topk), "skyline": len(self.skyline)},
+            "held": {names[code]: len(room) for code, room in self.rooms.items()},
             "subscriptions_taken": self.subscriptions,
-            "refill_requests": self.requests,
-            **self.skyline.report(),
+            "rooms": {names[code]: room.report() for code, room in self.rooms.items()},
+            "found_sent": {names[code]: exchange.sent for code, exchange in self.exchanges.items()},
+            "raises_sent": self.raises_sent,
             "messages_met": self.met,
-            "thresholds": self.topk.rule.describe(),
-            "buffers": self.topk.buffers.describe(),
-            "engines": {
-                "boolean": type(self.boolean.engine).__name__,
-                "topk": type(self.topk.index).__name__,
-                "skyline": type(self.skyline.home.engine).__name__,
-            },
+            "engines": {names[code]: self.kinds[code].chosen(self.engines.get(names[code])) for code in self.rooms},
         }
+
+    # -- batches
 
     def _advance(self) -> None:
         while (ready := self.inputs.take()) is not None:
             self._process(ready.payloads["changes"][0], ready.payloads["parts"][0])
 
     def _process(self, changes: ChangeList, part: Part) -> None:
-        boundary, messages = part.boundary, part.messages
-        self.boundary = boundary
-        mine = np.flatnonzero(self.router.held_by(changes.added, self.context.task))
-        added = changes.added.take(mine)
-        self.subscriptions += len(added)
-        topk = added.of_kind(TOPK)
+        self.boundary = part.boundary
+        added = changes.added
+        held = self.router.held_by(added, self.context.task) if len(added) else np.zeros(0, np.bool_)
+        self.subscriptions += int(np.count_nonzero(held))
         if self.signature is not None:
-            self._sign(boundary.number, added, changes.removed)
-        updates = self._match_boolean(boundary, part, added.of_kind(BOOLEAN), changes.removed)
-        step = self.topk.process(boundary, messages, topk, self._known(changes.removed, topk))
-        self._follow(step)
-        self._count(step)
-        # what depends on other tasks, which may be behind, follows as `Late`
-        skylines = self.skyline.take(part, changes)
-        # matches are in the order of their messages
-        met = updates.as_of[np.diff(updates.as_of, prepend=-1) > 0]
-        self.met += np.union1d(met, self.skyline.home.met).shape[0]
-        updates = concatenate([updates, step.updates, skylines or empty(UpdateBatch)])
-        self.context.emit("updates", Closed(boundary, self.complete_through, updates))
-        self._install_early()
+            self._sign(part.boundary.number, added.take(np.flatnonzero(held)), changes.removed)
+        updates, met = [empty(UpdateBatch)], []
+        for kind in self.kinds.run:
+            room = self.rooms[kind.code]
+            matched = room.match(self._turn(kind, part, changes, held))
+            met.append(room.met)
+            if kind.code in self.exchanges:
+                self.exchanges[kind.code].put(part.boundary.number, matched)
+                updates += self._close(kind.code)
+            else:
+                updates.append(self._follow(kind.code, room.close(matched.mine, [])))
+        met = [seqs for seqs in met if seqs.shape[0]]
+        self.met += met[0].shape[0] if len(met) == 1 else np.unique(np.concatenate(met)).shape[0] if met else 0
+        told = concatenate([each for each in updates if len(each)] or updates[:1])
+        self.context.emit("updates", Closed(part.boundary, self.complete_through, told))
 
-    def _known(self, removed: Removals, added) -> Removals:
-        """Removals of top-k subscriptions that this task keeps, or is just being given."""
-        gone = those(removed, TOPK)
-        return rows_of(gone, (self.topk.index.store.find(gone.number) >= 0) | np.isin(gone.number, added.number))
+    def _turn(self, kind: Kind, part: Part, changes: ChangeList, held: np.ndarray) -> Turn:
+        """What a batch is for one kind."""
+        task, router = self.context.task, self.router
+        rows = np.flatnonzero(changes.added.kind == kind.code)
+        home = np.full(rows.shape[0], task, np.int64)
+        mine = held[rows]
+        if kind.code in self.exchanges and rows.shape[0]:
+            home, holders = router.homes_of(changes.added.take(rows))
+            self.exchanges[kind.code].note(home, holders)
+            here = np.flatnonzero(mine | (home == task))
+        else:
+            here = np.flatnonzero(mine)
+        added = changes.added.take(rows[here])
+        messages = part.messages
+        wanted = router.rows_for(kind.code, messages, task)
+        if wanted is not None and wanted.size < len(messages):
+            messages = messages.take(wanted)
+        ended = part.ended if kind.hears_ends else NO_MESSAGES
+        shared = kind.stands == "box" and router.shares_pairs(part.messages)
+        owned = self._owned if shared else None
+        removed = changes.removed.of_kind(kind.code)
+        return Turn(part.boundary, messages, ended, added, home[here], mine[here], removed, owned)
 
-    def _match_boolean(self, boundary: Boundary, part: Part, added, removed: Removals) -> UpdateBatch:
-        gone = those(removed, BOOLEAN)
-        known = self.boolean.engine.holds(gone.number) | np.isin(gone.number, added.number)
-        rows = self.router.owned_rows(part.messages, self.context.task)
-        messages = part.messages if rows is None or rows.size == len(part.messages) else part.messages.take(rows)
-        before = (self.boolean.scanned, self.boolean.verified, self.boolean.matched)
-        owned = self._owned if self.router.shares_pairs(part.messages) else None
-        updates = self.boolean.process(boundary, messages, added, rows_of(gone, known), owned)
-        after = (self.boolean.scanned, self.boolean.verified, self.boolean.matched)
-        for name, old, new in zip(("scanned", "verified", "matched"), before, after, strict=True):
-            self.context.count(name, new - old)
-        return updates
-
-    def _sign(self, batch: int, added: SubscriptionTable, removed: Removals) -> None:
-        """Tell the distribution tasks what this batch's changes leave. Every earlier batch has been routed by now."""
-        assert self.signature is not None
-        boolean, skyline = those(removed, BOOLEAN).number, those(removed, SKYLINE).number
-        left = np.concatenate([boolean[self.boolean.engine.holds(boolean)], skyline[self.skyline.home.holds(skyline)]])
-        added = added.take(np.flatnonzero(has_region(added)))
-        staying = added.take(np.flatnonzero(~np.isin(added.number, removed.number[has_region(removed)])))
-        self.signature.follow(staying, left, self.boolean.engine.rows)
-        patch = self.signature.patch(batch, noted=len(added) > 0)
-        if patch is not None:
-            self.context.emit("signature", patch)
+    def _close(self, code: int) -> list[UpdateBatch]:
+        """Close what can be closed now of a kind that tasks share."""
+        room = self.rooms[code]
+        return [self._follow(code, room.close(mine, found)) for mine, found in self.exchanges[code].ready()]
 
     def _owned(self, region, messages, row):
         return self.router.owned_pairs(region, messages, row, self.context.task)
 
-    def _follow(self, step: Step) -> None:
-        """Send out what a step of the top-k stream asks for."""
-        for refill in step.refills:
-            self.requests += 1
-            self.context.count("refills", refill.query.number.shape[0])
-            if refill.relax and self.router.uses_thresholds:
-                self._relax(refill)
-            else:
-                self.context.emit("ask", refill.query)
-        number, version, threshold = step.raised
-        if self.router.uses_thresholds and number.size:
-            self.context.emit("raise", Raise(number, version, threshold))
+    def _sign(self, batch: int, added: SubscriptionTable, removed: Removals) -> None:
+        """Tell the distribution tasks what this batch's changes leave. Every earlier batch has been routed by now."""
+        assert self.signature is not None
+        region = self.router.traits.region
+        added = added.take(np.flatnonzero(region[added.kind]))
+        leaving, strict = [], []
+        for code, room in self.rooms.items():
+            if region[code]:
+                gone = removed.of_kind(code).number
+                leaving.append(gone[room.holds(gone)])
+                strict.append(room.claims(leaving[-1]))
+        regions, terms = (np.concatenate(column) for column in zip(*strict, strict=True))
+        staying = added.take(np.flatnonzero(~np.isin(added.number, removed.number)))
+        claims = Claims(regions, np.arange(terms.shape[0] + 1), terms)
+        self.signature.follow(staying, np.concatenate(leaving), claims)
+        patch = self.signature.patch(batch, noted=len(added) > 0)
+        if patch is not None:
+            self.context.emit("signature", patch)
 
-    def _relax(self, refill: Refill) -> None:
-        request = refill.query.request
-        self.relaxing[request] = (self.context.size_of("distribution"), -1)
-        self.context.emit("relax", Relax(request, self.context.task, refill.query.number, refill.versions))
+    # -- what rooms ask for
 
-    def _note_relaxed(self, relaxed: Relaxed) -> None:
-        missing, last_batch = self.relaxing.pop(relaxed.request)
-        last_batch = max(last_batch, relaxed.last_batch)
+    def _follow(self, code: int, step: Step) -> UpdateBatch:
+        """Send out what a step asks for; returns what it tells."""
+        task = self.context.task
+        for ask in step.asks:
+            self.context.count("refills", ask.question.rows[0].shape[0])
+            self.context.emit("ask", Addressed(code, task, ask.request, ask.question))
+        for relax in step.relaxes:
+            self.context.count("refills", relax.number.shape[0])
+            self.relaxing[code, relax.request] = (self.context.size_of("distribution"), -1)
+            self.context.emit("relax", Addressed(code, task, relax.request, Relaxing(relax.number, relax.version)))
+        if step.raised.number.size and self.router.uses_thresholds:
+            self.context.emit("raise", Addressed(code, task, 0, step.raised))
+            if self.router.replicates and self.kinds[code].replicas:
+                self._tell_replicas(code, step)
+        for name, amount in step.work._asdict().items():
+            self.context.count(name, amount)
+        return step.updates
+
+    def _tell_replicas(self, code: int, step: Step) -> None:
+        wanted = self.rooms[code].sharers(step.raised.number)
+        for task in range(self.context.tasks):
+            mine = np.flatnonzero(wanted[:, task])
+            if task != self.context.task and mine.size:
+                self.raises_sent += mine.size
+                self.context.emit("thresholds", Addressed(code, self.context.task, 0, step.raised.take(mine)), to=task)
+
+    def _note_relaxed(self, relaxed: Addressed) -> None:
+        key = relaxed.kind, relaxed.request
+        missing, last_batch = self.relaxing.pop(key)
+        last_batch = max(last_batch, relaxed.body.last_batch)
         if missing > 1:
-            self.relaxing[relaxed.request] = (missing - 1, last_batch)
+            self.relaxing[key] = (missing - 1, last_batch)
             return
-        self.context.emit("ask", self.topk.relaxed_up_to(relaxed.request, last_batch))
+        ask = self.rooms[relaxed.kind].relaxed(relaxed.request, last_batch)
+        self.context.emit("ask", Addressed(relaxed.kind, self.context.task, ask.request, ask.question))
 
-    def _install(self, answers) -> None:
-        step = self.topk.install(answers)
-        self._follow(step)
-        self._count(step)
-        self._tell_late(step.updates)
+    # -- what is told
 
-    def _tell_late(self, updates: UpdateBatch | None) -> None:
-        """Tell of boundaries that were closed before; None if there is nothing new to know."""
-        if updates is not None:
-            self.context.emit("late", Late(self.complete_through, updates))
+    def _tell_late(self, updates: list[UpdateBatch]) -> None:
+        """Tell of batches that were told of before; an empty list if there is nothing new to know."""
+        if updates:
+            self.context.emit("late", Late(self.complete_through, concatenate(updates)))
         if self.finished:
             self._tell_results()
-
-    def _install_early(self) -> None:
-        """Answers that came before the last of the batches they cover."""
-        for answers in self.topk.take_early():
-            self._install(answers)
 
     def _tell_results(self) -> None:
         if self.idle() and not self.told:
             self.told = True
-            results = self.topk.results()
-            self.context.emit(
-                "results", concatenate([results, self.skyline.results()]) if len(self.skyline) else results
-            )
+            standing = [self.rooms[kind.code].results() for kind in self.kinds.run if kind.standing]
+            nothing = ResultBatch(*empty(ResultBatch)[:4])
+            self.context.emit("results", concatenate([each for each in standing if len(each)] or [nothing]))
 
-    def _count(self, step: Step) -> None:
-        for name in ("scanned", "verified", "matched"):
-            self.context.count(name, getattr(step, name))
+    # -- what is saved
+
+    def state(self) -> dict[str, np.ndarray]:
+        arrays = {"boundary": np.array(self.boundary, np.int64)}
+        for code, room in self.rooms.items():
+            state = room.state()
+            if not self.kinds[code].standing:  # held by several, saved by the lowest of them
+                lower = [self.router.held_by(state.table, task) for task in range(self.context.task)]
+                if lower:
+                    state = state.take(np.flatnonzero(~np.logical_or.reduce(lower)))
+            arrays |= {f"{self.kinds[code].name}:{name}": values for name, values in state.arrays().items()}
+        return arrays
+
+    def restore(self, saved: Saved) -> None:
+        self.boundary = Boundary(*map(int, saved.parts["query"][0]["boundary"]))
+        self._begin(saved.number + 1)
+        tables = []
+        for code, state in saved_rooms(saved, self.kinds).items():
+            table = state.table
+            held = self.router.held_by(table, self.context.task)
+            home = np.full(len(table), self.context.task, np.int64)
+            here = held
+            if code in self.exchanges:
+                home, holders = self.router.homes_of(table)
+                self.exchanges[code].note(home, holders)
+                here = held | (home == self.context.task)
+            rows = np.flatnonzero(here)
+            self.rooms[code].restore(self.boundary, state.take(rows), home[rows], held[rows])
+            tables.append(table.take(np.flatnonzero(held)))
+        if self.signature is not None:
+            mine = concatenate(tables)
+            mine = mine.take(np.flatnonzero(self.router.traits.region[mine.kind]))
+            nobody = Claims(np.zeros((0, 4)), np.zeros(1, np.int64), np.zeros(0, np.int32))
+            self.signature.follow(mine, np.zeros(0, np.int64), nobody)
 
 
-def those(removed: Removals, kind: int) -> Removals:
-    """Removals of one kind."""
-    return rows_of(removed, removed.kind == kind)
-
-
-def rows_of(removed: Removals, mask: np.ndarray) -> Removals:
-    return Removals(removed.number[mask], removed.kind[mask], removed.at[mask])
+def saved_rooms(saved: Saved, kinds: Kinds) -> dict[int, State]:
+    """What all query tasks have saved of each kind, by code."""
+    states = {}
+    for kind in kinds.run:
+        prefix = f"{kind.name}:"
+        parts = [
+            State.from_arrays({name[len(prefix) :]: each for name, each in part.items() if name.startswith(prefix)})
+            for part in saved.parts["query"]
+        ]
+        states[kind.code] = join_states(parts)
+    return states

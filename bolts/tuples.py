@@ -1,117 +1,123 @@
-"""The tuple bolt: holds a share of the window's messages and answers refills from it.
+"""The tuple bolt: holds a share of the window's messages and answers questions about it.
 
-A question "as of batch b, up to batch B" waits until batch B is stored. Answers of all tuple tasks to one request meet
-at one aggregation task. Skylines ask as of a batch alone: whoever is home to one has put by what came after it. Their
-window is another one, by keyword and with the ends of messages; it is not held where no skyline will ever ask.
-Read on in `bolts.aggregation`.
+A question "as of batch b, up to batch B" waits until both are stored. The messages lie in one log; over it stands, for
+every kind that may ask, an index of its own (`matching.kind.Share`). Answers of all tuple tasks to one question meet at
+one aggregation task. Read on in `bolts.aggregation`.
 """
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy as np
+
 from bolts.ordering import InOrder
-from bolts.payloads import SkylineAsk, WindowQueries
+from bolts.payloads import Addressed, Part
 from matching.errors import EngineError
-from matching.skyline.answers import answer
-from matching.skyline.window_plain import InvertedWindow
-from matching.slots import part
-from matching.topk.window_index import WindowIndex
-from matching.topk.window_indexes import window_index
-from topology.core.component import Bolt, Context, Delivery
+from matching.kind import Kinds, Share
+from matching.kinds import KINDS
+from matching.model import MessageBatch, join_messages
+from matching.space import Space
+from matching.window import Boundary
+from matching.window_log import WindowLog
+from topology.core.component import Bolt, Context, Delivery, Saved
 
 
 class TupleBolt(Bolt):
-    """Stores messages and answers `WindowQueries`.
+    """Stores messages and answers questions.
 
     Parameters
     ----------
-    max_distance : float
-        Diagonal of the scaled world box.
+    space : Space
     kept_boundaries : int
         How far back questions may reach. With C credits, and acknowledgements held back while a refill is C batches
         behind, no batch is published more than 2 C after one that is still asked about.
-    window_index : str, optional
-        See `matching.topk.window_indexes`.
-    skylines : bool
-        Whether skyline subscriptions may ask.
+    window_indexes : mapping of kind to name, optional
+        See `matching.kind.Kind.windows`; kinds left out get their default.
+    asking : collection of str, optional
+        Names of the kinds that may ask; all by default.
+    kinds : Kinds
     """
 
     def __init__(
-        self, max_distance: float, kept_boundaries: int, window_index: str | None = None, skylines: bool = True
+        self,
+        space: Space,
+        kept_boundaries: int,
+        window_indexes: Mapping[str, str] | None = None,
+        asking: Collection[str] | None = None,
+        kinds: Kinds = KINDS,
     ):
-        self.skylines = skylines
-        self.window_index = window_index
-        self.max_distance = max_distance
+        self.space = space
         self.kept_boundaries = kept_boundaries
+        self.window_indexes = dict(window_indexes or {})
+        self.asking = kinds.names if asking is None else tuple(asking)
+        self.kinds = kinds
 
     def prepare(self, context: Context) -> None:
         self.context = context
-        self.window: WindowIndex = window_index(self.window_index)(self.max_distance, self.kept_boundaries)
-        self.skyline_window = InvertedWindow(self.kept_boundaries) if self.skylines else None
+        self.log = WindowLog()
+        self.shares: dict[int, Share] = {
+            kind.code: kind.window(self.window_indexes.get(kind.name))(self.space, self.kept_boundaries)
+            for kind in self.kinds.run
+            if kind.windowed and kind.name in self.asking
+        }
         self.inputs = InOrder({"window": 1}, name=f"tuples:{context.task}")
         self.aggregation_tasks = context.size_of("aggregation")
-        self.waiting: list[WindowQueries] = []
-        self.waiting_skylines: list[SkylineAsk] = []
-        self.answered = self.answered_skylines = 0
+        self.waiting: list[Addressed] = []
+        self.answered = dict.fromkeys(self.shares, 0)
 
     def execute(self, delivery: Delivery) -> None:
         if delivery.stream == "ask":
             self.waiting.append(delivery.payload)
-        elif delivery.stream == "ask_skyline":
-            self.waiting_skylines.append(delivery.payload)
         else:
             self.inputs.put(delivery.payload.boundary.number, "window", delivery.payload)
             while (ready := self.inputs.take()) is not None:
-                share = ready.payloads["window"][0]
-                self.window.store(share.boundary, share.messages)
-                if self.skyline_window is not None:
-                    self.skyline_window.store(share.boundary, share.messages, share.ended.seq)
+                part: Part = ready.payloads["window"][0]
+                self.log.store(part.boundary, part.messages, part.ended.seq)
+                for share in self.shares.values():
+                    share.store(part.boundary, part.messages, part.ended.seq)
         self._answer()
-        self._answer_skylines()
 
     def report(self) -> dict[str, Any]:
         return {
-            "messages_held": len(self.window),
-            "window_bytes": self.window.size_bytes(),
-            "refilled_subscriptions": self.answered,
-            "skyline_window_bytes": self.skyline_window.used_bytes() if self.skyline_window is not None else 0,
-            "refilled_skylines": self.answered_skylines,
+            "messages_held": len(self.log),
+            "log_bytes": self.log.size_bytes(),
+            "window_bytes": {self.kinds[code].name: share.size_bytes() for code, share in self.shares.items()},
+            "answered": {self.kinds[code].name: rows for code, rows in self.answered.items()},
         }
 
-    def snapshot(self):
-        arrays = {f"topk_{name}": value for name, value in self.window.arrays().items()}
-        if self.skyline_window is not None:
-            arrays |= {f"skyline_{name}": value for name, value in self.skyline_window.arrays().items()}
-        return arrays
+    def quiet(self) -> bool:
+        return not self.waiting
 
-    def restore(self, arrays) -> None:
-        self.window = window_index(self.window_index).from_arrays(self.max_distance, part(arrays, "topk_"))
-        if self.skyline_window is not None:
-            self.skyline_window = InvertedWindow.from_arrays(part(arrays, "skyline_"))
+    def state(self) -> dict[str, np.ndarray]:
+        messages = self.log.alive()._asdict()
+        return {"boundary": np.array(self.log.boundary, np.int64)} | messages
+
+    def restore(self, saved: Saved) -> None:
+        """Take this task's part of everybody's messages; the indexes are made anew."""
+        parts = saved.parts["tuples"]
+        boundary = Boundary(*map(int, parts[0]["boundary"]))
+        self.inputs = InOrder({"window": 1}, first=saved.number + 1, name=f"tuples:{self.context.task}")
+        together = join_messages([MessageBatch(*(part[name] for name in MessageBatch._fields)) for part in parts])
+        rows = np.flatnonzero(together.seq % self.context.tasks == self.context.task)
+        mine = together.take(rows[np.argsort(together.seq[rows])])
+        self.log.store(boundary, mine, np.zeros(0, np.int64))
+        for share in self.shares.values():
+            share.load(boundary, mine)
 
     def _answer(self) -> None:
         """Answer what can be answered; questions may overtake each other, since each names its boundary."""
         still_waiting = []
         for asked in self.waiting:
-            if max(asked.up_to, asked.as_of.number) > self.window.stored_through:
-                still_waiting.append(asked)
-                continue
-            answers = self.window.query(asked)
-            self.answered += asked.number.shape[0]
-            self.context.emit("partial", answers, to=(asked.request + asked.home) % self.aggregation_tasks)
-        self.waiting = still_waiting
-
-    def _answer_skylines(self) -> None:
-        still_waiting = []
-        for asked in self.waiting_skylines:
-            if self.skyline_window is None:
+            share, question = self.shares.get(asked.kind), asked.body
+            if share is None:
                 raise EngineError(
-                    f"tuples:{self.context.task}: a skyline subscription asks for a window that is not held; "
-                    "give the topology skylines=True"
+                    f"tuples:{self.context.task}: a subscription of kind {self.kinds[asked.kind].name} asks for a "
+                    "window that is not held; name its kind in `asking`"
                 )
-            if asked.as_of.number > self.skyline_window.boundary.number:
+            if max(question.up_to, question.as_of.number) > share.stored_through:
                 still_waiting.append(asked)
                 continue
-            answers = answer(self.skyline_window, asked)
-            self.answered_skylines += asked.region.shape[0]
-            self.context.emit("partial_skyline", answers, to=(asked.request + asked.home) % self.aggregation_tasks)
-        self.waiting_skylines = still_waiting
+            self.answered[asked.kind] += question.rows[0].shape[0]
+            answer = asked._replace(body=share.answer(question))
+            self.context.emit("partial", answer, to=(asked.request + asked.home) % self.aggregation_tasks)
+        self.waiting = still_waiting

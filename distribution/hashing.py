@@ -4,8 +4,8 @@ Every pair meets exactly once whatever the kind, so this is exact for all five. 
 cost the number of query tasks (DSkype's first scheme; spec 3.1). Thresholds play no part in routing, so
 a refill needs no word with the distribution tasks.
 
-With signatures (`distribution.signatures.signature`) a message goes only to the tasks where a boolean or skyline
-subscription may match it, as long as there are no subscriptions of other kinds.
+With signatures (`distribution.signatures.signature`) a message goes only to the tasks where a subscription to
+a region may match it, as long as there are no subscriptions of other kinds.
 """
 
 from typing import Any
@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distribution.router import Router, RoutingTable, board_of, check_tasks, has_region, spread
+from distribution.router import Router, RoutingTable, board_of, check_tasks, spread
 from distribution.signatures.signature import SignaturePatch, SignatureSpec
+from matching.kind import Traits
+from matching.kinds import KINDS
 from matching.model import Int64, MessageBatch, Removals, SubscriptionTable
 
 
@@ -23,16 +25,16 @@ class HashingRouter(Router):
 
     name = "hashing"
 
-    def __init__(self, tasks: int, signatures: SignatureSpec | None = None):
+    def __init__(self, tasks: int, signatures: SignatureSpec | None = None, traits: Traits = KINDS.traits):
         check_tasks(tasks)
-        super().__init__(tasks)
+        super().__init__(tasks, traits)
         self.signatures = signatures
 
     def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
         return spread(table.number, self.tasks) == task
 
     def table(self) -> RoutingTable:
-        return RoutingTable() if self.signatures is None else HashingTable(self)
+        return RoutingTable(self) if self.signatures is None else HashingTable(self)
 
 
 class HashingTable(RoutingTable):
@@ -43,13 +45,15 @@ class HashingTable(RoutingTable):
     def __init__(self, router: HashingRouter):
         board = board_of(router)
         assert board is not None, "only where the router has signatures"
-        self.router, self._board = router, board
+        super().__init__(router)
+        self._board = board
         self._others = 0
 
     def change(self, added: SubscriptionTable, removed: Removals) -> None:
         super().change(added, removed)
-        signed = has_region(added)
-        self._others += int(np.count_nonzero(~signed)) - int(np.count_nonzero(~has_region(removed)))
+        region = self.router.traits.region
+        signed = region[added.kind]
+        self._others += int(np.count_nonzero(~signed)) - int(np.count_nonzero(~region[removed.kind]))
         self._board.change(added.take(np.flatnonzero(signed)), self.router.held_by)
 
     def apply(self, patch: SignaturePatch) -> None:

@@ -1,11 +1,11 @@
 """Routers `keyword` and `prefix`: every term belongs to a query task, and messages go where their terms are.
 
-A top-k subscription has a replica at the task of each of its terms (`keyword`), or of each term of its prefix, without
-which no message can reach its threshold (`prefix`); its home, by hash of its number, keeps the result. A message goes
-to the tasks of those of its terms under which somebody is registered. A pair belongs to the task of its first
-common term, since only that replica indexes it (`matching.topk.replicas`), so it is found once (DSkype's third and
-fourth scheme; spec 3.1, 3.3 and 3.4). A boolean subscription is held by the task of its rarest keyword, which
-every match contains.
+A subscription that can be matched by replicas has one at the task of each of its terms (`keyword`), or of each term of
+its prefix, without which no message can reach its threshold (`prefix`); its home, by hash of its number, keeps the
+result. A message goes to the tasks of those of its terms under which somebody is registered. A pair belongs to the task
+of its first common term, since only that replica indexes it (`matching.topk.replicas`), so it is found once (DSkype's
+third and fourth scheme; spec 3.1, 3.3 and 3.4). A subscription that wants all its keywords is held by the task of the
+rarest, which every match contains.
 
 Thresholds that fall let prefixes grow again: a refill therefore relaxes first, and the distribution tasks send the
 rows ahead of their next batch to the tasks of all terms.
@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from distribution.router import Router, RoutingTable, check_tasks, spread
 from matching.errors import ConfigError, EngineError
+from matching.kind import Traits
+from matching.kinds import KINDS
 from matching.model import (
     ANY_KEYWORD,
-    BOOLEAN,
-    SKYLINE,
-    TOPK,
     Float64,
     Int32,
     Int64,
@@ -30,9 +29,9 @@ from matching.model import (
     SubscriptionTable,
     empty,
 )
-from matching.slots import SlotMap, resized
-from matching.topk.replicas import prefix_lengths, task_of_term
 from matching.point_rows import SubscriptionStore
+from matching.prefixes import prefix_lengths, task_of_term
+from matching.slots import SlotMap, resized
 
 
 class KeywordRouter(Router):
@@ -41,28 +40,32 @@ class KeywordRouter(Router):
     name = "keyword"
     uses_thresholds = True
     replicates = True
+    shares = True
     prefix_only = False
 
-    def __init__(self, tasks: int):
+    def __init__(self, tasks: int, traits: Traits = KINDS.traits):
         check_tasks(tasks)
-        super().__init__(tasks)
+        super().__init__(tasks, traits)
 
     def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
-        """Boolean ones by their rarest term, top-k ones by any term.
+        """Those that want all their keywords by the rarest, those that have replicas by any.
 
         Raises
         ------
         ConfigError
-            For a skyline subscription.
+            For a subscription of any other kind.
         EngineError
             For a subscription that one of its keywords is enough for: it would have to be told once by several tasks.
         """
-        if np.any(table.kind == SKYLINE):
+        traits = self.traits
+        strict = traits.all_keywords[table.kind]
+        if np.any(~strict & ~traits.replicas[table.kind]):
+            which = table.number[~strict & ~traits.replicas[table.kind]][0]
             raise ConfigError(
-                f"router {self.name}: subscription {table.number[table.kind == SKYLINE][0]} is of kind skyline, which "
-                "has no use for keywords in the order of their rarity; use --router hashing or location"
+                f"router {self.name}: subscription {which} is of a kind that cannot be placed by its keywords; "
+                "use --router hashing or location"
             )
-        loose = (table.kind == BOOLEAN) & (table.k == ANY_KEYWORD)
+        loose = strict & (table.k == ANY_KEYWORD)
         if np.any(loose):
             raise EngineError(
                 f"router {self.name}: subscription {table.number[loose][0]} asks for any of its keywords, and this "
@@ -74,18 +77,18 @@ class KeywordRouter(Router):
         anywhere = np.add.reduceat(np.append(mine, False), offsets[:-1]) > 0 if len(table) else firsts
         some = np.diff(offsets) > 0
         # no term, nothing to match: any task will do
-        return np.where(some, np.where(table.kind == BOOLEAN, firsts, anywhere), task == 0)
+        return np.where(some, np.where(strict, firsts, anywhere), task == 0)
 
-    def home_of(self, number: Int64) -> Int64:
-        """The task that keeps the result of each top-k subscription. O(n)."""
-        return spread(number, self.tasks)
+    def homes_of(self, table: SubscriptionTable) -> tuple[Int64, NDArray[np.bool_]]:
+        """The home, by hash of the number, need not be a holder."""
+        return spread(table.number, self.tasks), super().homes_of(table)[1]
 
     def table(self) -> RoutingTable:
         return KeywordTable(self)
 
 
 class PrefixRouter(KeywordRouter):
-    """Top-k subscriptions at the tasks of those terms only that a message must meet to reach their threshold."""
+    """Replicas at the tasks of those terms only that a message must meet to reach the threshold."""
 
     name = "prefix"
     prefix_only = True
@@ -97,42 +100,44 @@ class KeywordTable(RoutingTable):
     sends_all = False
 
     def __init__(self, router: KeywordRouter):
-        self.router = router
+        super().__init__(router)
         self.store = SubscriptionStore()
         self._length = np.zeros(0, np.int32)
         self._version = np.zeros(0, np.int64)
         self._registered = np.zeros(0, np.int32)
         self._task = np.zeros(0, np.int64)
-        self._boolean = SlotMap()
-        self._boolean_term = np.zeros(0, np.int32)
-        self._boolean_gone = np.zeros(0, np.int64)
+        self._placed = SlotMap()
+        self._placed_term = np.zeros(0, np.int32)
+        self._placed_gone = np.zeros(0, np.int64)
 
     def change(self, added: SubscriptionTable, removed: Removals) -> None:
-        self._forget_boolean()
-        topk, boolean = added.of_kind(TOPK), added.of_kind(BOOLEAN)
+        self._forget_placed()
+        super().change(added, removed)
+        strict = self.router.traits.all_keywords
+        scored, placed = (added.take(np.flatnonzero(strict[added.kind] == which)) for which in (False, True))
         self._ensure_terms(int(np.max(added.terms, initial=-1)) + 1)
-        if len(topk):
-            slots = self.store.insert(topk)
+        if len(scored):
+            slots = self.store.insert(scored)
             if self._length.shape[0] < self.store.capacity:
                 self._length = resized(self._length, self.store.capacity)
                 self._version = resized(self._version, self.store.capacity)
             self._length[slots], self._version[slots] = 0, 0
             self._register(slots, self.store.columns.term_count[slots])
-        if len(boolean):
-            slots = self._boolean.insert(boolean.number)
-            if self._boolean_term.shape[0] < self._boolean.capacity:
-                self._boolean_term = resized(self._boolean_term, self._boolean.capacity)
-            some = np.diff(boolean.term_offsets) > 0
-            first = np.append(boolean.terms, np.int32(-1))[boolean.term_offsets[:-1]]
-            self._boolean_term[slots] = np.where(some, first, -1)
-            self._count_boolean(slots, 1)
-        gone = removed.number[removed.kind == TOPK]
+        if len(placed):
+            slots = self._placed.insert(placed.number)
+            if self._placed_term.shape[0] < self._placed.capacity:
+                self._placed_term = resized(self._placed_term, self._placed.capacity)
+            some = np.diff(placed.term_offsets) > 0
+            first = np.append(placed.terms, np.int32(-1))[placed.term_offsets[:-1]]
+            self._placed_term[slots] = np.where(some, first, -1)
+            self._count_placed(slots, 1)
+        gone = removed.number[~strict[removed.kind]]
         if gone.size:
             slots = self.store.find(gone)
             self._register(slots, np.zeros(slots.size, np.int32))
             self.store.remove(slots)
         # these match up to the very seq of their removal: the messages of this batch must still reach them
-        self._boolean_gone = removed.number[removed.kind == BOOLEAN]
+        self._placed_gone = removed.number[strict[removed.kind]]
 
     def relax(self, number: Int64, version: Int64) -> None:
         slots = self.store.find(number)
@@ -174,25 +179,25 @@ class KeywordTable(RoutingTable):
         """Be registered under the first `length` terms from now on."""
         _register(self.store.columns, slots, self._length, length, self._registered)
 
-    def _forget_boolean(self) -> None:
-        """Boolean subscriptions that were removed in the batch before."""
-        if self._boolean_gone.size:
-            self._count_boolean(self._boolean.find(self._boolean_gone), -1)
-            self._boolean.remove(self._boolean_gone)
+    def _forget_placed(self) -> None:
+        """Those placed by one keyword that were removed in the batch before."""
+        if self._placed_gone.size:
+            self._count_placed(self._placed.find(self._placed_gone), -1)
+            self._placed.remove(self._placed_gone)
 
-    def _count_boolean(self, slots: Int32, step: int) -> None:
-        terms = self._boolean_term[slots]
+    def _count_placed(self, slots: Int32, step: int) -> None:
+        terms = self._placed_term[slots]
         np.add.at(self._registered, terms[terms >= 0], step)
 
 
 def warmup() -> None:
-    """Compile, or load from the cache, the kernels of this module and of `matching.topk.replicas`."""
+    """Compile, or load from the cache, the kernels of this module and of `matching.prefixes`."""
     one, number = np.ones(1, np.int32), np.zeros(1, np.int64)
     half, offsets = np.full(1, 0.5), np.array([0, 1])
-    topk = np.full(1, TOPK, np.int8)
-    weight, nobody = np.ones(1, np.float32), Removals(number[:0], topk[:0], number[:0])
+    kind = np.full(1, np.argmax(KINDS.traits.replicas), np.int8)
+    weight, nobody = np.ones(1, np.float32), Removals(number[:0], kind[:0], number[:0])
     point = SubscriptionTable(
-        number, topk, number, half, half, np.full((1, 4), np.nan), one, half, offsets, one, weight
+        number, kind, number, half, half, np.full((1, 4), np.nan), one, half, offsets, one, weight
     )  # fmt: skip
     table = PrefixRouter(1).table()
     table.change(point, nobody)

@@ -1,10 +1,11 @@
 """Router `location`: each query task owns a part of the world.
 
 The unit square is cut into 64 x 64 cells, and the cells, along a Z-order curve, into runs of about equal load, one for
-each task (spec 3.2). A boolean subscription is held by every task whose part its rectangle touches, a message goes to
-the owner of its place; a range message goes to every task it touches, and the pair belongs to the owner of the
-lower-left corner of the intersection. A top-k subscription is held by the owner of its point, and a message goes to
-every task where it may matter:
+each task (spec 3.2). A subscription to a region is held by every task whose part its rectangle touches. Of kinds that a
+message meets with its own rectangle, a message goes to every task it touches, and the pair belongs to the owner of the
+lower-left corner of the intersection; of those it meets with its centre, a message and its end are matched by the owner
+of that place and by nobody else, and results are kept at one of the holders. A subscription with a point is held by the
+owner of its point, and a message goes to every task where it may matter:
 
     it is sent to task r for its term w  if  1 - d(message, r) / MaxDist >= L[r, w]
 
@@ -14,13 +15,8 @@ similarity with which any subscription at r that carries w can still reach its t
 also keeps back messages whose terms nobody registered. Exact, since a pair that scores shares some term w.
 Bounds may be lower than needed, never higher: rises are taken in when the table is rebuilt now and then.
 
-A skyline subscription is held, like a boolean one, by every task whose part its rectangle touches. A message, and its
-end, are matched for them by the owner of its place (of a range message, of its centre) and by nobody else, so each pair
-is found once; the results are kept at one of the holders (`bolts.skyline`).
-
-With signatures (`distribution.signatures.signature`) a message goes to the owner of its place only if a boolean or
-skyline subscription there may match it. Only the owner's is asked: another's may say yes for a place that is none of
-its own.
+With signatures (`distribution.signatures.signature`) a message goes to the owner of its place only if a subscription to
+a region there may match it. Only the owner's is asked: another's may say yes for a place that is none of its own.
 """
 
 from typing import Any
@@ -29,13 +25,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from distribution.router import Router, RoutingTable, board_of, check_tasks, has_region
+from distribution.router import Router, RoutingTable, board_of, check_tasks
 from distribution.signatures.signature import SignaturePatch, SignatureSpec
 from distribution.signatures.spatial import Domain
-from matching.model import BOOLEAN, TOPK, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.kind import Traits
+from matching.kinds import KINDS
+from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.point_rows import SubscriptionStore
 from matching.slots import resized
 from matching.space import Space
-from matching.point_rows import SubscriptionStore
 
 CELLS_A_SIDE = 64
 #: Points on a cell border must fall on the same side whichever way they were projected.
@@ -54,18 +52,24 @@ class LocationRouter(Router):
     load_x, load_y : float64[n]
         Points of the unit square by which the parts are balanced, e.g. a sample of messages and subscriptions.
     signatures : SignatureSpec, optional
-        Have query tasks tell what they hold, and keep boolean messages from those that hold nothing for them.
+        Have query tasks tell what they hold, and keep messages from those that hold nothing for them.
     """
 
     name = "location"
     uses_thresholds = True
-    shares_skylines = True
+    shares = True
 
     def __init__(
-        self, tasks: int, space: Space, load_x: Float64, load_y: Float64, signatures: SignatureSpec | None = None
+        self,
+        tasks: int,
+        space: Space,
+        load_x: Float64,
+        load_y: Float64,
+        signatures: SignatureSpec | None = None,
+        traits: Traits = KINDS.traits,
     ):
         check_tasks(tasks)
-        super().__init__(tasks)
+        super().__init__(tasks, traits)
         self.space = space
         self.signatures = signatures
         self.owner = _cut(cell_of(load_x, load_y), tasks)
@@ -73,7 +77,7 @@ class LocationRouter(Router):
 
     def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
         held = np.zeros(len(table), np.bool_)
-        boxed = has_region(table)
+        boxed = self.traits.region[table.kind]
         held[~boxed] = self.owner[cell_of(table.x[~boxed], table.y[~boxed])] == task
         region = table.region[boxed]
         west, south, east, north = region.T
@@ -89,7 +93,7 @@ class LocationRouter(Router):
         # what a batch of points is sent by is decided by the whole batch, so this must not look at the values
         return messages.east is not messages.west or messages.north is not messages.south
 
-    def owned_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
+    def box_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
         if not self.shares_pairs(messages):
             return np.flatnonzero(self.owner[self._cells(messages.west, messages.south)] == task)
         return np.flatnonzero(self._touches(messages.west, messages.south, messages.east, messages.north, task))
@@ -103,7 +107,7 @@ class LocationRouter(Router):
         corner_y = np.maximum(south, messages.south[row])
         return self.owner[self._cells(corner_x, corner_y)] == task
 
-    def skyline_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
+    def centre_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
         return np.flatnonzero(self.owner_of_centre(messages) == task)
 
     def owner_of_centre(self, messages: MessageBatch) -> Int64:
@@ -137,40 +141,43 @@ class LocationRouter(Router):
 
 
 class LocationTable(RoutingTable):
-    """Top-k subscriptions as a distribution task knows them, and the bounds made of them."""
+    """Subscriptions with a point as a distribution task knows them, and the bounds made of them."""
 
     sends_all = False
 
     def __init__(self, router: LocationRouter):
-        self.router = router
+        super().__init__(router)
         self.store = SubscriptionStore()
         self._task = np.zeros(0, np.int32)
         self._version = np.zeros(0, np.int64)
         self._least = np.full((router.tasks, 0), np.inf)
-        self._has_boolean = False
+        self._has_boxes = self._has_centres = False
         self._stale = 0
         self._board = board_of(router)
 
     def change(self, added: SubscriptionTable, removed: Removals) -> None:
         super().change(added, removed)
-        self._has_boolean |= bool(np.any(added.kind == BOOLEAN))
+        traits = self.router.traits
+        region = traits.region[added.kind]
+        self._has_boxes |= bool(np.any(traits.box[added.kind]))
+        self._has_centres |= bool(np.any(region & ~traits.box[added.kind]))
         if self._board is not None:
-            self._board.change(added.take(np.flatnonzero(has_region(added))), self.router.held_by)
-        topk = added.of_kind(TOPK)
-        if len(topk):
-            slots = self.store.insert(topk)
+            self._board.change(added.take(np.flatnonzero(region)), self.router.held_by)
+        points = added.take(np.flatnonzero(~region))
+        if len(points):
+            slots = self.store.insert(points)
             if self._task.shape[0] < self.store.capacity:
                 self._task = resized(self._task, self.store.capacity)
                 self._version = resized(self._version, self.store.capacity)
-            self._task[slots] = self.router.owner[cell_of(topk.x, topk.y)]
+            self._task[slots] = self.router.owner[cell_of(points.x, points.y)]
             self._version[slots] = 0
-            terms = int(np.max(topk.terms, initial=-1)) + 1
+            terms = int(np.max(points.terms, initial=-1)) + 1
             if terms > self._least.shape[1]:
                 grown = np.full((self.router.tasks, max(terms, self._least.shape[1] * 5 // 4)), np.inf)
                 grown[:, : self._least.shape[1]] = self._least
                 self._least = grown
             self._lower(slots)
-        gone = removed.number[removed.kind == TOPK]
+        gone = removed.number[~traits.region[removed.kind]]
         if gone.size:
             slots = self.store.find(gone)
             self.store.remove(slots)
@@ -205,10 +212,10 @@ class LocationTable(RoutingTable):
             self._stale = 0
         router = self.router
         wanted = np.zeros((router.tasks, len(messages)), np.bool_)
-        if self._has_boolean or self.has_skyline:
+        if self._has_boxes or self._has_centres:
             for task in range(router.tasks):
                 # a message touches the part in which its centre lies: who is sent it for the one has it for the other
-                rows = (router.owned_rows if self._has_boolean else router.skyline_rows)(messages, task)
+                rows = (router.box_rows if self._has_boxes else router.centre_rows)(messages, task)
                 if self._board is not None and rows is not None:
                     rows = self._board.wanted(messages, rows, task)
                 wanted[task, rows] = True
@@ -234,7 +241,7 @@ def warmup() -> None:
     somewhere, one = np.full(1, 0.5), np.ones(1, np.int32)
     point = SubscriptionTable(
         np.zeros(1, np.int64),
-        np.full(1, TOPK, np.int8),
+        np.full(1, np.argmin(KINDS.traits.region), np.int8),
         np.zeros(1, np.int64),
         somewhere,
         somewhere,
@@ -317,7 +324,7 @@ def _lower(c, slots, task, least):
 
 @njit(cache=True, nogil=True)
 def _mark_wanted(cell, term_offsets, terms, similarity, least, wanted):
-    """Set wanted[task, row] for messages that may matter to a top-k subscription held by the task."""
+    """Set wanted[task, row] for messages that may matter to a subscription with a point held by the task."""
     for row in range(cell.shape[0]):
         for task in range(similarity.shape[0]):
             bound = similarity[task, cell[row]] + _SLACK

@@ -1,9 +1,10 @@
 """What a router decides: which query tasks hold a subscription, and which are sent a message.
 
-A router is a small frozen thing that every distribution and query task has a copy of, so that all agree without
-asking. What depends on the subscriptions is kept apart, in the `RoutingTable` of each distribution task. Routers may
-send too much, never too little; where a pair could meet at several query tasks, `owned_rows` and `owned_pairs` say
-which of them answers for it. Read on in `distribution.hashing` and `distribution.location`.
+A router is a small frozen thing that every distribution and query task has a copy of, so that all agree without asking.
+Of a kind it knows traits alone: whether it has a region, say. What depends on the subscriptions is kept apart, in the
+`RoutingTable` of each distribution task. Routers may send too much, never too little; where a pair could meet at
+several query tasks, `rows_for` and `owned_pairs` say which of them answers for it. Read on in `distribution.hashing`
+and `distribution.location`.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 from distribution.signatures.signature import SignatureBoard, SignaturePatch, SignatureSpec
 from distribution.signatures.spatial import Domain, whole_domain
 from matching.errors import ConfigError
-from matching.model import BOOLEAN, SKYLINE, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.kind import Thresholds, Traits
+from matching.kinds import KINDS
+from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
 
 
 class RoutingTable:
@@ -25,16 +28,30 @@ class RoutingTable:
     ----------
     sends_all : bool
         Whether every message goes to every query task, so that one payload serves all.
-    has_skyline : bool
-        Whether there has ever been a `skyline` subscription: until then nobody needs to hear of ended messages.
+    hears_ends : bool
+        Whether there has ever been a subscription of a kind that hears of ended messages: until then nobody needs to.
     """
 
     sends_all = True
-    has_skyline = False
+    hears_ends = False
+
+    #: The signatures of the query tasks, where the router has any.
+    _board: SignatureBoard | None = None
+
+    def __init__(self, router: "Router"):
+        self.router: Any = router
+
+    def restore(self, number: int, table: SubscriptionTable, raised: Thresholds) -> None:
+        """Go on behind batch `number` with these subscriptions, of which some have thresholds; before any change."""
+        if self._board is not None:
+            self._board.lists = number
+        nobody = np.zeros(0, np.int64)
+        self.change(table, Removals(nobody, nobody.astype(np.int8), nobody))
+        self.raise_thresholds(*raised)
 
     def change(self, added: SubscriptionTable, removed: Removals) -> None:
         """Take the changes of a batch, before the batch is routed."""
-        self.has_skyline |= bool(np.any(added.kind == SKYLINE))
+        self.hears_ends |= bool(np.any(self.router.traits.hears_ends[added.kind]))
 
     def relax(self, number: Int64, version: Int64) -> None:
         """Treat these subscriptions as having no threshold, at once."""
@@ -59,57 +76,70 @@ class RoutingTable:
         raise NotImplementedError
 
     def route_ended(self, ended: MessageBatch) -> list[Int64]:
-        """Rows of ended messages to send to each query task, which matches them for `skyline`; as `route`."""
+        """Rows of ended messages to send to each query task, for the kinds that hear of ends; as `route`."""
         raise NotImplementedError
 
 
 class Router(ABC):
-    """Places subscriptions and messages on `tasks` query tasks."""
+    """Places subscriptions and messages on `tasks` query tasks.
+
+    Parameters
+    ----------
+    tasks : int
+    traits : Traits    of the kinds there are; nothing else is known of them
+    """
 
     #: As written after `--router`.
     name: str
     #: Whether thresholds matter to routing: then a refill must relax the routing tables first.
     uses_thresholds = False
-    #: Whether a top-k subscription has replicas apart from its home (`bolts.replicated`).
+    #: Whether kinds that can be matched by replicas are: at the tasks of their keywords, apart from their home.
     replicates = False
-    #: Whether a skyline subscription may be held by several tasks, one of which is its home (`bolts.skyline`).
-    shares_skylines = False
+    #: Whether a subscription may be held by several tasks, or by another than its home.
+    shares = False
     #: What signatures of query tasks consist of; None if they send none.
     signatures: SignatureSpec | None = None
 
-    def __init__(self, tasks: int):
+    def __init__(self, tasks: int, traits: Traits = KINDS.traits):
         self.tasks = tasks
+        self.traits = traits
 
     @abstractmethod
     def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
         """bool[n]: which subscriptions query task `task` holds. O(n)."""
 
-    def owned_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
-        """Messages sent to `task` that it must match against its boolean subscriptions; None for all of them."""
-        return None
-
-    def shares_pairs(self, messages: MessageBatch) -> bool:
-        """Whether several tasks may find the same boolean match of these messages: then ask `owned_pairs`."""
-        return False
-
-    def owned_pairs(self, region: Float64, messages: MessageBatch, row: Int32, task: int) -> NDArray[np.bool_]:
-        """bool[m]: which boolean matches `task` answers for.
-
-        `region` (float64[m, 4]) belongs to the subscription of each match, `row` (int32[m]) is its message.
-        """
-        return np.ones(row.shape[0], np.bool_)
-
-    def skyline_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
-        """Messages sent to `task` that it, and nobody else, must match for skylines they share; None for all of them.
+    def rows_for(self, kind: int, messages: MessageBatch, task: int) -> Int64 | None:
+        """Messages sent to `task` that it must match against its subscriptions of a kind; None for all of them.
 
         The same rows of the same message whenever it comes, so that its end is matched where it was.
         """
+        if not self.traits.region[kind]:
+            return None
+        return (self.box_rows if self.traits.box[kind] else self.centre_rows)(messages, task)
+
+    def box_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
+        """`rows_for` kinds that a message meets with its own rectangle: several tasks may have the same one."""
         return None
 
-    def homes_of(self, table: SubscriptionTable) -> tuple[Int64, NDArray[np.bool_]]:
-        """Home of each skyline subscription, one of its holders by hash (int64[n]); its holders (bool[n, tasks]).
+    def centre_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
+        """`rows_for` kinds that a message meets with its centre: each is matched by one task, and nobody else."""
+        return None
 
-        O(n * tasks).
+    def shares_pairs(self, messages: MessageBatch) -> bool:
+        """Whether several tasks may find the same pair, by the rectangles of messages: then ask `owned_pairs`."""
+        return False
+
+    def owned_pairs(self, region: Float64, messages: MessageBatch, row: Int32, task: int) -> NDArray[np.bool_]:
+        """bool[m]: which of the pairs found by rectangles `task` answers for.
+
+        `region` (float64[m, 4]) belongs to the subscription of each pair, `row` (int32[m]) is its message.
+        """
+        return np.ones(row.shape[0], np.bool_)
+
+    def homes_of(self, table: SubscriptionTable) -> tuple[Int64, NDArray[np.bool_]]:
+        """Task that keeps the result of each subscription (int64[n]), and its holders (bool[n, tasks]).
+
+        The home is one of the holders, by hash. O(n * tasks).
         """
         held = np.stack([self.held_by(table, task) for task in range(self.tasks)], axis=1)
         chosen = spread(table.number, held.sum(axis=1)) + 1
@@ -133,11 +163,6 @@ def board_of(router: Router) -> SignatureBoard | None:
     if router.signatures is None:
         return None
     return SignatureBoard(router.signatures, [router.domain_of(task) for task in range(router.tasks)])
-
-
-def has_region(rows: SubscriptionTable | Removals) -> NDArray[np.bool_]:
-    """bool[n]: subscriptions to a rectangle, which signatures know; the others have a point."""
-    return (rows.kind == BOOLEAN) | (rows.kind == SKYLINE)
 
 
 def spread(number: Int64, tasks: int | Int64) -> Int64:

@@ -89,11 +89,9 @@ class Alone:
                 share.store(boundary, _dealt(messages, number, self.shares[kind.code]), ended.seq)
             room, of_kind = self.rooms[kind.code], len(self.kinds) == 1 and bool(np.all(added.kind == kind.code))
             mine = added if of_kind else added.of_kind(kind.code)
-            here = np.flatnonzero(removed.kind == kind.code)
-            gone = Removals(removed.number[here], removed.kind[here], removed.at[here])
             home, held = np.zeros(len(mine), np.int64), np.ones(len(mine), np.bool_)
             gone_messages = ended if kind.hears_ends else NO_MESSAGES
-            turn = Turn(boundary, messages, gone_messages, mine, home, held, gone)
+            turn = Turn(boundary, messages, gone_messages, mine, home, held, removed.of_kind(kind.code))
             steps += self._follow(kind.code, room.close(room.match(turn).mine, []))
         work = steps[0].work
         for step in steps[1:]:

@@ -1,4 +1,5 @@
-"""What a kind of subscription is: one row of a table, a room at each query task, a share of the window at each tuple task.
+"""What a kind of subscription is: one row of a table, a room at each query task, a share of the window at each tuple
+task.
 
 A `Room` holds the subscriptions of its kind that one query task is given. It takes a batch in two steps: `match` finds
 what this task answers for, for itself and for the homes of subscriptions that it holds for others; `close` leads those
@@ -220,9 +221,7 @@ class Room(ABC):
         """Every router has been relaxed; the last batch routed before that is `last_batch`."""
         raise EngineError(f"{type(self).__name__}: request {request} relaxed nobody")
 
-    def register(
-        self, home: int, number: Int64, version: Int64, rows: SubscriptionTable, changes_through: int
-    ) -> None:
+    def register(self, home: int, number: Int64, version: Int64, rows: SubscriptionTable, changes_through: int) -> None:
         """Replicas: ahead of the next batch these of one home have no threshold as of their version.
 
         `changes_through` is the last change list that the router has taken: who was removed since must stay so. `rows`
@@ -418,6 +417,10 @@ class Kind:
             For a name the kind does not have.
         """
         return self._named("engine", self.engines, name)
+
+    def chosen(self, engine: str | None) -> str:
+        """Name of the engine that runs: this one, or the default."""
+        return engine or next(iter(self.engines))
 
     def window(self, name: str | None = None) -> type[Share]:
         """A window index by name, the default one if none is given.

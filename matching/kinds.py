@@ -1,8 +1,8 @@
 """The table of kinds: everything that the rest of the project knows of a kind stands in its row here.
 
 Whoever wires a topology may hand in a longer table (`Kinds.plus`); nothing else has to be told of a new kind. `decay`
-and `knn` have no room yet: the oracle defines them, and a run sets their rows aside. Read on in `matching.kind` for what
-a row says, or in the room of a kind.
+and `knn` have no room yet: the oracle defines them, and a run sets their rows aside. Read on in `matching.kind` for
+what a row says, or in the room of a kind.
 """
 
 from matching.boolean.cell_term import CellTerm
@@ -79,9 +79,7 @@ KINDS = Kinds(
             lasting=True,
             recipe=Recipe("CIQ", k=(10, 30)),
         ),
-        Kind(
-            KNN, "knn", "point", fields=("k",), windowed=False, lasting=True, recipe=Recipe("DkM-SKS", k=(1, 10))
-        ),
+        Kind(KNN, "knn", "point", fields=("k",), windowed=False, lasting=True, recipe=Recipe("DkM-SKS", k=(1, 10))),
         Kind(
             SKYLINE,
             "skyline",

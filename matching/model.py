@@ -174,6 +174,11 @@ class Removals(NamedTuple):
     kind: Int8
     at: Int64
 
+    def of_kind(self, kind: int) -> "Removals":
+        """Those of one kind. O(n)."""
+        rows = np.flatnonzero(self.kind == kind)
+        return Removals(self.number[rows], self.kind[rows], self.at[rows])
+
 
 class ChangeList(NamedTuple):
     """All subscription changes that take effect inside one batch, in order of `at` then arrival.

@@ -1,4 +1,4 @@
-"""Columns of the top-k subscriptions, one dense slot each, shared by every top-k index.
+"""Columns of subscriptions with a point, one dense slot each, shared by every top-k index and by routers.
 
 A slot is reused after its subscription has gone. Terms of a slot lie together in a pool that is compacted when a
 quarter of it is dead. Beside each term stands the place of its posting, so that a change of threshold reaches the
@@ -15,8 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from matching.errors import EngineError
-from matching.model import TOPK, Float32, Float64, Int32, Int64, SubscriptionTable
-from matching.slots import SlotMap, part
+from matching.model import Float32, Float64, Int32, Int64, SubscriptionTable
+from matching.slots import SlotMap, part, resized
 
 #: A pool is compacted when it is full and this share of it is dead.
 _DEAD_SHARE = 0.25
@@ -57,12 +57,13 @@ class Subscriptions(NamedTuple):
 
 
 class SubscriptionStore:
-    """Top-k subscriptions by slot, with insertion, removal and round trip through arrays."""
+    """Subscriptions by slot, with insertion, removal and round trip through arrays."""
 
     def __init__(self):
         self._slots = SlotMap()
         self._rows, self._pool = _new_rows(_FEWEST), _new_pool(_FEWEST)
         self._columns = _columns(self._slots.number, self._rows, self._pool)
+        self._kind = np.zeros(_FEWEST, np.int8)
         self._pool_used = 0
         self._pool_dead = 0
 
@@ -106,7 +107,7 @@ class SubscriptionStore:
         c = self._columns
         c.x[slots], c.y[slots], c.alpha[slots] = table.x, table.y, table.alpha
         c.threshold[slots] = -np.inf
-        c.k[slots] = table.k
+        c.k[slots], self._kind[slots] = table.k, table.kind
         c.term_count[slots] = lengths
         starts = np.zeros(len(table), np.int64)
         np.cumsum(lengths[:-1], out=starts[1:])
@@ -125,7 +126,7 @@ class SubscriptionStore:
         offsets, picked = take_ragged_at(c.term_start[slots], c.term_count[slots])
         n = slots.shape[0]
         return SubscriptionTable(
-            c.number[slots], np.full(n, TOPK, np.int8), np.zeros(n, np.int64), c.x[slots], c.y[slots],
+            c.number[slots], self._kind[slots], np.zeros(n, np.int64), c.x[slots], c.y[slots],
             np.full((n, 4), np.nan), c.k[slots], c.alpha[slots], offsets, c.terms[picked], c.weights[picked],
         )  # fmt: skip
 
@@ -133,7 +134,7 @@ class SubscriptionStore:
         """Free live slots. O(n)."""
         c = self._columns
         if np.any(c.number[slots] < 0):
-            raise EngineError("top-k store: a slot to be removed is not in use; this is a fault of the caller")
+            raise EngineError("store: a slot to be removed is not in use; this is a fault of the caller")
         self._pool_dead += int(c.term_count[slots].sum())
         self._slots.remove(c.number[slots])
         c.term_count[slots] = 0
@@ -145,6 +146,7 @@ class SubscriptionStore:
         columns = {name: np.ascontiguousarray(c[name][:used]) for name in _BY_TERM}
         columns |= {name: np.ascontiguousarray(c[name][: self.capacity]) for name in _BY_SLOT}
         pool = np.array([used, self._pool_dead], np.int64)
+        columns["kind"] = self._kind[: self.capacity]
         return {**columns, **{f"slots_{name}": value for name, value in self._slots.arrays().items()}, "pool": pool}
 
     @classmethod
@@ -155,6 +157,7 @@ class SubscriptionStore:
         store._pool_used, store._pool_dead = (int(value) for value in arrays["pool"])
         store._pool = _new_pool(max(_FEWEST, store._pool_used))
         store._grow_slots(store._slots.capacity)
+        store._kind[: arrays["kind"].shape[0]] = arrays["kind"]
         c = store._columns._asdict()
         for name in _BY_TERM + _BY_SLOT:
             values = arrays[name][: c[name].shape[0]]
@@ -167,7 +170,7 @@ class SubscriptionStore:
         if have < needed:
             rows = _new_rows(needed)
             rows[:have] = self._rows
-            self._rows = rows
+            self._rows, self._kind = rows, resized(self._kind, needed)
         self._columns = _columns(self._slots.number, self._rows, self._pool)
 
     def _make_room(self, needed: int) -> None:

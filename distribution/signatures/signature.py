@@ -15,7 +15,7 @@ A patch through list c can only come when every batch up to c has been routed, s
 it matched batch c; so it may take away at once what ended inside c. It may come before the distribution task has
 itself taken list c, which it then need not note.
 
-Exact for `boolean` and for `skyline`, whose matches lie in a rectangle and share a keyword: every keyword of a
+Exact for every kind with a region, whose matches lie in a rectangle and share a keyword: every keyword of a
 subscription that one is enough for is claimed, the rarest alone of one that wants all. A message that was ended is let
 through like the message itself, by whoever is subscribed now: it matters to nobody else. Read on in
 `distribution.location`, which asks the signature of the owner of a place, and of nobody else.
@@ -43,11 +43,10 @@ from distribution.signatures.spatial import (
     region_boxes,
 )
 from distribution.signatures.text import BINS, LEVELS, MinwiseFilter, claimed_pairs, message_pairs, nodes_down_to
-from matching.region_rows import SubscriptionRows
 from matching.errors import ConfigError, EngineError
+from matching.kind import Traits
+from matching.kinds import KINDS
 from matching.model import (
-    BOOLEAN,
-    SKYLINE,
     UNKNOWN_TERM,
     Float64,
     Int32,
@@ -56,6 +55,7 @@ from matching.model import (
     SubscriptionTable,
     take_ragged,
 )
+from matching.region_rows import SubscriptionRows
 from matching.space import Space
 
 #: As written after `--signatures`.
@@ -80,6 +80,7 @@ class SignatureSpec(NamedTuple):
     rate : float            false positives of a full cuckoo filter, for one item; a message asks for some 40 pairs
     spatial_filter, text_filter : str    see `SPATIAL_FILTERS`, `TEXT_FILTERS`; only `approximate` loses matches
     bins : int              of a min-wise signature
+    traits : Traits         of the kinds there are
     """
 
     space: Space
@@ -90,6 +91,7 @@ class SignatureSpec(NamedTuple):
     spatial_filter: str = "bitmap"
     text_filter: str = "cuckoo"
     bins: int = BINS
+    traits: Traits = KINDS.traits
 
     def check(self) -> "SignatureSpec":
         """Itself.
@@ -112,9 +114,9 @@ class SignatureSpec(NamedTuple):
         return self
 
 
-def spec_of(mode: str, space: Space) -> SignatureSpec | None:
+def spec_of(mode: str, space: Space, traits: Traits = KINDS.traits) -> SignatureSpec | None:
     """The signatures that `--signatures` asks for; None for `off`."""
-    return None if mode == "off" else SignatureSpec(space, text=_TEXT[mode]).check()
+    return None if mode == "off" else SignatureSpec(space, text=_TEXT[mode], traits=traits).check()
 
 
 class Claims(NamedTuple):
@@ -189,51 +191,38 @@ class SignaturePatch(NamedTuple):
         return [(f"{half}_{name}", getattr(patch, name)) for half, patch in halves for name in FilterPatch._fields[1:]]
 
 
-def claims_of(table: SubscriptionTable) -> Claims:
-    """Claims of the boolean and skyline rows of a table that can match anything at all. O(n)."""
-    rows, kept = _keywords_kept(table)
+def claims_of(table: SubscriptionTable, traits: Traits = KINDS.traits) -> Claims:
+    """Claims of the rows of a table that have a region and can match anything at all. O(n)."""
+    rows, kept = _keywords_kept(table, traits)
     offsets = np.zeros(rows.size + 1, np.int64)
     np.cumsum(kept, out=offsets[1:])
     picked = np.arange(offsets[-1]) + np.repeat(table.term_offsets[rows] - offsets[:-1], kept)
     return Claims(table.region[rows], offsets, table.terms[picked])
 
 
-def _keywords_kept(table: SubscriptionTable) -> tuple[Int64, Int64]:
+def _keywords_kept(table: SubscriptionTable, traits: Traits) -> tuple[Int64, Int64]:
     """Rows that can match anything, and how many of their keywords, from the first on, are claimed."""
     kept = np.diff(table.term_offsets)
-    some, strict = kept > 0, ~is_loose(table)
+    some, strict = kept > 0, ~is_loose(table, traits)
     unknown = np.zeros(len(table), np.bool_)
     unknown[some] = table.terms[table.term_offsets[1:][some] - 1] == UNKNOWN_TERM
     kept = np.where(strict, 1, kept - unknown)  # terms ascend: 0 is the rarest, and the unknown one comes last
-    able = some & (kept > 0) & ~(strict & unknown) & ((table.kind == BOOLEAN) | (table.kind == SKYLINE))
+    able = some & (kept > 0) & ~(strict & unknown) & traits.region[table.kind]
     rows = np.flatnonzero(able)
     return rows, kept[rows]
 
 
-def is_loose(table: SubscriptionTable) -> NDArray[np.bool_]:
-    """bool[n]: wants any of its keywords, not all: every kind but `boolean`, and a boolean with a negative k."""
-    return (table.kind != BOOLEAN) | (table.k < 0)
+def is_loose(table: SubscriptionTable, traits: Traits) -> NDArray[np.bool_]:
+    """bool[n]: wants any of its keywords, not all of them, by its kind or by itself (with a negative k)."""
+    return ~traits.all_keywords[table.kind] | (table.k < 0)
 
 
-def claims_of_rows(rows: SubscriptionRows, number: Int64, loose: bool = False) -> Claims:
-    """Claims of subscriptions in an engine's rows; those that cannot match, or are not there, have none.
-
-    O(n), loose: O(all keywords).
-
-    `loose`: they want any of their keywords.
-    """
-    slots, columns = rows.slots.find(number), rows.columns
-    slots = slots[slots >= 0]
-    slots = slots[columns.start[slots] >= 0]
-    start = columns.start[slots].astype(np.int64)
-    length = np.ones(slots.size, np.int64)
-    if loose and slots.size:
-        last = np.flatnonzero(columns.terms < 0)  # the last keyword of each is stored as its complement
-        length = last[np.searchsorted(last, start)] - start + 1
-    offsets = np.zeros(slots.size + 1, np.int64)
-    np.cumsum(length, out=offsets[1:])
-    terms = columns.terms[np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], length)]
-    return Claims(columns.region[slots], offsets, np.where(terms < 0, ~terms, terms).astype(np.int32))
+def claims_of_rows(rows: SubscriptionRows, number: Int64) -> Claims:
+    """Claims of subscriptions that want any of their keywords; of those that are here and can match. O(all
+    keywords).""" slots, columns = rows.slots.find(number), rows.columns slots = slots[slots >= 0] slots =
+    slots[columns.start[slots] >= 0] owner, terms = rows.keywords(slots) offsets = np.zeros(slots.size + 1, np.int64)
+    np.cumsum(np.bincount(owner, minlength=slots.size), out=offsets[1:]) return Claims(columns.region[slots], offsets,
+    terms)
 
 
 class Summary:
@@ -297,12 +286,11 @@ class QuerySignature:
         self._serial = 0
         self._loose = SubscriptionRows()
 
-    def follow(self, added: SubscriptionTable, removed: Int64, rows: SubscriptionRows) -> None:
-        """Take in subscriptions that stay beyond this batch, take out those in `rows` that leave in it: `boolean` and
-        `skyline` together, other kinds are passed over in `added` and must not be in `removed`.
+    def follow(self, added: SubscriptionTable, removed: Int64, strict: Claims) -> None:
+        """Take in subscriptions to regions that stay beyond this batch, take out those that leave in it.
 
-        `rows` are an engine's, before it has taken the removals; they need not keep the keywords of subscriptions that
-        want any of them, so those are kept here as well.
+        `removed` are the numbers of all of these; `strict` are the claims of those that want all their keywords, as
+        rooms know them. Of those that want any of theirs the keywords are kept here.
 
         Raises
         ------
@@ -310,18 +298,20 @@ class QuerySignature:
             If something is taken out that was never taken in.
         """
         mine = removed[self._loose.slots.find(removed) >= 0]
-        leaving = [claims_of_rows(rows, np.setdiff1d(removed, mine)), claims_of_rows(self._loose, mine, loose=True)]
-        loose = added.take(np.flatnonzero(is_loose(added)))
+        leaving = [strict, claims_of_rows(self._loose, mine)]
+        traits = self.spec.traits
+        loose = added.take(np.flatnonzero(is_loose(added, traits)))
         if len(loose):
-            claims = claims_of(loose)
-            columns = loose.take(_keywords_kept(loose)[0])._asdict()
+            claims = claims_of(loose, traits)
+            columns = loose.take(_keywords_kept(loose, traits)[0])._asdict()
             columns |= {"term_offsets": claims.term_offsets, "terms": claims.terms}
             self._loose.insert(SubscriptionTable(**columns))
         if mine.size:
             self._loose.remove(self._loose.slots.find(mine))
+        nobody = claims_of(added.take(_NOTHING), traits)
         for claims in leaving:
-            self.change(claims_of(added.take(_NOTHING)), claims)
-        self.change(claims_of(added), claims_of(added.take(_NOTHING)))
+            self.change(nobody, claims)
+        self.change(claims_of(added, traits), nobody)
 
     def change(self, added: Claims, removed: Claims) -> None:
         """Take in what was added, take out what was removed.
@@ -514,13 +504,14 @@ class SignatureBoard:
 
     def __init__(self, spec: SignatureSpec, domains: Sequence[Domain]):
         self.replicas = [SignatureReplica(spec, domain) for domain in domains]
+        self.traits = spec.traits
         self.lists = 0
         self.asked = self.kept_back = self.patch_bytes = 0
 
     def change(self, added: SubscriptionTable, held_by: Callable[[SubscriptionTable, int], NDArray[np.bool_]]) -> None:
         """Take in what the next change list adds; `held_by` says which of it each task holds."""
         for task, replica in enumerate(self.replicas if len(added) else ()):
-            replica.note(self.lists, claims_of(added.take(np.flatnonzero(held_by(added, task)))))
+            replica.note(self.lists, claims_of(added.take(np.flatnonzero(held_by(added, task))), self.traits))
         self.lists += 1
 
     def apply(self, patch: SignaturePatch) -> None:

@@ -5,7 +5,8 @@ import numpy as np
 from distribution.signatures.cuckoo import CuckooFilter
 from distribution.signatures.signature import QuerySignature, SignatureReplica, SignatureSpec, claims_of
 from distribution.signatures.spatial import CellCounts, Numbering, region_boxes, whole_domain
-from matching.model import BOOLEAN, MessageBatch, SubscriptionTable
+from matching.kinds import KINDS
+from matching.model import MessageBatch, SubscriptionTable
 from matching.slots import as_input
 from matching.space import EARTH, Space
 
@@ -50,7 +51,7 @@ def _subscriptions() -> SubscriptionTable:
     lon, lat = np.linspace(-160.0, 160.0, _ROWS), np.linspace(-70.0, 70.0, _ROWS)
     nowhere, number = np.full(_ROWS, np.nan), np.arange(_ROWS)
     region = np.stack([lon, lat, lon + 10.0, lat + 10.0], axis=1)
-    kind = np.full(_ROWS, BOOLEAN, np.int8)
+    kind = np.full(_ROWS, np.argmax(KINDS.traits.region), np.int8)
     terms, weights = np.arange(_ROWS, dtype=np.int32), np.ones(_ROWS, np.float32)
     no_k = np.zeros(_ROWS, np.int32)
     offsets = np.arange(_ROWS + 1)

@@ -29,8 +29,8 @@ from matching.boolean.cells import (
     level_bits,
     message_word,
 )
-from matching.region_rows import box_meets, term_in
 from matching.prefetch import prefetch
+from matching.region_rows import box_meets, term_in
 from matching.slots import find_slot
 
 #: Level of a run whose postings count at any level: a whole block.

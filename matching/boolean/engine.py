@@ -13,9 +13,9 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.any_of import AnyOf
-from matching.region_rows import SubscriptionRows
 from matching.errors import EngineError
 from matching.model import ANY_KEYWORD, BOOLEAN, UNKNOWN_TERM, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.region_rows import SubscriptionRows
 from matching.slots import as_input, part, resized
 from matching.space import Space
 

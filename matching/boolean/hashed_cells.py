@@ -12,8 +12,8 @@ from numba import njit
 
 from matching.boolean.cells import FINEST, cell_range, fitting_level, lattice
 from matching.boolean.engine import BooleanEngine, Messages
-from matching.region_rows import all_terms_in, region_meets
 from matching.model import Int32, Int64
+from matching.region_rows import all_terms_in, region_meets
 from matching.slots import SlotMap, as_input, find_slot, grown_length, part, resized
 from matching.space import Space
 

@@ -10,8 +10,8 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.engine import BooleanEngine, Messages
-from matching.region_rows import all_terms_in, region_meets
 from matching.model import Int32, Int64
+from matching.region_rows import all_terms_in, region_meets
 from matching.slots import SlotMap, as_input, find_slot, grown_length, part, resized
 from matching.space import Space
 

@@ -18,8 +18,8 @@ from numba import njit
 
 from matching.boolean.cells import GUARDS, ONE_IN_EACH_LANE, lattice, message_word, subscription_word
 from matching.boolean.engine import BooleanEngine, Messages
-from matching.region_rows import all_terms_in, box_meets, region_meets
 from matching.model import Int32
+from matching.region_rows import all_terms_in, box_meets, region_meets
 from matching.slots import as_input, part, resized
 from matching.space import Space
 

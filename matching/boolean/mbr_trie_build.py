@@ -8,8 +8,8 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.cells import box_of, subscription_word
-from matching.region_rows import Columns
 from matching.model import Int32
+from matching.region_rows import Columns
 
 #: Ranks that share a rectangle in long lists: two cache lines of words behind one test.
 BLOCK = 16

@@ -18,8 +18,8 @@ from numba import njit
 
 from matching.boolean.cell_match import longer
 from matching.boolean.engine import BooleanEngine, Messages
-from matching.region_rows import all_terms_in, region_meets
 from matching.model import Int32, Int64
+from matching.region_rows import all_terms_in, region_meets
 from matching.slots import as_input, grown_length, resized
 from matching.space import Space
 

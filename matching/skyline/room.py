@@ -19,7 +19,7 @@ import numpy as np
 
 from matching.errors import EngineError
 from matching.kind import Bools, Matched, Room, Site, Step, Turn, Work
-from matching.model import Int32, Int64, Float64, MessageBatch, ResultBatch, SubscriptionTable, UpdateBatch, concatenate
+from matching.model import Float64, Int32, Int64, MessageBatch, ResultBatch, SubscriptionTable, UpdateBatch, concatenate
 from matching.pending import Lacking, News, Pending, take_offers
 from matching.skyline.engine import Offers, SkylineEngine
 from matching.skyline.kept import Held

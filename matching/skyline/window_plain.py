@@ -57,9 +57,7 @@ _COLUMNS = ("seq", "life", "ended", "lon", "lat")
 
 
 class InvertedWindow(SkylineWindow):
-    """Inverted lists over the ring of messages; see the module.
-
-    """
+    """Inverted lists over the ring of messages; see the module."""
 
     name = "inverted"
 

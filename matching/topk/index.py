@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
+from matching.point_rows import SubscriptionStore
 from matching.slots import as_input, part
 from matching.space import Space
 from matching.topk.postings import Postings
-from matching.point_rows import SubscriptionStore
 
 
 class Hits(NamedTuple):

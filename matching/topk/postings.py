@@ -18,8 +18,8 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float32, Int32, Int64
-from matching.slots import resized
 from matching.point_rows import SubscriptionStore
+from matching.slots import resized
 
 #: Added to every bound: float32 rounding of its parts stays below 2e-6, and stored unit vectors may have norms up to
 #: 1 + 5e-8. Pruning must never be tighter than the exact score.

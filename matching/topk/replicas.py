@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from matching.errors import EngineError
 from matching.kind import Site, Thresholds, Turn, Work
 from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable
-from matching.slots import resized
 from matching.prefixes import prefix_lengths, task_of_term
+from matching.slots import resized
 from matching.topk.index import Hits, TopkIndex
 
 
@@ -65,8 +65,8 @@ class Replicas:
     index : TopkIndex
         Empty.
     site : Site
-        Terms belong to its tasks by `task_of_term`; `prefix_only` says whether terms behind the prefix of a subscription
-        are given up when its threshold rises.
+        Terms belong to its tasks by `task_of_term`; `prefix_only` says whether terms behind the prefix of a
+        subscription are given up when its threshold rises.
     """
 
     def __init__(self, index: TopkIndex, site: Site):
@@ -116,9 +116,7 @@ class Replicas:
         ]
         return per_home, Work(scanned, verified)
 
-    def register(
-        self, home: int, number: Int64, version: Int64, rows: SubscriptionTable, changes_through: int
-    ) -> None:
+    def register(self, home: int, number: Int64, version: Int64, rows: SubscriptionTable, changes_through: int) -> None:
         """A distribution task has relaxed these, ahead of its next batch; see `relax`."""
         late = [numbers for batch, numbers in self._gone if batch > changes_through]
         if late:

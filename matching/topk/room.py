@@ -29,7 +29,6 @@ from matching.model import (
     SubscriptionTable,
     UpdateBatch,
     concatenate,
-    empty,
 )
 from matching.pending import Lacking, News, Pending
 from matching.point_rows import take_ragged_at
@@ -214,9 +213,7 @@ class TopkRoom(Room):
 
     # -- replicas
 
-    def register(
-        self, home: int, number: Int64, version: Int64, rows: SubscriptionTable, changes_through: int
-    ) -> None:
+    def register(self, home: int, number: Int64, version: Int64, rows: SubscriptionTable, changes_through: int) -> None:
         assert self.replicas is not None, "only routers that replicate register"
         self.replicas.register(home, number, version, rows, changes_through)
 

@@ -16,13 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
+from matching.point_rows import SubscriptionStore
 from matching.slots import part
 from matching.space import Space
 from matching.topk.index import Hits, TopkIndex
 from matching.topk.skype_lists import SkypeLists
 from matching.topk.skype_scan import COUNTERS, MOST_TOGETHER, SCANNED, VERIFIED, scan
 from matching.topk.skype_tree import Shape
-from matching.point_rows import SubscriptionStore
 
 
 class Pruning(NamedTuple):

@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float32, Int32, Int64
+from matching.point_rows import SubscriptionStore
 from matching.slots import resized
 from matching.topk.postings import SLACK
 from matching.topk.skype_tree import (
@@ -24,7 +25,6 @@ from matching.topk.skype_tree import (
     build_tree,
     change_base,
 )
-from matching.point_rows import SubscriptionStore
 
 #: A list is built again when its tail, or what is dead in it, passes this share of what is built.
 _TAIL_SHARE = 1 / 12

@@ -1,0 +1,67 @@
+"""The messages of the window as they came: what a checkpoint saves of a tuple task, and what its shares index.
+
+A share (`matching.kind.Share`) lays out what its searches read, and can be made anew from this log at any quiet
+boundary. Batches are kept as they came, without a copy, and joined when they are small; what has died goes with the
+chunk it came in. Read on in `bolts.tuples`.
+"""
+
+import numpy as np
+
+from matching.model import NO_MESSAGES, Int64, MessageBatch, join_messages
+from matching.window import NO_FLOOR, Boundary
+
+#: Chunks of fewer messages are joined, so that small batches cost neither memory nor time each.
+_FEWEST = 4096
+
+
+class WindowLog:
+    """Messages in ascending seq, from the oldest chunk on in which one is alive.
+
+    Attributes
+    ----------
+    boundary : Boundary    the last one stored
+    """
+
+    def __init__(self):
+        self.boundary = Boundary(-1, 0, -1, NO_FLOOR)
+        self._chunks: list[tuple[int, MessageBatch]] = []  # with the longest life in it
+        self._tail: list[MessageBatch] = []
+        self._waiting = 0
+        self._ended = np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        """Messages kept, the dead among them included."""
+        return self._waiting + sum(len(chunk) for _, chunk in self._chunks)
+
+    def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None:
+        """Take the next batch; `ended` (int64[m]) are seqs of messages whose object is alive no more. O(1) amortised,
+        and O(messages) where batches are small."""
+        self.boundary = boundary
+        if len(messages):
+            self._tail.append(messages)
+            self._waiting += len(messages)
+            if self._waiting >= _FEWEST:
+                chunk = join_messages(self._tail)
+                self._chunks.append((int(chunk.life.max()), chunk))
+                self._tail, self._waiting = [], 0
+        if ended.shape[0]:
+            self._ended = np.union1d(self._ended, ended)
+        first = len(self._chunks)
+        self._chunks = [entry for entry in self._chunks if entry[0] > boundary.floor]
+        if self._ended.shape[0] and len(self._chunks) < first:
+            oldest = min((int(chunk.seq[0]) for _, chunk in self._chunks), default=boundary.first_seq)
+            self._ended = self._ended[self._ended >= oldest]
+
+    def alive(self) -> MessageBatch:
+        """Those alive at the last boundary. O(messages)."""
+        everything = [chunk for _, chunk in self._chunks] + self._tail
+        if not everything:
+            return NO_MESSAGES
+        messages = join_messages(everything)
+        rows = np.flatnonzero((messages.life > self.boundary.floor) & ~np.isin(messages.seq, self._ended))
+        return messages.take(rows)
+
+    def size_bytes(self) -> int:
+        """Memory of all columns."""
+        parts = [chunk for _, chunk in self._chunks] + self._tail
+        return sum(column.nbytes for part in parts for column in {id(each): each for each in part}.values())
