@@ -30,6 +30,15 @@ def test_credits_are_spent_and_come_back_when_all_tasks_have_said_so():
     assert credits.available and (credits.published, credits.acknowledged, credits.peak) == (2, 1, 2)
 
 
+def test_credits_behind_an_earlier_run_go_on_with_its_numbers():
+    credits = Credits(limit=2, tasks=1, first=7)
+    assert [credits.publish(), credits.publish()] == [7, 8]
+    credits.acknowledge(7, 0)
+    assert (credits.next_number, credits.published, credits.acknowledged) == (9, 2, 1)
+    with pytest.raises(TopologyError, match="batch 9, which was never published"):
+        credits.acknowledge(9, 0)
+
+
 @pytest.mark.parametrize(
     ("said", "words"), [([(5, 0)], "never published"), ([(0, 0), (0, 0)], "already"), ([(1, 0), (1, 0)], "already")]
 )

@@ -17,19 +17,24 @@ class Credits:
         Batches that may be published and not yet acknowledged.
     tasks : int
         Tasks of the acknowledging component: all must acknowledge a batch.
+    first : int
+        Number of the first batch, above 0 where an earlier run is continued.
 
     Attributes
     ----------
+    next_number : int
+        The batch to be published next.
     published, acknowledged : int
-        Batches so far.
+        Batches of this run so far.
     peak : int
         The most that were in flight at once.
     """
 
-    def __init__(self, limit: int, tasks: int):
+    def __init__(self, limit: int, tasks: int, first: int = 0):
         self._limit = limit
         self._tasks = tasks
         self._waiting: dict[int, set[int]] = {}
+        self.next_number = first
         self.published = 0
         self.acknowledged = 0
         self.peak = 0
@@ -50,8 +55,9 @@ class Credits:
 
     def publish(self) -> int:
         """Spend a credit; returns the number of the batch."""
-        number = self.published
+        number = self.next_number
         self._waiting[number] = set()
+        self.next_number += 1
         self.published += 1
         self.peak = max(self.peak, len(self._waiting))
         return number
@@ -66,7 +72,7 @@ class Credits:
         """
         said = self._waiting.get(batch)
         if said is None:
-            state = "has all its acknowledgements already" if batch < self.published else "was never published"
+            state = "has all its acknowledgements already" if batch < self.next_number else "was never published"
             raise TopologyError(f"task {task} acknowledged batch {batch}, which {state}: acknowledge each batch once")
         if task in said:
             raise TopologyError(f"task {task} acknowledged batch {batch} twice: acknowledge each batch once")

@@ -12,14 +12,19 @@ What the executors promise, and all a component may rely on:
 - Every task of a component gets the same options and knows its own `task` number and every component's size.
 - When all forward inputs of a task have ended, its `finish` is called once, and its own end is told downstream as
   soon as `idle` says so; feedback edges may still deliver until then, and after it.
+- A run may stop behind a batch where nothing is on its way (a quiet boundary) and go on from there in another process,
+  with other numbers of tasks: what the tasks say in `state` there is all that the new ones are given in `restore`.
 
 Read on in `topology.core.builder` (how components are wired) and `topology.wiring` (the topology of this product).
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+
+from matching.errors import CheckpointError
 
 
 class Delivery(NamedTuple):
@@ -29,6 +34,46 @@ class Delivery(NamedTuple):
     source: str
     task: int
     payload: Any
+
+
+class Saved(NamedTuple):
+    """A run at a quiet boundary.
+
+    number : int    the last batch done, -1 before the first
+    parts : mapping of component to named arrays of each of its tasks, in order of task
+        As `state` of each gave them. There may have been more tasks of a component than there are now, or fewer.
+    """
+
+    number: int
+    parts: Mapping[str, Sequence[Mapping[str, np.ndarray]]]
+
+    def tasks(self, component: str) -> Sequence[Mapping[str, np.ndarray]]:
+        """What each task of a component said.
+
+        Raises
+        ------
+        CheckpointError
+            If there was no such component.
+        """
+        if component not in self.parts:
+            raise CheckpointError(
+                f"nothing was saved of {component!r}, only of {', '.join(self.parts) or 'nobody'}: "
+                "go on with the topology that was saved, or start without what was saved"
+            )
+        return self.parts[component]
+
+    def single(self, component: str) -> Mapping[str, np.ndarray]:
+        """What the only task of a component said.
+
+        Raises
+        ------
+        CheckpointError
+            If there was no such component, or it had several tasks.
+        """
+        tasks = self.tasks(component)
+        if len(tasks) != 1:
+            raise CheckpointError(f"{component!r} was saved by {len(tasks)} tasks, and is known as one: give it 1")
+        return tasks[0]
 
 
 class Context(Protocol):
@@ -50,7 +95,7 @@ class Context(Protocol):
         `to` names the receiving task on direct edges, `key` the value that a fields grouping hashes. A payload is a
         NamedTuple of arrays and scalars (or of such); the receiver sees read-only views, perhaps of the same memory,
         so do not write to an array after emitting it. A stream without edges is counted and dropped. Not before the
-        run has begun (so not in `open` or `prepare`), and on forward edges not after this task's end.
+        run has begun (so not in `open`, `prepare` or `restore`), and on forward edges not after this task's end.
         """
         ...
 
@@ -106,6 +151,26 @@ class Spout(ABC):
         seconds: a task that does not come back for long is taken for stalled.
         """
 
+    def state(self) -> dict[str, np.ndarray]:
+        """What cannot be derived, at a quiet boundary: all that was published is taken, and nothing is on its way.
+
+        Arrays as `topology.core.frames` can hold them, under any names; nobody writes to them, so they must be copies
+        of what this task goes on writing to.
+        """
+        return {}
+
+    def restore(self, saved: Saved) -> None:  # noqa: B027 - optional
+        """Go on behind batch `saved.number`, in place of a new component.
+
+        Called at most once, after `open` and before any batch, with what all tasks of all components have said:
+        what is held may be dealt out anew. The arrays are read-only. Nothing can be emitted yet.
+
+        Raises
+        ------
+        CheckpointError
+            If this component cannot go on from there: says why.
+        """
+
     def report(self) -> dict[str, Any]:
         """Figures for the end of the run, JSON-ready."""
         return {}
@@ -139,14 +204,32 @@ class Bolt(ABC):
         """Figures for the end of the run, JSON-ready."""
         return {}
 
-    def snapshot(self) -> dict[str, np.ndarray]:
-        """State as named arrays; nothing else needs to be saved to continue from here."""
+    def quiet(self) -> bool:
+        """Whether nothing is awaited, before `finish` was called: all that was taken is told to its end.
+
+        Asked at a boundary behind which nothing was published, once nothing is on its way.
+        """
+        return True
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What cannot be derived, at a quiet boundary: all that was published is taken and told to its end.
+
+        Arrays as `topology.core.frames` can hold them, under any names; nobody writes to them, so they must be copies
+        of what this task goes on writing to.
+        """
         return {}
 
-    def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Take over the state that `snapshot` of an equal task returned; called after `prepare`."""
-        if arrays:
-            raise NotImplementedError(f"{type(self).__name__} has no state to restore, but was given {sorted(arrays)}")
+    def restore(self, saved: Saved) -> None:  # noqa: B027 - optional
+        """Go on behind batch `saved.number`, in place of a new component.
+
+        Called at most once, after `prepare` and before any batch, with what all tasks of all components have said:
+        what is held may be dealt out anew. The arrays are read-only. Nothing can be emitted yet.
+
+        Raises
+        ------
+        CheckpointError
+            If this component cannot go on from there: says why.
+        """
 
     def close(self) -> None:  # noqa: B027 - optional
         """Release resources; called once, also after a failure."""

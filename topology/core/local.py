@@ -2,23 +2,27 @@
 
 Every pair of tasks has its own first-in-first-out link, as between actors; a scheduler picks which link delivers
 next. Without a seed it goes round robin; with one it picks at random and now and then starves some links for a long
-stretch, so that a test sees interleavings that real runs show once a month. Everything the executors promise is in
-`topology.core.component`; the distributed twin of this file is `topology.core.runner`.
+stretch, so that a test sees interleavings that real runs show once a month. A run may also be paused behind a batch,
+and continued by another. Everything the executors promise is in `topology.core.component`; the distributed twin of this
+file is `topology.core.runner`.
 """
 
+import contextlib
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from matching.errors import TopologyError
+from topology.core.checkpoint import TaskState, from_frames, pack_task
 from topology.core.clock import Clock, SystemClock
+from topology.core.component import Saved
 from topology.core.logs import driver_log
 from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus
 from topology.core.payload import fingerprint
 from topology.core.plan import Plan
-from topology.core.task import Destination, TaskFailed, TaskHost, never_acknowledged, who_waits
+from topology.core.task import Destination, TaskFailed, TaskHost, never_acknowledged, who_is_not_quiet, who_waits
 
 _PROGRESS_EVERY_S = 0.25
 #: Steps between two looks at the wall clock for progress; a step is rarely below 10 microseconds.
@@ -120,6 +124,7 @@ def run_local(
     clock: Clock | None = None,
     on_progress: Callable[[Snapshot], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    resume: Saved | None = None,
 ) -> RunReport:
     """Run a topology in this process to its end.
 
@@ -135,10 +140,13 @@ def run_local(
         Called with a `Snapshot` about four times a second, and once at the end.
     stop : callable, optional
         Asked before each batch; once it says True the stream ends there and the topology drains.
+    resume : Saved, optional
+        Go on from here, where another run was paused (`pause_local`), perhaps with other numbers of tasks.
 
     Returns
     -------
     RunReport
+        Of this run alone; the components' own figures may go on from those of the run that was paused.
 
     Raises
     ------
@@ -146,7 +154,41 @@ def run_local(
         If a component fails (its exception is the `__cause__`), if nothing can be delivered although tasks have not
         ended (naming who waits for what), or if a batch is never acknowledged. All components are closed first.
     """
-    return _LocalRun(plan, seed, clock or SystemClock(), on_progress, stop).run()
+    return _LocalRun(plan, seed, clock or SystemClock(), on_progress, stop, resume).run()
+
+
+def pause_local(
+    plan: Plan, after: int, seed: int | None = None, clock: Clock | None = None, resume: Saved | None = None
+) -> Saved:
+    """Run a topology in this process up to a batch, and say what another run needs to go on from there.
+
+    Nothing is published behind that batch; once nothing is on its way the state of every task is taken, and all are
+    closed without having been finished, so that no output is complete.
+
+    Parameters
+    ----------
+    plan, seed, clock, resume
+        As in `run_local`.
+    after : int
+        Number of the last batch. That of `resume`, or -1 without it, publishes nothing at all.
+
+    Returns
+    -------
+    Saved
+        Read back from frames (`topology.core.checkpoint`): what they cannot hold is refused here too.
+
+    Raises
+    ------
+    TopologyError
+        As `run_local`; if the stream ends before that batch; if it lies before what `resume` has done; if nothing is
+        on its way and somebody awaits something all the same (`Bolt.quiet`), naming who.
+    CheckpointError
+        If a component cannot go on from `resume`, or its state does not fit into a frame.
+    """
+    first = resume.number + 1 if resume is not None else 0
+    if after < first - 1:
+        raise TopologyError(f"pause behind batch {after}: batch {first - 1} is done already; choose a later one")
+    return _LocalRun(plan, seed, clock or SystemClock(), None, None, resume).pause(after)
 
 
 class _LocalRun:
@@ -157,8 +199,11 @@ class _LocalRun:
         clock: Clock,
         on_progress: Callable[[Snapshot], None] | None,
         stop: Callable[[], bool] | None,
+        resume: Saved | None,
     ):
         self._plan = plan
+        self._resume = resume
+        self._last: int | None = None  # nothing behind this batch is published
         self._room = _Mailroom(len(plan.tasks), seed)
         log = driver_log()
         self._hosts = [
@@ -169,45 +214,55 @@ class _LocalRun:
         self._on_progress = on_progress
         self._stop = stop
         self._meter = Meter(plan)
-        self._started = time.perf_counter()
+        self._started = self._reported = time.perf_counter()
+        self._steps = 0
         self._publishing = False
 
     def run(self) -> RunReport:
-        warm_up_s = 0.0
-        try:
-            if self._plan.warm_up is not None:
-                self._plan.warm_up()
-                warm_up_s = time.perf_counter() - self._started
-            for host in self._hosts:
-                host.open()
+        with self._closing_on_failure():
+            warm_up_s = self._open()
             startup_s = time.perf_counter() - self._started
             self._started += startup_s
+            self._reported = self._started
             self._deliver_all()
             elapsed_s = time.perf_counter() - self._started
             figures = [host.report() for host in self._hosts]
-            for host in self._hosts:
-                host.close()
-        except BaseException as error:
-            self._close_quietly()
-            if isinstance(error, TaskFailed):
-                raise error.failure.error() from error.__cause__
-            raise
+            self._close()
         statuses = self._statuses()
         self._tell_progress(elapsed_s)
         return self._meter.report("local", statuses, figures, elapsed_s, startup_s, warm_up_s)
 
+    def pause(self, after: int) -> Saved:
+        self._last = after
+        with self._closing_on_failure():
+            self._open()
+            self._drain()
+            awaits = {host.address: why for host in self._hosts if (why := host.unquiet)}
+            if awaits:
+                raise who_is_not_quiet(self._plan, after, awaits)
+            frames = [pack_task(self._state_of(host, after)) for host in self._hosts]
+            self._close()
+        return from_frames(frames)
+
+    def _open(self) -> float:
+        """Open all components, and let them go on where another run stood; the seconds that warming up took."""
+        if self._plan.warm_up is not None:
+            self._plan.warm_up()
+        warm_up_s = time.perf_counter() - self._started if self._plan.warm_up is not None else 0.0
+        for host in self._hosts:
+            host.open()
+        if self._resume is not None:
+            for host in self._hosts:
+                host.restore(self._resume)
+        return warm_up_s
+
+    def _state_of(self, host: TaskHost, number: int) -> TaskState:
+        return TaskState(host.id.component, host.id.task, host.spec.tasks, number, host.state())
+
     def _deliver_all(self) -> None:
         """Publish and deliver until nothing is left; then see that everybody has ended."""
-        steps = 0
-        reported = self._started
         while True:
-            self._offer_publishing()
-            while (link := self._room.scheduler.pick()) is not None:
-                self._step(link)
-                steps += 1
-                if steps % _STEPS_BETWEEN_LOOKS == 0 and (now := time.perf_counter()) - reported >= _PROGRESS_EVERY_S:
-                    reported = now
-                    self._tell_progress(now - self._started)
+            self._drain()
             unfed = [host for host in self._hosts if not host.fed and not host.ended]
             statuses = self._statuses()
             if any(host.fed and not host.ended for host in self._hosts) or (not unfed and not self._all_ended()):
@@ -222,6 +277,18 @@ class _LocalRun:
         if clock.waits_for:
             raise never_acknowledged(self._plan, clock)
 
+    def _drain(self) -> None:
+        """Publish what credits allow and deliver, until nothing is on its way."""
+        self._offer_publishing()
+        while (link := self._room.scheduler.pick()) is not None:
+            self._step(link)
+            self._steps += 1
+            if self._steps % _STEPS_BETWEEN_LOOKS == 0:
+                now = time.perf_counter()
+                if now - self._reported >= _PROGRESS_EVERY_S:
+                    self._reported = now
+                    self._tell_progress(now - self._started)
+
     def _tell_progress(self, elapsed_s: float) -> None:
         snapshot = self._meter.snapshot(self._statuses(), elapsed_s)  # also without listener: it notes the peaks
         if self._on_progress is not None:
@@ -234,6 +301,11 @@ class _LocalRun:
             if self._stop is not None and self._stop():
                 self._clock_host.stop()
             self._clock_host.publish()
+            if self._clock_host.ended and self._last is not None:
+                raise TopologyError(
+                    f"the stream of {self._plan.name!r} ended behind batch {self._clock_host.next_number - 1}, so it "
+                    f"cannot be paused behind batch {self._last}; choose an earlier one"
+                )
         else:
             waiting = room.links[link]
             parcel = waiting.popleft()
@@ -249,7 +321,8 @@ class _LocalRun:
         self._offer_publishing()
 
     def _offer_publishing(self) -> None:
-        if not self._publishing and self._clock_host.can_publish:
+        over = self._last is not None and self._clock_host.next_number > self._last
+        if not self._publishing and not over and self._clock_host.can_publish:
             self._publishing = True
             self._room.scheduler.add(self._room.publishing)
 
@@ -262,10 +335,21 @@ class _LocalRun:
     def _anything_waits(self) -> bool:
         return any(self._room.links)
 
-    def _close_quietly(self) -> None:
-        """Close everything after a failure; a second failure must not hide the first."""
+    def _close(self) -> None:
         for host in self._hosts:
-            try:
-                host.close()
-            except TaskFailed as second:
-                driver_log().warning("close_failed", task=str(host.id), why=second.failure.summary)
+            host.close()
+
+    @contextlib.contextmanager
+    def _closing_on_failure(self) -> Iterator[None]:
+        """Close everything after a failure, which is told as the cause gives it; a second one must not hide it."""
+        try:
+            yield
+        except BaseException as error:
+            for host in self._hosts:
+                try:
+                    host.close()
+                except TaskFailed as second:
+                    driver_log().warning("close_failed", task=str(host.id), why=second.failure.summary)
+            if isinstance(error, TaskFailed):
+                raise error.failure.error() from error.__cause__
+            raise

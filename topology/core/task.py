@@ -8,6 +8,7 @@ of what comes in, keeps the clock spout's credits, and passes the end on:
   said yes; then its own end goes along its forward edges. Feedback may still arrive afterwards.
 - A bolt with feedback inputs only is finished by the executor (`finish_unfed`) when all others have ended and
   nothing is on its way.
+- At a quiet boundary the executor may ask every host for its `state`, and give all of them to the hosts of another run.
 
 Whatever a component raises becomes a `TaskFailure`, text that can cross processes. Read on in `topology.core.local`
 (the channel in one process) or `topology.core.runner` (between Ray actors).
@@ -16,7 +17,7 @@ Whatever a component raises becomes a `TaskFailure`, text that can cross process
 import pickle
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,7 +25,7 @@ import xxhash
 
 from matching.errors import EngineError, TopologyError
 from topology.core.backpressure import Credits
-from topology.core.component import Bolt, Delivery, Spout, Tick
+from topology.core.component import Bolt, Delivery, Saved, Spout, Tick
 from topology.core.grouping import DIRECT, FIELDS, Chooser
 from topology.core.metrics import LatencyHistogram, TaskStatus
 from topology.core.payload import seal
@@ -195,6 +196,42 @@ class TaskHost:
         except _CAUGHT as cause:
             raise self._failed("open" if self.spec.is_spout else "prepare", cause) from cause
 
+    def restore(self, saved: Saved) -> None:
+        """Go on behind a quiet boundary of another run; after `open` of all hosts, before anything is published."""
+        self._opened = False  # nobody may be sent anything yet
+        try:
+            if self.spec.clock:
+                acknowledging = self.plan.component(self.plan.acknowledged_by)
+                self._credits = Credits(self.plan.credits, acknowledging.tasks, saved.number + 1)
+            self._component.restore(saved)
+            self._opened = True
+        except _CAUGHT as cause:
+            raise self._failed("restore", cause) from cause
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What the component must be given to go on from this boundary, which must be a quiet one."""
+        try:
+            return self._component.state()
+        except _CAUGHT as cause:
+            raise self._failed("state", cause) from cause
+
+    @property
+    def unquiet(self) -> str:
+        """What this task still awaits, in words, if nothing is on its way to it; empty if it is at a quiet boundary."""
+        if self.spec.clock:
+            missing = self._unacknowledged()
+            return f"lacks an acknowledgement of {missing}" if missing else ""
+        try:
+            quiet = self.spec.is_spout or self._bolt.quiet()
+        except _CAUGHT as cause:
+            raise self._failed("quiet", cause) from cause
+        return "" if quiet else "awaits something"
+
+    @property
+    def next_number(self) -> int:
+        """The batch that the clock spout publishes next."""
+        return self._credits.next_number
+
     @property
     def can_publish(self) -> bool:
         """Whether this is the clock spout with a credit to spend."""
@@ -202,7 +239,7 @@ class TaskHost:
 
     def publish(self) -> None:
         """Let the clock spout emit one batch, and tell the spouts that follow it; at the end of the stream, end."""
-        number = self._credits.published
+        number = self._credits.next_number
         self._unblock()
         started = time.perf_counter_ns()
         try:
@@ -484,4 +521,13 @@ def who_waits(plan: Plan, statuses: Sequence[TaskStatus]) -> TopologyError:
     return TopologyError(
         f"topology {plan.name!r} is deadlocked: nothing is on its way, and these tasks have not ended "
         "(acknowledge every batch; let idle() say True once nothing is awaited):\n" + "\n".join(lines)
+    )
+
+
+def who_is_not_quiet(plan: Plan, number: int, awaits: Mapping[int, str]) -> TopologyError:
+    """The error for a pause at which nothing is on its way, but the tasks at these addresses await something."""
+    lines = [f"- {plan.tasks[address]} {why}" for address, why in awaits.items()]
+    return TopologyError(
+        f"topology {plan.name!r} cannot be paused behind batch {number}: nothing is on its way, but "
+        "(acknowledge every batch; let quiet() say True once nothing is awaited):\n" + "\n".join(lines)
     )
