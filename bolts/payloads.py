@@ -28,7 +28,9 @@
     refilled_skyline   aggregation -> query     SkylineAnswers  direct: the home task, feedback
 
 Every payload is a NamedTuple of arrays, scalars and such NamedTuples. Every receiver takes batches strictly in
-the order of their numbers (`bolts.ordering`).
+the order of their numbers (`bolts.ordering`). A query task tells the updates of a subscription boundary by boundary and
+leaves before enters, in `Closed` and `Late` taken together; delivery sees to it that those of a replaced subscription
+come before its successor's (`bolts.succession`).
 """
 
 from typing import NamedTuple
@@ -105,7 +107,8 @@ class Closed(NamedTuple):
     """A query task has closed `boundary`.
 
     `updates` are those of this boundary, but for subscriptions that wait for a refill (see `Late`).
-    `complete_through` is the number of the last batch up to which this task has told every event, -1 if none.
+    `complete_through` is the number of the last batch up to which this task has told every event, -1 if none: no event
+    of a batch up to it follows, which is what a successor in another task may be waiting for.
     """
 
     boundary: Boundary
