@@ -6,6 +6,7 @@ the contract (`spouts.columns`) stops the run with its name; nothing is repaired
 Read on in `spouts.cutting` (how rows become batches) and then in `bolts.distribution` (who gets them).
 """
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -70,7 +71,7 @@ class ParquetSource(Source):
         self._opened = 0
         self._file: pq.ParquetFile | None = None
         self._path = self.directory
-        self._groups = iter(())
+        self._groups: Iterator[int] = iter(())
         self._seen_end = False
         self._prefetch = ThreadPoolExecutor(1, "prefetch")
         self._coming: Future[Rows | None] | None = None
@@ -90,6 +91,24 @@ class ParquetSource(Source):
         if rows is not None:
             self._coming = self._prefetch.submit(self._read_group)
         return rows
+
+    def skip_to(self, seq: int) -> None:
+        """See `Source.skip_to`; looks at the footers of the files up to there."""
+        while self._open_next():
+            assert self._file is not None
+            metadata = self._file.metadata
+            for group in self._groups:
+                rows = metadata.row_group(group).num_rows
+                if self.next_seq + rows > seq:
+                    self._groups = itertools.chain([group], self._groups)
+                    return
+                self.next_seq += rows
+        if self.next_seq < seq:
+            raise InputError(
+                "missing_file",
+                f"{self.directory / 'messages'}: {self.next_seq:,} messages, where at least {seq:,} had been read when "
+                f"the run was interrupted; {REMEDY}",
+            )
 
     @property
     def ended(self) -> bool:

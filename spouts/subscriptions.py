@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from matching.errors import DeliveryError, InputError
+from matching.errors import CheckpointError, DeliveryError, InputError
 from matching.fields import encodes, identifier, whole_number
 from matching.kinds import KINDS
 from matching.model import ChangeList, Int64, Names, Removals, SubscriptionTable, concatenate, empty
@@ -30,7 +30,7 @@ from matching.validate import REASONS, ParsedSubscription, build_table, subscrip
 from spouts.cutting import cut_names
 from spouts.lines import read_rows
 from spouts.parquet import read_manifest
-from topology.core.component import Context, Spout, Tick
+from topology.core.component import Context, Saved, Spout, Tick
 
 #: End of a subscription that has none.
 NEVER = 2**62
@@ -108,6 +108,15 @@ class Changes:
             Removals(self.removed.number[removed], self.removed.kind[removed], self.removed.at[removed]),
             self.follows[added],
         )
+
+    @property
+    def handed_out(self) -> tuple[int, int]:
+        """How many subscriptions, and how many ends, have been handed out."""
+        return self._added_sent, self._removed_sent
+
+    def go_on_behind(self, added: int, removed: int) -> None:
+        """So many have been handed out before, by another."""
+        self._added_sent, self._removed_sent = added, removed
 
     def not_reached(self) -> dict[str, int]:
         """How many changes lie beyond what was handed out."""
@@ -240,6 +249,25 @@ class SubscriptionSpout(Spout):
         self._context.count("added", len(changes.added))
         self._context.count("removed", changes.removed.number.shape[0])
         return tick
+
+    def state(self) -> dict[str, np.ndarray]:
+        """How far the list of changes has been told, and how long it is: the files are read again."""
+        assert self.changes is not None, "open() comes first"
+        sizes = len(self.changes), self.changes.removed.number.shape[0]
+        return {"told": np.array(self.changes.handed_out, np.int64), "sizes": np.array(sizes, np.int64)}
+
+    def restore(self, saved: Saved) -> None:
+        """Go on behind a batch. Raises CheckpointError if these cannot be the files that were read before."""
+        assert self.changes is not None, "open() comes first"
+        state = saved.single(self._context.component)
+        before = state["sizes"].tolist()
+        now = self.state()["sizes"].tolist()
+        if now != before:
+            raise CheckpointError(
+                f"{self._context.component}: {now[0]:,} subscriptions and {now[1]:,} ends in {', '.join(self.paths)}, "
+                f"where {before[0]:,} and {before[1]:,} were read before the run was interrupted; give the same files"
+            )
+        self.changes.go_on_behind(*state["told"].tolist())
 
     def report(self) -> dict[str, Any]:
         """Counts of the loader, and under `not_reached` the changes beyond the end of the stream."""
