@@ -1,9 +1,14 @@
 """The delivery bolt: where updates leave the topology, with names instead of numbers.
 
 It takes batch b once every query task has closed it and its message ids and subscription changes are here, writes the
-updates, records their latency, and gives the batch's credit back. At the end it writes the results. Everything about
-files and names is in `bolts.sinks`, the file to read next; the end of the way is `skyray verify`, which compares what
-this bolt wrote with `matching.naive`.
+updates, records their latency, and gives the batch's credit back. At the end it writes the results.
+
+Whoever applies the updates of an external id in the order of the files holds its results: boundary by boundary, leaves
+before enters, those of a replaced subscription before those of its successor. Each query task tells a subscription's
+updates in this order, and batches are taken in order; what a successor is told early waits in `bolts.succession`.
+
+Everything about files and names is in `bolts.sinks`, the file to read next; the end of the way is `skyray verify`,
+which compares what this bolt wrote with `matching.naive` and follows the order.
 """
 
 import contextlib
@@ -31,6 +36,7 @@ from bolts.sinks import (
     publish,
     writing,
 )
+from bolts.succession import Succession
 from matching.errors import ConfigError, DeliveryError, TopologyError
 from matching.model import (
     CHANGES,
@@ -80,7 +86,8 @@ class DeliveryBolt(Bolt):
 
     Notes
     -----
-    Memory: ids of the window's messages and of all subscriptions, and of messages that `knn` and `decay` results hold.
+    Memory: ids of the window's messages and of all subscriptions, of messages that `knn` and `decay` results hold, and
+    what subscriptions have been told before the one that they replace was told to its end.
     """
 
     def __init__(
@@ -114,6 +121,7 @@ class DeliveryBolt(Bolt):
         self.subscriptions = IdColumn("subscription", self.sink_name != "count")
         self.messages = IdColumn("message", self.sink_name != "count")
         self.held = _HeldMessages()
+        self.succession = Succession()
         self.digest = Digest()
         self.counts = np.zeros(len(CHANGES), np.int64)
         self.processed = -1  # last batch whose updates were taken
@@ -157,7 +165,8 @@ class DeliveryBolt(Bolt):
         Raises
         ------
         TopologyError
-            If something is missing: a batch in part, the results of a query task, updates behind a refill.
+            If something is missing: a batch in part, the results of a query task, updates behind a refill. If updates
+            still wait for a predecessor's.
         DeliveryError
             If a file cannot be written.
         """
@@ -170,6 +179,11 @@ class DeliveryBolt(Bolt):
                 f"{name}: all inputs have ended at batch {self.processed}, but not all updates have come from "
                 + ", ".join(behind)
             )
+        if len(self.succession):
+            raise TopologyError(
+                f"{name}: everything is told up to batch {self.processed}, but {len(self.succession)} updates still "
+                "wait for those of the subscriptions that theirs replaced"
+            )
         absent = [f"{self.query}:{task}" for task in range(self.query_tasks) if task not in self.results]
         if absent:
             raise TopologyError(f"{name}: all inputs have ended, but no results have come from {', '.join(absent)}")
@@ -178,10 +192,14 @@ class DeliveryBolt(Bolt):
         self.sink.commit(self.subscriptions, self.messages)
 
     def report(self) -> dict[str, Any]:
-        """Digest, updates by kind of change, `complete_through`, batches, results, bytes written and in memory."""
+        """Digest, updates by kind of change, `complete_through`, batches, results, bytes written and in memory.
+
+        `held_back`: updates that came before those of the subscription that theirs replaced.
+        """
         return {
             "digest": self.digest.hex(),
             "updates": dict(zip(CHANGES, self.counts.tolist(), strict=True)),
+            "held_back": self.succession.held_back,
             "complete_through": self.complete_through,
             "batches": self.processed + 1,
             "acknowledged": self.acknowledged + 1,
@@ -225,6 +243,7 @@ class DeliveryBolt(Bolt):
         if removed.number.shape[0] and not 0 <= removed.number.min() <= removed.number.max() < self.subscriptions.end:
             raise TopologyError(f"change list {number}: removes subscription {int(removed.number.max())}, never added")
         self.held.change(added.kind, removed.number)
+        self.succession.change(changes[0], self.complete_through)
         boundary, published_s, message_names = ids[0]
         size = boundary.last_seq - boundary.first_seq + 1
         if boundary.first_seq != self.messages.end or size != len(message_names.offsets) - 1:
@@ -235,21 +254,28 @@ class DeliveryBolt(Bolt):
         self.messages.append(message_names)
         self.open.append(_Published(boundary, published_s))
         self.processed = number
-        self._write(concatenate([closed.updates for closed in updates]))
+        self._write(self.succession.admit(concatenate([closed.updates for closed in updates])))
         for task, closed in enumerate(updates):
             self._note_told(task, closed.complete_through)
-        self._forget()
+        self._settle()
 
     def _take_late(self) -> None:
         taken = False
         for task, waiting in enumerate(self.late):
             while waiting and waiting[0][0] <= self.processed:
                 late = waiting.popleft()[1]
-                self._write(late.updates)
+                self._write(self.succession.admit(late.updates))
                 self._note_told(task, late.complete_through)
                 taken = True
         if taken:
-            self._forget()
+            self._settle()
+
+    def _settle(self) -> None:
+        """Write whatever need not wait any more, then give up ids: as long as updates wait, theirs are needed."""
+        released = self.succession.release(self.complete_through)
+        if released is not None:
+            self._write(released)
+        self._forget()
 
     def _note_told(self, task: int, complete_through: int) -> None:
         if not self.told[task] <= complete_through <= self.processed:
