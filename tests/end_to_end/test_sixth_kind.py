@@ -6,7 +6,6 @@ and whether there may be more, so every expiry asks the window: the protocol of 
 """
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,10 +31,9 @@ from matching.naive import tally
 from matching.pending import Lacking, News, Pending
 from matching.slots import SlotMap
 from matching.state import Lists, State
-from matching.window import NO_FLOOR, Boundary
 from tests.skyline_topologies import SkylineMessages, SkylineWorld, router_of
-from tests.skyline_worlds import SPACE, Recipe as WorldRecipe
-from tests.support.saved import through_frames
+from tests.skyline_worlds import SPACE
+from tests.skyline_worlds import Recipe as WorldRecipe
 from tests.worlds import Collector, WorldChanges
 from topology.core.local import pause_local, run_local
 from topology.core.runner import run_ray
@@ -172,7 +170,8 @@ class EarliestRoom(Room):
         mine = [slot for slot in leaving.tolist() if self.home[slot] == self.site.task]
         for slot in set(leaving.tolist()) - set(mine):
             self._forget(slot)
-        return Matched((turn.boundary, columns[self.site.task], mine, [slot for slot in fresh if slot in self.kept]), tuple(columns))
+        own = turn.boundary, columns[self.site.task], mine, [slot for slot in fresh if slot in self.kept]
+        return Matched(own, tuple(columns))
 
     def close(self, mine, found):
         boundary, own, leaving, fresh = mine
@@ -227,8 +226,10 @@ class EarliestRoom(Room):
             self.more[slot] = bool(body.count[row] > body.k[row])
 
     def tell(self, boundary, slots, before):
-        told = [self._tell(boundary, slot, was, self.kept[slot]) for slot, was in zip(slots.tolist(), before, strict=True)]
-        return concatenate([empty(UpdateBatch), *told])
+        pairs = zip(slots.tolist(), before, strict=True)
+        return concatenate(
+            [empty(UpdateBatch), *(self._tell(boundary, slot, was, self.kept[slot]) for slot, was in pairs)]
+        )
 
     def results(self):
         rows = [
@@ -286,10 +287,10 @@ class EarliestRoom(Room):
 
     def _tell(self, boundary, slot, before, after):
         left, came = sorted(set(before) - set(after)), sorted(set(after) - set(before))
-        n = len(left) + len(came)
+        n, number = len(left) + len(came), self.slots.number[slot]
         seqs = np.array([seq for seq, _ in left + came], np.int64)
         change = np.array([LEAVE] * len(left) + [ENTER] * len(came), np.int8)
-        return UpdateBatch(np.full(n, boundary.last_seq), np.full(n, self.slots.number[slot]), seqs, change, np.zeros(n))
+        return UpdateBatch(np.full(n, boundary.last_seq), np.full(n, number), seqs, change, np.zeros(n))
 
 
 EARLIEST = Kind(
@@ -298,7 +299,7 @@ EARLIEST = Kind(
     "region",
     EarliestRoom,
     fields=("k",),
-    engines={"plain": lambda space: None},
+    engines={"plain": id},  # it needs none
     windows={"list": EarliestShare},
     recipe=Recipe("none", k=(1, 3), side=0.1),
 )
@@ -314,7 +315,7 @@ def expected(world) -> tuple[Counter, Counter]:
         said += [row for row in zip(*in_words(turn.messages), strict=True)]
         asking |= {row[0]: row for row in subscribed(turn.changes.added)}
         for number in turn.changes.removed.number.tolist():
-            del asking[number]
+            asking.pop(number, None)
         after = {}
         for number, (_, (west, south, east, north), k, wanted) in asking.items():
             after[number] = [
@@ -344,3 +345,117 @@ def subscribed(table):
     for row in np.flatnonzero(table.kind == CODE).tolist():
         wanted = set(table.terms[cuts[row] : cuts[row + 1]].tolist())
         yield int(table.number[row]), tuple(table.region[row].tolist()), int(table.k[row]), wanted
+
+
+# ------------------------------------------------------------------------------------------------------ the tests
+
+
+class EarliestWorld(SkylineWorld):
+    """Objects that speak often, and subscriptions of this kind among those of the others that have regions."""
+
+    def __init__(self, seed: int, kinds: tuple[int, ...] = (CODE,), window: str = "count:30"):
+        super().__init__(
+            WorldRecipe(window, batches=14, batch=7, subscriptions=40, terms=4, objects=20, late=9, churn=0.8), seed
+        )
+        rng, kind_of = np.random.default_rng([seed, 6]), {}
+        for place, turn in enumerate(self.turns):
+            added, removed = turn.changes.added, turn.changes.removed
+            kind = rng.choice(kinds, len(added)).astype(np.int8)
+            kind_of |= dict(zip(added.number.tolist(), kind.tolist(), strict=True))
+            k = np.where(kind == CODE, rng.integers(1, 4, len(added)), 0).astype(np.int32)
+            columns: Any = added._asdict() | {"kind": kind, "k": k}
+            gone = removed._replace(kind=np.array([kind_of[number] for number in removed.number.tolist()], np.int8))
+            changes = turn.changes._replace(added=SubscriptionTable(**columns), removed=gone)
+            self.turns[place] = turn._replace(changes=changes)
+        self.batches = [(turn.boundary, turn.messages, turn.changes) for turn in self.turns]
+
+
+class Saving(Collector):
+    """Keeps what it was told over a pause."""
+
+    def state(self):
+        updates = concatenate(self.updates)._asdict()
+        return {"closed": np.array([self.closed, self.acknowledged]), "late": np.array([self.late]), **updates}
+
+    def restore(self, saved):
+        mine = saved.single("delivery")
+        self.updates = [UpdateBatch(*(mine[name] for name in UpdateBatch._fields))]
+        self.closed, self.acknowledged = map(int, mine["closed"])
+        self.inputs = type(self.inputs)({"updates": self.tasks, "ids": 1}, first=saved.number + 1)
+        self.complete, self.late = [saved.number] * self.tasks, int(mine["late"][0])
+
+
+def plan_of(world, router: str, query: int, tuples: int = 2, distribution: int = 2):
+    kinds = KINDS.plus(EARLIEST)
+    placed = router_of(router, query, 5)
+    placed.traits = kinds.traits
+    return wire(
+        SkylineMessages(world), WorldChanges(world), placed, SPACE, world.window, Saving(4), kinds=kinds,
+        tuple_bolts=tuples, distribution_bolts=distribution,
+    )  # fmt: skip
+
+
+def check(world, report, late: bool = True) -> int:
+    """Hold a run against the definition; returns what tasks found for each other."""
+    figures = report.components["delivery"].tasks[0].figures
+    mine = {number for turn in world.turns for number, *_ in subscribed(turn.changes.added)}
+    told = Counter({row: n for row, n in tally_of(figures["updates"]).items() if row[1] in mine})
+    wanted, results = expected(world)
+    assert sum(wanted.values()) > 200, "a world in which little happens proves little"
+    assert told == wanted, f"missing {list(wanted - told)[:3]}, extra {list(told - wanted)[:3]}"
+    assert Counter(row for row in zip(*figures["results"][:3], strict=True) if row[0] in mine) == results
+    assert figures["complete_through"] == len(world.turns) - 1 and (figures["late"] > 0 or not late)
+    tasks = report.components["query"].tasks
+    assert sum(task.figures["rooms"]["earliest"]["asked"] for task in tasks) > 0
+    return sum(task.figures["found_sent"].get("earliest", 0) for task in tasks)
+
+
+def tally_of(columns) -> Counter:
+    dtypes = (np.int64, np.int64, np.int64, np.int8, np.float64)
+    return tally(UpdateBatch(*(np.array(column, dtype) for column, dtype in zip(columns, dtypes, strict=True))))
+
+
+@pytest.mark.parametrize("window", ["count:30", "time:25"])
+@pytest.mark.parametrize("router", ["hashing", "location"])
+def test_sixth_kind_in_one_process_equals_its_definition(router, window):
+    sent = sum(
+        check(world, run_local(plan_of(world, router, 4), seed=seed))
+        for seed, world in ((seed, EarliestWorld(seed, window=window)) for seed in range(4))
+    )
+    assert (sent > 0) == (router == "location"), "where several bolts hold one, its home is told"
+
+
+def test_sixth_kind_beside_the_others_equals_its_definition():
+    world = EarliestWorld(9, kinds=(CODE, CODE, KINDS.named("boolean").code, KINDS.named("skyline").code))
+    check(world, run_local(plan_of(world, "location", 3), seed=9))
+
+
+@pytest.mark.parametrize("router", ["hashing", "location"])
+def test_sixth_kind_goes_on_from_what_was_saved(router):
+    world = EarliestWorld(3)
+    for after, tasks in ((4, (4, 2, 2)), (9, (2, 3, 1))):
+        saved = pause_local(plan_of(world, router, 3), after, seed=after)
+        check(world, run_local(plan_of(world, "location", *tasks), seed=after, resume=saved))
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("router", ["hashing", "location"])
+def test_sixth_kind_on_ray_equals_its_definition(router):
+    world = EarliestWorld(2)
+    check(world, run_ray(plan_of(world, router, 3)))
+
+
+def test_sixth_kind_that_forgets_what_came_meanwhile_is_found_out(monkeypatch):
+    monkeypatch.setattr(Pending, "put_by", lambda self, news: None)
+    with pytest.raises(AssertionError, match="missing"):
+        for seed in range(4):
+            world = EarliestWorld(seed)
+            check(world, run_local(plan_of(world, "location", 4), seed=seed))
+
+
+def test_sixth_kind_is_known_to_no_production_file():
+    root = Path(__file__).parents[2]
+    folders = ("matching", "bolts", "distribution", "topology", "spouts", "gateway")
+    files = [path for folder in folders for path in (root / folder).rglob("*.py")]
+    assert len(files) > 100 and not [path for path in files if "earliest" in path.read_text().lower()]

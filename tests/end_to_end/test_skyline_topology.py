@@ -21,8 +21,7 @@ from tests.end_to_end.test_routers import pairwise
 from tests.end_to_end.test_topology_exact import plan_of as plan_of_any
 from tests.skyline_topologies import SkylineWorld, differences, plan_of, router_of
 from tests.skyline_worlds import Recipe
-from tests.unit.etl_folder import random_rows, write_etl
-from tests.unit.test_skyline_ends import with_objects
+from tests.unit.etl_folder import random_rows, with_objects, write_etl
 from tests.worlds import Recipe as AnyRecipe
 from tests.worlds import make_world
 from topology.core.local import run_local
