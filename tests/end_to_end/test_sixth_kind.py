@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from matching.kind import Kind, Matched, Recipe, Room, Share, Step, Work
+from matching.kind import Kind, Matched, Room, Share, Step
 from matching.kinds import KINDS
 from matching.model import (
     ENTER,
@@ -25,11 +25,9 @@ from matching.model import (
     UpdateBatch,
     concatenate,
     empty,
-    take_ragged,
 )
 from matching.naive import tally
 from matching.pending import Lacking, News, Pending
-from matching.slots import SlotMap
 from matching.state import Lists, State
 from tests.skyline_topologies import SkylineMessages, SkylineWorld, router_of
 from tests.skyline_worlds import SPACE
@@ -46,15 +44,19 @@ CODE = len(KINDS)
 
 
 class Pairs(NamedTuple):
-    """Who meets what: `slot` is a number in what travels, and a slot at home."""
+    """Who meets what; the number of a subscription is its slot, too."""
 
     slot: Int64
     seq: Int64
     life: Int64
 
+    @classmethod
+    def of(cls, rows: list[tuple]) -> "Pairs":
+        return cls(*np.array(rows, np.int64).reshape(-1, 3).T.copy())
 
-class Rows(NamedTuple):
-    """What subscriptions ask of the window."""
+
+class Asked(NamedTuple):
+    """What subscriptions ask of the window, a row each."""
 
     region: Float64
     k: Int32
@@ -63,21 +65,21 @@ class Rows(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The k lowest of each row, and how many there are."""
+    """The lowest of each row, at most k (`row` in the place of a slot), and how many there are."""
 
     k: Int32
-    offsets: Int64
-    seq: Int64
-    life: Int64
+    lowest: Pairs
     count: Int64
 
 
-def eligible(region, terms, messages) -> np.ndarray:
-    """Rows of the messages that share a term and have their centre in the region."""
+def eligible(region, terms, messages, boundary) -> list[tuple[int, int]]:
+    """(seq, life) of messages alive at a boundary that share a term and have their centre in the region."""
     lon, lat = (messages.west + messages.east) / 2.0, (messages.south + messages.north) / 2.0
     inside = (region[0] <= lon) & (lon <= region[2]) & (region[1] <= lat) & (lat <= region[3])
+    alive = (messages.life > boundary.floor) & (messages.seq <= boundary.last_seq)
     hits = np.concatenate([[0], np.cumsum(np.isin(messages.terms, terms))])
-    return np.flatnonzero(inside & (hits[messages.term_offsets[1:]] > hits[messages.term_offsets[:-1]]))
+    chosen = inside & alive & (hits[messages.term_offsets[1:]] > hits[messages.term_offsets[:-1]])
+    return list(zip(messages.seq[chosen].tolist(), messages.life[chosen].tolist(), strict=True))
 
 
 class EarliestShare(Share):
@@ -94,214 +96,172 @@ class EarliestShare(Share):
         self.known = [*self.known, boundary][-1 - self.kept_boundaries :]
         self.messages = [each for each in [*self.messages, messages] if np.any(each.life > self.known[0].floor)]
 
-    def load(self, boundary, messages):
-        self.store(boundary, messages, np.zeros(0, np.int64))
+    load = store
 
     def answer(self, question):
-        as_of, rows = question.as_of, question.rows
-        assert as_of in self.known
-        offsets, seqs, lives, counts = [0], [], [], []
-        for row in range(rows.k.shape[0]):
+        rows, lowest, count = question.rows, [], []
+        assert question.as_of in self.known
+        for row, k in enumerate(rows.k.tolist()):
             terms = rows.terms[rows.term_offsets[row] : rows.term_offsets[row + 1]]
-            met = [each.take(eligible(rows.region[row], terms, each)) for each in self.messages]
-            seq = np.concatenate([np.zeros(0, np.int64), *(each.seq for each in met)])
-            life = np.concatenate([np.zeros(0, np.int64), *(each.life for each in met)])
-            alive = np.flatnonzero((seq <= as_of.last_seq) & (life > as_of.floor))
-            first = alive[np.argsort(seq[alive])][: rows.k[row]]
-            offsets.append(offsets[-1] + first.shape[0])
-            seqs.append(seq[first])
-            lives.append(life[first])
-            counts.append(alive.shape[0])
-        nothing = [np.zeros(0, np.int64)]
-        columns = np.concatenate(nothing + seqs), np.concatenate(nothing + lives)
-        return Answer(rows.k, np.array(offsets, np.int64), *columns, np.array(counts, np.int64))
+            met = [pair for each in self.messages for pair in eligible(rows.region[row], terms, each, question.as_of)]
+            lowest += [(row, *pair) for pair in sorted(met)[:k]]
+            count.append(len(met))
+        return Answer(rows.k, Pairs.of(lowest), np.array(count, np.int64))
 
     @classmethod
     def merge(cls, parts):
-        k, rows = parts[0].k, range(parts[0].k.shape[0])
-        offsets, kept = [0], []
-        for row in rows:
-            mine = [(seq, life) for part in parts for seq, life in zip(*held(part, row), strict=True)]
-            kept += sorted(mine)[: k[row]]
-            offsets.append(len(kept))
-        seq, life = (np.array([pair[column] for pair in kept], np.int64) for column in range(2))
-        return Answer(k, np.array(offsets, np.int64), seq, life, sum(part.count for part in parts))
+        pairs = sorted(
+            pair for part in parts for pair in zip(*(column.tolist() for column in part.lowest), strict=True)
+        )
+        lowest = [pair for row, k in enumerate(parts[0].k.tolist()) for pair in [p for p in pairs if p[0] == row][:k]]
+        return Answer(parts[0].k, Pairs.of(lowest), sum(part.count for part in parts))
 
     def size_bytes(self):
         return sum(column.nbytes for each in self.messages for column in each)
 
 
-def held(answer, row):
-    """Seqs and lives of one row."""
-    span = slice(answer.offsets[row], answer.offsets[row + 1])
-    return answer.seq[span].tolist(), answer.life[span].tolist()
+class Held:
+    """A subscription: its row, its home, and there what is kept of it: [(seq, life)], and whether more may be alive."""
+
+    def __init__(self, row, home):
+        self.row, self.home, self.kept, self.more = row, home, [], False
 
 
 class EarliestRoom(Room):
     def __init__(self, engine, site):
-        self.site, self.pending, self.slots = site, Pending(self), SlotMap()
-        self.table: SubscriptionTable = empty(SubscriptionTable)  # every subscription there has been, row by row
-        self.row, self.home = {}, {}  # by slot
-        self.kept, self.more = {}, {}  # by slot, of those at home here: [(seq, life)]; whether others may be alive
+        self.site, self.pending, self.held = site, Pending(self), {}
 
     def __len__(self):
-        return len(self.slots)
+        return len(self.held)
 
     @property
     def complete_through(self):
         return self.pending.complete_through
 
     def holds(self, numbers):
-        return self.slots.find(numbers) >= 0
+        return np.isin(numbers, list(self.held))
 
     def match(self, turn):
-        gone = self.slots.find(turn.removed.number)
-        staying = np.flatnonzero(turn.held & ~np.isin(turn.added.number, turn.removed.number))
-        fresh = self._insert(turn.added.take(staying), turn.home[staying])
-        found: list[list] = [[] for _ in range(self.site.tasks)]
-        for slot, row in self.row.items():
-            if slot not in gone:
-                met = turn.messages.take(eligible(*self._asks(row), turn.messages))
-                alive = met.life > turn.boundary.floor
-                pairs = zip(met.seq[alive].tolist(), met.life[alive].tolist(), strict=True)
-                found[self.home[slot]] += [(int(self.slots.number[slot]), *pair) for pair in pairs]
-        columns = [Pairs(*(np.array([pair[i] for pair in each], np.int64) for i in range(3))) for each in found]
-        leaving = gone[gone >= 0]
-        mine = [slot for slot in leaving.tolist() if self.home[slot] == self.site.task]
-        for slot in set(leaving.tolist()) - set(mine):
-            self._forget(slot)
-        own = turn.boundary, columns[self.site.task], mine, [slot for slot in fresh if slot in self.kept]
-        return Matched(own, tuple(columns))
+        rows = np.flatnonzero(turn.held & ~np.isin(turn.added.number, turn.removed.number))
+        fresh = self._insert(turn.added.take(rows), turn.home[rows])
+        gone = [number for number in turn.removed.number.tolist() if number in self.held]
+        found = [[] for _ in range(self.site.tasks)]
+        for number, held in self.held.items():
+            if number not in gone:
+                met = eligible(held.row.region[0], held.row.terms, turn.messages, turn.boundary)
+                found[held.home] += [(number, *pair) for pair in met]
+        leaving = [number for number in gone if self.held[number].home == self.site.task]
+        for number in set(gone) - set(leaving):
+            del self.held[number]
+        per_home = tuple(map(Pairs.of, found))
+        return Matched((turn.boundary, per_home[self.site.task], np.array(leaving, np.int32), fresh), per_home)
 
     def close(self, mine, found):
         boundary, own, leaving, fresh = mine
-        pairs = Pairs(*(np.concatenate(column) for column in zip(own, *found, strict=True)))
-        offers = pairs._replace(slot=self.slots.find(pairs.slot))
-        news, past = News(boundary, offers, np.array(leaving, np.int32)), self.pending.closed
+        offers = Pairs(*(np.concatenate(column) for column in zip(own, *found, strict=True)))
+        news, past = News(boundary, offers, leaving), self.pending.closed
         self.pending.closed = boundary
-        waits = self.pending.waits.copy()
-        self.pending.put_by(news.of(waits))
-        waits[fresh] = True
-        slots = np.array([slot for slot in self.kept if not waits[slot]], np.int32)
-        updates, lacking = self.lead(past, news.of(~waits), slots)
-        asking = np.concatenate([lacking.slots, np.array(fresh, np.int32)]).astype(np.int32)
-        asks = ()
-        if asking.size:
-            asks = (self.pending.pend(boundary, asking, [*lacking.before, *([] for _ in fresh)]),)
-        return Step(updates, asks, work=Work(matched=pairs.seq.shape[0]))
+        self.pending.put_by(news.of(self.pending.waits))
+        apart = self.pending.waits.copy()
+        apart[fresh] = True
+        slots = np.array([slot for slot in self._at_home() if not apart[slot]], np.int32)
+        updates, lacking = self.lead(past, news.of(~apart), slots)
+        asking, before = np.concatenate([lacking.slots, fresh]), [*lacking.before, *([] for _ in fresh)]
+        asks = (self.pending.pend(boundary, asking, before),) if asking.size else ()
+        return Step(updates, asks)
 
     def lead(self, past, news, slots):
-        told, lacking, before_lacking = [empty(UpdateBatch)], [], []
+        told, lacking, before = [], [], []
         for slot in slots.tolist():
-            before = self.kept[slot]
+            held = self.held[slot]
+            alive = [pair for pair in held.kept if pair[1] > news.boundary.floor]
             if slot in news.leaving:
-                told.append(self._tell(news.boundary, slot, before, []))
-                self._forget(slot)
-                continue
-            alive = [pair for pair in before if pair[1] > news.boundary.floor]
-            if len(alive) < len(before) and self.more[slot]:
+                told.append(self._tell(news.boundary, slot, held.kept, []))
+                del self.held[slot]
+            elif len(alive) < len(held.kept) and held.more:
                 lacking.append(slot)
-                before_lacking.append(before)
-                continue
-            at = np.flatnonzero((news.offers.slot == slot) & (news.offers.life > news.boundary.floor))
-            coming = sorted(zip(news.offers.seq[at].tolist(), news.offers.life[at].tolist(), strict=True))
-            k = int(self.table.k[self.row[slot]])
-            self.more[slot] = self.more[slot] or len(alive) + len(coming) > k
-            self.kept[slot] = (alive + coming)[:k]
-            told.append(self._tell(news.boundary, slot, before, self.kept[slot]))
-        return concatenate(told), Lacking(np.array(lacking, np.int32), before_lacking)
+                before.append(held.kept)
+            else:
+                at = (news.offers.slot == slot) & (news.offers.life > news.boundary.floor)
+                coming = sorted(zip(news.offers.seq[at].tolist(), news.offers.life[at].tolist(), strict=True))
+                was, k = held.kept, int(held.row.k[0])
+                held.more, held.kept = held.more or len(alive + coming) > k, (alive + coming)[:k]
+                told.append(self._tell(news.boundary, slot, was, held.kept))
+        return concatenate([empty(UpdateBatch), *told]), Lacking(np.array(lacking, np.int32), before)
 
     def answer(self, request, body):
         updates, asks, _ = self.pending.install(request, body)
         return Step(concatenate(updates), tuple(asks))
 
     def question(self, slots):
-        rows = [self.row[slot] for slot in slots.tolist()]
-        table = self.table.take(np.array(rows))
-        return Rows(table.region, table.k, table.term_offsets, table.terms)
+        table = concatenate([self.held[slot].row for slot in slots.tolist()])
+        return Asked(table.region, table.k, table.term_offsets, table.terms)
 
     def refill(self, slots, body, as_of):
         for row, slot in enumerate(slots.tolist()):
-            self.kept[slot] = list(zip(*held(body, row), strict=True))
-            self.more[slot] = bool(body.count[row] > body.k[row])
+            mine = body.lowest.slot == row
+            self.held[slot].kept = list(
+                zip(body.lowest.seq[mine].tolist(), body.lowest.life[mine].tolist(), strict=True)
+            )
+            self.held[slot].more = bool(body.count[row] > body.k[row])
 
     def tell(self, boundary, slots, before):
         pairs = zip(slots.tolist(), before, strict=True)
-        return concatenate(
-            [empty(UpdateBatch), *(self._tell(boundary, slot, was, self.kept[slot]) for slot, was in pairs)]
-        )
+        return concatenate([self._tell(boundary, slot, was, self.held[slot].kept) for slot, was in pairs])
 
     def results(self):
-        rows = [
-            (self.slots.number[slot], rank, seq)
-            for slot, kept in self.kept.items()
-            for rank, (seq, _) in enumerate(kept, 1)
-        ]
-        number, rank, seq = np.array(rows, np.int64).reshape(-1, 3).T
+        kept = [(number, self.held[number].kept) for number in self._at_home()]
+        rows = [(number, rank, seq) for number, pairs in kept for rank, (seq, _) in enumerate(pairs, 1)]
+        number, rank, seq = Pairs.of(rows)
         return ResultBatch(number, rank.astype(np.int32), seq, np.zeros(len(rows)))
 
     def report(self):
         return {"asked": self.pending.asked}
 
     def arrays(self):
-        return {"number": self.slots.number, "terms": self.table.terms}
+        return {
+            f"{number}_{name}": each for number, held in self.held.items() for name, each in held.row._asdict().items()
+        }
 
     def state(self):
-        slots = list(self.kept)
-        state = State.of(self.table.take(np.array([self.row[slot] for slot in slots], np.int64)))
-        state.rows["more"] = np.array([self.more[slot] for slot in slots], np.bool_)
-        offsets = np.cumsum([0, *(len(self.kept[slot]) for slot in slots)])
-        pairs = np.array([pair for slot in slots for pair in self.kept[slot]], np.int64).reshape(-1, 2)
-        state.lists["kept"] = Lists(offsets, {"seq": pairs[:, 0], "life": pairs[:, 1]})
+        mine = [self.held[number] for number in self._at_home()]
+        state = State.of(concatenate([empty(SubscriptionTable), *(held.row for held in mine)]))
+        state.rows["more"] = np.array([held.more for held in mine], np.bool_)
+        pairs = Pairs.of([(0, *pair) for held in mine for pair in held.kept])
+        offsets = np.cumsum([0, *(len(held.kept) for held in mine)])
+        state.lists["kept"] = Lists(offsets, {"seq": pairs.seq, "life": pairs.life})
         return state
 
     def restore(self, boundary, state, home, held):
-        rows = np.flatnonzero(held)
-        state = state.take(rows)
-        kept = state.lists["kept"]
-        for row, slot in enumerate(self._insert(state.table, home[rows])):
-            if slot in self.kept:
-                span = slice(kept.offsets[row], kept.offsets[row + 1])
-                columns = (kept.columns[name][span].tolist() for name in ("seq", "life"))
-                self.kept[slot], self.more[slot] = list(zip(*columns, strict=True)), bool(state.rows["more"][row])
+        state, home = state.take(np.flatnonzero(held)), home[held]
+        self._insert(state.table, home)
+        cuts, columns = state.lists["kept"]
+        for row, number in enumerate(state.rows["number"].tolist()):
+            if home[row] == self.site.task:
+                pairs = (columns[name][cuts[row] : cuts[row + 1]].tolist() for name in ("seq", "life"))
+                self.held[number].kept = list(zip(*pairs, strict=True))
+                self.held[number].more = bool(state.rows["more"][row])
         self.pending.start_at(boundary)
 
+    def _at_home(self):
+        return [number for number, held in self.held.items() if held.home == self.site.task]
+
     def _insert(self, table, home):
-        slots, first = self.slots.insert(table.number).tolist(), len(self.table)
-        self.table = concatenate([self.table, table])
-        self.pending.ensure_slots(self.slots.capacity)
-        for row, slot in enumerate(slots):
-            self.row[slot], self.home[slot] = first + row, int(home[row])
-            if home[row] == self.site.task:
-                self.kept[slot], self.more[slot] = [], False
-        return slots
+        """Take rows; returns who of them is at home here."""
+        numbers = table.number.tolist()
+        self.held |= {n: Held(table.take(np.array([row])), int(home[row])) for row, n in enumerate(numbers)}
+        self.pending.ensure_slots(max(numbers, default=-1) + 1)
+        return table.number[home == self.site.task].astype(np.int32)
 
-    def _asks(self, row):
-        _, picked = take_ragged(self.table.term_offsets, np.array([row]))
-        return self.table.region[row], self.table.terms[picked]
-
-    def _forget(self, slot):
-        self.slots.remove(self.slots.number[[slot]])
-        for column in (self.row, self.home, self.kept, self.more):
-            column.pop(slot, None)
-
-    def _tell(self, boundary, slot, before, after):
+    def _tell(self, boundary, number, before, after):
         left, came = sorted(set(before) - set(after)), sorted(set(after) - set(before))
-        n, number = len(left) + len(came), self.slots.number[slot]
-        seqs = np.array([seq for seq, _ in left + came], np.int64)
+        n, seqs = len(left + came), np.array([seq for seq, _ in left + came], np.int64)
         change = np.array([LEAVE] * len(left) + [ENTER] * len(came), np.int8)
         return UpdateBatch(np.full(n, boundary.last_seq), np.full(n, number), seqs, change, np.zeros(n))
 
 
 EARLIEST = Kind(
-    CODE,
-    "earliest",
-    "region",
-    EarliestRoom,
-    fields=("k",),
-    engines={"plain": id},  # it needs none
-    windows={"list": EarliestShare},
-    recipe=Recipe("none", k=(1, 3), side=0.1),
+    CODE, "earliest", "region", EarliestRoom, fields=("k",), engines={"plain": id}, windows={"list": EarliestShare}
 )
 
 
