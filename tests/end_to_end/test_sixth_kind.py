@@ -17,7 +17,6 @@ from matching.kinds import KINDS
 from matching.model import (
     ENTER,
     LEAVE,
-    Float64,
     Int32,
     Int64,
     ResultBatch,
@@ -53,15 +52,6 @@ class Pairs(NamedTuple):
     @classmethod
     def of(cls, rows: list[tuple]) -> "Pairs":
         return cls(*np.array(rows, np.int64).reshape(-1, 3).T.copy())
-
-
-class Asked(NamedTuple):
-    """What subscriptions ask of the window, a row each."""
-
-    region: Float64
-    k: Int32
-    term_offsets: Int64
-    terms: Int32
 
 
 class Answer(NamedTuple):
@@ -194,8 +184,7 @@ class EarliestRoom(Room):
         return Step(concatenate(updates), tuple(asks))
 
     def question(self, slots):
-        table = concatenate([self.held[slot].row for slot in slots.tolist()])
-        return Asked(table.region, table.k, table.term_offsets, table.terms)
+        return concatenate([self.held[slot].row for slot in slots.tolist()])
 
     def refill(self, slots, body, as_of):
         for row, slot in enumerate(slots.tolist()):
@@ -215,13 +204,8 @@ class EarliestRoom(Room):
         number, rank, seq = Pairs.of(rows)
         return ResultBatch(number, rank.astype(np.int32), seq, np.zeros(len(rows)))
 
-    def report(self):
-        return {"asked": self.pending.asked}
-
     def arrays(self):
-        return {
-            f"{number}_{name}": each for number, held in self.held.items() for name, each in held.row._asdict().items()
-        }
+        return {"waits": self.pending.waits}
 
     def state(self):
         mine = [self.held[number] for number in self._at_home()]
@@ -365,9 +349,8 @@ def check(world, report, late: bool = True) -> int:
     assert told == wanted, f"missing {list(wanted - told)[:3]}, extra {list(told - wanted)[:3]}"
     assert Counter(row for row in zip(*figures["results"][:3], strict=True) if row[0] in mine) == results
     assert figures["complete_through"] == len(world.turns) - 1 and (figures["late"] > 0 or not late)
-    tasks = report.components["query"].tasks
-    assert sum(task.figures["rooms"]["earliest"]["asked"] for task in tasks) > 0
-    return sum(task.figures["found_sent"].get("earliest", 0) for task in tasks)
+    assert sum(task.figures["answered"]["earliest"] for task in report.components["tuples"].tasks) > 0
+    return sum(task.figures["found_sent"].get("earliest", 0) for task in report.components["query"].tasks)
 
 
 def tally_of(columns) -> Counter:
