@@ -129,9 +129,7 @@ class DistributionBolt(Bolt):
     def restore(self, saved: Saved) -> None:
         """Routing tables are made anew from what the query tasks have saved."""
         first = saved.number + 1
-        self.inputs = InOrder(
-            {"batches": 1, "changes": 1}, first=first, name=f"distribution:{self.context.task}"
-        )
+        self.inputs = InOrder({"batches": 1, "changes": 1}, first=first, name=f"distribution:{self.context.task}")
         self.last_batch = self.last_changes = saved.number
         states = saved_rooms(saved, self.kinds).values()
         table = concatenate([state.table for state in states])

@@ -44,7 +44,7 @@ class Exchange:
             self.sends[task] |= held[home == task].any(axis=0)
 
     def put(self, batch: int, matched: Matched) -> None:
-        """This task has matched a batch: tell the homes. Nothing will come from those that hold nothing for this one."""
+        """This task has matched a batch: tell the homes. Nothing will come from who holds nothing for this one."""
         me = self.context.task
         for task in range(self.context.tasks):
             if task != me and self.sends[task, me]:

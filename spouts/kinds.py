@@ -55,39 +55,47 @@ def first_that(
     return None
 
 
-def may_ask_for(kind: str, paths: Iterable[str | os.PathLike[str]]) -> bool:
-    """Whether a row of these files may be of this kind: "yes" may be wrong, "no" is not. O(bytes), some GB/s.
+def named_in(kinds: Iterable[str], paths: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """Those of these kinds that a row of the files may be of: some may be wrong, none is missing. O(bytes), some GB/s.
 
     Files that are missing or damaged are for others to refuse: here they may ask for anything.
     """
-    return any(_may_ask_for(kind, Path(path)) for path in paths)
+    wanted = list(kinds)
+    found: set[str] = set()
+    for path in map(Path, paths):
+        if len(found) < len(wanted):
+            found |= _named_in(wanted, path)
+    return tuple(kind for kind in wanted if kind in found)
 
 
-def _may_ask_for(kind: str, path: Path) -> bool:
+def _named_in(kinds: list[str], path: Path) -> set[str]:
     try:
         with path.open("rb") as file:
             if file.read(4) == b"PAR1":
-                return _table_asks_for(kind, path)
+                return _kinds_of_table(kinds, path)
             file.seek(0)
             # a keyword may be the word itself, and JSON may spell any letter as \\u followed by four digits
-            wanted, rest = (kind.encode(), b"\\u00"), b""
+            found: set[str] = set()
+            rest, longest = b"", max(map(len, kinds))
             for block in unpacked(file):
                 text = rest + block
-                if any(word in text for word in wanted):
-                    return True
-                rest = text[-len(kind) :]
-            return False
+                if b"\\u00" in text:
+                    return set(kinds)
+                found |= {kind for kind in kinds if kind not in found and kind.encode() in text}
+                if len(found) == len(kinds):
+                    break
+                rest = text[-longest:]
+            return found
     except (OSError, EOFError, zlib.error):
-        return True
+        return set(kinds)
 
 
-def _table_asks_for(kind: str, path: Path) -> bool:
+def _kinds_of_table(kinds: list[str], path: Path) -> set[str]:
+    found: set[str] = set()
     try:
         with pq.ParquetFile(path) as table:
             for batch in table.iter_batches(1 << 16, columns=["kind"], use_threads=False):
-                column = batch.column("kind")
-                if pc.call_function("any", [pc.call_function("equal", [column, kind])]).as_py():
-                    return True
+                found |= set(pc.call_function("unique", [batch.column("kind")]).to_pylist())
     except (pa.ArrowException, KeyError):
-        return True
-    return False
+        return set(kinds)
+    return found & set(kinds)

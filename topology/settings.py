@@ -25,7 +25,6 @@ from pydantic_settings import (
 )
 
 from matching.errors import ConfigError
-from matching.model import KINDS
 from matching.space import EARTH, Space
 from matching.window import Window
 
@@ -65,20 +64,21 @@ class RunConfig(BaseSettings):
     )
     signatures: Literal["off", "spatial", "spatial+text"] = Field(
         default="off",
-        description="what query tasks tell of their boolean and skyline subscriptions, to be sent fewer messages",
+        description="what query tasks tell of their subscriptions to regions, to be sent fewer messages",
     )
     query_bolts: Tasks = Field(default=2, description="tasks that hold subscriptions")
     tuple_bolts: Tasks = Field(default=1, description="tasks that hold the window")
     distribution_bolts: Tasks = Field(default=1, description="tasks that route messages")
     aggregation_bolts: Tasks = Field(default=1, description="tasks that merge partial answers of the window")
     engine: Annotated[dict[str, str], NoDecode] = Field(
-        default_factory=dict, description="engine for a kind, KIND=NAME; the registry's default otherwise"
+        default_factory=dict, description="engine for a kind, KIND=NAME; the default otherwise"
     )
     threshold_rule: Literal["cost", "k_max", "sma", "rank"] = Field(
-        default="cost", description="how top-k buffers set their thresholds; results do not depend on it"
+        default="cost", description="how result buffers set their thresholds; results do not depend on it"
     )
-    window_index: Literal["segments", "il_quadtree", "ir_tree", "inverted_ring"] = Field(
-        default="segments", description="how the window is searched for top-k refills; results do not depend on it"
+    window_index: Annotated[dict[str, str], NoDecode] = Field(
+        default_factory=dict,
+        description="how the window is searched for a kind, KIND=NAME; results do not depend on it",
     )
     world: str = Field(
         default="extent", description="WEST,SOUTH,EAST,NORTH in degrees, earth, or extent (of the messages)"
@@ -116,30 +116,22 @@ class RunConfig(BaseSettings):
             return json.loads(value) if value.lstrip().startswith("[") else [part for part in value.split(",") if part]
         return value
 
-    @field_validator("engine", mode="before")
+    @field_validator("engine", "window_index", mode="before")
     @classmethod
-    def _split_engines(cls, value: Any) -> Any:
-        """From the environment and the command line: `topk=skype,boolean=cell_term`."""
+    def _split_names(cls, value: Any) -> Any:
+        """From the environment and the command line: `KIND=NAME,KIND=NAME`."""
         if isinstance(value, str):
             value = [part for part in value.split(",") if part]
         if not isinstance(value, list | tuple):
             return value
-        engines: dict[str, str] = {}
+        chosen: dict[str, str] = {}
         for part in value:
             kind, equals, name = part.partition("=")
             if not (kind and equals and name):
                 raise ValueError(f"{part!r} is not KIND=NAME")
-            if engines.setdefault(kind, name) != name:
-                raise ValueError(f"{kind} is given two engines, {engines[kind]} and {name}")
-        return engines
-
-    @field_validator("engine")
-    @classmethod
-    def _check_kinds(cls, value: dict[str, str]) -> dict[str, str]:
-        for kind in value:
-            if kind not in KINDS:
-                raise ValueError(f"unknown kind {kind!r}; choose from {', '.join(KINDS)}")
-        return value
+            if chosen.setdefault(kind, name) != name:
+                raise ValueError(f"{kind} is given twice, {chosen[kind]} and {name}")
+        return chosen
 
     @field_validator("window")
     @classmethod

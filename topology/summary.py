@@ -36,10 +36,11 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
             "messages_sent_per_message": float(sent.sum()) / messages if messages else 0.0,
             "bytes_sent": sum(part["sent_bytes"] for part in routing),
             "signatures": signature_figures(config.signatures, parts, messages),
-            "hits_sent": sum(part.get("hits_sent", 0) for part in parts["query"]),
-            "skyline_pairs_sent": sum(part.get("skyline_pairs_sent", 0) for part in parts["query"]),
-            "raises_sent": sum(part.get("raises_sent", 0) for part in parts["query"]),
-            "replicas_of_each_query_bolt": [part.get("replicas_held", part["held"]["topk"]) for part in parts["query"]],
+            "found_sent": {
+                kind: sum(part["found_sent"].get(kind, 0) for part in parts["query"])
+                for kind in parts["query"][0]["held"]
+            },
+            "raises_sent": sum(part["raises_sent"] for part in parts["query"]),
             "messages_of_each_query_bolt": sent.tolist(),
             "subscriptions_of_each_query_bolt": [part["held"] for part in parts["query"]],
         },

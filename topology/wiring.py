@@ -2,15 +2,15 @@
 
     messages ──▶ distribution ──parts──▶ query ──updates──▶ delivery
     subscriptions ──changes──▶ distribution, query, delivery
-                 distribution ──window──▶ tuples ··partial··▶ aggregation ··refilled··▶ query
+                 distribution ──window──▶ tuples ··partial··▶ aggregation ··answer··▶ query
                  query ··relax, raise, signature··▶ distribution ··relaxed··▶ query ··ask··▶ tuples
 
 Dotted edges are feedback: they carry no end and no credit. What travels on each stream stands in `bolts.payloads`. A
 message's way goes on in `spouts.parquet`, then `bolts.distribution`; `topology.running` starts what is wired here.
 """
 
-from collections.abc import Mapping
-from functools import cache, partial
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 import distribution.keyword
@@ -20,22 +20,18 @@ from bolts.aggregation import AggregationBolt
 from bolts.delivery import DeliveryBolt
 from bolts.distribution import DistributionBolt
 from bolts.query import QueryBolt
-from bolts.replicated import ReplicatedQueryBolt
 from bolts.tuples import TupleBolt
-from distribution.hashing import HashingRouter
-from distribution.keyword import KeywordRouter, PrefixRouter
-from distribution.location import LocationRouter
 from distribution.router import Router
-from distribution.signatures.signature import spec_of
-from matching import registry
+from distribution.routers import placeable, router_named
 from matching.errors import ConfigError, InputError
+from matching.kind import Kinds, Site
+from matching.kinds import KINDS
 from matching.model import Float64
 from matching.space import Space
 from matching.text import Vocabulary
-from matching.topk import thresholds, window_indexes
-from matching.warmup import defaults, warmup
+from matching.warmup import warmup
 from matching.window import Window
-from spouts.kinds import first_that, may_ask_for
+from spouts.kinds import first_that, named_in
 from spouts.parquet import ParquetSpout, read_manifest, read_points
 from spouts.subscriptions import SubscriptionSpout, load_vocabulary
 from topology.core.builder import TopologyBuilder
@@ -44,13 +40,7 @@ from topology.core.grouping import ALL, DIRECT
 from topology.core.plan import Plan
 from topology.settings import RunConfig
 
-#: Kinds that the query bolts answer.
-KINDS_RUN = ("boolean", "topk", "skyline")
-ROUTERS = ("hashing", "location", "keyword", "prefix")
-#: Routers that can make use of signatures.
-SIGNING = ("hashing", "location")
-#: Routers that place a boolean subscription by one of its keywords, and have replicas for top-k ones alone.
-BY_KEYWORD = ("keyword", "prefix")
+#: Messages by which `location` balances the world.
 _LOAD_SAMPLE = 20_000
 
 
@@ -62,40 +52,51 @@ def wire(
     window: Window,
     delivery: Bolt,
     *,
-    engines: dict[str, str] | None = None,
-    threshold_rule: str | None = None,
-    window_index: str | None = None,
+    kinds: Kinds = KINDS,
+    engines: Mapping[str, str] | None = None,
+    window_indexes: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
+    asking: Collection[str] | None = None,
     distribution_bolts: int = 1,
     tuple_bolts: int = 1,
     aggregation_bolts: int = 1,
     credits: int = 4,
-    skylines: bool = True,
 ) -> Plan:
     """Build the topology over any pair of spouts and any delivery bolt (tests and benchmarks bring their own).
 
-    `skylines`: whether there may be skyline subscriptions, for which the tuple bolts then hold a window of its own.
+    Parameters
+    ----------
+    kinds : Kinds
+        Those there may be subscriptions of; spouts and router must know the same ones.
+    engines, window_indexes : mapping of kind to name
+        The default of each kind that is not named.
+    options : mapping
+        See `matching.kind.Site.options`.
+    asking : collection of str
+        Kinds that there may be subscriptions of, for which the tuple bolts then index their messages; all by default.
 
     Raises
     ------
     ConfigError
-        For an engine, a threshold rule or a window index nobody knows.
+        For a kind, an engine, a window index or an option nobody knows.
     TopologyError
         For numbers of tasks that cannot be.
     """
-    engines = engines or {}
-    for kind, name in engines.items():
-        registry.factory(kind, name)  # refuse an unknown one here, not in an actor
-    thresholds.rule(threshold_rule)
-    window_indexes.window_index(window_index)
+    engines, window_indexes, options = dict(engines or {}), dict(window_indexes or {}), dict(options or {})
+    for name in [*engines, *window_indexes]:
+        if not kinds.named(name).runs:
+            raise ConfigError(f"kind {name}: has no engine, so there is nothing to choose for it")
+    for kind in kinds.run:  # refuse what nobody knows here, not in an actor
+        kind.make_room(Site(space, window, options=options), engines.get(kind.name))
+        if kind.windowed or kind.name in window_indexes:
+            kind.window(window_indexes.get(kind.name))
     builder = TopologyBuilder("skyray")
     builder.spout("messages", messages, clock=True)
     builder.spout("subscriptions", subscriptions)
-    builder.bolt("distribution", DistributionBolt(router), tasks=distribution_bolts)
-    query = ReplicatedQueryBolt if router.replicates else QueryBolt
-    builder.bolt("query", query(router, space, window, engines, threshold_rule), tasks=router.tasks)
-    tuples = TupleBolt(space.max_distance, 2 * credits + 2, window_index, skylines)
-    builder.bolt("tuples", tuples, tasks=tuple_bolts)
-    builder.bolt("aggregation", AggregationBolt(), tasks=aggregation_bolts)
+    builder.bolt("distribution", DistributionBolt(router, kinds), tasks=distribution_bolts)
+    builder.bolt("query", QueryBolt(router, space, window, engines, options, kinds), tasks=router.tasks)
+    builder.bolt("tuples", TupleBolt(space, 2 * credits + 2, window_indexes, asking, kinds), tasks=tuple_bolts)
+    builder.bolt("aggregation", AggregationBolt(kinds), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery)
     builder.edge("messages", "batches", "distribution", DIRECT)
     for receiver in ("distribution", "query", "delivery"):
@@ -106,35 +107,37 @@ def wire(
     builder.edge("distribution", "ids", "delivery", ALL)
     for stream in ("updates", "late", "results"):
         builder.edge("query", stream, "delivery", ALL)
+    builder.edge("query", "ask", "tuples", ALL, feedback=True)
+    builder.edge("tuples", "partial", "aggregation", DIRECT, feedback=True)
+    builder.edge("aggregation", "answer", "query", DIRECT, feedback=True)
     builder.edge("query", "relax", "distribution", ALL, feedback=True)
     builder.edge("query", "raise", "distribution", ALL, feedback=True)
     builder.edge("distribution", "relaxed", "query", DIRECT, feedback=True)
     if router.signatures is not None:
         builder.edge("query", "signature", "distribution", ALL, feedback=True)
-    builder.edge("query", "ask", "tuples", ALL, feedback=True)
-    builder.edge("tuples", "partial", "aggregation", DIRECT, feedback=True)
-    builder.edge("aggregation", "refilled", "query", DIRECT, feedback=True)
-    builder.edge("query", "ask_skyline", "tuples", ALL, feedback=True)
-    builder.edge("tuples", "partial_skyline", "aggregation", DIRECT, feedback=True)
-    builder.edge("aggregation", "refilled_skyline", "query", DIRECT, feedback=True)
-    if router.shares_skylines:
-        builder.edge("query", "found_skyline", "query", DIRECT, feedback=True)
+    if router.shares:
+        builder.edge("query", "found", "query", DIRECT, feedback=True)
     if router.replicates:
         builder.edge("distribution", "register", "query", DIRECT, feedback=True)
-        builder.edge("query", "hits", "query", DIRECT, feedback=True)
         builder.edge("query", "thresholds", "query", DIRECT, feedback=True)
-    chosen = {kind: (engines.get(kind, name),) for kind, (name,) in defaults().items() if kind in KINDS_RUN}
-    chosen["window"] = (window_indexes.window_index(window_index).name,)
-    return builder.acknowledged_by("delivery").warmed_by(partial(warm_up, tuple(chosen.items()))).build(credits)
+    warmed = partial(warm_up, kinds, tuple(engines.items()), tuple(window_indexes.items()))
+    return builder.acknowledged_by("delivery").warmed_by(warmed).build(credits)
 
 
-@cache  # a process that runs several topologies has its kernels already
-def warm_up(engines: tuple[tuple[str, tuple[str, ...]], ...]) -> None:
-    """Compile, or load from the cache, the kernels of engines and routers; once a node, before the spouts open."""
-    warmup(dict(engines))
+#: What this process has compiled: one that runs several topologies has its kernels already.
+_WARM: set[tuple[Any, ...]] = set()
+
+
+def warm_up(kinds: Kinds, engines: tuple[tuple[str, str], ...], windows: tuple[tuple[str, str], ...]) -> None:
+    """Compile, or load from the cache, the kernels of kinds and routers; once a node, before the spouts open."""
+    wanted = (kinds.names, engines, windows)
+    if wanted in _WARM:
+        return
+    warmup(kinds, dict(engines), dict(windows))
     distribution.location.warmup()
     distribution.keyword.warmup()
     distribution.signatures.warmup.warmup()
+    _WARM.add(wanted)
 
 
 def space_of(config: RunConfig) -> Space:
@@ -162,24 +165,13 @@ def router_of(config: RunConfig, space: Space, load: tuple[Float64, Float64] | N
     Raises
     ------
     ConfigError
-        For a router nobody knows.
+        For a router nobody knows, or signatures that it has no use for.
     """
-    if config.signatures != "off" and config.router not in SIGNING:
-        raise ConfigError(
-            f"signatures {config.signatures}: router {config.router} sends by keyword and has no use for them; "
-            f"use {' or '.join(SIGNING)}, or leave signatures off"
-        )
-    signatures = spec_of(config.signatures, space)
-    if config.router == "hashing":
-        return HashingRouter(config.query_bolts, signatures)
-    if config.router == "keyword":
-        return KeywordRouter(config.query_bolts)
-    if config.router == "prefix":
-        return PrefixRouter(config.query_bolts)
-    if config.router == "location":
-        load = load or read_points(config.messages, space, _LOAD_SAMPLE)
-        return LocationRouter(config.query_bolts, space, *load, signatures)
-    raise ConfigError(f"router {config.router!r}: choose one of {', '.join(ROUTERS)}")
+
+    def sample() -> tuple[Float64, Float64]:
+        return load or read_points(config.messages, space, _LOAD_SAMPLE)
+
+    return router_named(config.router, config.query_bolts, space, sample, config.signatures)
 
 
 def check_placeable(config: RunConfig, vocabulary: Vocabulary, space: Space) -> None:
@@ -192,23 +184,18 @@ def check_placeable(config: RunConfig, vocabulary: Vocabulary, space: Space) -> 
     InputError
         If a file is missing or cannot be read to its end.
     """
-    if config.router not in BY_KEYWORD:
-        return
-    asked = first_that(_needs_another_router, config.subscriptions, vocabulary, space)
+
+    def finds(row: Mapping[str, Any]) -> str | None:
+        return placeable(config.router, KINDS, str(row.get("kind")), row.get("match") == "any")
+
+    if not any(placeable(config.router, KINDS, kind.name, True) for kind in KINDS.run):
+        return  # there is nothing to look for
+    asked = first_that(finds, config.subscriptions, vocabulary, space)
     if asked is not None:
         raise ConfigError(
             f"--router {config.router}: subscription {asked.subscription_id!r} ({asked.path}, line {asked.line}) "
             f"{asked.finding}; use --router hashing or location, or leave such subscriptions out of the files"
         )
-
-
-def _needs_another_router(row: Mapping[str, Any]) -> str | None:
-    """Why routers by keyword cannot place a subscription, if they cannot."""
-    if row.get("kind") == "skyline":
-        return "is of kind skyline, which this router cannot place"
-    if row.get("match") == "any":
-        return 'has "match": "any", and this router places it by one of its keywords'
-    return None
 
 
 def build_plan(config: RunConfig) -> Plan:
@@ -229,7 +216,8 @@ def build_plan(config: RunConfig) -> Plan:
     files = [path.absolute() for path in config.subscriptions]
     messages = ParquetSpout(source, window, space, config.batch, limit=config.limit, follow=config.follow)
     subscriptions = SubscriptionSpout(files, vocabulary, space, rejects=out / "rejected.jsonl")
-    delivery = DeliveryBolt(str(out), window, config.credits, sink=config.sink)
+    lasting = tuple(kind.code for kind in KINDS if kind.lasting)
+    delivery = DeliveryBolt(str(out), window, config.credits, sink=config.sink, lasting=lasting)
     return wire(
         messages,
         subscriptions,
@@ -238,11 +226,11 @@ def build_plan(config: RunConfig) -> Plan:
         window,
         delivery,
         engines=config.engine,
-        threshold_rule=config.threshold_rule,
-        window_index=config.window_index,
+        window_indexes=config.window_index,
+        options={"threshold_rule": config.threshold_rule},
+        asking=named_in(KINDS.names, config.subscriptions),
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,
         aggregation_bolts=config.aggregation_bolts,
         credits=config.credits,
-        skylines=may_ask_for("skyline", config.subscriptions),
     )

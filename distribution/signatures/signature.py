@@ -218,11 +218,14 @@ def is_loose(table: SubscriptionTable, traits: Traits) -> NDArray[np.bool_]:
 
 
 def claims_of_rows(rows: SubscriptionRows, number: Int64) -> Claims:
-    """Claims of subscriptions that want any of their keywords; of those that are here and can match. O(all
-    keywords).""" slots, columns = rows.slots.find(number), rows.columns slots = slots[slots >= 0] slots =
-    slots[columns.start[slots] >= 0] owner, terms = rows.keywords(slots) offsets = np.zeros(slots.size + 1, np.int64)
-    np.cumsum(np.bincount(owner, minlength=slots.size), out=offsets[1:]) return Claims(columns.region[slots], offsets,
-    terms)
+    """Claims of subscriptions that want any of their keywords; of those that are here and can match. O(keywords)."""
+    slots, columns = rows.slots.find(number), rows.columns
+    slots = slots[slots >= 0]
+    slots = slots[columns.start[slots] >= 0]
+    owner, terms = rows.keywords(slots)
+    offsets = np.zeros(slots.size + 1, np.int64)
+    np.cumsum(np.bincount(owner, minlength=slots.size), out=offsets[1:])
+    return Claims(columns.region[slots], offsets, terms)
 
 
 class Summary:

@@ -30,7 +30,7 @@ from matching.model import (
     UpdateBatch,
     concatenate,
 )
-from matching.pending import Lacking, News, Pending
+from matching.pending import Lacking, News, Pending, take_offers
 from matching.point_rows import take_ragged_at
 from matching.slots import resized
 from matching.space import Space
@@ -182,8 +182,8 @@ class TopkRoom(Room):
         self.index.store.columns.threshold[slots] = body.threshold
         row = np.repeat(np.arange(slots.size), np.diff(body.offsets))
         columns = Offers(slots[row], body.seq, body.life, body.score)
-        self._offer(Offers(*(column[body.after == 0] for column in columns)))
-        return Offers(*(column[body.after == 1] for column in columns))
+        self._offer(take_offers(columns, body.after == 0))
+        return take_offers(columns, body.after == 1)
 
     def lead(self, past: Boundary, news: News, slots: Int32) -> tuple[UpdateBatch, Lacking]:
         before = self.buffers.held(slots, self._k)
@@ -193,7 +193,7 @@ class TopkRoom(Room):
             self._forget(slots[closing])
             slots, before = slots[~closing], before.take(np.flatnonzero(~closing))
         hits = news.offers.score >= self.index.store.columns.threshold[news.offers.slot]
-        self._offer(Offers(*(column[hits] for column in news.offers)))
+        self._offer(take_offers(news.offers, hits))
         updates, lacking = self._end(news.boundary, slots, before)
         if lacking.slots.size:
             self._unset(lacking.slots)
@@ -390,8 +390,8 @@ class TopkRoom(Room):
             offers = self._valid(found)
         if self.pending or self.pending.waits.any():
             waits = self.pending.waits[offers.slot]
-            queued.append(Offers(*(column[waits] for column in offers)))
-            offers = Offers(*(column[~waits] for column in offers))
+            queued.append(take_offers(offers, waits))
+            offers = take_offers(offers, ~waits)
         return offers, row, Work(scanned, verified, offers.slot.shape[0])
 
     def _valid(self, found: Found) -> Offers:

@@ -11,9 +11,9 @@ from distribution.keyword import KeywordRouter, KeywordTable, PrefixRouter
 from matching import registry
 from matching.errors import TopologyError
 from matching.model import ANY_KEYWORD, BOOLEAN, TOPK, Removals, SubscriptionTable, concatenate
+from matching.point_rows import SubscriptionStore
 from matching.topk import thresholds
 from matching.topk.replicas import Replicas, prefix_lengths, task_of_term
-from matching.point_rows import SubscriptionStore
 from tests.end_to_end.test_topology_exact import broken_runs, differences, plan_of
 from tests.worlds import SPACE, Recipe, World, make_world
 from topology.core.local import run_local

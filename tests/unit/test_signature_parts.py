@@ -30,10 +30,10 @@ from distribution.signatures.spatial import (
     whole_domain,
 )
 from distribution.signatures.text import MinwiseFilter, claimed_pairs, message_pairs, nodes_down_to
-from matching.region_rows import SubscriptionRows
 from matching.errors import ConfigError, EngineError
 from matching.model import BOOLEAN, SKYLINE, TOPK, UNKNOWN_TERM
 from matching.naive import common_terms, messages_of, skyline_scores, subscriptions_of
+from matching.region_rows import SubscriptionRows
 from matching.space import Space
 from tests.unit.signature_tables import (
     SMALL,
