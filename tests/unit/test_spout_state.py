@@ -55,8 +55,8 @@ def as_values(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.tobytes(), value.shape
     if isinstance(value, tuple):
-        fields = value._asdict() if hasattr(value, "_asdict") else dict(enumerate(value))
-        return {name: as_values(field) for name, field in fields.items() if name != "published_s"}
+        names = getattr(type(value), "_fields", None) or tuple(map(str, range(len(value))))
+        return {name: as_values(field) for name, field in zip(names, value, strict=True) if name != "published_s"}
     return value
 
 
