@@ -1,6 +1,7 @@
 """Spouts that are saved behind a batch: a new one emits what the old one would have, array by array."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ class ClockedContext(RecordingContext):
         return self.clock.now()
 
 
-def opened(spout, context=None):
+def opened(spout: Any, context: Any = None) -> Any:
     """An open spout that keeps what it emits in `emitted`."""
     context = context or RecordingContext()
     spout.open(context)
@@ -49,13 +50,13 @@ def run_on(spout, number, ticks=None):
     return [as_values(payload) for _, payload, _ in spout.emitted[first:]], [to for _, _, to in spout.emitted[first:]]
 
 
-def as_values(value):
+def as_values(value: Any) -> Any:
     """A payload without the time of its publication, with the type of each array."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.tobytes(), value.shape
     if isinstance(value, tuple):
-        fields = value._asdict() if hasattr(value, "_asdict") else dict(enumerate(value))
-        return {name: as_values(field) for name, field in fields.items() if name != "published_s"}
+        names = getattr(type(value), "_fields", None) or tuple(map(str, range(len(value))))
+        return {name: as_values(field) for name, field in zip(names, value, strict=True) if name != "published_s"}
     return value
 
 
@@ -138,10 +139,8 @@ def test_spout_parquet_reads_no_more_again_than_the_window_needs(tmp_path, monke
         spout.next_batch(number, None)
     saved = through_frames(4, messages=spout)
     spout.close()
-    resumed = ParquetSpout(tmp_path, Window.parse("count:4"), EARTH, 10)
+    resumed = opened(ParquetSpout(tmp_path, Window.parse("count:4"), EARTH, 10))
     read = []
-    context = RecordingContext()
-    resumed.open(context)
     source, read_group = resumed._source, resumed._source._read_group
 
     def noted():
