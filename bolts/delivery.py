@@ -1,13 +1,19 @@
 """The delivery bolt: where updates leave the topology, with names instead of numbers.
 
 It takes batch b once every query task has closed it and its message ids and subscription changes are here, writes the
-updates, records their latency, and gives the batch's credit back. At the end it writes the results. Everything about
-files and names is in `bolts.sinks`, the file to read next; the end of the way is `skyray verify`, which compares what
-this bolt wrote with `matching.naive`.
+updates, records their latency, and gives the batch's credit back. At the end it writes the results.
+
+Whoever applies the updates of an external id in the order of the files holds its results: boundary by boundary, leaves
+before enters, those of a replaced subscription before those of its successor. Each query task tells a subscription's
+updates in this order, and batches are taken in order; what a successor is told early waits in `bolts.succession`.
+
+Everything about files is in `bolts.sinks`, the file to read next, and about names in `bolts.names` and `bolts.held`;
+the end of the way is `skyray verify`, which compares what this bolt wrote with `matching.naive` and follows the order.
 """
 
 import contextlib
 from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,14 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bolts.held import HeldMessages
+from bolts.names import Digest, IdColumn
 from bolts.ordering import InOrder
 from bolts.payloads import Closed, Late, MessageIds
 from bolts.sinks import (
     GROUP_ROWS,
     RESULT_SCHEMA,
     CountSink,
-    Digest,
-    IdColumn,
     JsonLinesSink,
     ParquetSink,
     Sink,
@@ -31,22 +37,20 @@ from bolts.sinks import (
     publish,
     writing,
 )
+from bolts.succession import Succession
 from matching.errors import ConfigError, DeliveryError, TopologyError
 from matching.model import (
     CHANGES,
     DECAY,
-    ENTER,
     KNN,
-    LEAVE,
     ChangeList,
-    Int8,
     Int64,
     ResultBatch,
     UpdateBatch,
     concatenate,
 )
 from matching.window import Boundary, Window
-from topology.core.component import Bolt, Context, Delivery
+from topology.core.component import Bolt, Context, Delivery, Saved
 
 SINKS = ("parquet", "jsonl", "count")
 
@@ -77,10 +81,13 @@ class DeliveryBolt(Bolt):
         About how many updates a file holds.
     query : str
         Name of the component whose tasks close batches.
+    lasting : sequence of int
+        Codes of the kinds whose results may hold messages that have left the window.
 
     Notes
     -----
-    Memory: ids of the window's messages and of all subscriptions, and of messages that `knn` and `decay` results hold.
+    Memory: ids of the window's messages and of all subscriptions, of messages that lasting results hold, and
+    what subscriptions have been told before the one that they replace was told to its end.
     """
 
     def __init__(
@@ -91,6 +98,7 @@ class DeliveryBolt(Bolt):
         sink: str = "parquet",
         file_rows: int = 5_000_000,
         query: str = "query",
+        lasting: Sequence[int] = (KNN, DECAY),
     ):
         if sink not in SINKS:
             raise ConfigError(f"sink {sink!r}: choose one of {', '.join(SINKS)}")
@@ -102,6 +110,7 @@ class DeliveryBolt(Bolt):
         self.sink_name = sink
         self.file_rows = file_rows
         self.query = query
+        self.lasting = tuple(lasting)
         self.sink: Sink | None = None
 
     def prepare(self, context: Context) -> None:
@@ -110,10 +119,11 @@ class DeliveryBolt(Bolt):
             raise TopologyError(f"{context.component}: {context.tasks} tasks; delivery is a single task, give it 1")
         self.context = context
         self.query_tasks = context.size_of(self.query)
-        self.inputs = InOrder({"changes": 1, "ids": 1, "updates": self.query_tasks}, name=context.component)
+        self.inputs = self._inputs(0)
         self.subscriptions = IdColumn("subscription", self.sink_name != "count")
         self.messages = IdColumn("message", self.sink_name != "count")
-        self.held = _HeldMessages()
+        self.held = HeldMessages(self.lasting)
+        self.succession = Succession()
         self.digest = Digest()
         self.counts = np.zeros(len(CHANGES), np.int64)
         self.processed = -1  # last batch whose updates were taken
@@ -157,7 +167,8 @@ class DeliveryBolt(Bolt):
         Raises
         ------
         TopologyError
-            If something is missing: a batch in part, the results of a query task, updates behind a refill.
+            If something is missing: a batch in part, the results of a query task, updates behind a refill. If updates
+            still wait for a predecessor's.
         DeliveryError
             If a file cannot be written.
         """
@@ -170,6 +181,11 @@ class DeliveryBolt(Bolt):
                 f"{name}: all inputs have ended at batch {self.processed}, but not all updates have come from "
                 + ", ".join(behind)
             )
+        if len(self.succession):
+            raise TopologyError(
+                f"{name}: everything is told up to batch {self.processed}, but {len(self.succession)} updates still "
+                "wait for those of the subscriptions that theirs replaced"
+            )
         absent = [f"{self.query}:{task}" for task in range(self.query_tasks) if task not in self.results]
         if absent:
             raise TopologyError(f"{name}: all inputs have ended, but no results have come from {', '.join(absent)}")
@@ -178,10 +194,14 @@ class DeliveryBolt(Bolt):
         self.sink.commit(self.subscriptions, self.messages)
 
     def report(self) -> dict[str, Any]:
-        """Digest, updates by kind of change, `complete_through`, batches, results, bytes written and in memory."""
+        """Digest, updates by kind of change, `complete_through`, batches, results, bytes written and in memory.
+
+        `held_back`: updates that came before those of the subscription that theirs replaced.
+        """
         return {
             "digest": self.digest.hex(),
             "updates": dict(zip(CHANGES, self.counts.tolist(), strict=True)),
+            "held_back": self.succession.held_back,
             "complete_through": self.complete_through,
             "batches": self.processed + 1,
             "acknowledged": self.acknowledged + 1,
@@ -192,6 +212,49 @@ class DeliveryBolt(Bolt):
             "id_bytes": self.messages.nbytes + self.subscriptions.nbytes,
         }
 
+    def quiet(self) -> bool:
+        """Whether every batch that has come in part has come whole, and all of it is told."""
+        waits = len(self.inputs) or len(self.succession) or any(self.late)
+        return not waits and self.complete_through == self.processed
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Counts, digest, and the ids that later updates and results may name."""
+        last = [published.boundary for published in self.open]  # one, or none before the first batch
+        dead = max((self.held.dead_before(boundary.floor) for boundary in last), default=0)
+        parts = {
+            "subscriptions": self.subscriptions.state(0, np.zeros(0, np.int64)),
+            "messages": self.messages.state(max(dead, self.messages.first), self.held.messages()),
+            "held": self.held.state(),
+        }
+        return {
+            "digest": np.array(self.digest.lanes, np.uint64),
+            "updates": self.counts.copy(),
+            "held_back": np.array(self.succession.held_back, np.int64),
+            "boundary": np.array(last, np.int64).reshape(-1, len(Boundary._fields)),
+        } | {f"{name}:{column}": values for name, part in parts.items() for column, values in part.items()}
+
+    def restore(self, saved: Saved) -> None:
+        """Go on behind a batch; updates go into this run's own directory, digest and counts go on.
+
+        Raises
+        ------
+        CheckpointError
+            If ids are needed and were not saved.
+        """
+        state = saved.single(self.context.component)
+        self.inputs = self._inputs(saved.number + 1)
+        self.processed = self.acknowledged = saved.number
+        self.told = [saved.number] * self.query_tasks
+        self.closed = [saved.number] * self.query_tasks
+        self.digest.lanes = state["digest"].tolist()
+        self.counts = state["updates"].copy()
+        self.succession.held_back = int(state["held_back"])
+        # nothing more is told about it: only the floor is still asked for
+        self.open = deque(_Published(Boundary(*row), self.context.now()) for row in state["boundary"].tolist())
+        self.subscriptions.restore(_part(state, "subscriptions"))
+        self.messages.restore(_part(state, "messages"))
+        self.held.restore(_part(state, "held"), self.subscriptions.end)
+
     @property
     def complete_through(self) -> int:
         """Number of the last batch up to which every event is out, -1 if none."""
@@ -200,6 +263,9 @@ class DeliveryBolt(Bolt):
     def close(self) -> None:
         if self.sink is not None:
             self.sink.abandon()  # what was committed has its name and stays
+
+    def _inputs(self, first: int) -> InOrder:
+        return InOrder({"changes": 1, "ids": 1, "updates": self.query_tasks}, first, name=self.context.component)
 
     def _make_sink(self) -> Sink:
         if self.sink_name == "count":
@@ -225,6 +291,7 @@ class DeliveryBolt(Bolt):
         if removed.number.shape[0] and not 0 <= removed.number.min() <= removed.number.max() < self.subscriptions.end:
             raise TopologyError(f"change list {number}: removes subscription {int(removed.number.max())}, never added")
         self.held.change(added.kind, removed.number)
+        self.succession.change(changes[0], self.complete_through)
         boundary, published_s, message_names = ids[0]
         size = boundary.last_seq - boundary.first_seq + 1
         if boundary.first_seq != self.messages.end or size != len(message_names.offsets) - 1:
@@ -235,21 +302,28 @@ class DeliveryBolt(Bolt):
         self.messages.append(message_names)
         self.open.append(_Published(boundary, published_s))
         self.processed = number
-        self._write(concatenate([closed.updates for closed in updates]))
+        self._write(self.succession.admit(concatenate([closed.updates for closed in updates])))
         for task, closed in enumerate(updates):
             self._note_told(task, closed.complete_through)
-        self._forget()
+        self._settle()
 
     def _take_late(self) -> None:
         taken = False
         for task, waiting in enumerate(self.late):
             while waiting and waiting[0][0] <= self.processed:
                 late = waiting.popleft()[1]
-                self._write(late.updates)
+                self._write(self.succession.admit(late.updates))
                 self._note_told(task, late.complete_through)
                 taken = True
         if taken:
-            self._forget()
+            self._settle()
+
+    def _settle(self) -> None:
+        """Write whatever need not wait any more, then give up ids: as long as updates wait, theirs are needed."""
+        released = self.succession.release(self.complete_through)
+        if released is not None:
+            self._write(released)
+        self._forget()
 
     def _note_told(self, task: int, complete_through: int) -> None:
         if not self.told[task] <= complete_through <= self.processed:
@@ -354,58 +428,10 @@ class DeliveryBolt(Bolt):
         return pa.Table.from_arrays(columns, schema=RESULT_SCHEMA)
 
 
+def _part(state: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    return {path.removeprefix(f"{name}:"): values for path, values in state.items() if path.startswith(f"{name}:")}
+
+
 def _result_rows(results: ResultBatch, rows: NDArray[np.integer] | slice) -> ResultBatch:
     text_score = None if results.text_score is None else results.text_score[rows]
     return ResultBatch(results.number[rows], results.rank[rows], results.seq[rows], results.score[rows], text_score)
-
-
-class _HeldMessages:
-    """Which messages outlive the window because a `knn` or `decay` result holds them, and when the others die."""
-
-    def __init__(self) -> None:
-        self.expiries: deque[tuple[int, int]] = deque()  # (last seq, no life up to it is greater), of told boundaries
-        self._dead = 0
-        self._lasting = np.zeros(0, bool)  # by subscription number
-        self._log: list[tuple[Int64, Int64, Int8]] = []
-        self._any_lasting = False
-
-    def change(self, kinds: Int8, removed: Int64) -> None:
-        """Subscriptions come, with the next numbers, and go."""
-        lasting = (kinds == KNN) | (kinds == DECAY)
-        if lasting.shape[0]:
-            self._lasting = np.concatenate([self._lasting, lasting])
-            self._any_lasting |= bool(lasting.any())
-        self._lasting[removed] = False
-
-    def note(self, updates: UpdateBatch) -> None:
-        """Remember what lasting results gain and lose."""
-        if self._any_lasting:
-            rows = np.flatnonzero(self._lasting[updates.number])
-            if rows.shape[0]:
-                sign = np.where(updates.change[rows] == ENTER, 1, np.where(updates.change[rows] == LEAVE, -1, 0))
-                self._log.append((updates.number[rows], updates.seq[rows], sign.astype(np.int8)))
-
-    def messages(self) -> Int64:
-        """Seqs that lasting results hold, ascending. O(n log n) in what was noted since the last call."""
-        if not self._log:
-            return np.zeros(0, np.int64)
-        number, seq, sign = (np.concatenate(column) for column in zip(*self._log, strict=True))
-        alive = self._lasting[number]
-        number, seq, sign = number[alive], seq[alive], sign[alive]
-        order = np.lexsort((number, seq))
-        number, seq, sign = number[order], seq[order], sign[order]
-        starts = np.flatnonzero(np.r_[True, (number[1:] != number[:-1]) | (seq[1:] != seq[:-1])][: seq.shape[0]])
-        if not starts.shape[0]:
-            self._log = []
-            return np.zeros(0, np.int64)
-        balance = np.add.reduceat(sign.astype(np.int64), starts)
-        # Late updates may tell of a leave before its enter, so a negative balance waits for the other half.
-        open_rows = starts[balance != 0]
-        self._log = [(number[open_rows], seq[open_rows], balance[balance != 0].astype(np.int8))]
-        return np.unique(seq[starts[balance > 0]])
-
-    def dead_before(self, floor: int) -> int:
-        """First seq that may be alive at a boundary with this floor; floors never fall from call to call."""
-        while self.expiries and self.expiries[0][1] <= floor:
-            self._dead = self.expiries.popleft()[0] + 1
-        return self._dead

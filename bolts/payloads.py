@@ -27,7 +27,9 @@ The rest is feedback between the tasks that answer for one kind, `Addressed` wit
     thresholds  query -> query                  Thresholds      direct: every task with replicas
 
 Every payload is a NamedTuple of arrays, scalars and such NamedTuples. Every receiver takes batches strictly in
-the order of their numbers (`bolts.ordering`).
+the order of their numbers (`bolts.ordering`). A query task tells the updates of a subscription boundary by boundary and
+leaves before enters, in `Closed` and `Late` taken together; delivery sees to it that those of a replaced subscription
+come before its successor's (`bolts.succession`).
 """
 
 from typing import Any, NamedTuple
@@ -96,7 +98,7 @@ class Closed(NamedTuple):
 
     `updates` are those of this boundary, but for subscriptions that wait, for an answer or for what other tasks find
     (see `Late`). `complete_through` is the number of the last batch up to which this task has told every event, -1 if
-    none.
+    none: no event of a batch up to it follows, which is what a successor in another task may be waiting for.
     """
 
     boundary: Boundary

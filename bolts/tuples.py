@@ -89,8 +89,8 @@ class TupleBolt(Bolt):
         return not self.waiting
 
     def state(self) -> dict[str, np.ndarray]:
-        messages = self.log.alive()._asdict()
-        return {"boundary": np.array(self.log.boundary, np.int64)} | messages
+        messages, ended = self.log.alive()
+        return {"boundary": np.array(self.log.boundary, np.int64), "ended": ended} | messages._asdict()
 
     def restore(self, saved: Saved) -> None:
         """Take this task's part of everybody's messages; the indexes are made anew."""
@@ -100,9 +100,10 @@ class TupleBolt(Bolt):
         together = join_messages([MessageBatch(*(part[name] for name in MessageBatch._fields)) for part in parts])
         rows = np.flatnonzero(together.seq % self.context.tasks == self.context.task)
         mine = together.take(rows[np.argsort(together.seq[rows])])
-        self.log.store(boundary, mine, np.zeros(0, np.int64))
+        ended = np.intersect1d(np.concatenate([part["ended"] for part in parts]), mine.seq)
+        self.log.store(boundary, mine, ended)
         for share in self.shares.values():
-            share.load(boundary, mine)
+            share.load(boundary, mine, ended)
 
     def _answer(self) -> None:
         """Answer what can be answered; questions may overtake each other, since each names its boundary."""

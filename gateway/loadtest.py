@@ -126,6 +126,7 @@ def load_plan(
         return sample.x, sample.y
 
     subscriptions = GeneratedSubscriptions(recipe, span, space, counts, kinds)
+    lasting = tuple(kind.code for kind in kinds if kind.lasting)
     _check_placeable(router, counts, kinds)
     return wire(
         PacedSpout(recipe, span, space, batch, limit, rate),
@@ -133,7 +134,7 @@ def load_plan(
         router_named(router, query_bolts, space, load, kinds=kinds),
         space,
         span,
-        DeliveryBolt(os.devnull, span, credits, sink="count"),
+        DeliveryBolt(os.devnull, span, credits, sink="count", lasting=lasting),
         kinds=kinds,
         credits=credits,
     )

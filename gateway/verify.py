@@ -1,11 +1,13 @@
 """A finished run against the oracle: `skyray verify RUN_DIR`.
 
 What a run has delivered (its updates and its results at the end) is compared with what `matching.naive` says it must
-be, over all its messages and all its boundaries, for all subscriptions or a sample of each kind.
+be, over all its messages and all its boundaries, for all subscriptions or a sample of each kind. Then the updates are
+followed in the order of the files, as a subscriber would: right ones in a wrong order end wrong.
 
 A run folder holds `run.json` (where messages and subscriptions are, window, world, projection, batch, limit,
 boundaries), `updates/*.parquet` or `updates/*.jsonl`, and `results.parquet`. Subscriptions that replaced each other
-share an external id, so ids are sampled and compared, not numbers. Read on in `gateway.rerun`, which asks the oracle.
+share an external id, so ids are sampled and compared, not numbers. Read on in `gateway.rerun`, which asks the oracle,
+and in `gateway.replay`, which follows the order.
 """
 
 import os
@@ -21,9 +23,8 @@ import pyarrow.json as pj
 from rich.text import Text
 
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
+from gateway.replay import follow
 from gateway.rerun import (
-    CHANGE,
-    SEQ,
     WHO,
     FinishedRun,
     Progress,
@@ -39,7 +40,7 @@ from gateway.rerun import (
 from matching.errors import ConfigError, InputError
 from matching.kind import Kinds
 from matching.kinds import KINDS
-from matching.model import CHANGES, LEAVE, MATCH, Int64
+from matching.model import CHANGES, MATCH, Int64
 
 #: How many missing and how many extra events are named.
 NAMED = 5
@@ -48,7 +49,7 @@ pc: Any = pyarrow.compute  # its functions are made when it is imported, which t
 
 @dataclass
 class VerifyReport:
-    """The verdict: `exact` if every update and every result row compared is the oracle's.
+    """The verdict: `exact` if every update and result row compared is the oracle's, and updates are in order.
 
     The counts are by kind: subscriptions compared, updates of the oracle, updates delivered, and of those missing or
     extra. `vacuous` names the kinds with subscriptions but not one update of the oracle, of which a verdict says
@@ -130,7 +131,10 @@ def verify_run(
 
     Notes
     -----
-    About a minute for 500 subscriptions over 100,000 messages; holds all events compared in memory.
+    About a minute for 500 subscriptions over 100,000 messages; holds all events compared in memory. In order are the
+    updates of an external id, in the order of the files and their rows, if they go boundary by boundary, leaves before
+    enters, those of a replaced subscription before its successor's, if nothing enters that is held and nothing leaves
+    that is not, and if what is held in the end is what `results.parquet` says.
     """
     if sample is not None and sample < 1:
         raise ConfigError(f"sample {sample}: compare at least one subscription of each kind, or all")
@@ -195,21 +199,22 @@ def _compare_updates(run: FinishedRun, chosen: Sample, truth: Truth, report: Ver
             report.extra[kind] = int(difference[~lost & of_kind].sum())
     for rows, label in ((surplus[lost], "missing"), (surplus[~lost], "extra")):
         report.examples += [f"{label}: {_name(row, chosen, message_ids)}" for row in rows[:NAMED].tolist()]
-    report.faults += _compare_replay(run, chosen, delivered)
+    report.faults += _compare_replay(run, chosen, truth, delivered)
 
 
-def _compare_replay(run: FinishedRun, chosen: Sample, delivered: Int64) -> list[str]:
-    """What a subscriber holds who has followed all delivered updates must be what `results.parquet` says."""
-    held = delivered[delivered[:, CHANGE] != MATCH]
-    pairs, place = np.unique(held[:, [WHO, SEQ]], axis=0, return_inverse=True)
-    balance = np.bincount(place.ravel(), np.where(held[:, CHANGE] == LEAVE, -1, 1), pairs.shape[0]).astype(int)
+def _compare_replay(run: FinishedRun, chosen: Sample, truth: Truth, delivered: Int64) -> list[str]:
+    """A subscriber who follows the delivered updates must not stumble, and end at what `results.parquet` says."""
+    registered_at = run.changes.table.at[chosen.numbers]
+    followed = follow(delivered, run.ends(truth.messages), chosen.who, registered_at)
+    faults = [
+        f"{rows.shape[0]:,} {what}; the first: {_name(delivered[rows.min()].tolist(), chosen, truth.message_ids)}"
+        for rows, what in followed.faults
+    ]
     results = _result_table(run.folder)
     results = results.filter(pc.is_in(results["subscription_id"], chosen.ids))
     who = pc.index_in(results["subscription_id"], chosen.ids).to_numpy()
     standing = np.stack([who, results["seq"].to_numpy()], axis=1).astype(np.int64)
-    repeated = int(((balance != 0) & (balance != 1)).sum())
-    faults = [f"{repeated:,} messages enter a result and leave it not in turn"] if repeated else []
-    rows, difference = _difference(standing, pairs[balance > 0])
+    rows, difference = _difference(standing, followed.held)
     if rows.shape[0]:
         faults.append(
             f"following the updates ends elsewhere than results.parquet: {int((difference < 0).sum()):,} messages only "

@@ -14,7 +14,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from matching.kind import Ask, Kind, Room, Share, Site, Step, Turn
-from matching.model import NO_MESSAGES, MessageBatch, Removals, ResultBatch, SubscriptionTable, concatenate, empty
+from matching.model import (
+    NO_MESSAGES,
+    Int64,
+    MessageBatch,
+    Removals,
+    ResultBatch,
+    SubscriptionTable,
+    concatenate,
+    empty,
+)
 from matching.space import Space
 from matching.state import State
 from matching.window import Boundary, Window
@@ -111,11 +120,18 @@ class Alone:
         """State of every room, by code of its kind."""
         return {kind.code: self.rooms[kind.code].state() for kind in self.kinds}
 
-    def restore(self, boundary: Boundary, messages: MessageBatch, states: Mapping[int, State]) -> None:
-        """Go on behind a boundary, in place of a new one; `messages` are those alive at it."""
+    def restore(
+        self,
+        boundary: Boundary,
+        messages: MessageBatch,
+        states: Mapping[int, State],
+        ended: Int64 | None = None,
+    ) -> None:
+        """Go on behind a boundary, in place of a new one; `messages` are those alive at it, but for those `ended`."""
+        gone = np.zeros(0, np.int64) if ended is None else ended
         for kind in self.kinds:
             for number, share in enumerate(self.shares.get(kind.code, ())):
-                share.load(boundary, _dealt(messages, number, self.shares[kind.code]))
+                share.load(boundary, _dealt(messages, number, self.shares[kind.code]), gone)
             state = states[kind.code]
             rows = state.rows["number"].shape[0]
             self.rooms[kind.code].restore(boundary, state, np.zeros(rows, np.int64), np.ones(rows, np.bool_))

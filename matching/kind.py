@@ -311,8 +311,8 @@ class Share(ABC):
         """
 
     @abstractmethod
-    def load(self, boundary: Boundary, messages: MessageBatch) -> None:
-        """Take a whole window at once, as of a boundary; before any batch."""
+    def load(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None:
+        """Take a whole window at once, as of a boundary; before any batch. `ended` as in `store`."""
 
     @abstractmethod
     def answer(self, question: Question) -> Any:

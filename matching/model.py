@@ -184,12 +184,17 @@ class ChangeList(NamedTuple):
     """All subscription changes that take effect inside one batch, in order of `at` then arrival.
 
     A replaced subscription is a removal of the old number and a new number at the same seq.
+
+    follows : int64[n], optional    for each row of `added` the number that had its external id before, -1 if none had
+                                    it; that one is removed in this change list or in an earlier one. None if no row
+                                    follows any
     """
 
     batch: int
     added: SubscriptionTable
     names: Names
     removed: Removals
+    follows: Int64 | None = None
 
 
 class UpdateBatch(NamedTuple):

@@ -7,7 +7,7 @@ runs with it, and it is slow on purpose: about 100,000 messages against 500 subs
 
 Read the functions first (what counts as a match, what a score is), then the `Standing` classes (what one
 subscription holds), then `Oracle.advance` (when changes and updates happen). From here the way leads to
-`matching.registry`, the table of engines that are held against this file.
+`matching.kinds`, the table of engines that are held against this file.
 
 Rules, for whoever wants them in one place:
 

@@ -97,7 +97,7 @@ def _warm_window(kind: Kind, name: str | None) -> None:
             if question is not None:
                 share.merge([share.answer(Question(before or boundary, batch, question.rows))] * 2)
         before = boundary
-    kind.window(name)(_SPACE).load(Boundary(3, 600, 799, 499), _messages(600, 200, ranges=False))
+    kind.window(name)(_SPACE).load(Boundary(3, 600, 799, 499), _messages(600, 200, ranges=False), nobody)
 
 
 def subscriptions(kind: Kind, numbers: Int64, at: int) -> SubscriptionTable:

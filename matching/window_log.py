@@ -52,14 +52,17 @@ class WindowLog:
             oldest = min((int(chunk.seq[0]) for _, chunk in self._chunks), default=boundary.first_seq)
             self._ended = self._ended[self._ended >= oldest]
 
-    def alive(self) -> MessageBatch:
-        """Those alive at the last boundary. O(messages)."""
+    def alive(self) -> tuple[MessageBatch, Int64]:
+        """Those whose time is not over at the last boundary, and the seqs of those among them that have been ended.
+
+        For kinds that do not hear of ends, versions are messages like any other. O(messages).
+        """
         everything = [chunk for _, chunk in self._chunks] + self._tail
         if not everything:
-            return NO_MESSAGES
+            return NO_MESSAGES, self._ended[:0]
         messages = join_messages(everything)
-        rows = np.flatnonzero((messages.life > self.boundary.floor) & ~np.isin(messages.seq, self._ended))
-        return messages.take(rows)
+        messages = messages.take(np.flatnonzero(messages.life > self.boundary.floor))
+        return messages, np.intersect1d(self._ended, messages.seq)
 
     def size_bytes(self) -> int:
         """Memory of all columns."""

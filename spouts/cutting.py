@@ -11,18 +11,18 @@ then in `bolts.distribution` (the receiver).
 import threading
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bolts.payloads import StreamBatch
-from matching.errors import ConfigError, TopologyError
+from matching.errors import ConfigError, InputError, TopologyError
 from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.versions import Objects, Versions
-from topology.core.component import Context, Spout, Tick
+from topology.core.component import Context, Saved, Spout, Tick
 
 
 class Rows(NamedTuple):
@@ -53,6 +53,16 @@ class Source(Protocol):
 
     def read(self) -> Rows | None:
         """The next rows in order of seq, dense from 0; None while there are none (see `ended`)."""
+        ...
+
+    def skip_to(self, seq: int) -> None:
+        """Before anything is read: see that the first rows read are those with this message, or begin before it.
+
+        Raises
+        ------
+        InputError
+            If there are not so many messages, or they cannot be read.
+        """
         ...
 
     @property
@@ -100,6 +110,16 @@ def cut_messages(messages: MessageBatch, first: int, last: int) -> MessageBatch:
         offsets - offsets[0],
         messages.terms[offsets[0] : offsets[-1]],
         messages.weights[offsets[0] : offsets[-1]],
+    )
+
+
+def cut_rows(rows: Rows, first: int, last: int) -> Rows:
+    """Rows `first` to `last` (exclusive), without their objects; all but offsets are views. O(last - first)."""
+    return Rows(
+        cut_messages(rows.messages, first, last),
+        cut_names(rows.names, first, last),
+        None if rows.event_time_us is None else rows.event_time_us[first:last],
+        None if rows.outside is None else rows.outside[first:last],
     )
 
 
@@ -152,27 +172,43 @@ class Cutter:
         messages, names = [], []
         self._held_rows -= wanted
         while wanted:
-            rows, first = self._held[0], self._position
-            last = min(first + wanted, len(rows.messages))
-            messages.append(cut_messages(rows.messages, first, last))
-            names.append(cut_names(rows.names, first, last))
+            first = self._position
+            last = min(first + wanted, len(self._held[0].messages))
+            rows = cut_rows(self._held[0], first, last)
+            messages.append(rows.messages)
+            names.append(rows.names)
             if rows.event_time_us is not None:
-                self._stream_time_us = stream_time(rows.event_time_us[first:last], self._stream_time_us)
+                self._stream_time_us = stream_time(rows.event_time_us, self._stream_time_us)
             if rows.outside is not None:
-                self.outside_world += int(np.count_nonzero(rows.outside[first:last]))
+                self.outside_world += int(np.count_nonzero(rows.outside))
             wanted -= last - first
             self._position = last
-            if last == len(rows.messages):
+            if last == len(self._held[0].messages):
                 self._held.popleft()
                 self._position = 0
         return self._number(join_messages(messages), join_names(names))
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Where the next batch starts; what was fed and is not in a batch yet must be fed again (`restore`)."""
+        return {
+            "next_seq": np.array(self.next_seq, np.int64),
+            "stream_time_us": np.array(self._stream_time_us, np.int64),
+            "outside_world": np.array(self.outside_world, np.int64),
+        }
+
+    def restore(self, number: int, state: Mapping[str, np.ndarray]) -> None:
+        """Go on with batch `number`, in place of a new cutter; `next_seq` is the first message to be fed."""
+        self.number = number
+        self.next_seq = int(state["next_seq"])
+        self._stream_time_us = int(state["stream_time_us"])
+        self.outside_world = int(state["outside_world"])
 
     def cut_empty(self) -> Batch:
         """A batch without messages, for a live stream in which nothing has come."""
         return self._number(NO_MESSAGES, Names.of(()))
 
     def _wanted(self) -> int:
-        return self.batch if self.limit is None else min(self.batch, self.limit - self.next_seq)
+        return self.batch if self.limit is None else max(0, min(self.batch, self.limit - self.next_seq))
 
     def _number(self, messages: MessageBatch, names: Names) -> Batch:
         first_seq = self.next_seq
@@ -232,6 +268,41 @@ class MessageSpout(Spout):
         self._context.count("messages", len(batch.messages))
         return Tick(number, boundary.first_seq, boundary.last_seq)
 
+    def state(self) -> dict[str, np.ndarray]:
+        """Where the stream stands; messages are not saved but read again, of the current versions of objects too."""
+        kept = self._versions.first_kept
+        return self.cutter.state() | {
+            "first_kept": np.array(self.cutter.next_seq if kept is None else kept, np.int64),
+            "ended": np.array(self._versions.ended, np.int64),
+        }
+
+    def restore(self, saved: Saved) -> None:
+        """Go on behind a batch.
+
+        Raises
+        ------
+        InputError
+            If the source has not so many messages any more, or they cannot be read.
+        """
+        assert self._source is not None, "open() comes first"
+        state = saved.single(self._context.component)
+        self.cutter.restore(saved.number + 1, state)
+        next_seq = self.cutter.next_seq
+        kept = min(int(state["first_kept"]), next_seq)
+        self._source.skip_to(kept)
+        read = kept
+        while read < next_seq:
+            rows = self._source.read()
+            if rows is None:
+                raise InputError(
+                    "missing_file",
+                    f"{self._context.component}: {read:,} messages are there, where {next_seq:,} were published before "
+                    "the run was interrupted; go on with the same input",
+                )
+            read = int(rows.messages.seq[-1]) + 1
+            self._feed(rows, next_seq)
+        self._versions.go_on_behind(next_seq - 1, int(state["ended"]))
+
     def report(self) -> dict[str, Any]:
         """How many messages and batches went out, how many of the messages were `outside_world`, and how many were
         `ended` by a later version of their object or a deletion."""
@@ -253,9 +324,7 @@ class MessageSpout(Spout):
         while not self.cutter.full:
             rows = self._source.read()
             if rows is not None:
-                self.cutter.feed(rows)
-                if rows.objects is not None:
-                    self._versions.feed(rows.messages, rows.objects)
+                self._feed(rows, self.cutter.next_seq)
             elif self._source.ended:
                 break
             elif waited:
@@ -264,6 +333,13 @@ class MessageSpout(Spout):
                 threading.Event().wait(self.poll_s)
                 waited = True
         return self.cutter.cut()
+
+    def _feed(self, rows: Rows, first_seq: int) -> None:
+        """Take rows of the source, of which those before `first_seq` have been published before."""
+        if rows.objects is not None:
+            self._versions.feed(rows.messages, rows.objects)
+        old = max(0, first_seq - int(rows.messages.seq[0])) if len(rows.messages) else 0
+        self.cutter.feed(rows if not old else cut_rows(rows, min(old, len(rows.messages)), len(rows.messages)))
 
 
 def read_all(source: Source, cutter: Cutter) -> Iterator[Batch]:

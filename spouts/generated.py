@@ -96,6 +96,10 @@ class GeneratedSource(Source):
         messages = MessageBatch(seq, x, y, lon, lat, lon, lat, self.window.lives(seq, times), offsets, terms, weights)
         return Rows(messages, _number_names(seq), times if self.window.kind == "time" else None)
 
+    def skip_to(self, seq: int) -> None:
+        """See `Source.skip_to`. O(1)."""
+        self._piece = seq // _PIECE_ROWS
+
     @property
     def ended(self) -> bool:
         return False

@@ -21,7 +21,7 @@ from matching.model import ChangeList, Float64, Names, Removals, SubscriptionTab
 from matching.space import Space
 from matching.window import Window
 from spouts.generated import GeneratedSource, GeneratedSpout, Recipe
-from topology.core.component import Context, Spout, Tick
+from topology.core.component import Context, Saved, Spout, Tick
 
 #: No wait is longer than this, so that the task goes on answering whoever asks how it is.
 _LONGEST_WAIT_S = 0.2
@@ -60,8 +60,8 @@ class PacedSpout(GeneratedSpout):
         if batch is None:
             return None
         first, last = batch.boundary.first_seq, batch.boundary.last_seq
-        if self._start_s is None:
-            self._start_s = self._context.now()
+        if self._start_s is None:  # where a run goes on, its next message is due now, whenever it was interrupted
+            self._start_s = self._context.now() - first / self.rate
         due_s = self._start_s + (last + 1) / self.rate
         while (wait_s := due_s - self._context.now()) > 0:
             threading.Event().wait(min(wait_s, _LONGEST_WAIT_S))
@@ -72,6 +72,14 @@ class PacedSpout(GeneratedSpout):
         self._context.emit("batches", payload, to=number % self._receivers)
         self._context.count("messages", len(batch.messages))
         return Tick(number, first, last)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Beside the position: how far behind the schedule it fell."""
+        return super().state() | {"furthest_behind_s": np.array(self._latest_start_s)}
+
+    def restore(self, saved: Saved) -> None:
+        super().restore(saved)
+        self._latest_start_s = float(saved.single(self._context.component)["furthest_behind_s"])
 
     def report(self) -> dict[str, Any]:
         """Beside the counts: the rate that was asked for and reached, and how far behind the schedule it fell."""
@@ -122,8 +130,8 @@ class GeneratedSubscriptions(Spout):
         nobody = np.zeros(0, np.int64)
         nothing = Removals(nobody, nobody.astype(np.int8), nobody)
         added = self._make() if number == 0 else empty(SubscriptionTable)
-        told = zip(added.number.tolist(), added.kind.tolist(), strict=True)
-        names = Names.of([f"{self.kinds[kind].name}-{number}" for number, kind in told])
+        told = zip(added.kind.tolist(), added.number.tolist(), strict=True)
+        names = Names.of([f"{self.kinds[kind].name}-{own}" for kind, own in told])
         self._context.emit("changes", ChangeList(number, added, names, nothing))
         return tick
 

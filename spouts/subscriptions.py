@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from matching.errors import DeliveryError, InputError
+from matching.errors import CheckpointError, DeliveryError, InputError
 from matching.fields import encodes, identifier, whole_number
 from matching.kind import Kinds
 from matching.kinds import KINDS
@@ -32,7 +32,7 @@ from matching.validate import ParsedSubscription, build_table, subscription_row
 from spouts.cutting import cut_names
 from spouts.lines import read_rows
 from spouts.parquet import read_manifest
-from topology.core.component import Context, Spout, Tick
+from topology.core.component import Context, Saved, Spout, Tick
 
 #: End of a subscription that has none.
 NEVER = 2**62
@@ -59,6 +59,8 @@ class Changes:
         Their external ids; several numbers may have the same one, if one replaced the other.
     end : int64[n]
         The seq before which each ends; `NEVER` where none is known.
+    follows : int64[n]
+        The number that had the same external id before, ended or replaced; -1 where none had.
     removed : Removals
         The same ends as a list in order of `at`.
     counts : dict
@@ -72,6 +74,7 @@ class Changes:
         table: SubscriptionTable,
         names: Names,
         end: Int64,
+        follows: Int64,
         counts: dict[str, int],
         rejected: Counter,
         kinds: Kinds,
@@ -80,6 +83,7 @@ class Changes:
         self.table = table
         self.names = names
         self.end = end
+        self.follows = follows
         ends = np.flatnonzero(end < NEVER)
         ends = ends[np.argsort(end[ends], kind="stable")]
         self.removed = Removals(table.number[ends], table.kind[ends], end[ends])
@@ -106,7 +110,17 @@ class Changes:
             self.table.take(np.arange(added.start, added.stop)),
             cut_names(self.names, added.start, added.stop),
             Removals(self.removed.number[removed], self.removed.kind[removed], self.removed.at[removed]),
+            self.follows[added],
         )
+
+    @property
+    def handed_out(self) -> tuple[int, int]:
+        """How many subscriptions, and how many ends, have been handed out."""
+        return self._added_sent, self._removed_sent
+
+    def go_on_behind(self, added: int, removed: int) -> None:
+        """So many have been handed out before, by another."""
+        self._added_sent, self._removed_sent = added, removed
 
     def not_reached(self) -> dict[str, int]:
         """How many changes lie beyond what was handed out."""
@@ -242,6 +256,25 @@ class SubscriptionSpout(Spout):
         self._context.count("removed", changes.removed.number.shape[0])
         return tick
 
+    def state(self) -> dict[str, np.ndarray]:
+        """How far the list of changes has been told, and how long it is: the files are read again."""
+        assert self.changes is not None, "open() comes first"
+        sizes = len(self.changes), self.changes.removed.number.shape[0]
+        return {"told": np.array(self.changes.handed_out, np.int64), "sizes": np.array(sizes, np.int64)}
+
+    def restore(self, saved: Saved) -> None:
+        """Go on behind a batch. Raises CheckpointError if these cannot be the files that were read before."""
+        assert self.changes is not None, "open() comes first"
+        state = saved.single(self._context.component)
+        before = state["sizes"].tolist()
+        now = self.state()["sizes"].tolist()
+        if now != before:
+            raise CheckpointError(
+                f"{self._context.component}: {now[0]:,} subscriptions and {now[1]:,} ends in {', '.join(self.paths)}, "
+                f"where {before[0]:,} and {before[1]:,} were read before the run was interrupted; give the same files"
+            )
+        self.changes.go_on_behind(*state["told"].tolist())
+
     def report(self) -> dict[str, Any]:
         """Counts of the loader, and under `not_reached` the changes beyond the end of the stream."""
         return self.changes.report() if self.changes is not None else {}
@@ -309,10 +342,12 @@ class _Loader:
         rows = len(self.ids)
         at = np.array(self.at, np.int64)
         end = np.array(self.until, np.int64)
-        replaced, unsubscribed = self._find_ends(at, end)
+        replaced, unsubscribed, before = self._find_ends(at, end)
         lives = end > at
         order = np.argsort(at, kind="stable")
         order = order[lives[order]]
+        number = np.full(rows + 1, -1, np.int64)  # by row; the last stands for no row at all
+        number[order] = np.arange(order.shape[0])
         table = concatenate(self.tables).take(order) if self.tables else empty(SubscriptionTable)
         columns: Any = table._asdict() | {"number": np.arange(order.shape[0], dtype=np.int64)}
         counts = {
@@ -324,7 +359,9 @@ class _Loader:
             **self.counts,
         }
         names = Names.of([self.ids[row] for row in order.tolist()])
-        return Changes(SubscriptionTable(**columns), names, end[order], counts, self.rejects.counts, self.kinds)
+        follows = number[before[order]]
+        made = SubscriptionTable(**columns)
+        return Changes(made, names, end[order], follows, counts, self.rejects.counts, self.kinds)
 
     def _take_subscription(self, parsed: ParsedSubscription) -> None:
         self.ids.append(parsed.subscription_id)
@@ -357,40 +394,44 @@ class _Loader:
             self.tables.append(build_table(self.chunk, [0] * len(self.chunk), [row.at for row in self.chunk]))
             self.chunk = []
 
-    def _find_ends(self, at: Int64, end: Int64) -> tuple[int, int]:
-        """Bring `end` forward where a row is replaced or unsubscribed; how often each happened.
+    def _find_ends(self, at: Int64, end: Int64) -> tuple[int, int, Int64]:
+        """Bring `end` forward where a row is replaced or unsubscribed; how often each happened, and who came before.
 
-        Events go by seq, and at one seq by their order in the input.
+        Events go by seq, and at one seq by their order in the input. Before a row (int64[rows], -1 for none) came the
+        last one of its id that took effect.
         """
         rows = at.shape[0]
         ids = self.ids
+        before = np.full(rows, -1, np.int64)
         if not self.endings and len(set(ids)) == rows:
-            return 0, 0
+            return 0, 0, before
         # An ending stands after the subscriptions that came before it: half a place behind the last of them.
         places = np.concatenate(
             [np.arange(rows) * 2, np.array([2 * ending[0] - 1 for ending in self.endings], np.int64)]
         )
         seqs = np.concatenate([at, np.array([ending[1] for ending in self.endings], np.int64)])
-        live: dict[str, int] = {}
+        latest: dict[str, int] = {}
         replaced = unsubscribed = 0
         for event in np.lexsort((places, seqs)).tolist():
             seq = int(seqs[event])
             if event < rows:
-                old = live.get(ids[event])
-                if old is not None and end[old] > seq:
-                    end[old] = seq
-                    replaced += 1
-                live[ids[event]] = event
+                old = latest.get(ids[event])
+                if old is not None:
+                    if end[old] > seq:
+                        end[old] = seq
+                        replaced += 1
+                    before[event] = old if end[old] > at[old] else before[old]
+                latest[ids[event]] = event
                 continue
             _, _, subscription_id, path, line = self.endings[event - rows]
-            old = live.pop(subscription_id, None)
+            old = latest.get(subscription_id)
             if old is None or end[old] <= seq:
                 row = {"unsubscribe": subscription_id, "at": seq}
                 self.rejects.add(path, line, "unknown_subscription", row)
             else:
                 end[old] = seq
                 unsubscribed += 1
-        return replaced, unsubscribed
+        return replaced, unsubscribed, before
 
 
 class _Rejects:

@@ -79,6 +79,17 @@ class Versions:
         return contents
 
     @property
+    def first_kept(self) -> int | None:
+        """Seq of the first message that is kept; None if none is. Whoever is fed from there on knows the same."""
+        return int(self._pieces[0].messages.seq[0]) if self._pieces else None
+
+    def go_on_behind(self, last_seq: int, ended: int) -> None:
+        """What was fed so far and ends at or before this seq has been told by another, who told of so many."""
+        while self._ends and self._ends[0][0] <= last_seq:
+            self._ends.popleft()
+        self.ended = ended
+
+    @property
     def held(self) -> int:
         """Messages and objects that are kept."""
         return sum(len(piece.messages) for piece in self._pieces) + len(self._current)

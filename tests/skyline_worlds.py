@@ -5,19 +5,20 @@ engine the messages that are no deletions and the seqs that were ended.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from matching.model import SKYLINE, MessageBatch, Removals, SubscriptionTable, UpdateBatch
+from matching.alone import Alone
+from matching.kinds import KINDS
+from matching.model import SKYLINE, MessageBatch, Removals, SubscriptionTable, UpdateBatch, join_messages
 from matching.naive import SKYLINE as SKYLINE_KIND
 from matching.naive import Extras, Oracle, Result, Standing, Update, tally
 from matching.skyline.engine import SkylineEngine
-from matching.skyline.stream import SkylineStream
-from matching.skyline.window import SkylineWindow
-from matching.skyline.window_plain import InvertedWindow
 from matching.space import Space
+from matching.state import State
 from matching.window import Boundary, Window
 from topology.core.frames import decode, encode
 
@@ -123,24 +124,53 @@ def expected(window: Window, turns: list[Turn], standing: type[Standing] | None 
     return told, count
 
 
+def ended_of(turns: list[Turn], number: int) -> MessageBatch:
+    """The messages that batch `number` ends, as they came: those that no earlier batch has ended, ascending."""
+    before = np.concatenate([np.zeros(0, np.int64), *(turn.ended for turn in turns[:number])])
+    seqs = np.setdiff1d(turns[number].ended, before)
+    everything = join_messages([turn.messages for turn in turns[: number + 1]])
+    return everything.take(np.searchsorted(everything.seq, seqs))
+
+
 def run(
-    engine: SkylineEngine, turns: list[Turn], restore: int = 0, window: type[SkylineWindow] = InvertedWindow
+    engine: str | Callable[[Space], SkylineEngine],
+    window: Window,
+    turns: list[Turn],
+    restore: int = 0,
+    index: str | None = None,
+    shares: int = 1,
 ) -> list[Told]:
-    """What an engine says, batch by batch; after every `restore` batches it is saved and goes on as another."""
-    stream = SkylineStream(engine, window())
-    told = []
-    for turn in turns:
-        updates = stream.process(turn.boundary, turn.alive, turn.ended, turn.added, turn.removed)
-        told.append(Told(tally(updates), results_of(stream)))
-        if restore and turn.boundary.number % restore == restore - 1:
-            arrays = decode(encode({"state": "skyline"}, stream.arrays()))[1]
-            stream = SkylineStream.from_arrays(type(engine), window, SPACE, arrays)
+    """What an engine says, batch by batch; after every `restore` batches it is saved and goes on as another.
+
+    `engine` is a name, or whatever makes one of a space (a broken one, say).
+    """
+    kind = KINDS.named("skyline")
+    if not isinstance(engine, str):
+        kind = replace(kind, engines={"given": engine})
+    chosen = {"skyline": engine if isinstance(engine, str) else "given"}
+    windows = {} if index is None else {"skyline": index}
+
+    def fresh() -> Alone:
+        return Alone([kind], SPACE, window, engines=chosen, windows=windows, shares=shares)
+
+    alone, told = fresh(), []
+    for number, turn in enumerate(turns):
+        ended = ended_of(turns, number)
+        step = alone.process(turn.boundary, turn.messages, turn.added, turn.removed, ended)
+        told.append(Told(tally(step.updates), results_of(alone)))
+        if restore and number % restore == restore - 1:
+            arrays = decode(encode({"state": "skyline"}, alone.room.state().arrays()))[1]
+            everything = join_messages([each.messages for each in turns[: number + 1]])
+            gone = np.concatenate([each.ended for each in turns[: number + 1]])
+            lives = (everything.life > turn.boundary.floor) & ~np.isin(everything.seq, gone)
+            alone = fresh()
+            alone.restore(turn.boundary, everything.take(np.flatnonzero(lives)), {kind.code: State.from_arrays(arrays)})
     return told
 
 
-def results_of(stream: SkylineStream) -> list[Result]:
+def results_of(alone: Alone) -> list[Result]:
     """Standing results by number and rank."""
-    rows = zip(*(column.tolist() for column in stream.results()), strict=True)
+    rows = zip(*(column.tolist() for column in alone.results()), strict=True)
     return sorted(Result(*row) for row in rows)
 
 

@@ -45,7 +45,7 @@ class SkylineEngine(ABC):
     space : Space    world box; decides how the index cuts the world up, never what matches
     """
 
-    #: Name in `matching.registry`.
+    #: Name in `matching.kinds`.
     name: ClassVar[str]
 
     def __init__(self, space: Space):

@@ -20,6 +20,7 @@ from matching.window import NO_FLOOR, Boundary
 
 #: Subscriptions that are looked up at once; their candidates are held in memory together.
 _CHUNK = 1_024
+_NOBODY = np.zeros(0, np.int64)
 
 
 class Contents(NamedTuple):
@@ -64,9 +65,9 @@ class SkylineWindow(Share):
     @abstractmethod
     def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None: ...
 
-    def load(self, boundary: Boundary, messages: MessageBatch) -> None:
+    def load(self, boundary: Boundary, messages: MessageBatch, ended: Int64 = _NOBODY) -> None:
         self.known = [Boundary(boundary.number - 1, boundary.first_seq, -1, NO_FLOOR)]
-        self.store(boundary, messages, np.zeros(0, np.int64))
+        self.store(boundary, messages, ended)
         self.known = [boundary]
 
     @abstractmethod

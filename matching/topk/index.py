@@ -39,7 +39,7 @@ class Hits(NamedTuple):
 class TopkIndex(ABC):
     """An index over top-k subscriptions: a store, posting lists, and a way to scan them."""
 
-    #: Name in `matching.registry`.
+    #: Name in `matching.kinds`.
     name: str
     #: Whether the posting lists carry the columns of the L2 suffix bound.
     bounded = False

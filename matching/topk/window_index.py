@@ -95,7 +95,7 @@ class WindowIndex(Share):
         if len(messages):
             self._add(messages)
 
-    def load(self, boundary: Boundary, messages: MessageBatch) -> None:
+    def load(self, boundary: Boundary, messages: MessageBatch, ended: Int64 = _NOBODY) -> None:
         """Take a whole window at once, as of a boundary; before any batch. At most O(postings * log postings)."""
         self.boundaries = [boundary]
         if len(messages):

@@ -1,19 +1,24 @@
 """Routers against the oracle in one process: every pair of settings, broken protocols, and changes in mid-stream."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from bolts.distribution import DistributionBolt
-from bolts.replicated import ReplicatedQueryBolt
+from bolts.exchange import Exchange
 from distribution.keyword import KeywordRouter, KeywordTable, PrefixRouter
-from matching import registry
 from matching.errors import TopologyError
+from matching.kind import Kinds, Site, Thresholds
+from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, BOOLEAN, TOPK, Removals, SubscriptionTable, concatenate
 from matching.point_rows import SubscriptionStore
+from matching.prefixes import prefix_lengths, task_of_term
 from matching.topk import thresholds
-from matching.topk.replicas import Replicas, prefix_lengths, task_of_term
+from matching.topk.replicas import Replicas
+from matching.topk.room import TopkRoom
+from matching.window import Window
 from tests.end_to_end.test_topology_exact import broken_runs, differences, plan_of
 from tests.worlds import SPACE, Recipe, World, make_world
 from topology.core.local import run_local
@@ -25,10 +30,10 @@ SETTINGS = {
     "distribution": (1, 2),
     "window": ("count:40", "time:30"),
     "batch": (1, 7, 40),
-    "engine": registry.names("topk"),
+    "engine": tuple(KINDS.named("topk").engines),
 }
 BOOLEAN_SETTINGS = {
-    "engine": registry.names("boolean"),
+    "engine": tuple(KINDS.named("boolean").engines),
     "router": ("hashing", "location", "keyword", "prefix"),
     "query": (1, 2, 4, 8),
     "distribution": (1, 2),
@@ -120,46 +125,39 @@ def test_replicas_with_tight_thresholds_equal_oracle(router):
 # -- broken on purpose
 
 
-class NoBarrier(ReplicatedQueryBolt):
+class NoBarrier(TopkRoom):
     """Broken: asks for the window at once, while replicas still hold the old threshold."""
 
-    def _relax(self, refill):
-        self.context.emit("ask", refill.query)
+    def __init__(self, engine, site):
+        super().__init__(engine, replace(site, relaxes=False))
 
 
-class NoVersion(ReplicatedQueryBolt):
+class NoVersion(TopkRoom):
     """Broken: takes every new threshold, even one that was sent before the last relax."""
 
-    def execute(self, delivery):
-        if delivery.stream == "thresholds":
-            payload = delivery.payload
-            latest = np.full(payload.version.size, 2**62)
-            self.replicas.raise_thresholds(payload.number, latest, payload.threshold)
-            return
-        super().execute(delivery)
+    def raise_thresholds(self, raised):
+        super().raise_thresholds(raised._replace(version=np.full(raised.version.size, 2**62)))
 
 
-class ClosesEarly(ReplicatedQueryBolt):
+class ClosesEarly(Exchange):
     """Broken: does not wait for the hits of other tasks, and takes them with the next batch."""
 
-    def prepare(self, context):
-        super().prepare(context)
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
         self.held_back = {}
 
-    def _hear(self, hits, sender):
-        if sender != self.context.task:
-            earlier = self.held_back.get(sender, hits._replace(found=hits.found._make(c[:0] for c in hits.found)))
-            self.held_back[sender] = hits
-            hits = hits._replace(found=earlier.found)
-        super()._hear(hits, sender)
+    def hear(self, found, sender):
+        earlier = self.held_back.get(sender, found._replace(body=found.body._make(c[:0] for c in found.body)))
+        self.held_back[sender] = found
+        super().hear(found._replace(body=earlier.body), sender)
 
 
 class RegistersLate(DistributionBolt):
     """Broken: answers a relax without registering the replicas again."""
 
-    def _relax(self, relax):
+    def _relax(self, asked):
         replicates, self.router.replicates = self.router.replicates, False
-        super()._relax(relax)
+        super()._relax(asked)
         self.router.replicates = replicates
 
 
@@ -176,15 +174,19 @@ class EveryTermOwns(Replicas):
 @pytest.mark.parametrize(
     ("where", "broken", "router"),
     [
-        ("topology.wiring.ReplicatedQueryBolt", NoBarrier, "keyword"),
-        ("topology.wiring.ReplicatedQueryBolt", NoVersion, "keyword"),
-        ("topology.wiring.ReplicatedQueryBolt", ClosesEarly, "keyword"),
+        ("topk", NoBarrier, "keyword"),
+        ("topk", NoVersion, "keyword"),
+        ("bolts.query.Exchange", ClosesEarly, "keyword"),
         ("topology.wiring.DistributionBolt", RegistersLate, "prefix"),
-        ("bolts.replicated.Replicas", EveryTermOwns, "keyword"),
+        ("matching.topk.room.Replicas", EveryTermOwns, "keyword"),
     ],
 )
 def test_broken_protocol_is_found_out(monkeypatch, where, broken, router):
-    monkeypatch.setattr(where, broken)
+    if where == "topk":
+        kinds = Kinds([replace(kind, room=broken) if kind.name == where else kind for kind in KINDS])
+        monkeypatch.setattr("tests.end_to_end.test_topology_exact.KINDS", kinds)
+    else:
+        monkeypatch.setattr(where, broken)
     assert any(broken_runs(REFILLING, router, query=4, tuples=3, distribution=2, credits=8))
 
 
@@ -217,21 +219,22 @@ def random_rows(count: int, seed: int) -> SubscriptionTable:
 
 def test_replicas_hold_each_term_at_one_task_and_forget_everything():
     rows, tasks = random_rows(200, 1), 3
-    engine = registry.factory("topk")
-    held = [Replicas(engine(SPACE), tasks, task, prefix_only=True) for task in range(tasks)]
+    engine, window = KINDS.named("topk").engine(), Window("count", 10)
+    sites = [Site(SPACE, window, task, tasks, replicates=True, prefix_only=True) for task in range(tasks)]
+    held = [Replicas(engine(SPACE), site) for site in sites]
     for replicas in held:
-        replicas.add(rows)
+        replicas.add(rows, rows.number % tasks)
         mine = task_of_term(rows.terms, tasks) == replicas.task
         wanted = np.unique(rows.number[np.repeat(np.arange(len(rows)), np.diff(rows.term_offsets))[mine]])
         assert np.array_equal(np.sort(rows.number[replicas.holds(rows.number)]), wanted)
     total = sum(map(len, held))
     first, second = np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64)
     for replicas in held:
-        replicas.raise_thresholds(rows.number, first, np.full(len(rows), 0.95))
+        replicas.raise_thresholds(Thresholds(rows.number, first, np.full(len(rows), 0.95)))
     assert sum(map(len, held)) < total, "prefixes must have become shorter somewhere"
     for replicas in held:
-        replicas.relax(rows.number, second, rows)
-        replicas.raise_thresholds(rows.number, first, np.full(len(rows), 5.0))  # late, of the older version
+        replicas.relax(0, rows.number, second, rows)
+        replicas.raise_thresholds(Thresholds(rows.number, first, np.full(len(rows), 5.0)))  # late, of the older version
         here = replicas.index.store.find(rows.number)
         assert np.all(replicas.index.store.columns.threshold[here[here >= 0]] == -np.inf)
     assert sum(map(len, held)) == total
@@ -289,7 +292,7 @@ def test_removed_subscriptions_leave_nothing_behind(router):
     assert not differences(world, report.components["delivery"].tasks[0].figures)
     for task in report.components["query"].tasks:
         assert task.figures["held"] == {"boolean": 0, "topk": 0, "skyline": 0}
-        assert task.figures.get("replicas_held", 0) == 0
+        assert task.figures["rooms"]["topk"].get("replicas_held", 0) == 0
 
 
 def with_a_crowd(world: World, crowd: SubscriptionTable) -> World:
@@ -332,9 +335,8 @@ def test_prefix_router_replicates_and_sends_less_than_keyword():
         report = run_local(plan_of(world, router, 3, query=8))
         assert not differences(world, report.components["delivery"].tasks[0].figures)
         sent = sum(report.components["distribution"].tasks[0].figures["sent_to_each_query_task"])
-        held = sum(
-            task.figures.get("replicas_held", task.figures["held"]["topk"]) for task in report.components["query"].tasks
-        )
+        rooms = [task.figures["rooms"]["topk"] for task in report.components["query"].tasks]
+        held = sum(room.get("replicas_held", room["at_home"]) for room in rooms)
         measured[router] = (held, sent)
     assert measured["hashing"][0] < measured["prefix"][0] < measured["keyword"][0]
     assert measured["prefix"][1] <= measured["keyword"][1] < measured["hashing"][1]

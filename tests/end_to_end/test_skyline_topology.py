@@ -6,24 +6,22 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bolts import tuples as tuple_bolts
-from bolts.skyline import SharedSkylines
+from bolts.exchange import Exchange
+from bolts.payloads import Addressed
 from distribution.location import LocationRouter, LocationTable
 from distribution.signatures.signature import SignatureBoard
 from gateway.generate import generate_subscriptions
 from gateway.verify import verify_run
-from matching import registry
 from matching.errors import TopologyError
+from matching.kinds import KINDS
 from matching.model import BOOLEAN, SKYLINE, TOPK
-from matching.skyline.answers import answer
-from matching.skyline.home import SkylineHome
+from matching.pending import Pending
 from matching.skyline.window_plain import InvertedWindow
 from tests.end_to_end.test_routers import pairwise
 from tests.end_to_end.test_topology_exact import plan_of as plan_of_any
 from tests.skyline_topologies import SkylineWorld, differences, plan_of, router_of
 from tests.skyline_worlds import Recipe
-from tests.unit.etl_folder import random_rows, write_etl
-from tests.unit.test_skyline_ends import with_objects
+from tests.unit.etl_folder import random_rows, with_objects, write_etl
 from tests.worlds import Recipe as AnyRecipe
 from tests.worlds import make_world
 from topology.core.local import run_local
@@ -38,7 +36,7 @@ SETTINGS = {
     "signatures": ("off", "spatial", "spatial+text"),
     "window": ("count:40", "time:30"),
     "batch": (2, 6, 20),
-    "engine": registry.names("skyline"),
+    "engine": tuple(KINDS.named("skyline").engines),
     "kinds": ((SKYLINE,), (BOOLEAN, TOPK, SKYLINE)),
 }
 MIXED = (BOOLEAN, TOPK, SKYLINE, SKYLINE)
@@ -46,8 +44,14 @@ MIXED = (BOOLEAN, TOPK, SKYLINE, SKYLINE)
 CHATTY = Recipe("count:60", batches=25, batch=5, subscriptions=20, terms=3, objects=15, deletes=0.1, churn=0.6)
 
 
-def figures_of(report, component: str, name: str) -> int:
-    return sum(task.figures[name] for task in report.components[component].tasks)
+def figures_of(report, component: str, *names: str) -> int:
+    total = 0
+    for task in report.components[component].tasks:
+        figure = task.figures
+        for name in names:
+            figure = figure.get(name, 0) if isinstance(figure, dict) else figure
+        total += figure
+    return total
 
 
 @pytest.mark.parametrize("row", pairwise(SETTINGS), ids=lambda row: "-".join(map(str, row.values())))
@@ -87,7 +91,7 @@ def run_random(seed: int, messages: int = 42, batches=(3, 7, 14)) -> tuple[str, 
         seed,
         str(rng.choice(["off", "spatial", "spatial+text"])),
     )
-    engine = str(rng.choice(registry.names("skyline")))
+    engine = str(rng.choice(tuple(KINDS.named("skyline").engines)))
     tuples, distribution, aggregation, credits = (
         int(rng.choice(choices)) for choices in ([1, 3], [1, 2], [1, 2], [1, 2, 4, 8])
     )
@@ -96,8 +100,8 @@ def run_random(seed: int, messages: int = 42, batches=(3, 7, 14)) -> tuple[str, 
     )
     report = run_local(plan, seed=seed)
     done = Counter(
-        sent=figures_of(report, "query", "skyline_pairs_sent"),
-        refilled=figures_of(report, "tuples", "refilled_skylines"),
+        sent=figures_of(report, "query", "found_sent", "skyline"),
+        refilled=figures_of(report, "tuples", "answered", "skyline"),
         late=figures_of(report, "delivery", "late"),
     )
     return differences(world, report.components["delivery"].tasks[0].figures, least=0), done
@@ -132,7 +136,7 @@ def test_skylines_over_a_hundred_thousand_messages_equal_oracle(name):
     world = SkylineWorld(recipe, 5)
     report = run_local(plan_of(world, router_of(name, 3), tuples=2, distribution=2), seed=5)
     assert not differences(world, report.components["delivery"].tasks[0].figures, least=1_000)
-    assert figures_of(report, "tuples", "refilled_skylines") > 100
+    assert figures_of(report, "tuples", "answered", "skyline") > 100
 
 
 # -- broken on purpose
@@ -161,7 +165,7 @@ def test_skylines_over_chatty_worlds_equal_oracle(kinds):
     assert not broken_runs(kinds)
 
 
-class ClosesEarly(SharedSkylines):
+class ClosesEarly(Exchange):
     """Broken: does not wait for other tasks, whose finds count with the next batch."""
 
     def __init__(self, *arguments):
@@ -169,21 +173,24 @@ class ClosesEarly(SharedSkylines):
         self.heard = []
 
     def hear(self, found, sender):
-        self.heard.append(found.found)
+        self.heard.append(found.body)
 
-    def _put(self, batch, matched):
-        self.inputs.put(batch, "own", matched)
-        for task in range(self.tasks):
-            self.inputs.put(batch, "found", None, task)
+    def put(self, batch, matched):
+        sends, self.sends = self.sends, np.zeros_like(self.sends)
+        super().put(batch, matched)  # waits for nobody
+        self.sends = sends
+        for task in range(self.context.tasks):
+            if task != self.context.task and sends[task, self.context.task]:
+                self.context.emit("found", Addressed(self.kind, task, batch, matched.found[task]), to=task)
 
-    def _close(self):
-        while (ready := self.inputs.take()) is not None:
+    def ready(self):
+        for mine, _ in super().ready():
             heard, self.heard = self.heard, []
-            return self._ask(self.home.close(ready.payloads["own"][0], heard))
+            yield mine, heard
 
 
 def test_skylines_closed_without_waiting_for_markers_are_found_out(monkeypatch):
-    monkeypatch.setattr("bolts.query.SharedSkylines", ClosesEarly)
+    monkeypatch.setattr("bolts.query.Exchange", ClosesEarly)
     told = broken_runs()
     assert "missing" in told or "must first hear all other tasks" in told
 
@@ -191,14 +198,14 @@ def test_skylines_closed_without_waiting_for_markers_are_found_out(monkeypatch):
 class MatchesWhatItIsSent(LocationRouter):
     """Broken: whoever is sent a message, for whatever kind, matches it for the skylines that it shares."""
 
-    def skyline_rows(self, messages, task):
+    def centre_rows(self, messages, task):
         return None
 
 
 class MatchesByCorner(LocationRouter):
     """Broken: a message belongs to the owner of its corner, its end to the owner of its centre."""
 
-    def skyline_rows(self, messages, task):
+    def centre_rows(self, messages, task):
         return np.flatnonzero(self.owner[self._cells(messages.west, messages.south)] == task)
 
 
@@ -208,9 +215,10 @@ def test_skylines_without_the_owner_rule_are_found_out(broken):
 
 
 def test_skylines_refilled_as_of_now_are_found_out(monkeypatch):
+    answer = InvertedWindow.answer
     monkeypatch.setattr(
-        tuple_bolts, "answer", lambda window, ask: answer(window, ask._replace(as_of=window.boundary))
-    )  # fmt: skip
+        InvertedWindow, "answer", lambda self, question: answer(self, question._replace(as_of=self.boundary))
+    )
     assert "missing" in broken_runs() and "missing" in broken_runs(router="hashing")
 
 
@@ -240,15 +248,15 @@ def test_skylines_whose_window_hears_of_no_ends_are_found_out(monkeypatch):
 
 
 def test_skylines_that_forget_what_came_while_they_pended_are_found_out(monkeypatch):
-    install = SkylineHome.install
+    install = Pending.install
 
-    def forgetful(self, answers):
+    def forgetful(self, request, body):
         kept, self._put_by = self._put_by, type(self._put_by)()
-        step = install(self, answers)
+        installed = install(self, request, body)
         self._put_by = kept
-        return step
+        return installed
 
-    monkeypatch.setattr(SkylineHome, "install", forgetful)
+    monkeypatch.setattr(Pending, "install", forgetful)
     assert "missing" in broken_runs()
 
 
@@ -268,7 +276,10 @@ def test_skylines_in_one_part_of_the_world_need_no_word_between_tasks():
     small = SkylineWorld(Recipe(objects=20, subscriptions=30), 3)
     report = run_local(plan_of(small, router_of("location", 2, 3)), seed=3)
     assert not differences(small, report.components["delivery"].tasks[0].figures)
-    pairs, sent = (figures_of(report, "query", f"skyline_{name}") for name in ("pairs", "pairs_sent"))
+    pairs, sent = (
+        figures_of(report, "query", "rooms", "skyline", "pairs"),
+        figures_of(report, "query", "found_sent", "skyline"),
+    )
     assert 0 < sent < 0.5 * pairs
 
 
@@ -276,8 +287,9 @@ def test_skylines_in_one_part_of_the_world_need_no_word_between_tasks():
 def test_topology_without_skylines_asks_and_sends_nothing_for_them(router):
     world = make_world(AnyRecipe(), 1)
     report = run_local(plan_of_any(world, router, 1, query=3), seed=1)
-    for name in ("skyline_pairs", "skyline_pairs_sent", "skyline_requests", "skylines_at_home"):
-        assert figures_of(report, "query", name) == 0
+    for name in ("pairs", "requests", "at_home"):
+        assert figures_of(report, "query", "rooms", "skyline", name) == 0
+    assert figures_of(report, "query", "found_sent", "skyline") == 0
 
 
 @pytest.mark.parametrize("router", ["hashing", "location"])
@@ -313,7 +325,7 @@ def test_run_over_files_with_objects_is_verified_whatever_the_router(tmp_path):
             )
         )  # fmt: skip
         held = [kinds["skyline"] for kinds in summary["routing"]["subscriptions_of_each_query_bolt"]]
-        assert sum(held) > 0 and (summary["routing"]["skyline_pairs_sent"] > 0) == (router == "location")
+        assert sum(held) > 0 and (summary["routing"]["found_sent"]["skyline"] > 0) == (router == "location")
         assert verify_run(out, all=True).exact
         told.add(json.dumps(summary["digest"]))
     assert len(told) == 1

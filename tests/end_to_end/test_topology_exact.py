@@ -1,18 +1,22 @@
 """The whole topology over random worlds, in one process with seeded interleavings, against the oracle."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bolts.query import QueryBolt
 from distribution.hashing import HashingRouter
 from distribution.keyword import KeywordRouter, PrefixRouter
 from distribution.location import LocationRouter, LocationTable
 from distribution.router import RoutingTable
+from matching.kind import Kinds
+from matching.kinds import KINDS
 from matching.model import UpdateBatch
 from matching.naive import tally
+from matching.pending import take_offers
 from matching.topk import thresholds
+from matching.topk.room import TopkRoom
 from tests.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
 from topology.core.local import run_local
 from topology.wiring import wire
@@ -35,6 +39,7 @@ def plan_of(
         SPACE,
         world.window,
         Collector(credits),
+        kinds=KINDS,
         engines=engines,
         distribution_bolts=distribution,
         tuple_bolts=tuples,
@@ -144,34 +149,38 @@ def test_topology_where_place_decides_equals_oracle():
     assert not any(broken_runs(LOCAL, "location", query=4, distribution=2, credits=8))
 
 
-class NoBarrier(QueryBolt):
+class NoBarrier(TopkRoom):
     """Broken: asks the window at once, without relaxing the routers first."""
 
-    def _relax(self, refill):
-        self.context.emit("ask", refill.query)
+    def __init__(self, engine, site):
+        super().__init__(engine, replace(site, relaxes=False))
+
+
+def with_room(monkeypatch, broken) -> None:
+    """Have `topk` matched by a broken room."""
+    kinds = Kinds([replace(kind, room=broken) if kind.code == 1 else kind for kind in KINDS])
+    monkeypatch.setattr(f"{__name__}.KINDS", kinds)
 
 
 @pytest.mark.usefixtures("tight_thresholds")
 def test_topology_without_relaxing_routers_first_is_found_out(monkeypatch):
-    monkeypatch.setattr("topology.wiring.QueryBolt", NoBarrier)
+    with_room(monkeypatch, NoBarrier)
     assert any(broken_runs(LOCAL, "location", query=4, distribution=2, credits=8))
 
 
-class ForgetsHitsInBetween(QueryBolt):
+class ForgetsHitsInBetween(TopkRoom):
     """Broken: what a pending subscription hits while it waits is thrown away."""
 
-    def prepare(self, context):
-        super().prepare(context)
-        self.topk._queued_hits = lambda number, slots: (  # type: ignore[method-assign]
-            np.zeros(0, np.int32),
-            np.zeros(0, np.int64),
-            np.zeros(0, np.int64),
-            np.zeros(0),
+    def __init__(self, engine, site):
+        super().__init__(engine, site)
+        put_by = self.pending.put_by
+        self.pending.put_by = lambda news: put_by(  # type: ignore[method-assign]
+            news._replace(offers=take_offers(news.offers, np.zeros(0, np.int64)))
         )
 
 
 def test_topology_that_forgets_hits_of_pending_subscriptions_is_found_out(monkeypatch):
-    monkeypatch.setattr("topology.wiring.QueryBolt", ForgetsHitsInBetween)
+    with_room(monkeypatch, ForgetsHitsInBetween)
     assert any(broken_runs(REFILLING, "hashing", query=2, tuples=3, credits=8))
 
 

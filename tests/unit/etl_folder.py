@@ -84,3 +84,14 @@ def write_etl(directory: Path, rows: list[dict], words: int = 12, files: int = 2
     manifest = {"format_version": 1, "kept": len(rows), "total_tokens": int(collected.sum()), "extent": sides}
     (directory / "manifest.json").write_text(json.dumps(manifest))
     return directory
+
+
+def with_objects(rows: list[dict]) -> list[dict]:
+    """A third are versions of some objects, which move and change their words, and every tenth of these deletes."""
+    rng = np.random.default_rng(3)
+    for row in rows:
+        if rng.random() < 0.34:
+            row["object_id"] = f"thing {rng.integers(12)}"
+            if rng.random() < 0.1:
+                row |= {"op": 1, "terms": [], "counts": [], "weights": []}
+    return rows

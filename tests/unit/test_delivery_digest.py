@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from bolts.sinks import Digest, IdColumn, hash_names
+from bolts.names import Digest, IdColumn, hash_names
 from matching.errors import TopologyError
 from matching.model import ENTER, LEAVE, MATCH, Names, UpdateBatch
 from tests.unit.test_delivery import updates

@@ -23,23 +23,12 @@ from matching.space import Space
 from matching.window import Window
 from spouts.parquet import ParquetSpout
 from spouts.subscriptions import load_changes, load_vocabulary
-from tests.unit.etl_folder import random_rows, write_etl
+from tests.unit.etl_folder import with_objects, random_rows, write_etl
 from tests.unit.test_delivery import RecordingContext as DeliveryContext
 from tests.unit.test_spout_parquet import RecordingContext as SpoutContext
 from topology.core.component import Delivery
 
 MESSAGES, BATCH = 400, 30
-
-
-def with_objects(rows: list[dict]) -> list[dict]:
-    """A third are versions of some objects, which move and change their words, and every tenth of these deletes."""
-    rng = np.random.default_rng(3)
-    for row in rows:
-        if rng.random() < 0.34:
-            row["object_id"] = f"thing {rng.integers(12)}"
-            if rng.random() < 0.1:
-                row |= {"op": 1, "terms": [], "counts": [], "weights": []}
-    return rows
 
 
 @pytest.fixture(scope="module")

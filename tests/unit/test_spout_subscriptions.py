@@ -67,6 +67,12 @@ def spans(changes):
     return list(zip(changes.names.strings(), changes.table.at.tolist(), changes.end.tolist(), strict=True))
 
 
+def follows(expected):
+    """Who had the id before, from the ids of all numbers in order."""
+    ids = [name for name, *_ in expected]
+    return [max((n for n in range(number) if ids[n] == name), default=-1) for number, name in enumerate(ids)]
+
+
 def rejected(tmp_path):
     path = tmp_path / "rejected.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -116,6 +122,7 @@ def test_spout_subscriptions_rows_become_columns(tmp_path):
 def test_spout_subscriptions_replacing_and_ending(tmp_path, rows, expected):
     changes = load(tmp_path, *rows)
     assert spans(changes) == expected
+    assert changes.follows.tolist() == follows(expected)
     assert rejected(tmp_path) == []
     ends = sorted((end, number) for number, (_, _, end) in enumerate(expected) if end < NEVER)
     assert list(zip(changes.removed.at.tolist(), changes.removed.number.tolist(), strict=True)) == ends
@@ -168,6 +175,7 @@ def test_spout_subscriptions_random_events_agree_with_a_plain_account(tmp_path):
             alive |= set(step.added.number.tolist())
             found.append(sorted((names[n], k[n]) for n in alive))
         assert found == expected, f"trial {trial}: {rows}"
+        assert changes.follows.tolist() == follows(spans(changes))
         assert changes.table.number.tolist() == list(range(len(changes)))
         assert (np.diff(changes.table.at) >= 0).all() and (changes.end > changes.table.at).all()
 
@@ -180,6 +188,8 @@ def test_spout_subscriptions_changes_go_with_the_batch_that_holds_their_seq(tmp_
         topk("d", at=9, until=10),
         topk("e", at=30, until=31),
         gone("a", 5),
+        topk("a", at=17),
+        topk("d", at=16),
     ]
     path = write(tmp_path / "s.jsonl", *rows)
     emitted = []
@@ -196,14 +206,17 @@ def test_spout_subscriptions_changes_go_with_the_batch_that_holds_their_seq(tmp_
     ticks = [Tick(0, 0, -1), Tick(1, 0, 4), Tick(2, 5, 9), Tick(3, 10, 9), Tick(4, 10, 14), Tick(5, 15, 17)]
     assert [spout.next_batch(tick.number, tick) for tick in ticks] == ticks
     assert [stream for stream, _ in emitted] == ["changes"] * 6
-    lists = [(c.batch, c.names.strings(), c.added.number.tolist(), c.removed.number.tolist()) for _, c in emitted]
+    lists = [
+        (c.batch, c.names.strings(), c.added.number.tolist(), c.removed.number.tolist(), c.follows.tolist())
+        for _, c in emitted
+    ]
     assert lists == [
-        (0, [], [], []),
-        (1, ["a", "b"], [0, 1], []),
-        (2, ["c", "d"], [2, 3], [0]),
-        (3, [], [], []),
-        (4, [], [], [3]),
-        (5, [], [], []),
+        (0, [], [], [], []),
+        (1, ["a", "b"], [0, 1], [], [-1, -1]),
+        (2, ["c", "d"], [2, 3], [0], [-1, -1]),
+        (3, [], [], [], []),
+        (4, [], [], [3], []),
+        (5, ["d", "a"], [4, 5], [], [3, 0]),
     ]
     assert spout.report()["not_reached"] == {"added": 1, "removed": 1}
     spout.close()

@@ -1,0 +1,218 @@
+"""From the Arrow columns of a message file to `Rows`: what the ETL writes is checked here, and nothing is repaired.
+
+Numbers and names are handed on as numpy views of the Arrow buffers. Read on in `spouts.parquet`, which reads the files.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from matching.errors import InputError
+from matching.model import Int64, MessageBatch, Names
+from matching.space import Space
+from matching.window import Window
+from spouts.cutting import Rows
+from spouts.versions import Objects, object_columns
+
+SIDES = ("west", "south", "east", "north")
+_REQUIRED = {
+    "seq": pa.int64(),
+    "message_id": pa.string(),
+    "lon": pa.float64(),
+    "lat": pa.float64(),
+    "terms": pa.list_(pa.int32()),
+    "weights": pa.list_(pa.float32()),
+}
+OBJECT_COLUMNS = ("object_id", "op")
+_TIME = pa.timestamp("us", "UTC")
+REMEDY = "run the ETL again, or restore the file"
+
+
+class Columns:
+    """The columns of message files, file after file.
+
+    Parameters
+    ----------
+    window, space
+        As in `spouts.parquet.ParquetSource`.
+    objects : bool
+        Read which objects messages are about, where a file says so.
+    """
+
+    def __init__(self, window: Window, space: Space, objects: bool):
+        self.window = window
+        self.space = space
+        self._objects = objects
+        self._path = Path()
+
+    def of_file(self, path: Path, schema: pa.Schema) -> list[str]:
+        """Go on to this file: the names of the columns to read. Raises InputError if it is not what the ETL writes."""
+        self._path = path
+        present = set(schema.names)
+        for name, expected in _REQUIRED.items():
+            found = schema.field(name).type if name in present else None
+            if found is None or not _same_type(found, expected):
+                raise damaged(self._path, f"column {name!r} should be {expected} and is {found or 'missing'}")
+        columns = list(_REQUIRED)
+        if "event_time" in present:
+            if not pa.types.is_timestamp(schema.field("event_time").type):
+                raise damaged(self._path, f"column 'event_time' is {schema.field('event_time').type}, no timestamp")
+            columns.append("event_time")
+        elif self.window.kind == "time":
+            raise damaged(self._path, "column 'event_time' is missing, and the window goes by time")
+        sides = [side for side in SIDES if side in present]
+        if sides and len(sides) < 4:
+            raise damaged(self._path, f"has {', '.join(sides)} and not all four sides of range messages")
+        if self._objects:
+            columns += [name for name in OBJECT_COLUMNS if has_column(self._path, schema, name)]
+        return columns + sides
+
+    def rows(self, columns: dict[str, pa.Array], first_seq: int) -> Rows:
+        """The rows of a row group of that file, whose first message must be `first_seq`. O(values).
+
+        Raises
+        ------
+        InputError
+            If they are not what the ETL writes, or not the next ones.
+        """
+        for name in _REQUIRED:
+            if columns[name].null_count and name not in ("terms", "weights"):
+                raise damaged(self._path, f"column {name!r} has {columns[name].null_count} nulls")
+        seq = columns["seq"].to_numpy()
+        self._check_seq(seq, first_seq)
+        lon, lat = columns["lon"].to_numpy(), columns["lat"].to_numpy()
+        if not (np.isfinite(lon).all() and np.isfinite(lat).all()):
+            raise damaged(self._path, "has a coordinate that is not finite")
+        offsets, terms, weights = self._convert_terms(columns["terms"], columns["weights"])
+        outside = ~self.space.contains(lon, lat)
+        if outside.any():
+            offsets, terms, weights = _drop_terms(offsets, terms, weights, ~outside)
+            lon = np.clip(lon, self.space.west, self.space.east)
+            lat = np.clip(lat, self.space.south, self.space.north)
+        box = self._convert_sides(columns, lon, lat, outside)
+        x, y = self.space.project(lon, lat)
+        times = self._convert_times(columns["event_time"]) if self.window.kind == "time" else None
+        life = seq if times is None else self.window.lives(seq, times)
+        messages = MessageBatch(seq, x, y, *box, life, offsets, terms, weights)
+        objects = self._convert_objects(columns) if self._objects else None
+        return Rows(messages, names_of(columns["message_id"]), times, outside if outside.any() else None, objects)
+
+    def _check_seq(self, seq: Int64, first_seq: int) -> None:
+        expected = np.arange(first_seq, first_seq + seq.shape[0], dtype=np.int64)
+        if not np.array_equal(seq, expected):
+            row = int(np.argmax(seq != expected))
+            raise InputError(
+                "bad_order",
+                f"{self._path}: seq {seq[row]} where {expected[row]} comes next, so a file or row before it is missing "
+                f"or out of order; {REMEDY}",
+            )
+
+    def _convert_objects(self, columns: dict[str, pa.Array]) -> Objects:
+        names, op = object_columns(columns)
+        if strange := set(op.unique().to_pylist()) - {0, 1}:
+            raise damaged(self._path, f"column 'op' holds {sorted(strange)[0]}, which is neither publish nor delete")
+        return Objects(names.to_pylist(), op.to_numpy() == 1)
+
+    def _convert_times(self, column: pa.Array) -> Int64:
+        if column.null_count:
+            raise null_times(self._path, column.null_count)
+        return column.cast(_TIME).view(pa.int64()).to_numpy()
+
+    def _convert_sides(
+        self, columns: dict[str, pa.Array], lon: Any, lat: Any, outside: Any
+    ) -> tuple[Any, Any, Any, Any]:
+        """West, south, east, north: null sides mean the point, and so does `outside`."""
+        nulls = {columns[side].null_count for side in SIDES if side in columns}
+        if not nulls or nulls == {len(lon)}:
+            return lon, lat, lon, lat
+        missing = columns["west"].is_null().to_numpy(zero_copy_only=False)
+        sides = []
+        for side, point in zip(SIDES, (lon, lat, lon, lat), strict=True):
+            column = columns[side]
+            if not np.array_equal(column.is_null().to_numpy(zero_copy_only=False), missing):
+                raise damaged(self._path, "has messages with some sides of a rectangle and not all")
+            sides.append(np.where(missing | outside, point, column.to_numpy(zero_copy_only=False)))
+        west, south, east, north = sides
+        if not ((west <= east) & (south <= north)).all() or not np.isfinite(sides).all():
+            raise damaged(self._path, "has a rectangle whose sides are swapped or not finite")
+        return west, south, east, north
+
+    def _convert_terms(self, terms: pa.ListArray, weights: pa.ListArray) -> tuple[Int64, Any, Any]:
+        cuts = terms.offsets.to_numpy()
+        flat, flat_weights = terms.values, weights.values
+        weight_cuts = weights.offsets.to_numpy()
+        if (
+            flat.null_count
+            or flat_weights.null_count
+            or not np.array_equal(cuts - cuts[:1], weight_cuts - weight_cuts[:1])
+        ):
+            raise damaged(self._path, "has messages whose terms and weights differ in number")
+        offsets = (cuts - cuts[:1]).astype(np.int64)
+        term_ids = flat.slice(cuts[0], offsets[-1]).to_numpy()
+        values = flat_weights.slice(weight_cuts[0], offsets[-1]).to_numpy()
+        if term_ids.shape[0]:
+            ascends = np.ones(term_ids.shape[0], bool)
+            ascends[1:] = term_ids[1:] > term_ids[:-1]
+            ascends[offsets[:-1][offsets[:-1] < term_ids.shape[0]]] = True  # the first term of each message
+            if not ascends.all() or term_ids.min() < 0 or not np.isfinite(values).all():
+                raise damaged(
+                    self._path, "has terms that do not ascend within a message, or weights that are not finite"
+                )
+        return offsets, term_ids, values
+
+
+def names_of(column: pa.Array) -> Names:
+    """Ids of a string column without nulls; the bytes are a view of Arrow's."""
+    if len(column) == 0:
+        return Names.of(())
+    column = column.cast(pa.large_string())
+    _, offset_buffer, data_buffer = column.buffers()
+    cuts = np.frombuffer(offset_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
+    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
+    return Names(cuts - cuts[0], data[cuts[0] : cuts[-1]])
+
+
+def _drop_terms(offsets: Int64, terms: Any, weights: Any, keep: Any) -> tuple[Int64, Any, Any]:
+    """The ragged column with rows that are not kept made empty."""
+    lengths = np.diff(offsets)
+    kept = np.repeat(keep, lengths)
+    new_offsets = np.zeros_like(offsets)
+    np.cumsum(np.where(keep, lengths, 0), out=new_offsets[1:])
+    return new_offsets, terms[kept], weights[kept]
+
+
+def has_column(path: Path, schema: pa.Schema, name: str) -> bool:
+    """Whether a file has this one of `OBJECT_COLUMNS`; raises InputError if it is of no fitting type."""
+    if name not in schema.names:
+        return False
+    found = schema.field(name).type
+    if not (pa.types.is_integer(found) if name == "op" else _same_type(found, pa.string())):
+        raise damaged(path, f"column {name!r} is {found}, where {'a whole number' if name == 'op' else 'text'} belongs")
+    return True
+
+
+def _same_type(found: pa.DataType, expected: pa.DataType) -> bool:
+    if pa.types.is_list(expected):  # the name of the element differs from writer to writer
+        return pa.types.is_list(found) and found.value_type == expected.value_type
+    return found == expected or (expected == pa.string() and found == pa.large_string())
+
+
+def null_times(where: Path, nulls: int) -> InputError:
+    """The error for messages without event time under a window that goes by time."""
+    return InputError(
+        "bad_time",
+        f"{where}: {nulls:,} messages have no event time, and the window goes by time; "
+        "use a window of count:N, or run the ETL with a --time column that every row has",
+    )
+
+
+def damaged(path: Path, what: str) -> InputError:
+    """The error for a file that is not what the ETL writes."""
+    return InputError("broken_file", f"{path}: {what}; {REMEDY}")
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, on one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,116 @@
+"""The whole product, saved at a quiet boundary in mid-stream and gone on with, also with other numbers of bolts.
+
+Everything that is not derived goes through frames (`topology.core.checkpoint`): rooms, the log of messages, positions
+of spouts, stream time and object versions, names and digest of delivery. A run that was saved must end with the digest
+and the results of one that was not.
+"""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from gateway.generate import generate_subscriptions
+from matching.kinds import KINDS
+from tests.unit.etl_folder import random_rows, with_objects, write_etl
+from topology.core.local import pause_local, run_local
+from topology.settings import RunConfig
+from topology.wiring import build_plan
+
+MESSAGES, BATCH = 600, 40
+#: Router, signatures, window, engines and window indexes; every engine and index once.
+CASES = [
+    ("hashing", "off", "count:90", {}, {}),
+    ("hashing", "spatial+text", "time:40", {"topk": "l2_scan", "skyline": "eager"}, {"topk": "il_quadtree"}),
+    ("location", "off", "time:40", {"boolean": "lfilter", "skyline": "lazy"}, {"skyline": "mf_rtree"}),
+    ("location", "spatial", "count:90", {"topk": "inverted_file", "skyline": "bnl"}, {"topk": "ir_tree"}),
+    ("keyword", "off", "count:90", {"boolean": "mbr_trie", "topk": "block_inverted_file"}, {"topk": "inverted_ring"}),
+    ("prefix", "off", "time:40", {"boolean": "rt_tree"}, {}),
+]
+#: Query, tuple and distribution bolts before and after.
+SAME, OTHER = ((3, 2, 2), (3, 2, 2)), ((4, 1, 2), (2, 3, 1))
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """Messages of which a third are versions of objects, and subscriptions of every kind, a third of which end."""
+    folder = tmp_path_factory.mktemp("saved")
+    etl = write_etl(folder / "etl", with_objects(random_rows(MESSAGES, late_s=25)))
+    files = {}
+    for kind in (kind.name for kind in KINDS.run):
+        files[kind] = folder / f"{kind}.jsonl"
+        share = 0.6 if KINDS.named(kind).place == "region" else None
+        generate_subscriptions(etl, kind, 40, 4, files[kind], until_share=0.3, region_share=share)
+    # the same ids again in mid-stream, of other kinds: who follows whom must be known after a pause, too
+    again = folder / "again.jsonl"
+    rng, rows = np.random.default_rng(8), []
+    for name, file in files.items():
+        of_kind = [json.loads(line) for line in file.read_text().splitlines()[:12]]
+        others = [other for other in files if other != name]
+        for row in of_kind:
+            ids = files[others[int(rng.integers(len(others)))]].read_text().splitlines()
+            row |= {"subscription_id": json.loads(ids[int(rng.integers(12))])["subscription_id"]}
+            row |= {"at": int(rng.integers(60, MESSAGES - 60))}
+            row.pop("until", None)
+            rows.append(row)
+    again.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return etl, files, again
+
+
+def plan_of(inputs, case, tasks, out):
+    etl, files, again = inputs
+    router, signatures, window, engines, indexes = case
+    by_keyword = router in ("keyword", "prefix")
+    chosen = [file for kind, file in files.items() if not (by_keyword and kind == "skyline")]
+    if not by_keyword:
+        chosen.append(again)
+    query, tuples, distribution = tasks
+    config = RunConfig(
+        messages=etl, subscriptions=tuple(chosen), out=out, window=window, batch=BATCH, executor="local",
+        router=router, signatures=signatures, engine=engines, window_index=indexes, query_bolts=query,
+        tuple_bolts=tuples, distribution_bolts=distribution, sink="parquet",
+    )  # fmt: skip
+    out.mkdir()
+    return build_plan(config)
+
+
+def ended(report, out):
+    """Digest, counts of updates, and the results of a run."""
+    figures = report.components["delivery"].tasks[0].figures
+    return figures["digest"], figures["updates"], pq.read_table(out / "results.parquet").to_pylist()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case[:3]))
+@pytest.mark.parametrize("tasks", [SAME, OTHER], ids=["same", "other"])
+def test_run_saved_twice_in_mid_stream_ends_as_one_that_was_not(inputs, case, tasks, tmp_path):
+    before, after = tasks
+    whole = run_local(plan_of(inputs, case, before, tmp_path / "whole"), seed=1)
+    wanted = ended(whole, tmp_path / "whole")
+    assert min(wanted[1].values()) > 50 and len(wanted[2]) > 20, "a run of few updates proves little"
+    saved = pause_local(plan_of(inputs, case, before, tmp_path / "first"), 4, seed=2)
+    saved = pause_local(plan_of(inputs, case, after, tmp_path / "second"), 9, seed=3, resume=saved)
+    report = run_local(plan_of(inputs, case, before, tmp_path / "last"), seed=4, resume=saved)
+    assert ended(report, tmp_path / "last") == wanted
+
+
+def test_run_goes_on_with_another_router(inputs, tmp_path):
+    case, other = CASES[0], ("location", "spatial+text", *CASES[0][2:])
+    wanted = ended(run_local(plan_of(inputs, case, (2, 1, 1), tmp_path / "whole")), tmp_path / "whole")
+    saved = pause_local(plan_of(inputs, case, (2, 1, 1), tmp_path / "first"), 7)
+    report = run_local(plan_of(inputs, other, (3, 2, 2), tmp_path / "last"), seed=5, resume=saved)
+    assert ended(report, tmp_path / "last") == wanted
+
+
+@pytest.mark.parametrize("lost", ["buffer", "kept"])
+def test_run_that_loses_what_a_room_has_saved_is_found_out(inputs, tmp_path, lost):
+    """What is broken on purpose: results of one kind are not saved."""
+    case = CASES[0]
+    wanted = ended(run_local(plan_of(inputs, case, (2, 1, 1), tmp_path / "whole")), tmp_path / "whole")
+    saved = pause_local(plan_of(inputs, case, (2, 1, 1), tmp_path / "first"), 7)
+    parts = {name: [dict(task) for task in tasks] for name, tasks in saved.parts.items()}
+    for task in parts["query"]:
+        for name in [name for name in task if f"/{lost}" in name]:
+            task[name] = np.zeros_like(task[name]) if "offsets" in name else task[name][:0]
+    broken = run_local(plan_of(inputs, case, (2, 1, 1), tmp_path / "last"), resume=saved._replace(parts=parts))
+    assert ended(broken, tmp_path / "last") != wanted
