@@ -108,10 +108,10 @@ def test_engine_or_window_index_nobody_knows_is_refused_before_anything_starts(
 def test_window_indexes_of_several_kinds_are_taken_and_the_run_is_exact(etl, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files = [write(tmp_path / "rows.jsonl", [TOPK, SKYLINE])]
-    more = ["--window-index", "topk=il_quadtree", "--window-index", "skyline=i3", "--engine", "topk=l2_scan"]
+    more = ["--window-index", "topk=il_quadtree", "--window-index", "skyline=inverted", "--engine", "topk=l2_scan"]
     assert run(etl, files, tmp_path / "out", "hashing", "local", more) == 0
     settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
-    assert settings["window_index"] == {"topk": "il_quadtree", "skyline": "i3"}
+    assert settings["window_index"] == {"topk": "il_quadtree", "skyline": "inverted"}
     assert verify_run(tmp_path / "out", all=True).exact
 
 

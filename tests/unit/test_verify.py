@@ -450,7 +450,9 @@ def test_verify_decay_knn_and_skyline_are_asked_with_times_counts_and_versions(t
     (folder / "run.json").write_text(json.dumps(facts))
     with pytest.raises(ConfigError, match="decay"):
         verify_run(folder, kinds=running)
-    assert set(verify_run(folder).subscriptions) == {"skyline"}, "others were set aside by a run that knows no room"
+    alone = verify_run(folder)  # those without a room are set aside
+    assert set(alone.oracle_updates) == {"skyline"}
+    assert (alone.missing, alone.extra, alone.missing_results) == ({"skyline": 0}, {"skyline": 0}, 0)
 
 
 def by_hand(rows, started, changes, model):
