@@ -4,8 +4,11 @@ import numpy as np
 
 from distribution.signatures.signature import Claims, QuerySignature, SignatureReplica, SignatureSpec
 from distribution.signatures.spatial import whole_domain
-from matching.model import BOOLEAN, SKYLINE, UNKNOWN_TERM, MessageBatch, SubscriptionTable
+from matching.kind import Room, Site, Turn
+from matching.kinds import KINDS
+from matching.model import BOOLEAN, NO_MESSAGES, SKYLINE, UNKNOWN_TERM, MessageBatch, Removals, SubscriptionTable
 from matching.space import Space
+from matching.window import NO_FLOOR, Boundary, Window
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
 #: Coarse, so that cells and nodes are shared by many.
@@ -82,3 +85,22 @@ def in_touch(spec: SignatureSpec, domain=None) -> tuple[QuerySignature, Signatur
 
 def no_claims() -> Claims:
     return Claims(np.zeros((0, 4)), np.zeros(1, np.int64), np.zeros(0, np.int32))
+
+
+def room_of_boolean() -> Room:
+    """A room with nobody in it."""
+    return KINDS.named("boolean").make_room(Site(SPACE, Window("count", 1)))
+
+
+def change(room: Room, batch: int, added: SubscriptionTable, gone: np.ndarray) -> None:
+    """Have a room of `boolean` take the changes of a batch without messages."""
+    added, rows = added.of_kind(BOOLEAN), gone.size
+    removed = Removals(gone, np.full(rows, BOOLEAN, np.int8), np.zeros(rows, np.int64))
+    home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
+    room.match(Turn(Boundary(batch, 0, -1, NO_FLOOR), NO_MESSAGES, NO_MESSAGES, added, home, held, removed))
+
+
+def claims_in(room: Room, numbers: np.ndarray) -> Claims:
+    """What those of these subscriptions claim that want all their keywords."""
+    regions, terms = room.claims(numbers)
+    return Claims(regions, np.arange(terms.size + 1), terms)

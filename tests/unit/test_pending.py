@@ -88,10 +88,9 @@ class Keeper:
         for slot, had in zip(slots.tolist(), before, strict=True):
             rows += [(slot, seq, LEAVE) for seq in sorted(had - self.held[slot])]
             rows += [(slot, seq, ENTER) for seq in sorted(self.held[slot] - had)]
-        columns = [np.array([row[i] for row in rows], np.int64) for i in range(3)]
-        return UpdateBatch(
-            np.full(len(rows), boundary.last_seq), *columns[:2], columns[2].astype(np.int8), np.zeros(len(rows))
-        )
+        number, seq, change = (np.array([row[i] for row in rows], np.int64) for i in range(3))
+        as_of, score = np.full(len(rows), boundary.last_seq), np.zeros(len(rows))
+        return UpdateBatch(as_of, number, seq, change.astype(np.int8), score)
 
 
 def _joined(told: list[UpdateBatch]) -> UpdateBatch:

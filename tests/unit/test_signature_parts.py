@@ -31,18 +31,21 @@ from distribution.signatures.spatial import (
 )
 from distribution.signatures.text import MinwiseFilter, claimed_pairs, message_pairs, nodes_down_to
 from matching.errors import ConfigError, EngineError
-from matching.model import BOOLEAN, SKYLINE, TOPK, UNKNOWN_TERM
+from matching.model import ANY_KEYWORD, BOOLEAN, SKYLINE, TOPK, UNKNOWN_TERM
 from matching.naive import common_terms, messages_of, skyline_scores, subscriptions_of
 from matching.region_rows import SubscriptionRows
 from matching.space import Space
 from tests.unit.signature_tables import (
     SMALL,
     SPACE,
+    change,
+    claims_in,
     in_touch,
     matching,
     no_claims,
     random_messages,
     random_subscriptions,
+    room_of_boolean,
 )
 from topology.core import frames
 
@@ -230,15 +233,18 @@ def test_claims_all_of_boolean_by_the_rarest_and_any_of_skyline_by_each():
     assert got == expected and 100 < len(got) < 200
 
 
-def test_claims_from_an_engine_equal_those_from_the_table():
+def test_claims_from_rows_and_rooms_equal_those_from_the_table():
     table = random_subscriptions(5, 100, kinds=(BOOLEAN,), loose=0.0)
     rows = SubscriptionRows()
     rows.insert(table)
-    for loose in (False, True):
-        asked = table._asdict() | {"k": np.full(100, -loose, np.int32)}
-        able = claims_of(table.take(table.number)) if not loose else claims_of(_known(type(table)(**asked)))
-        for one, other in zip(able, claims_of_rows(rows, table.number, loose), strict=True):
-            assert np.array_equal(one, other)
+    loose = type(table)(**(table._asdict() | {"k": np.full(100, ANY_KEYWORD, np.int32)}))
+    for one, other in zip(claims_of(_known(loose)), claims_of_rows(rows, table.number), strict=True):
+        assert np.array_equal(one, other)
+    room = room_of_boolean()
+    change(room, 0, table, table.number[:0])
+    for one, other in zip(claims_of(table), claims_in(room, table.number), strict=True):
+        assert np.array_equal(one, other)
+    assert 50 < room.claims(table.number)[1].size < 100
 
 
 def _known(table):
@@ -248,22 +254,19 @@ def _known(table):
 
 
 @pytest.mark.parametrize("kinds", [(BOOLEAN,), (SKYLINE,), (BOOLEAN, SKYLINE, TOPK)])
-def test_signature_follows_an_engine_through_additions_and_removals(kinds):
-    table, rows = random_subscriptions(9, 200, kinds=kinds), SubscriptionRows()
+def test_signature_follows_a_room_through_additions_and_removals(kinds):
+    table, room = random_subscriptions(9, 200, kinds=kinds), room_of_boolean()
     signature, replica = in_touch(SMALL)
     rng, live = np.random.default_rng(1), np.zeros(0, np.int64)
     for batch in range(10):
         coming, going = np.arange(batch * 20, batch * 20 + 20), live[rng.random(live.size) < 0.4]
-        signature.follow(table.take(coming), going, rows)
-        # an engine keeps no keywords of those that want any, and none of other kinds
-        strict = (table.k == 0) & (table.kind == BOOLEAN)
-        rows.insert(table.take(coming[strict[coming]]))
-        rows.remove(rows.slots.find(going[strict[going]]))
+        signature.follow(table.take(coming), going, claims_in(room, going))
+        change(room, batch, table.take(coming), going)
         live = np.concatenate([np.setdiff1d(live, going), coming[table.kind[coming] != TOPK]])
         replica.apply(signature.patch(batch, noted=True))
         messages = random_messages(batch, 100)
         assert not np.any(matching(table.take(live), messages) & ~replica.may_match(messages))
-    signature.follow(table.take(live[:0]), live, rows)
+    signature.follow(table.take(live[:0]), live, claims_in(room, live))
     assert (len(signature.summary.cells), len(signature.summary.pairs)) == (0, 0)
 
 
@@ -284,7 +287,7 @@ def test_signature_of_skyline_lets_candidates_and_their_ends_through_wherever_th
         rows = np.arange(150)
         travelling = board.wanted(messages, rows, 0)
         signature = QuerySignature(SMALL, whole_domain(), 0)
-        signature.follow(table, np.zeros(0, np.int64), SubscriptionRows())
+        signature.follow(table, np.zeros(0, np.int64), no_claims())
         board.apply(signature.patch(0, noted=True))
         ended = board.wanted(messages, rows, 0, counted=False)
         assert (
@@ -296,7 +299,7 @@ def test_signature_of_skyline_lets_candidates_and_their_ends_through_wherever_th
 
 def test_signature_of_one_skyline_keyword_alone_would_lose_candidates(monkeypatch):
     """What a boolean subscription claims, its rarest keyword, is not enough for one that wants any."""
-    monkeypatch.setattr(signature_module, "is_loose", lambda table: np.zeros(len(table), np.bool_))
+    monkeypatch.setattr(signature_module, "is_loose", lambda table, traits: np.zeros(len(table), np.bool_))
     table, messages = random_subscriptions(1, 60, kinds=(SKYLINE,)), random_messages(1, 200)
     signature, replica = in_touch(SMALL)
     signature.change(claims_of(table), no_claims())

@@ -129,10 +129,10 @@ def answers_of(restored_as: int | None) -> list:
     world = SkylineWorld(WorldRecipe(window="count:120", objects=10, deletes=0.1, terms=2), 6)
     as_of = world.turns[-3].boundary
     everything = SkylineQueries(np.array([[-4.0, -4.0, 4.0, 4.0]]), np.array([0, 2]), np.array([0, 1], np.int32))
+    half, words = np.array([0.5]), np.full(2, 0.5, np.float32)
     best = WindowQueries(
-        np.array([3]), *np.full((2, 1), 0.5), np.array([0.5]), np.array([200], np.int32), np.array([0, 2]),
-        np.array([0, 1], np.int32), np.full(2, 0.5, np.float32),
-    )  # fmt: skip
+        np.array([3]), half, half, half, np.array([200], np.int32), np.array([0, 2]), np.array([0, 1], np.int32), words
+    )
     contexts = [Recorder(0, 1)]
     bolts = [tuple_bolt(contexts[0])]
     for turn in world.turns:
