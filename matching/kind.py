@@ -383,6 +383,7 @@ class Kind:
     fades : bool              scores fade with the time of the message, at a rate that the run says
     thresholds : bool         routers may keep back what cannot reach the threshold of a point's subscription
     replicas : bool           its room can be matched by replicas at the tasks of keywords
+    kept_by_engine : bool     what is kept of a subscription is the engine's own: a state is for the same engine
     engines : mapping         name to a callable that makes an engine of a space, the default first; none: not run
     windows : mapping         name to `Share`, the default first
     room : type of Room
@@ -405,6 +406,7 @@ class Kind:
     fades: bool = False
     thresholds: bool = False
     replicas: bool = False
+    kept_by_engine: bool = False
     engines: Mapping[str, Callable[[Space], Any]] = field(default_factory=dict)
     windows: Mapping[str, type[Share]] = field(default_factory=dict)
     recipe: Recipe = Recipe("")

@@ -88,6 +88,7 @@ KINDS = Kinds(
             SkylineRoom,
             needs_extent=True,  # closeness is measured in half diagonals of the region
             hears_ends=True,
+            kept_by_engine=True,
             engines=_by_name(EagerStar, Eager, Lazy, Bnl, Sweep),
             windows=_by_name(InvertedWindow, MfRtree, IrTree, IlQuadtree, I3, InvertedKd),
             # theirs are the widest rectangles, and any keyword will do
