@@ -309,7 +309,7 @@ def _clear_all(v, slots):
 @njit(cache=True, nogil=True)
 def _fill(v, slots, offsets, columns, first):
     """Fill empty blocks from row `first` on; returns the row that found no room (its block is empty), or all."""
-    seq, life, spatial, text, until = columns
+    spatial, text, seq, life, until = columns
     for row in range(first, slots.shape[0]):
         if not has_room_for(v, slots[row], offsets[row + 1] - offsets[row]):
             return row
