@@ -157,7 +157,8 @@ class SubscriptionStore:
         store._pool_used, store._pool_dead = (int(value) for value in arrays["pool"])
         store._pool = _new_pool(max(_FEWEST, store._pool_used))
         store._grow_slots(store._slots.capacity)
-        store._kind[: arrays["kind"].shape[0]] = arrays["kind"]
+        kind = arrays["kind"][: store._kind.shape[0]]
+        store._kind[: kind.shape[0]] = kind
         c = store._columns._asdict()
         for name in _BY_TERM + _BY_SLOT:
             values = arrays[name][: c[name].shape[0]]

@@ -49,7 +49,8 @@ class WindowLog:
         first = len(self._chunks)
         self._chunks = [entry for entry in self._chunks if entry[0] > boundary.floor]
         if self._ended.shape[0] and len(self._chunks) < first:
-            oldest = min((int(chunk.seq[0]) for _, chunk in self._chunks), default=boundary.first_seq)
+            kept = [chunk for _, chunk in self._chunks] + self._tail
+            oldest = min((int(part.seq[0]) for part in kept), default=boundary.first_seq)
             self._ended = self._ended[self._ended >= oldest]
 
     def alive(self) -> tuple[MessageBatch, Int64]:

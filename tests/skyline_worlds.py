@@ -6,21 +6,19 @@ engine the messages that are no deletions and the seqs that were ended.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from matching.alone import Alone
-from matching.kinds import KINDS
 from matching.model import SKYLINE, MessageBatch, Removals, SubscriptionTable, UpdateBatch, join_messages
 from matching.naive import SKYLINE as SKYLINE_KIND
-from matching.naive import Extras, Oracle, Result, Standing, Update, tally
+from matching.naive import Extras, Oracle, Standing, Update, tally
 from matching.skyline.engine import SkylineEngine
+from matching.skyline.window import SkylineWindow
 from matching.space import Space
-from matching.state import State
 from matching.window import Boundary, Window
-from topology.core.frames import decode, encode
+from tests.rooms import Tasks, kind_of
 
 SPACE = Space(-10.0, -10.0, 10.0, 10.0)
 
@@ -137,41 +135,20 @@ def run(
     window: Window,
     turns: list[Turn],
     restore: int = 0,
-    index: str | None = None,
+    index: str | type[SkylineWindow] | None = None,
     shares: int = 1,
 ) -> list[Told]:
     """What an engine says, batch by batch; after every `restore` batches it is saved and goes on as another.
 
-    `engine` is a name, or whatever makes one of a space (a broken one, say).
+    `engine` is a name, or whatever makes one of a space (a broken one, say); `index` likewise.
     """
-    kind = KINDS.named("skyline")
-    if not isinstance(engine, str):
-        kind = replace(kind, engines={"given": engine})
-    chosen = {"skyline": engine if isinstance(engine, str) else "given"}
-    windows = {} if index is None else {"skyline": index}
-
-    def fresh() -> Alone:
-        return Alone([kind], SPACE, window, engines=chosen, windows=windows, shares=shares)
-
-    alone, told = fresh(), []
+    tasks, told = Tasks(kind_of("skyline", engine, index), SPACE, window, shares=shares), []
     for number, turn in enumerate(turns):
-        ended = ended_of(turns, number)
-        step = alone.process(turn.boundary, turn.messages, turn.added, turn.removed, ended)
-        told.append(Told(tally(step.updates), results_of(alone)))
+        step = tasks.process(turn.boundary, turn.messages, turn.added, turn.removed, ended_of(turns, number))
+        told.append(Told(tally(step.updates), tasks.results()))
         if restore and number % restore == restore - 1:
-            arrays = decode(encode({"state": "skyline"}, alone.room.state().arrays()))[1]
-            everything = join_messages([each.messages for each in turns[: number + 1]])
-            gone = np.concatenate([each.ended for each in turns[: number + 1]])
-            lives = (everything.life > turn.boundary.floor) & ~np.isin(everything.seq, gone)
-            alone = fresh()
-            alone.restore(turn.boundary, everything.take(np.flatnonzero(lives)), {kind.code: State.from_arrays(arrays)})
+            tasks.go_on()
     return told
-
-
-def results_of(alone: Alone) -> list[Result]:
-    """Standing results by number and rank."""
-    rows = zip(*(column.tolist() for column in alone.results()), strict=True)
-    return sorted(Result(*row) for row in rows)
 
 
 def differences(told: list[Told], wanted: list[Told]) -> list[str]:

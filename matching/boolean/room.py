@@ -58,10 +58,12 @@ class BooleanRoom(Room):
         Raises
         ------
         EngineError
-            If a number is added that is here or removed twice, or a message lies outside the boundary; nothing is
-            changed then.
+            If the batch is not the next one, a number is added that is here or removed twice, or a message lies outside
+            the boundary; nothing is changed then.
         """
         boundary, messages, added = turn.boundary, turn.messages, turn.added
+        if boundary.number != self._closed + 1:
+            raise EngineError(f"boolean: batch {boundary.number} cannot follow batch {self._closed}")
         if len(messages) and not boundary.first_seq <= messages.seq[0] <= messages.seq[-1] <= boundary.last_seq:
             raise EngineError(
                 f"batch {boundary.number}: messages {messages.seq[0]}..{messages.seq[-1]} do not lie inside "

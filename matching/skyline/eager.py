@@ -10,7 +10,7 @@ That reasoning holds while messages leave in the order of their lives. One that 
 others dropped that come back now; this engine then works the subscription out anew from the window. Only what is kept
 matters here: a message that was dropped has another above it that lives as long, and covers all it covered.
 
-`matching.skyline.eager_star` repairs instead.
+`matching.skyline.eager_star` puts that off until it can matter.
 """
 
 import numpy as np

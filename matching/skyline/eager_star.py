@@ -5,32 +5,29 @@ streaming data" (2022), whose algorithm lets the skyline change at once but forg
 Here:
 
 - An ended message that is not kept is of no account (see `matching.skyline.eager`).
-- One that is kept may have kept others out: those it dominates that live no longer. They are fetched from the window
-  and offered again, and influence times that named it are worked out anew.
+- One that is kept may have kept others out: those it dominates that live no longer. The subscription is then filled
+  from the window anew.
 - That can wait while another kept message dominates the ended one: it dominates whatever the ended one kept out, so
   nothing of that can be in the skyline before its life is over. The subscription is noted as `stale` until then, and
-  often ends, or is worked out anew for another reason, before it comes to that.
+  often ends, or is filled anew for another reason, before it comes to that.
 
 Newcomers that cannot change a skyline are put by before they are compared with anything: `matching.skyline.tails`.
 
 A stale subscription lacks entries, but its skyline is right: while the message that covers them lives, they are
-dominated, and so is all that they dominate. When one more member of its skyline is ended, it is filled from scratch.
+dominated, and so is all that they dominate.
 """
 
 import numpy as np
 from numba import njit
 
 from matching.model import Int32, Int64
-from matching.skyline.eager import Eager, arrive, load_row
+from matching.skyline.eager import Eager
 from matching.skyline.engine import Offers
 from matching.skyline.kept import UNDOMINATED, WAITS, dominates, drop, place_of, set_due
 from matching.skyline.tails import clear, forget_ended, new_tails, note_members, put_by, settle_all, with_slots
 from matching.skyline.window import Candidates
 from matching.space import Space
 from matching.state import Lists, State
-
-#: What a slot needs at the end of `take`.
-_NOTHING, _REPAIR, _FILL = range(3)
 
 
 class EagerStar(Eager):
@@ -39,7 +36,7 @@ class EagerStar(Eager):
     Parameters
     ----------
     space : Space
-    patient : bool    repairs wait until they can matter; for comparison, False does each one at once
+    patient : bool    looking into the window waits until it can matter; for comparison, False does it at once
     """
 
     name = "eager_star"
@@ -48,8 +45,7 @@ class EagerStar(Eager):
         super().__init__(space)
         self.patient = patient
         self.stale = np.zeros(0, np.int64)
-        self._needs = np.zeros(0, np.int8)
-        self._removed = _room(0)
+        self._lacks = np.zeros(0, np.bool_)  # by slot, set and read within one `take`
         self._tails = new_tails()
         self._full = np.zeros(32, np.int32)
 
@@ -77,45 +73,30 @@ class EagerStar(Eager):
         touched = np.unique(np.concatenate([due, offers.slot, slots])).astype(np.int32)
         self._settle(touched)
         run_out = due[self.stale[due] <= floor]
-        self._needs[run_out] = _FILL
+        self._lacks[run_out] = True
         # by slot, so that all that one subscription loses is seen together
         order = np.argsort(slots, kind="stable")
         slots, seqs = slots[order], seqs[order]
-        removed = _room(slots.shape[0])
-        count = _end(self.kept.view, slots, seqs, floor, self.stale, self._needs, self.patient, removed)
-        self._removed = Offers(
-            removed.slot[:count],
-            removed.seq[:count],
-            removed.life[:count],
-            removed.spatial[:count],
-            removed.text[:count],
-        )
+        _end(self.kept.view, slots, seqs, floor, self.stale, self._lacks, self.patient)
         self._expire(floor)
         self.kept.view.due[due] = np.minimum(self.kept.view.due[due], self.stale[due])
         self._offer(offers)
         note_members(self.kept.view, self._tails, touched, floor)
-        lacking = np.unique(np.concatenate([run_out, self._removed.slot]))
-        return lacking[self._needs[lacking] != _NOTHING]
+        ran = np.unique(np.concatenate([run_out, slots]))
+        lacking = ran[self._lacks[ran]]
+        self._lacks[lacking] = False
+        return lacking
 
     def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:
-        anew = slots[self._needs[slots] != _REPAIR]
-        self.kept.clear(anew)
-        clear(self._tails, anew)
-        self._settle(slots)
-        self.stale[anew] = WAITS
-        done = 0
-        while done < slots.shape[0]:
-            done = _refill(self.kept.view, slots, self._needs, candidates, self._removed, floor, done)
-            if done < slots.shape[0]:
-                self.kept.make_room()
-        self._needs[slots] = _NOTHING
+        clear(self._tails, slots)
+        self.stale[slots] = WAITS
+        super().refill(slots, candidates, floor)
         note_members(self.kept.view, self._tails, slots, floor)
 
     def forget(self, slots: Int32) -> None:
         super().forget(slots)
         clear(self._tails, slots)
         self.stale[slots] = WAITS
-        self._needs[slots] = _NOTHING  # whoever is refilled after that is filled, not repaired
 
     def state(self, slots: Int32) -> tuple[dict[str, np.ndarray], Lists]:
         self._settle(slots)
@@ -141,9 +122,9 @@ class EagerStar(Eager):
         super()._ensure_slots()
         capacity, had = self.kept.view.start.shape[0], self.stale.shape[0]
         if had < capacity:
-            stale, needs = np.full(capacity, WAITS, np.int64), np.zeros(capacity, np.int8)
-            stale[:had], needs[:had] = self.stale, self._needs
-            self.stale, self._needs = stale, needs
+            stale, lacks = np.full(capacity, WAITS, np.int64), np.zeros(capacity, np.bool_)
+            stale[:had], lacks[:had] = self.stale, self._lacks
+            self.stale, self._lacks = stale, lacks
         self._tails = with_slots(self._tails, capacity)
 
     def _settle(self, slots: Int32) -> None:
@@ -155,59 +136,42 @@ class EagerStar(Eager):
                 self.kept.make_room()
 
 
-def _room(count: int) -> Offers:
-    """Columns for so many messages."""
-    return Offers(
-        np.empty(count, np.int32),
-        np.empty(count, np.int64),
-        np.empty(count, np.int64),
-        np.empty(count),
-        np.empty(count),
-    )
-
-
 @njit(cache=True, nogil=True)
-def _end(v, slots, seqs, floor, stale, needs, patient, removed):
-    """Take ended messages out of the blocks and say what must be done about it; returns the length of `removed`.
+def _end(v, slots, seqs, floor, stale, lacks, patient):
+    """Take ended messages out of the blocks and say what must be done about it.
 
     Parameters
     ----------
-    slots, seqs        ended pairs, by slot
-    stale, needs       by slot, written
-    removed : Offers   overwritten: what was kept and ended, of slots that need a repair, by slot
+    slots, seqs      ended pairs, by slot
+    stale, lacks     by slot, written
     """
-    count, i = 0, 0
-    while i < slots.shape[0]:
-        slot, first = slots[i], count
-        while i < slots.shape[0] and slots[i] == slot:
+    most = slots.shape[0]
+    life, spatial, text = np.empty(most, np.int64), np.empty(most), np.empty(most)
+    i = 0
+    while i < most:
+        slot, count = slots[i], 0
+        while i < most and slots[i] == slot:
             at = place_of(v, slot, seqs[i])
             if at >= 0:
-                removed.slot[count] = slot
-                removed.seq[count] = v.seq[at]
-                removed.life[count] = v.life[at]
-                removed.spatial[count] = v.spatial[at]
-                removed.text[count] = v.text[at]
+                life[count], spatial[count], text[count] = v.life[at], v.spatial[at], v.text[at]
                 count += 1
                 drop(v, slot, at)
             i += 1
-        if count == first or needs[slot] == _FILL:
-            count = first
+        if count == 0 or lacks[slot]:
             continue
         # How long each of them is covered by one that stays: nothing it kept out can be seen before.
         covered = np.int64(WAITS)
-        for r in range(first, count):
-            cover = _cover(v, slot, removed.spatial[r], removed.text[r])
-            if cover < removed.life[r] and removed.life[r] > floor:
+        for r in range(count):
+            cover = _cover(v, slot, spatial[r], text[r])
+            if cover < life[r] and life[r] > floor:
                 covered = min(covered, cover)
         if covered <= floor or not patient:
-            needs[slot] = _REPAIR if stale[slot] == WAITS else _FILL
+            lacks[slot] = True
             continue
-        count = first
         stale[slot] = min(stale[slot], covered)
         _find_until(v, slot)
         set_due(v, slot, floor)
         v.due[slot] = min(v.due[slot], stale[slot])
-    return count
 
 
 @njit(cache=True, nogil=True)
@@ -231,30 +195,3 @@ def _find_until(v, slot):
             if dominates(v.spatial[other], v.text[other], v.spatial[at], v.text[at]):
                 until = max(until, v.life[other])
         v.until[at] = until
-
-
-@njit(cache=True, nogil=True)
-def _refill(v, slots, needs, candidates, removed, floor, first):
-    """Fill or repair the rows from `first` on; returns the row that found no room, or all."""
-    for row in range(first, slots.shape[0]):
-        slot = slots[row]
-        if needs[slot] != _REPAIR:
-            if not load_row(v, slot, candidates, row):
-                return row
-            continue
-        from_removed = np.searchsorted(removed.slot, slot)
-        to_removed = np.searchsorted(removed.slot, slot, side="right")
-        for i in range(candidates.offsets[row], candidates.offsets[row + 1]):
-            spatial, text, life = candidates.spatial[i], candidates.text[i], candidates.life[i]
-            kept_out = False
-            for r in range(from_removed, to_removed):
-                if removed.life[r] >= life and dominates(removed.spatial[r], removed.text[r], spatial, text):
-                    kept_out = True
-                    break
-            # Kept already: a message of this very batch, which was offered when its dominator had gone.
-            if kept_out and place_of(v, slot, candidates.seq[i]) < 0:
-                if not arrive(v, slot, candidates.seq[i], life, spatial, text):
-                    return row
-        _find_until(v, slot)
-        set_due(v, slot, floor)
-    return slots.shape[0]

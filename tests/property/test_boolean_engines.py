@@ -6,16 +6,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from matching.boolean.stream import BooleanStream
+from matching.kinds import KINDS
 from matching.model import UNKNOWN_TERM, SubscriptionTable, empty
 from matching.naive import Oracle, tally
-from matching.registry import factory, names
 from matching.space import Space
-from matching.window import NO_FLOOR, Boundary
+from matching.window import NO_FLOOR, Boundary, Window
+from tests.rooms import Tasks, kind_of
 from tests.unit.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, removals, table
 
 # Few values, so that borders coincide; a lattice step apart and less, so that the lattice cannot decide.
 _STEP = 360.0 / 2**15
+KIND = KINDS.named("boolean")
 LONGITUDES = st.sampled_from(
     [-180.0, -90.0, -_STEP, -5e-324, 0.0, 1e-9, _STEP, 1.5 * _STEP, 45.0, 90.0, 179.999, 180.0]
 )
@@ -46,7 +47,7 @@ SUBSCRIPTIONS = st.lists(st.tuples(regions(), KEYWORDS), max_size=12)
 MESSAGES = st.lists(st.tuples(places(), st.sets(TERMS, max_size=6)), max_size=8)
 
 
-@pytest.mark.parametrize("name", names("boolean"))
+@pytest.mark.parametrize("name", KIND.engines)
 @pytest.mark.parametrize("space", SPACES)
 @given(subscriptions=SUBSCRIPTIONS, messages=MESSAGES, copies=st.sampled_from([1, 1, 9]), data=st.data())
 @settings(max_examples=60, deadline=None)
@@ -56,7 +57,7 @@ def test_engine_on_any_world_agrees_with_the_oracle(name, space, subscriptions, 
         subscriptions * copies, loose=None if loose is None else loose * copies
     )  # enough copies of a few make blocks that are sorted into cells
     columns = batch(messages)
-    engine = factory("boolean", name)(space)
+    engine = KIND.engine(name)(space)
     engine.insert(rows)
     wanted = oracle_pairs(rows, columns)
     assert engine_pairs(engine, columns) == wanted
@@ -71,8 +72,7 @@ class BooleanMachine(RuleBasedStateMachine):
 
     @initialize(space=st.sampled_from(SPACES[:2]))
     def begin(self, space):
-        self.space = space
-        self.stream = BooleanStream(factory("boolean", self.name)(space))
+        self.tasks = Tasks(kind_of("boolean", self.name), space, Window("count", 1))
         self.oracle = Oracle(None, space.max_distance)
         self.live: list[int] = []
         self.following, self.number, self.seq = 0, 0, 0
@@ -83,7 +83,7 @@ class BooleanMachine(RuleBasedStateMachine):
         columns = batch(messages, first)
         changes = columns, added, removals([number for number, _ in gone], [at for _, at in gone])
         wanted = tally(self.oracle.advance(boundary, *changes))
-        assert tally(self.stream.process(boundary, *changes)) == wanted
+        assert tally(self.tasks.process(boundary, *changes).updates) == wanted
         self.seq, self.number = last + 1, self.number + 1
 
     def _added(self, rows, at):
@@ -122,17 +122,19 @@ class BooleanMachine(RuleBasedStateMachine):
         at = self.seq + len(messages) // 2
         self._advance(messages, added, [(number, at) for number in added.number.tolist()])
 
-    @rule()
-    def save_and_restore(self):
-        saved = {name: array.copy() for name, array in self.stream.snapshot().items()}
-        self.stream = BooleanStream(factory("boolean", self.name)(self.space))
-        self.stream.restore(saved)
+    @precondition(lambda self: self.number)
+    @rule(tasks=st.integers(1, 3))
+    def save_and_restore(self, tasks):
+        self.tasks.go_on(tasks)
 
     @invariant()
     def holds_who_is_live(self):
         if hasattr(self, "live"):
-            assert len(self.stream) == len(self.live)
-            assert self.stream.engine.holds(np.array(self.live, np.int64)).all()
+            rooms = [task.room for task in self.tasks.tasks]
+            assert sum(len(room) for room in rooms) == len(self.live)
+            assert np.sum([room.holds(np.array(self.live, np.int64)) for room in rooms], axis=0).tolist() == [1] * len(
+                self.live
+            )
 
 
 def machine(name: str):
@@ -155,4 +157,4 @@ TestRtTreeMachine = machine("rt_tree")
 
 def test_machines_cover_every_engine():
     with_machine = {"cell_term", "hashed_cells", "inverted_list", "mbr_trie", "pt_quadtree", "lfilter", "rt_tree"}
-    assert set(names("boolean")) == with_machine
+    assert set(KIND.engines) == with_machine

@@ -1,4 +1,4 @@
-"""Every boolean engine of the registry: what matches, what is refused, what a snapshot holds, how much work is done."""
+"""Every boolean engine there is: what matches, what is refused, what a snapshot holds, how much work is done."""
 
 import numpy as np
 import pytest
@@ -9,18 +9,19 @@ from matching.boolean.cells import LANES, box_of, lattice, level_bits, level_of,
 from matching.boolean.inverted_list import InvertedList
 from matching.boolean.rt_tree import RtTree
 from matching.errors import ConfigError, EngineError
+from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, TOPK, UNKNOWN_TERM, SubscriptionTable
-from matching.registry import default, factory, names
 from matching.slots import as_input
 from matching.space import Space
 from tests.unit.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, table
 
 EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)
+KIND = KINDS.named("boolean")
 
 
-@pytest.fixture(params=names("boolean"))
+@pytest.fixture(params=KIND.engines)
 def engine(request):
-    return factory("boolean", request.param)(SPACE)
+    return KIND.engine(request.param)(SPACE)
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +31,15 @@ def crowd():
     return boolean_subscriptions(messages, 20_000, 3), messages.batch.take(np.arange(0, 12_000, 40))
 
 
-def test_registry_unknown_names_are_refused_with_the_choices():
-    assert default("boolean") == names("boolean")[0] == CellTerm.name
+def test_table_of_kinds_refuses_unknown_names_with_the_choices():
+    assert KIND.engine() is KIND.engine("cell_term") is CellTerm and next(iter(KIND.engines)) == CellTerm.name
+    assert all(KIND.engine(name).name == name for name in KIND.engines)  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match="hashed_cells, inverted_list, lfilter, mbr_trie, pt_quadtree, rt_tree"):
-        factory("boolean", "r_tree")
-    with pytest.raises(ConfigError, match="boolean"):
-        factory("bool")
+        KIND.engine("r_tree")
+    with pytest.raises(ConfigError, match="unknown kind 'bool'; choose from boolean, topk, decay, knn, skyline"):
+        KINDS.named("bool")
+    with pytest.raises(ConfigError, match="engine for decay: there is none"):
+        KINDS.named("decay").engine()
 
 
 def test_engine_point_on_every_border_matches(engine):
@@ -132,8 +136,8 @@ def test_engine_outside_its_world_is_still_exact():
     )
     places = [(12, 12), (17, 17), (-2, -2), (2.5, 2.5), (21, 21), (-90, 0), (10, 10), (0, 0), (16, 16, 18, 18)]
     messages = batch([(place, [1]) for place in places])
-    for name in names("boolean"):
-        engine = factory("boolean", name)(Space(0.0, 0.0, 10.0, 10.0))
+    for name in KIND.engines:
+        engine = KIND.engine(name)(Space(0.0, 0.0, 10.0, 10.0))
         engine.insert(subscriptions)
         assert engine_pairs(engine, messages) == oracle_pairs(subscriptions, messages)
 
@@ -173,7 +177,7 @@ def test_engine_bad_changes_are_refused_and_change_nothing(engine, crowd):
         engine.remove(np.array([5, 5]))
     topk = subscriptions.take(np.arange(2_000, 2_010))
     topk = SubscriptionTable(**{**topk._asdict(), "kind": np.full(10, TOPK, np.int8)})
-    with pytest.raises(EngineError, match="not topk"):
+    with pytest.raises(EngineError, match="not kind 1"):
         engine.insert(topk)
     assert len(engine) == 2_000
     assert engine_pairs(engine, messages) == before != []
@@ -376,11 +380,11 @@ def test_lattice_keeps_order_beyond_the_rim(degrees):
     assert lattice(np.nan, -180.0, 1.0) == 0
 
 
-@pytest.mark.parametrize("name", names("boolean"))
+@pytest.mark.parametrize("name", KIND.engines)
 def test_engine_keeps_no_more_room_for_hits_than_a_batch_has(name):
     messages = make_messages(20_000, 3)
     subscriptions = boolean_subscriptions(messages, 2_000, 3)
-    engine = factory("boolean", name)(SPACE)
+    engine = KIND.engine(name)(SPACE)
     for start in range(0, 2_000, 500):  # several parts, a tail
         engine.insert(subscriptions.take(np.arange(start, start + 500)))
     found = len(engine.match(messages.batch).number)

@@ -3,22 +3,33 @@
 import numpy as np
 import pytest
 
-from matching import registry
 from matching.errors import EngineError
-from matching.model import ENTER, LEAVE, SKYLINE, TOPK, MessageBatch, Removals, SubscriptionTable, empty
+from matching.kind import Turn as RoomTurn
+from matching.kinds import KINDS
+from matching.model import (
+    ENTER,
+    LEAVE,
+    NO_MESSAGES,
+    SKYLINE,
+    TOPK,
+    MessageBatch,
+    Removals,
+    SubscriptionTable,
+    empty,
+    join_messages,
+)
 from matching.skyline.eager import sort_by_slot
 from matching.skyline.eager_star import EagerStar
-from matching.skyline.il_quadtree import IlQuadtree
 from matching.skyline.index import SubscriptionIndex
 from matching.skyline.kept import KeptPool, block_size
-from matching.skyline.stream import SkylineStream
 from matching.skyline.sweep import mark_undominated
 from matching.skyline.window_plain import InvertedWindow
-from matching.window import Boundary
-from tests.skyline_worlds import SPACE, Recipe, differences, expected, make_world, replayed, run
+from matching.window import Boundary, Window
+from tests.rooms import NO_CHANGES, Tasks, kind_of
+from tests.skyline_worlds import SPACE, Recipe, Turn, differences, ended_of, expected, make_world, replayed, run
 from tests.unit import skyline_streams
 
-ENGINES = registry.names("skyline")
+ENGINES = tuple(KINDS.named("skyline").engines)
 NOBODY = np.zeros(0, np.int64)
 
 
@@ -52,27 +63,32 @@ class Feed:
     """A stream fed by hand, a batch a call; the window holds the last `length` messages."""
 
     def __init__(self, name: str, length: int = 100):
-        self.stream = SkylineStream(registry.factory("skyline", name)(SPACE), InvertedWindow())
+        self.tasks = Tasks(kind_of("skyline", name), SPACE, Window("count", length))
         self.length, self.next_seq, self.number = length, 0, 0
+        self.said = [NO_MESSAGES]
 
     def __call__(self, *rows, ended=(), added=None, removed=None, up_to: int | None = None) -> list[tuple]:
         """(subscription, message, change) of the batch's updates; its last seq is `up_to` or that of the last row."""
         last = up_to if up_to is not None else rows[-1][0] if rows else self.next_seq - 1
         boundary = Boundary(self.number, self.next_seq, last, last - self.length)
-        told = self.stream.process(
+        said = join_messages([*self.said, messages(*rows)])
+        told = self.tasks.process(
             boundary,
             messages(*rows),
-            np.array(ended, np.int64),
             empty(SubscriptionTable) if added is None else added,
             removals() if removed is None else removed,
-        )
-        self.number, self.next_seq = self.number + 1, last + 1
+            said.take(np.searchsorted(said.seq, np.array(ended, np.int64))),
+        ).updates
+        self.said, self.number, self.next_seq = [said], self.number + 1, last + 1
         assert np.all(told.as_of == last)
         return sorted(zip(told.number.tolist(), told.seq.tolist(), told.change.tolist(), strict=True))
 
+    @property
+    def room(self):
+        return self.tasks.room
+
     def held(self) -> list[tuple]:
-        got = self.stream.results()
-        return list(zip(got.seq.tolist(), got.score.round(4).tolist(), got.text_score.round(4).tolist(), strict=True))
+        return [(row.seq, round(row.score, 4), round(row.text_score, 4)) for row in self.tasks.results()]
 
 
 SQUARE = (0, (-3.0, -4.0, 3.0, 4.0), [1, 2])  # half diagonal 5
@@ -92,7 +108,7 @@ def test_skyline_of_six_messages_is_worked_out_by_hand(engine):
     )
     assert told == [(0, 0, ENTER), (0, 1, ENTER), (0, 2, ENTER)]
     assert feed.held() == [(1, 1.0, 0.25), (2, 1.0, 0.25), (0, 0.0, 1.0)]
-    assert feed.stream.results().rank.tolist() == [1, 2, 3]
+    assert [row.rank for row in feed.tasks.results()] == [1, 2, 3]
     assert feed((6, 2.0, 0.0, [1, 2])) == [(0, 0, LEAVE), (0, 6, ENTER)]
 
 
@@ -118,19 +134,19 @@ def test_skyline_what_an_ended_message_kept_out_comes_back(engine):
 
 
 @pytest.mark.parametrize("engine", ["eager_star", "eager", "lazy"])
-def test_skyline_repair_waits_until_it_can_matter_and_no_longer(engine):
+def test_skyline_refill_waits_until_it_can_matter_and_no_longer(engine):
     feed = Feed(engine, length=5)
     feed(added=subscriptions(SQUARE))
     feed((0, 0.0, 0.0, [1, 2]), (1, 2.0, 0.0, [1, 2]), (2, 1.0, 0.0, [1, 2]))  # 2 has kept 1 out, 0 dominates both
-    looked_up = feed.stream.work.refilled
+    looked_up = feed.tasks.refills
     assert feed(up_to=3, ended=[2]) == []
-    assert feed.stream.work.refilled - looked_up == (engine != "eager_star")
+    assert feed.tasks.refills - looked_up == (engine != "eager_star")
     assert feed(up_to=5) == [(0, 0, LEAVE), (0, 1, ENTER)]
-    assert feed.stream.work.refilled - looked_up == 1
+    assert feed.tasks.refills - looked_up == 1
     assert feed(up_to=6) == [(0, 1, LEAVE)]
 
 
-def test_skyline_repair_of_a_subscription_that_waits_for_one_starts_from_scratch():
+def test_skyline_stale_subscription_that_loses_more_is_filled_again():
     feed = Feed("eager_star", length=50)
     feed(added=subscriptions(SQUARE))
     # 3 and 4 have kept 1 and 2 out; 0 dominates all of them
@@ -150,7 +166,7 @@ def test_skyline_subscriptions_come_from_the_window_and_go_with_what_they_held(e
     table = subscriptions(SQUARE, (1, (3.0, 4.0, 5.0, 5.0), [2]), (2, (3.0, 4.0, 5.0, 5.0), [1]))
     assert feed(added=table, removed=removals(2)) == [(0, 0, ENTER), (1, 1, ENTER)]
     assert feed(removed=removals(0)) == [(0, 0, LEAVE)]
-    assert len(feed.stream) == 1
+    assert len(feed.room) == 1
     # the place of the first is given to another; the pool of keywords has been rewritten by then
     for number in range(3, 40):
         feed(added=subscriptions((number, SQUARE[1], [1, 2])), removed=removals(number - 1) if number > 3 else None)
@@ -159,47 +175,57 @@ def test_skyline_subscriptions_come_from_the_window_and_go_with_what_they_held(e
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_skyline_stream_leaves_other_kinds_alone(engine):
+def test_skyline_room_leaves_other_kinds_alone(engine):
     feed = Feed(engine)
     told = feed(
         (0, 0.0, 0.0, [1]),
         added=subscriptions((7, SQUARE[1], [1]), kind=TOPK),
         removed=removals(3, kind=TOPK),
     )  # fmt: skip
-    assert told == [] and len(feed.stream) == 0
+    assert told == [] and len(feed.room) == 0
 
 
-def test_skyline_stream_refuses_what_does_not_fit_and_changes_nothing():
+def test_skyline_room_refuses_what_does_not_fit_and_changes_nothing():
     feed = Feed("eager_star")
     feed((0, 0.0, 0.0, [1]), added=subscriptions(SQUARE))
-    before = feed.stream.arrays()
-    before = {name: value.copy() for name, value in before.items()}
-    for text, call in {
-        "cannot follow": lambda: feed.stream.process(
-            Boundary(3, 1, 1, -99), messages((1, 0.0, 0.0, [1])), NOBODY, empty(SubscriptionTable), removals()
+    before = {name: value.copy() for name, value in feed.room.arrays().items()}
+    one, two = messages((1, 0.0, 0.0, [1])), messages((2, 0.0, 0.0, [1]))
+    for text, turn in {
+        "cannot follow": turn_of(Boundary(3, 1, 1, -99), one),
+        "do not lie inside": turn_of(Boundary(1, 1, 1, -99), two),
+        "subscription 0 cannot be added": turn_of(Boundary(1, 1, 1, -99), one, subscriptions(SQUARE)),
+        "of this batch cannot be added": turn_of(
+            Boundary(1, 1, 1, -99), one, subscriptions((4, SQUARE[1], [1]), (4, SQUARE[1], [1]))
         ),
-        "do not lie inside": lambda: feed.stream.process(
-            Boundary(1, 1, 1, -99), messages((2, 0.0, 0.0, [1])), NOBODY, empty(SubscriptionTable), removals()
-        ),
-        "subscription 0 cannot be added": lambda: feed(added=subscriptions(SQUARE)),
-        "of this batch cannot be added": lambda: feed(added=subscriptions((4, SQUARE[1], [1]), (4, SQUARE[1], [1]))),
-        "subscription 9 cannot be removed": lambda: feed(removed=removals(9)),
-        "of this batch cannot be removed": lambda: feed(removed=removals(0, 0)),
     }.items():
         with pytest.raises(EngineError, match=text):
-            call()
-    after = feed.stream.arrays()
+            feed.room.match(turn)
+    after = feed.room.arrays()
     assert all(np.array_equal(after[name], value) for name, value in before.items())
+    assert feed((1, 0.0, 0.0, [1])) == [(0, 1, ENTER)]
+    with pytest.raises(EngineError, match="twice"):
+        feed.room.match(turn_of(Boundary(2, 2, 2, -98), two, removed=removals(0, 0)))
     with pytest.raises(EngineError, match="keywords"):
         SubscriptionIndex(SPACE).insert(subscriptions((0, SQUARE[1], list(range(5000)))))
 
 
+def turn_of(boundary: Boundary, batch: MessageBatch, added=NO_CHANGES[0], removed=NO_CHANGES[1]) -> RoomTurn:
+    home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
+    return RoomTurn(boundary, batch, NO_MESSAGES, added, home, held, removed)
+
+
+def feed_world(tasks: Tasks, turns: list[Turn]):
+    """Updates of all batches of a world."""
+    return [
+        tasks.process(turn.boundary, turn.messages, turn.added, turn.removed, ended_of(turns, number)).updates
+        for number, turn in enumerate(turns)
+    ]
+
+
 def test_skyline_updates_add_up_to_the_results():
-    _, turns = make_world(Recipe(objects=25, deletes=0.1), 3)
-    stream = SkylineStream(EagerStar(SPACE), InvertedWindow())
-    updates = [stream.process(turn.boundary, turn.alive, turn.ended, turn.added, turn.removed) for turn in turns]
-    got = stream.results()
-    assert replayed(updates) == set(zip(got.number.tolist(), got.seq.tolist(), strict=True))
+    window, turns = make_world(Recipe(objects=25, deletes=0.1), 3)
+    tasks = Tasks(kind_of("skyline", "eager_star"), SPACE, window)
+    assert replayed(feed_world(tasks, turns)) == {(row.number, row.seq) for row in tasks.results()} != set()
 
 
 def test_skyline_newcomers_under_a_member_are_put_by_until_it_goes():
@@ -208,7 +234,7 @@ def test_skyline_newcomers_under_a_member_are_put_by_until_it_goes():
     feed((0, 0.0, 0.0, [1, 2]))
     far = [(seq, 2.5 - seq / 20, 0.0, [1, 2]) for seq in range(1, 31)]  # each is nearer than all before it
     assert feed(*far) == []
-    engine = feed.stream.engine
+    engine = feed.room.engine
     assert isinstance(engine, EagerStar)
     tails, kept = engine._tails, engine.kept
     assert tails.words[0, 0] == 2 and kept.entries() == 2  # 14 in a tail: two have been full and left one each
@@ -217,28 +243,38 @@ def test_skyline_newcomers_under_a_member_are_put_by_until_it_goes():
     assert tails.words[0, 0] == 0 and engine.entries() == 1
 
 
+class Counting(InvertedWindow):
+    """Counts the candidates that it has fetched."""
+
+    fetched = 0
+
+    def candidates(self, queries, as_of=None):
+        found = super().candidates(queries, as_of)
+        self.fetched += found.seq.shape[0]
+        return found
+
+
 def test_skyline_engines_keep_less_the_more_they_know():
-    _, turns = make_world(Recipe(window="count:400", batches=20, batch=50, terms=4, churn=0.0), 1)
-    entries, work = {}, {}
+    window, turns = make_world(Recipe(window="count:400", batches=20, batch=50, terms=4, churn=0.0), 1)
+    entries, refills, fetched = {}, {}, {}
     for name in ENGINES:
-        stream = SkylineStream(registry.factory("skyline", name)(SPACE), InvertedWindow())
-        for turn in turns:
-            stream.process(turn.boundary, turn.alive, turn.ended, turn.added, turn.removed)
-        entries[name], work[name] = stream.engine.entries(), stream.work
+        tasks = Tasks(kind_of("skyline", name, Counting), SPACE, window)
+        feed_world(tasks, turns)
+        entries[name], refills[name] = tasks.room.engine.entries(), tasks.refills
+        fetched[name] = tasks.tasks[0].share.fetched  # type: ignore[attr-defined]
     assert entries["bnl"] == entries["sweep"] < entries["eager"] == entries["eager_star"] < entries["lazy"]
-    assert work["eager_star"].refilled == work["lazy"].refilled < work["bnl"].refilled / 3
-    assert work["bnl"].fetched > 5 * work["eager_star"].fetched
+    assert refills["eager_star"] == refills["lazy"] < refills["bnl"] / 3
+    assert fetched["bnl"] > 5 * fetched["eager_star"] > 0
 
 
-def test_skyline_repairs_that_wait_are_often_saved():
-    _, turns = make_world(Recipe(window="count:400", batches=30, batch=30, terms=4, objects=250, churn=0.0), 2)
-    refilled = {}
+def test_skyline_refills_that_wait_are_often_saved():
+    window, turns = make_world(Recipe(window="count:400", batches=30, batch=30, terms=4, objects=250, churn=0.0), 2)
+    refills = {}
     for patient in (True, False):
-        stream = SkylineStream(EagerStar(SPACE, patient=patient), InvertedWindow())
-        for turn in turns:
-            stream.process(turn.boundary, turn.alive, turn.ended, turn.added, turn.removed)
-        refilled[patient] = stream.work.refilled
-    assert refilled[True] < 0.8 * refilled[False]
+        tasks = Tasks(kind_of("skyline", lambda space, p=patient: EagerStar(space, patient=p)), SPACE, window)
+        feed_world(tasks, turns)
+        refills[patient] = tasks.refills
+    assert refills[True] < 0.8 * refills[False]
 
 
 def test_skyline_pool_grown_and_packed_in_the_middle_of_everything_equals_oracle(monkeypatch):
@@ -255,7 +291,7 @@ def test_skyline_pool_grown_and_packed_in_the_middle_of_everything_equals_oracle
     span, turns = make_world(Recipe(subscriptions=30, objects=40, terms=4, grid=4, batches=50), 4)
     wanted, _ = expected(span, turns)
     for name in ENGINES:
-        assert not differences(run(registry.factory("skyline", name)(SPACE), turns), wanted), name
+        assert not differences(run(name, span, turns), wanted), name
     assert len(grown) > 5 and len(packed) > 1
 
 
@@ -289,7 +325,7 @@ def test_mark_undominated_of_random_pairs_equals_comparison_of_all():
     ids=["objects", "plain", "late", "long_batches"],
 )
 def test_inverted_window_over_random_streams_equals_plain_python(recipe):
-    window, model, compared = InvertedWindow(), skyline_streams.Model(), 0
+    window, model, compared = InvertedWindow(SPACE), skyline_streams.Model(), 0
     for step in skyline_streams.make_steps(recipe, 6):
         window.store(step.boundary, step.messages, step.ended)
         model.store(step)
@@ -302,23 +338,14 @@ def test_inverted_window_over_random_streams_equals_plain_python(recipe):
             saved = {name: value.copy() for name, value in window.arrays().items()}
             for value in saved.values():
                 value.flags.writeable = False
-            window = InvertedWindow.from_arrays(saved)
+            window = InvertedWindow.from_arrays(SPACE, saved)
             assert len(window) == len(model.live) == window.rows
     assert compared > 100
-    assert window.used_bytes() < 400 * 6 * max(len(model.live), 60)
-
-
-@pytest.mark.parametrize("kind", [InvertedWindow, IlQuadtree])
-def test_window_contents_are_those_of_live_messages_in_the_order_asked(kind):
-    window = kind()
-    window.store(Boundary(0, 0, 4, 0), messages(*((i, float(i), 0.5, [i, i + 1]) for i in range(5))), np.array([3]))
-    got = window.contents(np.array([4, 9, 3, 0, 2]))
-    assert got.seq.tolist() == [4, 2] and got.lon.tolist() == [4.0, 2.0] and got.lat.tolist() == [0.5, 0.5]
-    assert got.term_offsets.tolist() == [0, 2, 4] and got.terms.tolist() == [4, 5, 2, 3]
+    assert sum(value.nbytes for value in window.arrays().values()) < 400 * 6 * max(len(model.live), 60)
 
 
 def test_inverted_window_out_of_order_raises():
-    window = InvertedWindow()
+    window = InvertedWindow(SPACE)
     window.store(Boundary(0, 0, 1, -5), messages((0, 0.0, 0.0, [1]), (1, 0.0, 0.0, [1])), NOBODY)
     with pytest.raises(EngineError, match="cannot follow"):
         window.store(Boundary(2, 2, 2, -5), messages((2, 0.0, 0.0, [1])), NOBODY)
@@ -330,14 +357,3 @@ def test_offers_sorted_by_slot_stay_in_their_order_within_one():
     order = np.full(5, -1, np.int32)
     sort_by_slot(np.array([3, 1, 3, 0, 1], np.int32), 5, order)
     assert order.tolist() == [3, 1, 4, 0, 2]
-
-
-def test_subscription_index_by_place_brings_neighbours_together_and_loses_nobody():
-    index = SubscriptionIndex(SPACE)
-    wide, high = (SPACE.east - SPACE.west) / 10, (SPACE.north - SPACE.south) / 10
-    corners = [(0, 0), (9, 9), (0.1, 0), (9, 9.1), (0, 0.1)]
-    boxes = [(SPACE.west + x * wide, SPACE.south + y * high) for x, y in corners]
-    rows = [(i, (w, s, w + wide / 2, s + high / 2), [1]) for i, (w, s) in enumerate(boxes)]
-    slots = index.insert(subscriptions(*rows))
-    placed = index.slots.number[index.by_place(slots)].tolist()
-    assert sorted(placed) == [0, 1, 2, 3, 4] and set(placed[:3]) == {0, 2, 4}

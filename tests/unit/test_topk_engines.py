@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from matching import registry
+from matching.kinds import KINDS
 from tests.worlds import SPACE, Recipe, make_world
 
 
-@pytest.mark.parametrize("name", registry.names("topk"))
+@pytest.mark.parametrize("name", KINDS.named("topk").engines)
 def test_engine_without_subscriptions_finds_nothing(name):
     world = make_world(Recipe(kinds=(1,)), 0)
     _, messages, changes = world.batches[0]
-    engine = registry.factory("topk", name)(SPACE)
+    engine = KINDS.named("topk").engine(name)(SPACE)
     assert engine.match(messages).slot.size == 0
     slots = engine.insert(changes.added)
     assert engine.match(messages).slot.size > 0

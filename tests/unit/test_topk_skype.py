@@ -1,5 +1,6 @@
 """Engine `skype` and its opponent, rule by rule: alone against brute force, in a stream against the oracle."""
 
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -10,10 +11,9 @@ from matching.model import TOPK, MessageBatch, SubscriptionTable
 from matching.naive import tally
 from matching.topk import skype_lists, skype_scan
 from matching.topk.block_inverted_file import BlockInvertedFile
-from matching.topk.local import LocalTopk
 from matching.topk.skype import PAPER, Pruning, Skype
 from matching.topk.skype_tree import FAR, NEAR
-from matching.topk.stream import TopkStream
+from tests.rooms import Tasks, kind_of
 from tests.worlds import SPACE, Recipe, make_world
 from topology.core.frames import decode, encode
 
@@ -33,7 +33,7 @@ VARIANTS = {
 
 
 def engine_of(rules: Pruning) -> type[Skype]:
-    """An engine class with these rules, as the registry would hold it."""
+    """An engine class with these rules, as the table of kinds would hold it."""
     return type("Skype", (Skype,), {"pruning": rules})
 
 
@@ -168,23 +168,16 @@ def test_skype_with_any_rules_over_a_stream_equals_oracle(rules):
     for seed, recipe in enumerate(recipes):
         world = make_world(recipe, seed)
         expected, results = world.expected()
-        engine = engine_of(rules)
-        local = LocalTopk(engine(SPACE), world.window)
+        tasks = Tasks(kind_of("topk", engine_of(rules)), SPACE, world.window)
         for number, (boundary, messages, changes) in enumerate(world.batches):
-            step = local.process(boundary, messages, changes.added, changes.removed)
-            walked = local.stream.index
-            assert isinstance(walked, Skype)
+            step = tasks.process(boundary, messages, changes.added, changes.removed)
+            walked = tasks.room.index
+            assert isinstance(walked, Skype) and walked.pruning._replace(signature=rules.signature) == rules
             assert tally(step.updates) == expected[number], f"seed {seed} batch {number}"
             nodes += walked.counters()["nodes"]
             if number == 3:
-                arrays = decode(encode({"state": "topk"}, local.stream.arrays()))[1]
-                local.stream = TopkStream.from_arrays(engine, SPACE, world.window, arrays)
-                walked = local.stream.index
-                assert isinstance(walked, Skype) and walked.pruning._replace(signature=rules.signature) == rules
-        rows = local.stream.results()
-        assert dict.fromkeys(zip(*(column.tolist() for column in rows if column is not None), strict=True), 1) == dict(
-            results
-        )
+                tasks.go_on()
+        assert Counter(row[:4] for row in tasks.results()) == results
     assert nodes > 0, "no tree was walked"
 
 

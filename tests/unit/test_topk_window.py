@@ -1,26 +1,28 @@
 """Window indexes, every one of them, against a reference in plain Python that keeps all messages in a list."""
 
 import math
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import window as window_bench
 from matching.errors import ConfigError, EngineError
-from matching.model import MessageBatch
+from matching.kind import Question
+from matching.kinds import KINDS
+from matching.model import MessageBatch, join_messages
+from matching.space import Space
 from matching.topk import window_generations, window_postings, window_ring, window_search
-from matching.topk.window_index import WindowQueries, merge_answers
-from matching.topk.window_indexes import WINDOW_INDEXES, window_index
+from matching.topk.window_index import WindowIndex, WindowQueries
 from matching.topk.window_ring import InvertedRing
 from matching.topk.window_search import take_rows
 from matching.window import NO_FLOOR, Boundary
 from topology.core.frames import decode, encode
-from topology.settings import RunConfig
 
-FAR = 1.5
+WINDOW_INDEXES: dict[str, Any] = dict(KINDS.named("topk").windows)
+SPACE = Space(0.0, 0.0, 10.0, 10.0)
+FAR = SPACE.max_distance
 
 
 def make_texts(rng, rows: int, terms: int, longest: int, grid: bool):
@@ -44,19 +46,20 @@ def make_messages(rng, first: int, rows: int, terms: int = 9, longest: int = 6, 
     return MessageBatch(seq, x, y, x, y, x, y, life, *make_texts(rng, seq.size, terms, longest, grid))
 
 
-def make_question(rng, as_of: Boundary, up_to: int, rows: int, terms: int = 9, grid=False, largest_rank=5):
+def make_question(rng, as_of: Boundary, up_to: int, rows: int, terms: int = 9, grid=False, largest_rank=5) -> Question:
     """Rows anywhere, alpha 0 and 1 among them, a term that no message has in some."""
     x, y = make_places(rng, rows, grid)
     alpha = rng.choice([0.0, 1.0, 0.25, 0.75] if grid else [0.0, 1.0, *rng.random(6)], rows)
     rank = rng.integers(1, largest_rank + 1, rows).astype(np.int32)
     offsets, flat, weights = make_texts(rng, rows, terms + 2, 4, grid)
-    return WindowQueries(7, 3, as_of, up_to, np.arange(rows), x, y, alpha, rank, offsets, flat, weights)
+    return Question(as_of, up_to, WindowQueries(np.arange(rows), x, y, alpha, rank, offsets, flat, weights))
 
 
-def expected(batches: list[tuple[Boundary, MessageBatch]], asked: WindowQueries) -> list[tuple[float, set]]:
+def expected(batches: list[tuple[Boundary, MessageBatch]], question: Question) -> list[tuple[float, set]]:
     """For each row its threshold and the (seq, life, score, after) it should be told, looking at every message."""
+    as_of, up_to, asked = question
     known = {boundary.number: boundary for boundary, _ in batches}
-    last_seq = known[max(asked.up_to, asked.as_of.number)].last_seq
+    last_seq = known[max(up_to, as_of.number)].last_seq
     told = []
     for r in range(asked.rank.size):
         terms = slice(asked.term_offsets[r], asked.term_offsets[r + 1])
@@ -75,9 +78,9 @@ def expected(batches: list[tuple[Boundary, MessageBatch]], asked: WindowQueries)
                 for product in products:
                     text += product
                 entry = (int(m.seq[i]), int(m.life[i]), alpha * spatial + (1.0 - alpha) * text)
-                if m.seq[i] > asked.as_of.last_seq:
-                    after += [(*entry, 1)] if m.seq[i] <= last_seq and m.life[i] > asked.as_of.floor else []
-                elif m.life[i] > asked.as_of.floor:
+                if m.seq[i] > as_of.last_seq:
+                    after += [(*entry, 1)] if m.seq[i] <= last_seq and m.life[i] > as_of.floor else []
+                elif m.life[i] > as_of.floor:
                     alive.append((*entry, 0))
         scores = sorted((entry[2] for entry in alive), reverse=True)
         bar = scores[asked.rank[r] - 1] if len(scores) >= asked.rank[r] else -math.inf
@@ -91,12 +94,12 @@ def expected(batches: list[tuple[Boundary, MessageBatch]], asked: WindowQueries)
     return told
 
 
-def answered(index, asked: WindowQueries) -> list[tuple[float, set]]:
+def answered(index, question: Question) -> list[tuple[float, set]]:
     """What an index answers, in the form of `expected`; no message is told twice."""
-    answers = index.query(asked)
-    assert (answers.request, answers.home) == (asked.request, asked.home)
+    answers = index.answer(question)
+    assert answers.rank.tolist() == question.rows.rank.tolist()
     told = []
-    for r in range(asked.rank.size):
+    for r in range(answers.rank.size):
         mine = slice(answers.offsets[r], answers.offsets[r + 1])
         columns = (answers.seq[mine], answers.life[mine], answers.score[mine], answers.after[mine])
         rows = list(zip(*(column.tolist() for column in columns), strict=True))
@@ -106,11 +109,15 @@ def answered(index, asked: WindowQueries) -> list[tuple[float, set]]:
 
 
 def differences(name, seed, batches=8, size=40, window=60, grid=False, late=0, rows=6, restore=False, kept=2, **texts):
-    """Store batch after batch, ask about each kept boundary; what is wrong, in words."""
+    """Store batch after batch, ask about each kept boundary; what is wrong, in words.
+
+    With `restore` the window goes on as another now and then: from its arrays, or loaded from the messages alive, of
+    which it knows no boundary before.
+    """
     rng = np.random.default_rng(seed)
-    index = WINDOW_INDEXES[name](FAR, kept)
+    index = WINDOW_INDEXES[name](SPACE, kept)
     stored: list[tuple[Boundary, MessageBatch]] = []
-    newest = NO_FLOOR
+    newest, first_known = NO_FLOOR, 0
     for number in range(batches):
         first = number * size
         messages = make_messages(rng, first, size if rng.random() < 0.9 else 0, grid=grid, late=late, **texts)
@@ -120,12 +127,19 @@ def differences(name, seed, batches=8, size=40, window=60, grid=False, late=0, r
         stored.append((boundary, messages))
         index.store(boundary, messages)
         if restore and number % 3 == 1:
-            arrays = decode(encode({}, index.arrays()))[1]
-            index = (type(index) if number % 2 else WINDOW_INDEXES["segments"]).from_arrays(FAR, arrays)
+            if seed % 2:
+                arrays = decode(encode({}, index.arrays()))[1]
+                index = (type(index) if number % 2 else WINDOW_INDEXES["segments"]).from_arrays(SPACE, arrays)
+            else:
+                index, first_known = WINDOW_INDEXES[name](SPACE, kept), number
+                everything = join_messages([each for _, each in stored])
+                index.load(boundary, everything.take(np.flatnonzero(everything.life > floor)))
         if rng.random() < 0.3:
             continue
         for as_of, _ in stored[-kept - 1 :]:
             asked = make_question(rng, as_of, int(rng.integers(as_of.number, number + 1)), rows, grid=grid)
+            if as_of.number < first_known:
+                continue
             for r, (want, got) in enumerate(zip(expected(stored, asked), answered(index, asked), strict=True)):
                 if want != got:
                     missing, extra = list(want[1] - got[1])[:3], list(got[1] - want[1])[:3]
@@ -187,7 +201,7 @@ def test_window_index_where_all_scores_are_equal_tells_those_that_may_matter(nam
     size = 600
     texts = np.arange(size + 1, dtype=np.int64), np.zeros(size, np.int32), np.ones(size, np.float32)
     place = np.where(np.arange(size) % 300 == 7, 0.6, 0.5)  # a few score more for some rows, less for others
-    index, stored = WINDOW_INDEXES[name](FAR, 1), []
+    index, stored = WINDOW_INDEXES[name](SPACE, 1), []
     for number in range(2):
         seq = np.arange(number * size, (number + 1) * size)
         life = (seq + rng.integers(-late, late + 1, size)) // 20 * 20 if late else seq
@@ -196,7 +210,8 @@ def test_window_index_where_all_scores_are_equal_tells_those_that_may_matter(nam
         index.store(*stored[-1])
     asked = make_question(rng, stored[-1][0], 1, 9, terms=1, largest_rank=9)
     one_term = np.arange(10, dtype=np.int64), np.zeros(9, np.int32), np.ones(9, np.float32)
-    asked = asked._replace(term_offsets=one_term[0], terms=one_term[1], weights=one_term[2])
+    rows = asked.rows._replace(term_offsets=one_term[0], terms=one_term[1], weights=one_term[2])
+    asked = asked._replace(rows=rows)
     told = answered(index, asked)
     assert told == expected(stored, asked)
     assert max(len(rows) for _, rows in told) < (14 if late == 0 else 60)
@@ -205,13 +220,13 @@ def test_window_index_where_all_scores_are_equal_tells_those_that_may_matter(nam
 def big_window(name: str, messages: int = 3000, batches: int = 12, window: int = 2000, grid: bool = False):
     """A window that has seen merges, compaction and rows used again, and all it was given."""
     rng = np.random.default_rng(5)
-    index = WINDOW_INDEXES[name](FAR, 1)
+    index = WINDOW_INDEXES[name](SPACE, 1)
     stored, size = [], messages // batches
     for number in range(batches):
         boundary = Boundary(number, number * size, (number + 1) * size - 1, (number + 1) * size - 1 - window)
         stored.append((boundary, make_messages(rng, number * size, size, terms=40, longest=8, grid=grid)))
         index.store(*stored[-1])
-        index.query(make_question(rng, boundary, number, 120, terms=40))
+        index.answer(make_question(rng, boundary, number, 120, terms=40))
     return rng, index, stored
 
 
@@ -226,7 +241,7 @@ def test_window_index_of_many_messages_equals_plain_python(name, grid):
 @pytest.mark.parametrize("name", WINDOW_INDEXES)
 def test_window_index_loaded_equals_stored(name):
     rng, index, stored = big_window(name)
-    loaded = type(index).from_arrays(FAR, index.arrays())
+    loaded = type(index).from_arrays(SPACE, index.arrays())
     asked = make_question(rng, stored[-1][0], len(stored) - 1, 40, terms=40)
     assert answered(loaded, asked) == answered(index, asked) == expected(stored, asked)
 
@@ -256,11 +271,11 @@ def test_window_index_fork_goes_on_by_itself(name):
 @pytest.mark.parametrize("name", WINDOW_INDEXES)
 def test_window_index_without_messages_answers_nothing(name):
     rng = np.random.default_rng(1)
-    index = WINDOW_INDEXES[name](FAR)
+    index = WINDOW_INDEXES[name](SPACE)
     index.store(Boundary(0, 0, 9, -5), make_messages(rng, 0, 0))
     asked = make_question(rng, Boundary(0, 0, 9, -5), 0, 5)
     assert answered(index, asked) == [(-math.inf, set())] * 5
-    again = type(index).from_arrays(FAR, index.arrays())
+    again = type(index).from_arrays(SPACE, index.arrays())
     assert answered(again, asked) == [(-math.inf, set())] * 5
     assert len(again) == 0
 
@@ -268,7 +283,7 @@ def test_window_index_without_messages_answers_nothing(name):
 @pytest.mark.parametrize("name", WINDOW_INDEXES)
 def test_window_index_parts_merged_equal_one_window(name):
     rng = np.random.default_rng(2)
-    whole, parts = WINDOW_INDEXES[name](FAR), [WINDOW_INDEXES[name](FAR) for _ in range(3)]
+    whole, parts = WINDOW_INDEXES[name](SPACE), [WINDOW_INDEXES[name](SPACE) for _ in range(3)]
     stored = []
     for number in range(4):
         boundary = Boundary(number, number * 50, number * 50 + 49, number * 50 + 49 - 120)
@@ -277,7 +292,7 @@ def test_window_index_parts_merged_equal_one_window(name):
         for task, part in enumerate(parts):
             part.store(boundary, stored[-1][1].take(np.flatnonzero(stored[-1][1].seq % 3 == task)))
     asked = make_question(rng, stored[2][0], 3, 30, grid=True)
-    one, merged = whole.query(asked), merge_answers([part.query(asked) for part in parts])
+    one, merged = whole.answer(asked), WindowIndex.merge([part.answer(asked) for part in parts])
     np.testing.assert_array_equal(one.threshold, merged.threshold)
     for answers in (one, merged):
         row = np.repeat(np.arange(30), np.diff(answers.offsets))
@@ -292,23 +307,24 @@ def test_window_index_asked_what_it_does_not_know_raises(name):
     rng, index, stored = big_window(name)
     for as_of, up_to in ((stored[2][0], 11), (stored[-1][0], 12)):
         with pytest.raises(EngineError, match="batches 10 to 11 are known"):
-            index.query(make_question(rng, as_of, up_to, 2))
+            index.answer(make_question(rng, as_of, up_to, 2))
     with pytest.raises(EngineError, match="batch 13 cannot follow batch 11"):
         index.store(Boundary(13, 3250, 3299, 0), make_messages(rng, 3250, 50))
 
 
 def test_window_index_by_name_unknown_is_refused():
-    assert window_index().name == "segments"
-    with pytest.raises(ConfigError, match="choose one of segments"):
-        window_index("b_tree")
-    assert get_args(RunConfig.model_fields["window_index"].annotation) == tuple(WINDOW_INDEXES)
+    kind = KINDS.named("topk")
+    assert kind.window().name == "segments" == next(iter(WINDOW_INDEXES))
+    assert all(kind.window(name).name == name for name in WINDOW_INDEXES)
+    with pytest.raises(ConfigError, match="window index 'b_tree' for topk: choose one of segments"):
+        kind.window("b_tree")
 
 
 def test_inverted_ring_counts_on_past_its_last_number(monkeypatch):
     """Numbers of messages wrap around after 2^31; rows and chunks must survive that."""
 
-    def late(self, max_distance, kept_boundaries=16):
-        made(self, max_distance, kept_boundaries)
+    def late(self, space, kept_boundaries=0):
+        made(self, space, kept_boundaries)
         self._oldest = self._newest = 2**31 - 130
 
     made = InvertedRing.__init__
@@ -319,7 +335,7 @@ def test_inverted_ring_counts_on_past_its_last_number(monkeypatch):
 
 def test_inverted_ring_in_a_steady_window_grows_no_more():
     rng = np.random.default_rng(3)
-    index = InvertedRing(FAR, 1)
+    index = InvertedRing(SPACE, 1)
     sizes = []
     for number in range(60):
         boundary = Boundary(number, number * 50, number * 50 + 49, number * 50 - 450)
@@ -355,8 +371,8 @@ def test_take_rows_keeps_order_and_terms():
 class ForgetsTies(window_ring.InvertedRing):
     """Broken: leaves out what equals the threshold, once there are enough."""
 
-    def query(self, asked):
-        answers = super().query(asked)
+    def answer(self, question):
+        answers = super().answer(question)
         tied = np.flatnonzero(answers.score == answers.threshold[np.repeat(np.arange(6), np.diff(answers.offsets))])
         answers.score[tied[1:]] -= 1e-9
         return answers
@@ -376,12 +392,3 @@ def test_window_index_broken_on_purpose_is_found_out(broken, monkeypatch):
         {"broken": broken},
     )
     assert any(differences("broken", seed, grid=True) for seed in range(4))
-
-
-def test_window_bench_small_checks_and_times_every_index(tmp_path):
-    report = window_bench.bench(400, 1200, bulk=60, singles=5, batches=2, batch=100, rounds=1, seed=1)
-    assert [result["index"] for result in report["results"]] == list(WINDOW_INDEXES)
-    for result in report["results"]:
-        assert result["exact"] and result["checked_rows"] > 0
-        assert min(result[name] for name in ("bulk_us_a_query", "single_us_a_query", "store_us_a_message")) > 0
-        assert result["bytes_a_message"] > 100

@@ -1,20 +1,24 @@
-"""What skylines of several tasks are made of: windows asked as of the past, merged answers, homes, saved windows."""
+"""What skylines of several tasks are made of: windows asked as of the past, merged answers, homes, tuple bolts."""
 
 import itertools
 
 import numpy as np
 import pytest
 
-from bolts.payloads import Part
+from bolts.payloads import Addressed, Part
 from bolts.tuples import TupleBolt
 from distribution.hashing import HashingRouter
 from distribution.location import LocationRouter
 from matching.errors import EngineError
-from matching.model import SKYLINE
+from matching.kind import Question
+from matching.kinds import KINDS
+from matching.model import SKYLINE, TOPK
 from matching.naive import dominates
-from matching.skyline.answers import SkylineAsk, answer, merge_answers
+from matching.skyline.answers import SkylineQueries
 from matching.skyline.window_plain import InvertedWindow
+from matching.topk.window_index import WindowQueries
 from matching.window import Boundary
+from tests.saving import through_frames
 from tests.skyline_topologies import SkylineWorld, router_of
 from tests.skyline_worlds import SPACE, make_world
 from tests.skyline_worlds import Recipe as WorldRecipe
@@ -35,7 +39,7 @@ class AsOf:
 @pytest.mark.parametrize("restore", [False, True])
 def test_window_asked_as_of_each_boundary_kept_says_what_it_would_have_said_then(restore):
     recipe, kept = Recipe(terms=3, late=20), 5
-    steps, window, compared = make_steps(recipe, 4), InvertedWindow(kept), 0
+    steps, window, compared = make_steps(recipe, 4), InvertedWindow(SPACE, kept), 0
     models: list[tuple[Boundary, Model]] = []
     model = Model()
     for step in steps:
@@ -43,7 +47,7 @@ def test_window_asked_as_of_each_boundary_kept_says_what_it_would_have_said_then
         model.store(step)
         models.append((step.boundary, Model(dict(model.live))))
         if restore:
-            window = InvertedWindow.from_arrays(window.arrays())
+            window = InvertedWindow.from_arrays(SPACE, window.arrays())
         queries = make_queries(recipe, step.boundary.number, 20)
         for boundary, then in models[-1 - kept :]:
             told, rows = differences(AsOf(window, boundary), then, queries)
@@ -63,16 +67,14 @@ def split(step: Step, shares: int, share: int) -> tuple:
 def test_answers_of_shares_merge_to_what_is_of_use_of_the_whole():
     """Left out is exactly what another candidate dominates that lives at least as long."""
     recipe, left_out, kept = Recipe(terms=3, late=30, batches=8), 0, 0
-    windows, model = [InvertedWindow() for _ in range(3)], Model()
+    windows, model = [InvertedWindow(SPACE) for _ in range(3)], Model()
     for step in make_steps(recipe, 9):
         model.store(step)
         for share, window in enumerate(windows):
             window.store(*split(step, 3, share))
     queries = make_queries(recipe, 1, 200)
     as_of = windows[0].boundary
-    ask = SkylineAsk(7, 2, as_of, *queries)
-    merged = merge_answers([answer(window, ask) for window in windows])
-    assert (merged.request, merged.home) == (7, 2)
+    merged = InvertedWindow.merge([window.answer(Question(as_of, as_of.number, queries)) for window in windows])
     for row, (a, b) in enumerate(itertools.pairwise(merged.offsets.tolist())):
         first, last = queries.term_offsets[row : row + 2]
         rows = model.candidates(queries.region[row].tolist(), queries.terms[first:last].tolist())
@@ -108,9 +110,8 @@ def test_home_of_a_skyline_is_one_of_its_holders_and_owners_of_what_it_wants_hol
 class Recorder:
     """A context that keeps what is emitted."""
 
-    task, tasks = 0, 1
-
-    def __init__(self):
+    def __init__(self, task: int, tasks: int):
+        self.task, self.tasks = task, tasks
         self.emitted = []
 
     def size_of(self, component):
@@ -120,35 +121,60 @@ class Recorder:
         self.emitted.append(payload)
 
 
-def test_tuple_bolt_restored_from_its_snapshot_answers_skylines_as_before():
-    world = SkylineWorld(WorldRecipe(objects=10, deletes=0.1, terms=2), 6)
-    ask = SkylineAsk(
-        0, 0, world.turns[-3].boundary, np.array([[-4.0, -4.0, 4.0, 4.0]]), np.array([0, 2]), np.array([0, 1], np.int32)
-    )
-    answers = []
-    for restore in (False, True):
-        bolt, context = TupleBolt(1.0, 4), Recorder()
-        bolt.prepare(context)  # type: ignore[arg-type]
-        for turn in world.turns:
-            if restore and turn.boundary.number == 9:
-                saved = bolt.snapshot()
-                bolt = TupleBolt(1.0, 4)
-                bolt.prepare(context)  # type: ignore[arg-type]
+def answers_of(restored_as: int | None) -> list:
+    """What tuple bolts answer to a skyline and to a top-k question at the end of a world of objects.
+
+    Behind the batch of the window's middle they are saved, and so many others go on; None: the same one does.
+    """
+    world = SkylineWorld(WorldRecipe(window="count:120", objects=10, deletes=0.1, terms=2), 6)
+    as_of = world.turns[-3].boundary
+    everything = SkylineQueries(np.array([[-4.0, -4.0, 4.0, 4.0]]), np.array([0, 2]), np.array([0, 1], np.int32))
+    best = WindowQueries(
+        np.array([3]), *np.full((2, 1), 0.5), np.array([0.5]), np.array([200], np.int32), np.array([0, 2]),
+        np.array([0, 1], np.int32), np.full(2, 0.5, np.float32),
+    )  # fmt: skip
+    contexts = [Recorder(0, 1)]
+    bolts = [tuple_bolt(contexts[0])]
+    for turn in world.turns:
+        if turn.boundary.number == 9 and restored_as is not None:
+            saved = through_frames(8, tuples=bolts)
+            contexts = [Recorder(task, restored_as) for task in range(restored_as)]
+            bolts = [tuple_bolt(context) for context in contexts]
+            for bolt in bolts:
                 bolt.restore(saved)
-                bolt.inputs.next_number = 9
-            bolt.execute(Delivery("window", "distribution", 0, Part(turn.boundary, 0.0, turn.messages, turn.ended)))
-        bolt.execute(Delivery("ask_skyline", "query", 0, ask))
-        answers.append(context.emitted[-1])
-    assert all(np.array_equal(*columns) for columns in zip(*answers, strict=True)) and answers[0].seq.size > 2
+        for task, bolt in enumerate(bolts):
+            mine, ended = (
+                each.take(np.flatnonzero(each.seq % len(bolts) == task)) for each in (turn.messages, turn.ended)
+            )
+            bolt.execute(Delivery("window", "distribution", 0, Part(turn.boundary, 0.0, mine, ended)))
+    merged = []
+    for kind, rows in ((SKYLINE, everything), (TOPK, best)):
+        question = Question(as_of, as_of.number, rows)
+        for bolt in bolts:
+            bolt.execute(Delivery("ask", "query", 0, Addressed(kind, 0, 0, question)))
+        merged.append(KINDS[kind].window().merge([context.emitted[-1].body for context in contexts]))
+    return merged
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_tuple_bolts_restored_answer_every_kind_as_before(tasks):
+    """Whoever hears no ends has to find what later versions of an object have ended."""
+    skylines, best = answers_of(None)
+    again, best_again = answers_of(tasks)
+    assert all(np.array_equal(*columns) for columns in zip(skylines, again, strict=True)) and skylines.seq.size > 2
+    assert sorted(best.seq) == sorted(best_again.seq) and sorted(best.score) == sorted(best_again.score)
+    assert np.isin(skylines.seq, best.seq).all() and best.seq.size > 3 * skylines.seq.size
+
+
+def tuple_bolt(context: Recorder, asking=None) -> TupleBolt:
+    bolt = TupleBolt(SPACE, 4, asking=asking)
+    bolt.prepare(context)  # type: ignore[arg-type]
+    return bolt
 
 
 def test_tuple_bolt_without_a_window_for_skylines_says_so():
-    bolt = TupleBolt(1.0, 4, skylines=False)
-    bolt.prepare(Recorder())  # type: ignore[arg-type]
-    region, terms = np.zeros((1, 4)), np.zeros(1, np.int32)
-    ask = SkylineAsk(0, 0, Boundary(0, 0, 0, 0), region, np.array([0, 1]), terms)
-    with pytest.raises(EngineError, match="skylines=True"):
-        bolt.execute(Delivery("ask_skyline", "query", 0, ask))
-
-
-assert SPACE and SKYLINE == 4
+    bolt = tuple_bolt(Recorder(0, 1), asking=("topk",))
+    rows = SkylineQueries(np.zeros((1, 4)), np.array([0, 1]), np.zeros(1, np.int32))
+    ask = Addressed(SKYLINE, 0, 0, Question(Boundary(0, 0, 0, 0), 0, rows))
+    with pytest.raises(EngineError, match="kind skyline asks .* `asking`"):
+        bolt.execute(Delivery("ask", "query", 0, ask))

@@ -1,29 +1,30 @@
 """Top-k over a stream, every engine, against the oracle; and engines broken on purpose, which must be found out."""
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matching import registry
 from matching.errors import EngineError
-from matching.model import TOPK, Removals, SubscriptionTable, empty
+from matching.kind import Site, Turn
+from matching.kinds import KINDS
+from matching.model import NO_MESSAGES, TOPK
 from matching.naive import tally
-from matching.topk import local as local_module
-from matching.topk import stream as stream_module
+from matching.pending import Lacking
+from matching.topk import room as room_module
 from matching.topk import thresholds
 from matching.topk.l2_scan import L2Scan
-from matching.topk.local import LocalTopk
+from matching.topk.room import TopkRoom
 from matching.topk.skyband import SkybandBuffers
-from matching.topk.stream import TopkStream
-from matching.topk.window_indexes import WINDOW_INDEXES
-from matching.window import Boundary, Window
+from matching.window import Window
+from tests.rooms import Tasks, kind_of
 from tests.worlds import SPACE, Recipe, World, make_world
-from topology.core.frames import decode, encode
 
-ENGINES = registry.names("topk")
+ENGINES = tuple(KINDS.named("topk").engines)
+WINDOW_INDEXES = tuple(KINDS.named("topk").windows)
 RECIPES = {
     "count": Recipe(kinds=(TOPK,)),
     "time_with_late_messages": Recipe(window="time:40", kinds=(TOPK,)),
@@ -36,37 +37,29 @@ RECIPES = {
 }
 
 
-def saved(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays as they come back from a file: read-only, and cut off from what goes on changing."""
-    return decode(encode({"state": "topk"}, arrays))[1]
-
-
 def run(
-    world: World, engine: type, restore: bool = False, rule: str | None = None, window_index: str | None = None
+    world: World,
+    engine: Any,
+    restore: bool = False,
+    rule: str | None = None,
+    window_index: str | None = None,
+    room: type[TopkRoom] | None = None,
 ) -> tuple[list[Counter], Counter, int]:
     """Updates of each batch, standing results, and how many subscriptions were refilled."""
-    local = LocalTopk(engine(SPACE), world.window, thresholds.rule(rule), window_index)
-    updates, refills = [], 0
+    options = {} if rule is None else {"threshold_rule": rule}
+    tasks = Tasks(kind_of("topk", engine, window_index, room), SPACE, world.window, options=options)
+    updates = []
     for number, (boundary, messages, changes) in enumerate(world.batches):
-        step = local.process(boundary, messages, changes.added, changes.removed)
-        updates.append(tally(step.updates))
-        refills += sum(refill.query.number.size for refill in step.refills)
+        updates.append(tally(tasks.process(boundary, messages, changes.added, changes.removed).updates))
         if restore and number % 3 == 1:
-            arrays = saved(local.stream.arrays())
-            local.stream = TopkStream.from_arrays(engine, SPACE, world.window, arrays, thresholds.rule(rule))
-            arrays = saved(local.window_index.arrays())
-            local.window_index = type(local.window_index).from_arrays(SPACE.max_distance, arrays)
-    results = local.stream.results()
-    rows = zip(*(column.tolist() for column in results if column is not None), strict=True)
-    return updates, Counter(rows), refills
+            tasks.go_on()
+    return updates, Counter(row[:4] for row in tasks.results()), tasks.refills
 
 
-def differences(
-    world: World, engine: type, restore: bool = False, rule: str | None = None, window_index: str | None = None
-) -> list[str]:
-    """What is missing or extra, in words; empty when the engine agrees with the oracle."""
+def differences(world: World, engine: Any, *chosen: Any, **options: Any) -> list[str]:
+    """What is missing or extra, in words; empty when the engine agrees with the oracle. The rest is for `run`."""
     expected, expected_results = world.expected()
-    updates, results, _ = run(world, engine, restore, rule, window_index)
+    updates, results, _ = run(world, engine, *chosen, **options)
     told = []
     for number, (want, got) in enumerate(zip(expected, updates, strict=True)):
         if want != got:
@@ -78,29 +71,29 @@ def differences(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
-def test_topk_stream_over_random_worlds_equals_oracle(engine, recipe):
+def test_topk_room_over_random_worlds_equals_oracle(engine, recipe):
     for seed in range(3):
-        assert not differences(make_world(recipe, seed), registry.factory("topk", engine)), f"seed {seed}"
+        assert not differences(make_world(recipe, seed), engine), f"seed {seed}"
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ["count", "ties_and_late_messages"])
-def test_topk_stream_restored_midway_equals_oracle(engine, name):
+def test_topk_room_restored_midway_equals_oracle(engine, name):
     for seed in range(3):
-        assert not differences(make_world(RECIPES[name], seed), registry.factory("topk", engine), restore=True)
+        assert not differences(make_world(RECIPES[name], seed), engine, restore=True)
 
 
 @pytest.mark.parametrize("rule", thresholds.RULES)
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
-def test_topk_stream_by_every_threshold_rule_equals_oracle(recipe, rule):
+def test_topk_room_by_every_threshold_rule_equals_oracle(recipe, rule):
     for seed, engine in enumerate(ENGINES):
         world = make_world(recipe, 10 + seed)
-        assert not differences(world, registry.factory("topk", engine), restore=seed % 2 == 1, rule=rule), engine
+        assert not differences(world, engine, restore=seed % 2 == 1, rule=rule), engine
 
 
 @pytest.mark.parametrize("window_index", WINDOW_INDEXES)
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
-def test_topk_stream_with_every_window_index_equals_oracle(recipe, window_index):
+def test_topk_room_with_every_window_index_equals_oracle(recipe, window_index):
     for seed in range(20, 22):
         world = make_world(recipe, seed)
         assert not differences(world, L2Scan, restore=seed % 2 == 1, window_index=window_index), f"seed {seed}"
@@ -116,7 +109,7 @@ def test_topk_stream_with_every_window_index_equals_oracle(recipe, window_index)
     late_s=st.sampled_from([0.0, 5.0, 60.0]),
     largest_k=st.sampled_from([1, 3, 12]),
 )
-def test_topk_stream_any_world_equals_oracle(seed, window, batch, terms, grid, late_s, largest_k):
+def test_topk_room_any_world_equals_oracle(seed, window, batch, terms, grid, late_s, largest_k):
     recipe = Recipe(window, 60, batch, 15, terms, grid, 0.0, late_s, 0.6, largest_k, (TOPK,))
     world = make_world(recipe, seed)
     if sum(len(changes.added) for *_, changes in world.batches) and any(
@@ -130,12 +123,12 @@ def test_topk_stream_any_world_equals_oracle(seed, window, batch, terms, grid, l
         assert (got, standing) == (expected, results)
 
 
-def test_topk_stream_needs_refills_in_these_worlds():
+def test_topk_room_needs_refills_in_these_worlds():
     refills = sum(run(make_world(recipe, 0), L2Scan)[2] for recipe in RECIPES.values())
     assert refills > 100, "worlds that never refill do not test refills"
 
 
-class KthScorePruning(TopkStream):
+class KthScorePruning(TopkRoom):
     """Broken: raises every threshold to the k-th score after each batch, without keeping those between."""
 
     def _raise(self, slots, counts):
@@ -146,8 +139,9 @@ class KthScorePruning(TopkStream):
         return super()._raise(slots[:0], counts[:0])
 
     def _take_in(self, boundary, messages, found):
-        touched, counts, updates, short, before, work = super()._take_in(boundary, messages, found)
-        return touched, counts, updates, short[:0], before.take(np.zeros(0, np.int64)), work
+        taken = super()._take_in(boundary, messages, found)
+        nobody = Lacking(taken.lacking.slots[:0], taken.lacking.before.take(np.zeros(0, np.int64)))
+        return taken._replace(lacking=nobody)
 
 
 class NeverShort(SkybandBuffers):
@@ -175,27 +169,26 @@ class OlderWinsTies(SkybandBuffers):
 class LooseNorms(L2Scan):
     """Broken: bounds too tight by a hair more than the slack."""
 
-    def insert(self, table):
-        slots = super().insert(table)
+    def insert(self, table, posted=None):
+        slots = super().insert(table, posted)
         self.postings.view.base[:] -= np.float32(0.05)
         return slots
 
 
 @pytest.mark.parametrize("broken", [KthScorePruning, NeverShort, LateExpiry, OlderWinsTies])
-def test_topk_stream_broken_on_purpose_is_found_out(broken, monkeypatch):
-    whose, name = (
-        (stream_module, "SkybandBuffers") if issubclass(broken, SkybandBuffers) else (local_module, "TopkStream")
-    )
-    monkeypatch.setattr(whose, name, broken)
-    found = [differences(make_world(RECIPES[name], seed), L2Scan) for name in ("count", "ties") for seed in range(3)]
-    assert any(found), f"{broken.__name__} went unnoticed"
+def test_topk_room_broken_on_purpose_is_found_out(broken, monkeypatch):
+    room = broken if issubclass(broken, TopkRoom) else None
+    if room is None:
+        monkeypatch.setattr(room_module, "SkybandBuffers", broken)
+    worlds = [make_world(RECIPES[name], seed) for name in ("count", "ties") for seed in range(3)]
+    assert any(differences(world, L2Scan, room=room) for world in worlds), f"{broken.__name__} went unnoticed"
 
 
 @pytest.mark.parametrize("most_hits", [1, 40])
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
-def test_topk_stream_batches_with_too_many_hits_equal_oracle(recipe, most_hits, monkeypatch):
-    monkeypatch.setattr(stream_module, "_EVERY_HIT", most_hits)  # in parts, with thresholds raised between them
-    assert not differences(make_world(recipe, 5), registry.factory("topk"), restore=True)
+def test_topk_room_batches_with_too_many_hits_equal_oracle(recipe, most_hits, monkeypatch):
+    monkeypatch.setattr(room_module, "_EVERY_HIT", most_hits)  # in parts, with thresholds raised between them
+    assert not differences(make_world(recipe, 5), None, restore=True)
 
 
 def test_topk_index_with_bounds_too_tight_is_found_out():
@@ -208,27 +201,25 @@ def test_topk_index_skips_what_cannot_matter():
     )
     verified = {}
     for name in ENGINES:
-        local = LocalTopk(registry.factory("topk", name)(SPACE), world.window)
-        steps = [local.process(b, messages, c.added, c.removed) for b, messages, c in world.batches]
-        verified[name] = sum(step.verified for step in steps[4:])
+        tasks = Tasks(kind_of("topk", name), SPACE, world.window)
+        steps = [tasks.process(b, messages, c.added, c.removed) for b, messages, c in world.batches]
+        verified[name] = sum(step.work.verified for step in steps[4:])
     assert verified["l2_scan"] * 4 < verified["inverted_file"]
 
 
-def test_topk_stream_batch_out_of_order_raises():
-    stream = TopkStream(L2Scan(SPACE), Window("count", 5))
-    with pytest.raises(EngineError, match="cannot follow"):
-        nothing = Removals(np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.int64))
-        _, messages, _ = make_world(RECIPES["count"], 0).batches[0]
-        stream.process(Boundary(1, 0, 19, -5), messages, empty(SubscriptionTable), nothing)
-
-
-def test_window_index_asked_too_far_back_raises():
-    local = LocalTopk(L2Scan(SPACE), Window("count", 50))
-    world = make_world(RECIPES["count"], 0)
+def test_window_asked_too_far_back_raises():
+    kind, world = KINDS.named("topk"), make_world(RECIPES["count"], 0)
+    room, share = kind.make_room(Site(SPACE, Window("count", 50))), kind.window()(SPACE, kept_boundaries=1)
     first = None
     for boundary, messages, changes in world.batches:
-        step = local.process(boundary, messages, changes.added, changes.removed)
-        first = first or (step.refills[0].query if step.refills else None)
+        share.store(boundary, messages, NO_MESSAGES.seq)
+        rows = len(changes.added)
+        everywhere = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
+        turn = Turn(boundary, messages, NO_MESSAGES, changes.added, *everywhere, changes.removed)
+        asks = room.close(room.match(turn).mine, []).asks
+        first = first or (asks[0].question if asks else None)
+        while asks:
+            asks = room.answer(asks[0].request, share.answer(asks[0].question)).asks + asks[1:]
     assert first is not None
     with pytest.raises(EngineError, match="are known"):
-        local.window_index.query(first)
+        share.answer(first)

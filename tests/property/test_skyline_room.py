@@ -5,21 +5,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matching import registry
+from matching.kinds import KINDS
 from matching.naive import Skyline
 from matching.skyline.bnl import Bnl
 from matching.skyline.eager import Eager
 from matching.skyline.eager_star import EagerStar
 from matching.skyline.engine import Offers
-from matching.skyline.il_quadtree import IlQuadtree
 from matching.skyline.kept import UNDOMINATED, WAITS, remove_members
-from matching.skyline.mf_rtree import MfRtree
 from matching.skyline.regions import compare_marked
 from matching.skyline.sweep import Sweep
 from matching.skyline.window_plain import InvertedWindow
-from tests.skyline_worlds import SPACE, Recipe, differences, expected, make_world, run
+from tests.skyline_worlds import Recipe, differences, expected, make_world, run
 
-ENGINES = registry.names("skyline")
+ENGINES = tuple(KINDS.named("skyline").engines)
 RECIPES = {
     "count": Recipe(),
     "objects": Recipe(objects=30, deletes=0.1),
@@ -36,21 +34,21 @@ RECIPES = {
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
-def test_skyline_stream_over_random_worlds_equals_oracle(engine, recipe):
+def test_skyline_room_over_random_worlds_equals_oracle(engine, recipe):
     for seed in range(3):
         window, turns = make_world(recipe, seed)
         wanted, updates = expected(window, turns)
         assert updates > 40, "a world in which nothing happens proves nothing"
-        told = run(registry.factory("skyline", engine)(SPACE), turns, restore=3 if seed == 2 else 0)
+        told = run(engine, window, turns, restore=3 if seed == 2 else 0, shares=1 + seed % 2)
         assert not differences(told, wanted), f"seed {seed}"
 
 
-@pytest.mark.parametrize("tree", [MfRtree, IlQuadtree])
+@pytest.mark.parametrize("tree", ["mf_rtree", "il_quadtree"])
 @pytest.mark.parametrize("engine", ["eager_star", "bnl"])
-def test_skyline_stream_over_a_tree_equals_oracle(engine, tree):
+def test_skyline_room_over_a_tree_equals_oracle(engine, tree):
     for seed, name in enumerate(("late_objects", "objects")):
         window, turns = make_world(RECIPES[name], 20 + seed)
-        told = run(registry.factory("skyline", engine)(SPACE), turns, restore=5, window=tree)
+        told = run(engine, window, turns, restore=5, index=tree)
         assert not differences(told, expected(window, turns)[0])
 
 
@@ -67,19 +65,19 @@ def test_skyline_stream_over_a_tree_equals_oracle(engine, tree):
     late=st.sampled_from([0, 30]),
     restore=st.sampled_from([0, 1, 4]),
 )
-def test_skyline_stream_any_world_equals_oracle(
+def test_skyline_room_any_world_equals_oracle(
     seed, window, batch, terms, grid, objects, deletes, tick, late, restore
 ):  # fmt: skip
     recipe = Recipe(window, 10, batch, 10, terms, grid, objects, deletes, tick, late)
     span, turns = make_world(recipe, seed)
     wanted, _ = expected(span, turns)
     for engine in ENGINES:
-        told = run(registry.factory("skyline", engine)(SPACE), turns, restore)
+        told = run(engine, span, turns, restore)
         assert not differences(told, wanted), engine
 
 
 class Impatient(EagerStar):
-    """Right: repairs at once."""
+    """Right: asks the window at once."""
 
     def __init__(self, space):
         super().__init__(space, patient=False)
@@ -96,7 +94,7 @@ class NoRegions(Bnl):
 def test_skyline_engine_with_its_switch_the_other_way_equals_oracle(engine):
     for seed, name in enumerate(RECIPES):
         window, turns = make_world(RECIPES[name], 40 + seed)
-        assert not differences(run(engine(SPACE), turns, restore=4), expected(window, turns)[0])
+        assert not differences(run(engine, window, turns, restore=4), expected(window, turns)[0])
 
 
 # ------------------------------------------------------------------------------------------------ broken on purpose
@@ -154,10 +152,6 @@ class EventsTooLate(Eager):
 class ForgetsForEverybody(Sweep):
     """Broken: what one subscription has dropped is taken out of the window that all share."""
 
-    def __init__(self, space):
-        super().__init__(space)
-        self.window = None
-
     def refill(self, slots, candidates, floor):
         best = self._best(candidates)
         super().refill(slots, candidates, floor)
@@ -168,8 +162,8 @@ class ForgetsForEverybody(Sweep):
 class ForgettingWindow(InvertedWindow):
     latest: "ForgettingWindow"
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, space, kept_boundaries=0):
+        super().__init__(space, kept_boundaries)
         ForgettingWindow.latest = self
 
 
@@ -253,7 +247,7 @@ def test_skyline_engine_broken_on_purpose_is_found_out(broken):
     for seed in range(4):
         span, turns = make_world(RECIPES[BROKEN[broken]], seed)
         try:
-            told = run(broken(SPACE), turns, window=window)
+            told = run(broken, span, turns, index=window)
         except (IndexError, AssertionError):
             return
         if differences(told, expected(span, turns)[0]):
@@ -273,7 +267,7 @@ def test_skyline_oracle_broken_on_purpose_differs_from_every_engine():
     span, turns = make_world(RECIPES["count"], 0)
     wanted, _ = expected(span, turns, OnlyOneOfEqualsStays)
     for engine in ENGINES:
-        assert differences(run(registry.factory("skyline", engine)(SPACE), turns), wanted)
+        assert differences(run(engine, span, turns), wanted)
 
 
 def best_by_rectangle(spatial, text, inner):

@@ -1,0 +1,150 @@
+"""Kinds in one process, as tests drive them: alone or at several tasks, saved and gone on with as a run does it.
+
+Every one of `Tasks` has rooms of its own, for the subscriptions whose number leaves its remainder, and sees the whole
+stream. `Tasks.go_on` writes what they say to frames, reads it back, joins it and deals it out again, to as many tasks
+as it is told: the way of a run that goes on with other numbers of tasks, without the topology around it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from matching.alone import Alone
+from matching.kind import Kind, Step
+from matching.kinds import KINDS
+from matching.model import (
+    NO_MESSAGES,
+    Int64,
+    MessageBatch,
+    Removals,
+    ResultBatch,
+    SubscriptionTable,
+    UpdateBatch,
+    concatenate,
+    empty,
+)
+from matching.naive import Result
+from matching.space import Space
+from matching.state import State, join_states
+from matching.window import Boundary, Window
+from matching.window_log import WindowLog
+from topology.core.frames import decode, encode
+
+#: Every engine there is: (kind, engine).
+ENGINES = [(kind.name, engine) for kind in KINDS.run for engine in kind.engines]
+
+
+def kind_of(
+    name: str, engine: str | Callable[[Space], Any] | None = None, window: Any = None, room: Any = None
+) -> Kind:
+    """The row of a kind with one engine, one window index and a room: by name, or what makes them (a broken one, say).
+
+    What is left out is the default.
+    """
+    kind = KINDS.named(name)
+    made = kind.engine(engine) if engine is None or isinstance(engine, str) else engine
+    engines = {engine if isinstance(engine, str) else getattr(made, "name", "given"): made}
+    windows = kind.windows
+    if window is not None:
+        share = kind.window(window) if isinstance(window, str) else window
+        windows = {share.name: share}
+    return replace(kind, engines=engines, windows=windows, room=room or kind.room)
+
+
+class Tasks:
+    """Kinds at several tasks.
+
+    Parameters
+    ----------
+    kinds : Kind, or several of them
+    space, window
+    count : int       how many tasks
+    shares : int      among how many the messages are dealt out, by each task for itself
+    options : mapping, as of `matching.kind.Site`
+    """
+
+    def __init__(
+        self,
+        kinds: Kind | Sequence[Kind],
+        space: Space,
+        window: Window,
+        count: int = 1,
+        shares: int = 1,
+        options: Mapping[str, str] | None = None,
+    ):
+        self.kinds = (kinds,) if isinstance(kinds, Kind) else tuple(kinds)
+        self.space, self.window = space, window
+        self._shares, self._options = shares, options
+        self.log = WindowLog()
+        self.tasks = [self._alone() for _ in range(count)]
+        self._asked = 0
+
+    @property
+    def room(self) -> Any:
+        """The room of the first task and kind."""
+        return self.tasks[0].room
+
+    def process(
+        self,
+        boundary: Boundary,
+        messages: MessageBatch,
+        added: SubscriptionTable,
+        removed: Removals,
+        ended: MessageBatch = NO_MESSAGES,
+    ) -> Step:
+        """As `Alone.process`; every task is told of every removal."""
+        self.log.store(boundary, messages, ended.seq)
+        steps = []
+        for task, alone in enumerate(self.tasks):
+            mine = added.take(rows_at(added.number, task, len(self.tasks)))
+            steps.append(alone.process(boundary, messages, mine, removed, ended))
+        work = steps[0].work
+        for step in steps[1:]:
+            work = work.plus(step.work)
+        return Step(concatenate([step.updates for step in steps]), work=work)
+
+    def go_on(self, count: int = 1) -> None:
+        """Be saved behind the last batch, and go on as so many tasks."""
+        self._asked = self.refills
+        states = {kind.code: self._saved(kind) for kind in self.kinds}
+        messages, ended = self.log.alive()
+        self.tasks = [self._alone() for _ in range(count)]
+        for task, alone in enumerate(self.tasks):
+            mine = {code: state.take(rows_at(state.rows["number"], task, count)) for code, state in states.items()}
+            alone.restore(self.log.boundary, messages, mine, ended)
+
+    @property
+    def refills(self) -> int:
+        """Subscriptions for which the window has been asked, since the beginning."""
+        rooms = [task.rooms[kind.code] for task in self.tasks for kind in self.kinds if kind.windowed]
+        return self._asked + sum(room.report()["refills"] for room in rooms)
+
+    def results(self) -> list[Result]:
+        """Standing results by number and rank."""
+        parts = [task.results() for task in self.tasks]
+        return sorted(Result(*row) for part in parts for row in rows_of(part))
+
+    def _alone(self) -> Alone:
+        return Alone(self.kinds, self.space, self.window, options=self._options, shares=self._shares)
+
+    def _saved(self, kind: Kind) -> State:
+        """What all tasks say of a kind, written, read and joined."""
+        states = [task.states()[kind.code] for task in self.tasks]
+        written = [decode(encode({"state": kind.name}, state.arrays()))[1] for state in states]
+        return join_states([State.from_arrays(arrays) for arrays in written])
+
+
+def rows_at(number: Int64, task: int, tasks: int) -> Int64:
+    """Rows of the subscriptions that belong to a task."""
+    return np.flatnonzero(number % tasks == task)
+
+
+def rows_of(results: ResultBatch | UpdateBatch) -> Iterator[tuple]:
+    """Row by row, in plain Python."""
+    return zip(*(column.tolist() for column in results if column is not None), strict=True)
+
+
+#: Nobody comes, nobody goes.
+NO_CHANGES = empty(SubscriptionTable), empty(Removals)

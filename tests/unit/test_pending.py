@@ -1,0 +1,351 @@
+"""Asking as of a boundary, putting by, replaying: step by step, with a leader of which every step can be worked out."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from matching.errors import EngineError
+from matching.kind import Ask
+from matching.model import ENTER, LEAVE, UpdateBatch, concatenate, empty
+from matching.pending import Lacking, News, Pending
+from matching.window import NO_FLOOR, Boundary
+
+
+class Offers(NamedTuple):
+    """Messages for slots."""
+
+    slot: np.ndarray
+    seq: np.ndarray
+
+
+class Rows(NamedTuple):
+    """What slots ask."""
+
+    slot: np.ndarray
+
+
+class Body(NamedTuple):
+    """An answer: what each slot held at the boundary asked about, and what came later; None: nothing is said of it."""
+
+    held: dict[int, set[int]]
+    later: Offers | None = None
+
+
+def slots(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def offers(*pairs: tuple[int, int]) -> Offers:
+    return Offers(slots(*(slot for slot, _ in pairs)), np.array([seq for _, seq in pairs], np.int64))
+
+
+def bound(number: int) -> Boundary:
+    """Batches of ten messages."""
+    return Boundary(number, 10 * number, 10 * number + 9, NO_FLOOR)
+
+
+class Keeper:
+    """Every slot keeps all that it is offered, until it loses it; it runs short at boundaries that it is told."""
+
+    def __init__(self, short: dict[int, int] | None = None):
+        self.held: dict[int, set[int]] = {}
+        self.short = dict(short or {})
+        self.led: list[tuple[int, list[int]]] = []
+
+    def question(self, slots):
+        return Rows(slots)
+
+    def refill(self, slots, body: Body, as_of):
+        for slot in slots.tolist():
+            self.held[slot] = set(body.held[slot])
+        return body.later
+
+    def lead(self, past, news, slots):
+        assert news.boundary.number == past.number + 1, "boundary by boundary"
+        self.led.append((news.boundary.number, slots.tolist()))
+        before = {slot: frozenset(self.held[slot]) for slot in slots.tolist()}
+        for slot, seq in zip(*(column.tolist() for column in news.offers), strict=True):
+            assert slot in before, "an offer for somebody else"
+            self.held[slot].add(seq)
+        for slot, seq in zip(news.lost_slots.tolist(), news.lost_seqs.tolist(), strict=True):
+            self.held[slot].discard(seq)
+        told, lacking = [], []
+        for slot in slots.tolist():
+            if slot in news.leaving:
+                self.held[slot] = set()
+            if self.short.get(slot) == news.boundary.number:
+                lacking.append(slot)
+                del self.short[slot]
+                continue
+            told.append(self.tell(news.boundary, np.array([slot], np.int32), [before[slot]]))
+            if slot in news.leaving:
+                del self.held[slot]
+        return _joined(told), Lacking(np.array(lacking, np.int32), [before[slot] for slot in lacking])
+
+    def tell(self, boundary, slots, before):
+        rows = []
+        for slot, had in zip(slots.tolist(), before, strict=True):
+            rows += [(slot, seq, LEAVE) for seq in sorted(had - self.held[slot])]
+            rows += [(slot, seq, ENTER) for seq in sorted(self.held[slot] - had)]
+        columns = [np.array([row[i] for row in rows], np.int64) for i in range(3)]
+        return UpdateBatch(
+            np.full(len(rows), boundary.last_seq), *columns[:2], columns[2].astype(np.int8), np.zeros(len(rows))
+        )
+
+
+def _joined(told: list[UpdateBatch]) -> UpdateBatch:
+    return concatenate([empty(UpdateBatch), *told])
+
+
+def rows_of(updates: list[UpdateBatch]) -> list[tuple]:
+    """(boundary, slot, seq, +1 or -1)."""
+    told = _joined(updates)
+    signs = np.where(told.change == ENTER, 1, -1)
+    return list(zip((told.as_of // 10).tolist(), told.number.tolist(), told.seq.tolist(), signs.tolist(), strict=True))
+
+
+class Run:
+    """A room with nothing in it but those that pend."""
+
+    def __init__(self, short: dict[int, int] | None = None):
+        self.keeper = Keeper(short)
+        self.pending = Pending(self.keeper)
+        self.pending.ensure_slots(8)
+
+    def close(self, *pairs: tuple[int, int], leaving=(), lost=()) -> None:
+        """The next boundary, at which these came for those that pend."""
+        boundary = bound(self.pending.closed.number + 1)
+        self.pending.closed = boundary
+        gone = np.array([seq for _, seq in lost], np.int64)
+        self.pending.put_by(News(boundary, offers(*pairs), slots(*leaving), slots(*(one for one, _ in lost)), gone))
+
+    def pend(self, *who: int, before: list | None = None) -> Ask:
+        nothing = [frozenset()] * len(who) if before is None else before
+        return self.pending.pend(self.pending.closed, slots(*who), nothing)
+
+    def install(self, request: int, held: dict[int, set[int]], later: Offers | None = None):
+        """(updates, asks, slots that have caught up), in plain Python."""
+        installed = self.pending.install(request, Body(held, later))
+        assert installed is not None
+        return rows_of(installed[0]), installed[1], sorted(installed[2].tolist())
+
+    @property
+    def kept(self) -> list[int]:
+        """Numbers of the batches that are put by."""
+        return [news.boundary.number for news in self.pending._put_by]
+
+
+def test_pending_nobody_keeps_nothing():
+    run = Run()
+    for _ in range(5):
+        run.close((1, 3))
+    assert not run.pending and run.kept == [] and run.pending.complete_through == 4
+    assert run.pending.early() == [] and run.pending.requests == run.pending.asked == 0
+
+
+def test_pending_answer_leads_through_what_was_put_by_one_difference_a_boundary():
+    run = Run()
+    run.close()
+    ask = run.pend(1, 2, before=[frozenset({3}), frozenset()])
+    assert (ask.request, ask.question.as_of, ask.question.up_to) == (0, bound(0), 0)
+    assert ask.question.rows.slot.tolist() == [1, 2]
+    assert run.pending.complete_through == -1 and run.pending and run.pending.waits.nonzero()[0].tolist() == [1, 2]
+    run.close((1, 11), (2, 12))
+    run.close(lost=[(1, 11)])
+    run.close((2, 31))
+    told, asks, caught_up = run.install(0, {1: {3, 4}, 2: {5}})
+    assert told == [
+        (0, 1, 4, 1), (0, 2, 5, 1),
+        (1, 1, 11, 1), (1, 2, 12, 1),
+        (2, 1, 11, -1),
+        (3, 2, 31, 1),
+    ]  # fmt: skip
+    assert asks == [] and caught_up == [1, 2]
+    assert not run.pending and not run.pending.waits.any() and run.kept == []
+    assert run.pending.complete_through == 3
+    assert (run.pending.requests, run.pending.asked) == (1, 2)
+
+
+def test_pending_answer_at_once_tells_of_the_boundary_asked_about_alone():
+    run = Run()
+    run.close()
+    run.pend(4)
+    told, asks, caught_up = run.install(0, {4: {7}})
+    assert (told, asks, caught_up) == ([(0, 4, 7, 1)], [], [4])
+    assert run.keeper.led == [] and run.pending.complete_through == 0
+
+
+def test_pending_answer_to_what_was_not_asked_raises():
+    run = Run()
+    run.close()
+    run.pend(1)
+    run.install(0, {1: set()})
+    for request in (0, 1):
+        with pytest.raises(EngineError, match=f"request {request}, which nobody waits for"):
+            run.install(request, {1: set()})
+
+
+def test_pending_answer_up_to_a_later_batch_stands_for_what_was_put_by_until_then():
+    """Routers kept messages back up to batch 2; from then on what was put by is complete."""
+    run = Run()
+    run.close()
+    run.pend(1)
+    ask = run.pending.extend(0, 2)
+    assert (ask.question.as_of.number, ask.question.up_to) == (0, 2)
+    assert run.pending.extend(0, 1).question.up_to == 2, "never less than has been asked before"
+    run.close((1, 11), lost=[(1, 2)])
+    run.close((1, 25))
+    run.close((1, 31))
+    told, _, caught_up = run.install(0, {1: {2}}, offers((1, 11), (1, 14), (1, 25), (1, 27)))
+    assert told == [
+        (0, 1, 2, 1),
+        (1, 1, 2, -1), (1, 1, 11, 1), (1, 1, 14, 1),
+        (2, 1, 25, 1), (2, 1, 27, 1),
+        (3, 1, 31, 1),
+    ]  # fmt: skip
+    assert caught_up == [1]
+
+
+def test_pending_answer_before_its_time_is_kept_until_the_last_batch_it_speaks_of():
+    run = Run()
+    run.close()
+    run.pend(1)
+    run.pending.extend(0, 3)
+    body = Body({1: {2}}, offers((1, 15), (1, 35)))
+    run.close((1, 15))
+    assert run.pending.install(0, body) is None
+    assert run.pending.early() == [] and run.pending.waits[1] and run.pending.complete_through == -1
+    run.close()
+    assert run.pending.early() == []
+    run.close()
+    (ready,) = run.pending.early()
+    assert ready == (0, body) and run.pending.early() == [], "handed out once"
+    told, _, caught_up = run.install(ready[0], *ready[1])
+    assert told == [(0, 1, 2, 1), (1, 1, 15, 1), (3, 1, 35, 1)] and caught_up == [1]
+    assert run.kept == [] and not run.pending
+
+
+def test_pending_again_on_the_way_asks_as_of_there_and_tells_nothing_of_it():
+    run = Run(short={1: 2})
+    run.close()
+    run.pend(1, 2)
+    run.close((1, 11), (2, 12))
+    run.close((1, 21), (2, 22))
+    run.close((1, 31), (2, 32))
+    told, (ask,), caught_up = run.install(0, {1: {1}, 2: {2}})
+    assert (ask.request, ask.question.as_of, ask.question.up_to) == (1, bound(2), 2)
+    assert ask.question.rows.slot.tolist() == [1]
+    assert [row for row in told if row[1] == 1] == [(0, 1, 1, 1), (1, 1, 11, 1)]
+    assert [row[0] for row in told if row[1] == 2] == [0, 1, 2, 3] and caught_up == [2]
+    assert run.pending.complete_through == 1 and run.pending.waits.nonzero()[0].tolist() == [1]
+    assert run.kept == [3], "what lies before the boundary asked about serves nobody"
+    run.close((1, 41))
+    told, asks, caught_up = run.install(1, {1: {21}})
+    # it was told to hold 1 and 11 before boundary 2
+    assert told == [(2, 1, 1, -1), (2, 1, 11, -1), (2, 1, 21, 1), (3, 1, 31, 1), (4, 1, 41, 1)]
+    assert asks == [] and caught_up == [1] and run.kept == [] and run.pending.complete_through == 4
+
+
+def test_pending_again_within_what_an_answer_says_asks_up_to_there_again():
+    """What routers kept back is not put by: the second answer must say it, too."""
+    run = Run(short={1: 1})
+    run.close()
+    run.pend(1)
+    run.pending.extend(0, 3)
+    for _ in range(4):
+        run.close()
+    _, (ask,), caught_up = run.install(0, {1: set()}, offers((1, 15), (1, 35)))
+    assert (ask.question.as_of.number, ask.question.up_to) == (1, 3) and caught_up == []
+    told, _, _ = run.install(ask.request, {1: {15}}, offers((1, 35)))
+    assert told == [(1, 1, 15, 1), (3, 1, 35, 1)]
+
+
+def test_pending_unsubscribed_while_waiting_is_told_to_its_end():
+    run = Run()
+    run.close()
+    run.pend(1, 2)
+    run.close((1, 11), (2, 12))
+    run.close((2, 22), leaving=[1])
+    run.close((2, 32))
+    told, asks, caught_up = run.install(0, {1: {1}, 2: set()})
+    assert [row for row in told if row[1] == 1] == [(0, 1, 1, 1), (1, 1, 11, 1), (2, 1, 1, -1), (2, 1, 11, -1)]
+    assert caught_up == [2] and asks == [] and 1 not in run.keeper.held
+    assert run.keeper.led[-1] == (3, [2]), "who has gone is led no further"
+    assert not run.pending.waits.any()
+
+
+def test_pending_slot_given_to_another_sees_nothing_of_its_predecessor():
+    run = Run()
+    run.close()
+    run.pend(1)
+    run.pend(2)
+    run.close((1, 11), leaving=[1])
+    run.install(0, {1: set()})
+    run.close((2, 21))
+    run.pend(1)  # somebody new, in the same slot; 2 waits still, so nothing has been thrown away
+    assert run.kept == [1, 2]
+    run.close((1, 31))
+    told, _, _ = run.install(2, {1: {22}})
+    assert told == [(2, 1, 22, 1), (3, 1, 31, 1)]
+    told, _, _ = run.install(1, {2: set()})
+    assert told == [(2, 2, 21, 1)]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_pending_several_blocks_are_led_each_from_its_own_boundary(order):
+    run, told = Run(), {}
+    for slot in (1, 2, 3):
+        run.close(*((other, 10 * slot + other - 10) for other in range(1, slot)))
+        run.pend(slot)
+    run.close((1, 31), (2, 32), (3, 33))
+    assert run.pending.complete_through == -1 and run.kept == [1, 2, 3]
+    answered: set[int] = set()
+    for request in order:
+        told[request + 1], _, caught_up = run.install(request, {request + 1: {request * 10}})
+        assert caught_up == [request + 1]
+        answered.add(request)
+        waiting = min({0, 1, 2} - answered, default=3)
+        assert run.kept == list(range(waiting + 1, 4)) and run.pending.complete_through == (
+            waiting - 1 if waiting < 3 else 3
+        )
+    assert told == {
+        1: [(0, 1, 0, 1), (1, 1, 11, 1), (2, 1, 21, 1), (3, 1, 31, 1)],
+        2: [(1, 2, 10, 1), (2, 2, 22, 1), (3, 2, 32, 1)],
+        3: [(2, 3, 20, 1), (3, 3, 33, 1)],
+    }
+
+
+def test_pending_thousand_times_leaves_nothing_behind():
+    run = Run()
+    for number in range(1000):
+        run.close(*((slot, 10 * number + slot) for slot in range(number % 5)))
+        run.pend(number % 5)
+        if number % 5 == 4:
+            for request in range(number - 4, number + 1):
+                told, _, _ = run.install(request, {request % 5: set()})
+                assert len(told) == number - request
+            assert run.kept == []
+        assert len(run.kept) < 5
+    assert not run.pending and not run.pending._blocks and not run.pending._early and not run.pending.waits.any()
+    assert run.pending.requests == 1000 and run.pending.complete_through == 999
+
+
+def test_pending_begun_behind_a_boundary_goes_on_from_there():
+    run = Run()
+    run.pending.start_at(bound(6))
+    assert run.pending.complete_through == 6
+    ask = run.pend(1)
+    assert ask.question.as_of == bound(6) and run.pending.complete_through == 5
+    run.close((1, 71))
+    told, _, _ = run.install(ask.request, {1: {60}})
+    assert told == [(6, 1, 60, 1), (7, 1, 71, 1)]
+
+
+def test_pending_makes_room_for_slots_and_keeps_who_waits():
+    run = Run()
+    run.close()
+    run.pend(7)
+    run.pending.ensure_slots(4)
+    run.pending.ensure_slots(100)
+    assert run.pending.waits.nonzero()[0].tolist() == [7] and run.pending.waits.size == 100
