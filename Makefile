@@ -2,7 +2,7 @@
 #
 #   make demo       34,000 places of the world, 42,000 subscriptions, matched on Ray and checked
 #   make test       the tests a commit has to pass
-#   make lint       ruff, import layers, pyright
+#   make lint       ruff, import layers, kinds named where none may be, pyright
 #   make test-long  what a commit cannot wait for
 #   make clean      remove the environment and all caches
 
@@ -66,6 +66,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tests/lint_kinds.py
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 clean:

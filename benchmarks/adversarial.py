@@ -1,14 +1,16 @@
 """Streams that an index may break down on: everything at one point, one word everywhere, nothing but ties, and so on.
 
-Each is a `TopkCase` for `benchmarks.topk`, made by bending the synthetic workload. Read on in `benchmarks.figures`.
+Each is a `benchmarks.cases.Case` of `topk`, made by bending the synthetic workload. Read on in
+`benchmarks.topk_figures`.
 """
 
 from typing import Any
 
 import numpy as np
 
-from benchmarks.topk import TopkCase
+from benchmarks.cases import Case
 from benchmarks.workload import Messages, TopkRecipe, make_messages, topk_subscriptions
+from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable, concatenate, take_ragged
 from matching.window import Window
 
@@ -29,7 +31,7 @@ _BATCH = 1_000
 _GAP_US = 1_000_000
 
 
-def make_stream(name: str, subscriptions: int, window: int, timed: int, seed: int) -> TopkCase:
+def make_stream(name: str, subscriptions: int, window: int, timed: int, seed: int) -> Case:
     """The case of a stream of `STREAMS`: `window` messages before, then two batches to check, then `timed`."""
     count = window + 2 * _BATCH + timed
     made = make_messages(count, seed)
@@ -66,7 +68,7 @@ def make_stream(name: str, subscriptions: int, window: int, timed: int, seed: in
         batch = _with(batch, life=life)
         kept = Window("time", int(2 * half * _GAP_US))
     facts: dict[str, Any] = {"stream": name, "k": recipe.k[0], "seed": seed}
-    return TopkCase(batch, table, kept, length, _BATCH, facts)
+    return Case(KINDS.named("topk"), batch, table, kept, length, timed, _BATCH, facts)
 
 
 def _with(table, **columns):

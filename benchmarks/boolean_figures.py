@@ -15,13 +15,14 @@ each for point and range messages, short (6 to 20 words) and long ones (100 to 1
     memory, updates       bytes and building by sizes of regions; coming and leaving against the number of subscriptions
     workloads       stop words, places, texts, messages, regions: the default workload with one thing changed at a time
 
-Answers are checked against the oracle before anything is measured; engines take turns; figures are medians. Engines
-that the registry lacks are left out. A figure is written as JSON and as PNG. Read on in `benchmarks.boolean`.
+Answers are checked against the oracle before anything is measured; engines take turns; figures are medians. A figure is
+written as JSON and as PNG. Read on in `benchmarks.harness`.
 """
 
 import resource
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -29,16 +30,21 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.boolean import BooleanBench
+from benchmarks.cases import make_case
 from benchmarks.drawing import pyplot, write
+from benchmarks.harness import Bench
 from benchmarks.peers import PEERS
-from benchmarks.workload import PLAIN_BOOLEAN, REGIONS, TEXTS, WORLD, BooleanRecipe
-from matching import registry
+from benchmarks.workload import PLAIN_BOOLEAN, REGIONS, TEXTS, BooleanRecipe
+from matching.boolean.mbr_trie import MbrTrie
 from matching.errors import ConfigError
-from matching.warmup import warmup
+from matching.kind import Kind
+from matching.kinds import KINDS
+from matching.warmup import warm_engine
 
 Tell = Callable[[str], None]
 
+_BOOLEAN = KINDS.named("boolean")
+_NAMES = tuple(_BOOLEAN.engines)
 _SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 #: Words of a message: the paper's short and long ones.
 _LENGTHS = {"short": (6, 10, 15, 20), "long": (100, 300, 600, 1000)}
@@ -71,24 +77,31 @@ class Task(NamedTuple):
     messages_from: str | None
     tell: Tell
 
-    def bench(self, recipe: BooleanRecipe, subscriptions: int | None = None, text: str = "short") -> BooleanBench:
+    def bench(
+        self, recipe: BooleanRecipe, subscriptions: int | None = None, text: str = "short", kind: Kind | None = None
+    ) -> Bench:
         """A workload by this recipe."""
         count = (self.messages or _MESSAGES[text]) * _ROUNDS
-        size = subscriptions or self.subscriptions
-        return BooleanBench(
-            size, count, None, _ROUNDS, self.seed, messages_from=self.messages_from, recipe=recipe, checked=_CHECKED
-        )
+        size, of_kind = subscriptions or self.subscriptions, kind or _with_peers()
+        source = self.messages_from
+        case = make_case(of_kind, size, count, None, _ROUNDS, self.seed, recipe=recipe, messages_from=source)
+        return Bench(case, _ROUNDS, sample=_CHECKED[0], checked=_CHECKED[1])
 
     def among(self, *wanted: str) -> tuple[str, ...]:
-        """The engines asked for, else those of `wanted` that there are, the default with them."""
-        there = registry.names("boolean")
-        return self.engines or (there[0], *(name for name in wanted if name in there[1:]))
+        """The engines asked for, else the default and those of `wanted`."""
+        return self.engines or (_NAMES[0], *(name for name in wanted if name != _NAMES[0]))
+
+
+def _with_peers() -> Kind:
+    """The kind with the peers among its engines."""
+    return replace(_BOOLEAN, engines={**_BOOLEAN.engines, **PEERS})
 
 
 def figure(
     name: str,
     out: Path,
     subscriptions: int = 100_000,
+    window: int | None = None,
     messages: int | None = None,
     engines: Sequence[str] | None = None,
     seed: int = 0,
@@ -100,20 +113,22 @@ def figure(
     Raises
     ------
     ConfigError
-        For a name nobody knows, an engine that is not there, or if matplotlib is not installed.
+        For a name nobody knows, an engine that is not there, a window, or if matplotlib is not installed.
     """
     if name not in FIGURES:
         raise ConfigError(f"figure {name!r}: choose one of {', '.join(FIGURES)}")
+    if window is not None:
+        raise ConfigError("boolean subscriptions have no window: leave --window out")
     for engine in engines or ():
-        if engine not in PEERS:
-            registry.factory("boolean", engine)
-        elif missing := PEERS[engine].absence():
+        _with_peers().engine(engine)
+        if engine in PEERS and (missing := PEERS[engine].absence()):
             raise ConfigError(f"{engine}: {missing.reason}. Install it: {missing.install}")
     draw_with = pyplot()
     tell = on_progress or (lambda _: None)
     tell("compiling kernels")
-    known = registry.names("boolean")
-    warmup({"boolean": [name for name in engines or known if name in known]})
+    for engine in engines or _NAMES:
+        if engine in _NAMES:
+            warm_engine(_BOOLEAN, engine)
     task = Task(subscriptions, messages, tuple(engines or ()), seed, messages_from, tell)
     report = {"figure": name, **FIGURES[name](task)}
     if report["x_label"] != "subscriptions":
@@ -123,16 +138,15 @@ def figure(
     return report
 
 
-def _beside(task: Task, load: BooleanBench, makers: dict[str, Callable[[], Any]], changes: bool = False):
+def _beside(task: Task, load: Bench, names: Sequence[str], changes: bool = False) -> dict[str, Any]:
     """Build, check, and time in turns: medians of every figure by engine."""
     measured: dict[str, dict[str, Any]] = {}
-    rows: dict[str, list[dict[str, float]]] = {name: [] for name in makers}
-    with ExitStack() as open_peers:
+    rows: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    with ExitStack() as running:
         built = {}
-        for name, make in makers.items():
-            built[name] = make()
-            if name in PEERS:
-                open_peers.callback(built[name].close)
+        for name in names:
+            built[name] = load.build(name)
+            running.callback(built[name].close)
             measured[name] = load.check(built[name]) | load.memory(built[name])
         for turn in range(load.rounds):
             for name, engine in built.items():
@@ -144,12 +158,8 @@ def _beside(task: Task, load: BooleanBench, makers: dict[str, Callable[[], Any]]
             found = measured[name]["matched_per_message"] or None
             measured[name]["candidates_per_match"] = found and measured[name]["verified_per_message"] / found
         row = measured[name]
-        task.tell(f"  {name}: {row['us_per_message']:,.1f} us a message, exact: {row['exact']}")
+        task.tell(f"  {name}: {row['us_per_message']:,.1f} us, exact: {row['exact']}, {row['compared']:,} compared")
     return {"workload": load.workload, "engines": measured}
-
-
-def _engines(load: BooleanBench, names: Sequence[str]) -> dict[str, Callable[[], Any]]:
-    return {name: partial(load.build, name) for name in names}
 
 
 def _column(rows: Sequence[dict[str, Any]], names: Sequence[str], key: str) -> dict[str, list[Any]]:
@@ -162,12 +172,7 @@ def _all_exact(rows: Sequence[dict[str, Any]]) -> bool:
     return all(result["exact"] for row in rows for result in row["engines"].values())
 
 
-def _four_ways(
-    task: Task,
-    recipe: BooleanRecipe,
-    names: Sequence[str],
-    makers: Callable[[BooleanBench], dict[str, Callable[[], Any]]],
-) -> dict[str, Any]:
+def _four_ways(task: Task, recipe: BooleanRecipe, names: Sequence[str], kind: Kind | None = None) -> dict[str, Any]:
     """Time against the length of messages; points and ranges, short and long."""
     panels, rows = [], []
     for shape in ("point", "range"):
@@ -175,8 +180,8 @@ def _four_ways(
             mine = []
             for length in lengths:
                 task.tell(f"{shape} messages of {length} words")
-                load = task.bench(recipe._replace(shape=shape, words=(length, length)), text=text)
-                mine.append(_beside(task, load, makers(load)))
+                load = task.bench(recipe._replace(shape=shape, words=(length, length)), text=text, kind=kind)
+                mine.append(_beside(task, load, names))
             panels.append(
                 {
                     "title": f"{text} {shape} messages",
@@ -191,24 +196,13 @@ def _four_ways(
 
 
 def _lengths(wanted: Sequence[str], recipe: BooleanRecipe, task: Task) -> dict[str, Any]:
-    names = task.among(*wanted)
-    return _four_ways(task, recipe, names, lambda load: _engines(load, names))
+    return _four_ways(task, recipe, task.among(*wanted))
 
 
 def _probing(task: Task) -> dict[str, Any]:
     """Ways of probing: the engine is the same but for its option."""
-    if "mbr_trie" not in registry.names("boolean"):
-        raise ConfigError("figure 'probing' shows engine mbr_trie, which the registry does not have")
-    trie = registry.factory("boolean", "mbr_trie")
-
-    def makers(load: BooleanBench) -> dict[str, Callable[[], Any]]:
-        return {way: partial(_built_with, load, trie, way) for way in _PROBING}
-
-    return _four_ways(task, PLAIN_BOOLEAN, _PROBING, makers)
-
-
-def _built_with(load: BooleanBench, trie: Callable[..., Any], way: str) -> Any:
-    return load.build_with(trie(WORLD, strategy=way))
+    ways = {way: partial(MbrTrie, strategy=way) for way in _PROBING}
+    return _four_ways(task, PLAIN_BOOLEAN, _PROBING, replace(_BOOLEAN, engines=ways))
 
 
 def _sizes(task: Task) -> list[int]:
@@ -247,11 +241,11 @@ def _lines(rows: Sequence[dict[str, Any]], names: Sequence[str], labels: dict[st
 
 
 def _subscriptions(task: Task) -> dict[str, Any]:
-    names = task.among(*registry.names("boolean"))
+    names = task.among(*_NAMES)
 
     def measure(size: int) -> dict[str, Any]:
         load = task.bench(PLAIN_BOOLEAN, size)
-        return _beside(task, load, _engines(load, names))
+        return _beside(task, load, names)
 
     sizes, rows, stopped = _growing(task, measure)
     labels = {
@@ -265,11 +259,11 @@ def _subscriptions(task: Task) -> dict[str, Any]:
 
 
 def _updates(task: Task) -> dict[str, Any]:
-    names = task.among(*registry.names("boolean"))
+    names = task.among(*_NAMES)
 
     def measure(size: int) -> dict[str, Any]:
         load = task.bench(PLAIN_BOOLEAN, size)
-        return _beside(task, load, _engines(load, names), changes=True)
+        return _beside(task, load, names, changes=True)
 
     sizes, rows, stopped = _growing(task, measure)
     labels = {"subscribe a second": ("subscribe_per_s", True), "unsubscribe a second": ("unsubscribe_per_s", True)}
@@ -293,7 +287,7 @@ def _scalability(task: Task) -> dict[str, Any]:
         for shape, length in measured:
             text = "short" if length in _LENGTHS["short"] else "long"
             load = task.bench(PLAIN_BOOLEAN._replace(shape=shape, words=(length, length)), size, text)
-            rows.append(_beside(task, load, _engines(load, (engine,))))
+            rows.append(_beside(task, load, (engine,)))
             measured[shape, length].append(rows[-1]["engines"][engine]["us_per_message"])
         return {"sizes": rows}
 
@@ -315,11 +309,11 @@ def _scalability(task: Task) -> dict[str, Any]:
 
 def _by_recipe(task: Task, recipes: dict[Any, BooleanRecipe], **panel: Any) -> tuple[Any, list[dict[str, Any]]]:
     """Time against one property of the workload."""
-    names, rows = task.among(*registry.names("boolean")), []
+    names, rows = task.among(*_NAMES), []
     for value, recipe in recipes.items():
         task.tell(f"{panel.get('title', 'workload')}: {value}")
         load = task.bench(recipe, text="long" if recipe.words == TEXTS["long"] else "short")
-        rows.append(_beside(task, load, _engines(load, names)))
+        rows.append(_beside(task, load, names))
     drawn = _column(rows, names, "us_per_message")
     return {
         **panel,

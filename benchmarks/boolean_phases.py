@@ -16,7 +16,8 @@ from time import thread_time
 import numpy as np
 from numba import njit
 
-from benchmarks.boolean import BooleanBench
+from benchmarks.cases import make_case
+from benchmarks.harness import Bench
 from matching.boolean.blocks import MORE
 from matching.boolean.cell_match import (
     TABLE,
@@ -31,6 +32,7 @@ from matching.boolean.cell_match import (
 )
 from matching.boolean.cell_term import CellTerm
 from matching.boolean.engine import Messages
+from matching.kinds import KINDS
 
 PHASES = ("look_up", "find_cuts", "find_runs", "walk", "verify")
 #: What is counted of all messages; lines are cache lines of 64 bytes, each counted once a message.
@@ -92,10 +94,10 @@ def _match_up_to(phases, messages, blocks, columns, west, south, steps_per_degre
 
 def profile(subscriptions: int, messages: int | None = None, rounds: int = _ROUNDS, seed: int = 0) -> dict:
     """Nanoseconds and lines of a message, phase by phase; medians over the rounds."""
-    made = BooleanBench(subscriptions, messages, None, rounds, seed)
-    engine = made.build(CellTerm.name)
+    made = Bench(make_case(KINDS.named("boolean"), subscriptions, messages, None, rounds, seed), rounds)
+    engine = made.build(CellTerm.name).room.engine
     assert isinstance(engine, CellTerm)
-    batch = made._messages
+    batch = made.messages_after(made.case.timed)
     count = len(batch)
     view, slots = Messages.of(batch), np.empty(1 << 16, np.int32)
     frame = (engine.space.west, engine.space.south, engine._steps_per_degree)

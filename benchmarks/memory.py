@@ -16,15 +16,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import psutil
 
+from benchmarks.topology_cost import TableSpout
+from benchmarks.workload import WORLD, boolean_subscriptions, make_messages, topk_subscriptions
 from bolts.delivery import DeliveryBolt
 from bolts.query import QueryBolt
 from distribution.hashing import HashingRouter
-from matching.space import EARTH, Space
+from matching.model import SubscriptionTable, concatenate
 from matching.window import Window
 from spouts.generated import GeneratedSpout, Recipe
-from spouts.paced import GeneratedSubscriptions
 from topology import wiring
 from topology.core.component import Delivery
 from topology.core.runner import run_ray
@@ -32,6 +34,7 @@ from topology.core.runner import run_ray
 _ALLOWED_GROWTH = 1.10
 #: How long the query bolt pauses at each batch.
 _PAUSE_S = 0.05
+_BOOLEAN, _TOPK = 10_000, 2_000
 
 
 class SlowQueryBolt(QueryBolt):
@@ -53,15 +56,23 @@ def sample_actors(root: psutil.Process, samples: dict[int, list[int]]) -> None:
             continue
 
 
+def _subscriptions() -> SubscriptionTable:
+    """Some of two kinds, one with a window to ask."""
+    made = make_messages(20_000, 1)
+    both = concatenate([boolean_subscriptions(made, _BOOLEAN, 1), topk_subscriptions(made, _TOPK, 1)])
+    columns: Any = both._asdict() | {"number": np.arange(len(both))}
+    return SubscriptionTable(**columns)
+
+
 def bench(messages: int, batch: int = 5000, credits: int = 4) -> dict[str, Any]:
     """Run, sampling memory; returns samples and growth of each actor, and the most batches that were in flight."""
-    space, window, recipe = Space(*EARTH), Window("count", 20_000), Recipe(seed=1)
+    window = Window("count", 20_000)
     wiring.QueryBolt = SlowQueryBolt
     plan = wiring.wire(
-        GeneratedSpout(recipe, window, space, batch, messages),
-        GeneratedSubscriptions(recipe, window, space, 10_000, 2_000),
+        GeneratedSpout(Recipe(seed=1), window, WORLD, batch, messages),
+        TableSpout(_subscriptions()),
         HashingRouter(1),
-        space,
+        WORLD,
         window,
         DeliveryBolt(os.devnull, window, credits, sink="count"),
         credits=credits,

@@ -1,64 +1,34 @@
 """Time the engines of a kind beside each other: what `skyray bench KIND` and `python -m benchmarks.run KIND` run.
 
 Every engine is built, held against the oracle on a sample, and then timed in turns with the others (A B A B), so that a
-slow minute of the machine hits all alike; the figures are medians over the turns. What a kind needs stands in one class
-a kind (`KindBench`); read on in `benchmarks.boolean` and `benchmarks.topk`. Peers, which engines are measured against,
-are in `benchmarks.peers`.
+slow minute of the machine hits all alike; the figures are medians over the turns. Any kind that `matching.kinds` has an
+engine for can be measured: `benchmarks.cases` makes a case of it, `benchmarks.harness` drives it. Peers, which engines
+are measured against, are in `benchmarks.peers`; figures of a kind in the module `benchmarks.KIND_figures`.
 """
 
 import argparse
+import importlib
+import importlib.util
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
-from benchmarks.boolean import BooleanBench
+from benchmarks.cases import make_case
+from benchmarks.harness import Bench
 from benchmarks.peers import PEERS, Absence
-from benchmarks.skyline import SkylineBench
-from benchmarks.topk import TopkBench
 from benchmarks.workload import BooleanRecipe
-from matching import registry
 from matching.errors import ConfigError
-from matching.warmup import warmup
+from matching.kind import Kind
+from matching.kinds import KINDS
+from matching.warmup import warm_engine
 
 #: What is kept of a run of each benchmark.
 RESULTS = Path(__file__).parent / "results"
-
-
-class KindBench(Protocol):
-    """One workload of a kind, on which engines are built, checked and timed."""
-
-    #: What was measured on, JSON-ready.
-    workload: dict[str, Any]
-    #: How many turns `time` is made for.
-    rounds: int
-
-    def __init__(self, subscriptions: int, messages: int | None, window: int | None, rounds: int, seed: int): ...
-
-    def build(self, name: str) -> Any:
-        """An engine with all subscriptions in it; this is what `build_s` times."""
-        ...
-
-    def check(self, engine: Any) -> dict[str, Any]:
-        """`exact` (bool) and how much was compared; leaves the engine fit for timing."""
-        ...
-
-    def memory(self, engine: Any) -> dict[str, Any]:
-        """`bytes_per_subscription`, and what else a kind reports of its size."""
-        ...
-
-    def time(self, engine: Any, turn: int) -> dict[str, float]:
-        """Figures of one turn; each is reported as the median over the turns."""
-        ...
-
-
-#: Kind to its class; a kind is offered by `skyray bench` as soon as it stands here.
-BENCHES: dict[str, type[KindBench]] = {"boolean": BooleanBench, "topk": TopkBench, "skyline": SkylineBench}
-
 _ROUNDS = 7
 
 
@@ -69,6 +39,7 @@ def bench(
     window: int | None = None,
     messages: int | None = None,
     engines: Sequence[str] | None = None,
+    windows: Mapping[str, str] | None = None,
     figure: str | None = None,
     seed: int = 0,
     rounds: int = _ROUNDS,
@@ -81,82 +52,96 @@ def bench(
 
     Parameters
     ----------
-    kind : str                   one of `BENCHES`
+    kind : str                   one of `matching.kinds` that there is a room for
     subscriptions : int          how many are live
-    window, messages : int       messages in the window (kinds that have one), messages timed; each kind has its own
-                                 defaults
-    engines : sequence of str    names in `matching.registry`, for `boolean` also in `benchmarks.peers`; all engines of
-                                 the kind by default
+    window, messages : int       messages in the window (kinds that have one), messages timed (`benchmarks.cases`)
+    engines : sequence of str    names of the kind's engines, or of its peers (`benchmarks.peers`); all engines of the
+                                 kind by default
+    windows : mapping            kind to name of the window index, the default one without
     seed, rounds : int           of the workload; turns of each engine
-    figure : str                 measure and draw this figure instead, into folder `out` (`benchmarks.figures`,
-                                 `benchmarks.boolean_figures`, `benchmarks.skyline_figures`,
-                                 `benchmarks.skyline_routing`)
+    figure : str                 measure and draw this figure instead, into folder `out`
     messages_from : str          ETL output directory whose messages are resampled; synthetic ones without
     workload : str               recipe of a `boolean` workload (`benchmarks.workload.BooleanRecipe.parse`)
     on_progress : callable       told what is going on, a sentence at a time
 
     Returns
     -------
-    dict    `kind`, `workload`, `results`: for each engine its name, `exact`, `build_s`, and the figures of the kind:
-            medians over the rounds, which are there one by one as `rounds`; memory is that before the first of them,
-            and in `at_end` that after the last;
+    dict    `kind`, `workload`, `results`: for each engine its name, `exact`, `compared` (updates held against the
+            oracle's, with a `warning` where they are few), `build_s`, and the figures of the kind: medians over the
+            rounds, which are there one by one as `rounds`; memory is that before the first of them, and in `at_end`
+            that after the last;
             `absent`: name, reason and line of installation of each peer that cannot run here, if there are any
 
     Raises
     ------
     ConfigError
-        For a kind that has no benchmark, or an engine that the kind does not have.
+        For a kind that has no room, or an engine that the kind does not have.
     """
-    if kind == "skyline" and figure == "routing":
-        from benchmarks import skyline_routing
-
-        folder = Path(out) if out else RESULTS / "figures"
-        return skyline_routing.figure(folder, subscriptions, messages, seed, messages_from, on_progress)
-    if kind == "skyline" and figure is not None:
-        from benchmarks import skyline_figures
-
-        folder = Path(out) if out else RESULTS / "figures"
-        return skyline_figures.figure(figure, folder, window, engines, seed, messages_from, on_progress)
-    if kind not in BENCHES:
-        raise ConfigError(f"kind {kind!r} has no benchmark: choose one of {', '.join(BENCHES)}")
-    if workload is not None and kind != "boolean":
+    row = kind_named(kind)
+    if workload is not None and row.stands != "box":
         raise ConfigError(f"workload {workload!r}: only boolean has recipes yet; leave --workload out")
     if figure is not None:
         folder = Path(out) if out else RESULTS / "figures"
-        if kind == "boolean":
-            from benchmarks.boolean_figures import figure as draw_boolean  # drawing takes a second to import
-
-            return draw_boolean(figure, folder, subscriptions, messages, engines, seed, messages_from, on_progress)
-        if kind != "topk":
-            raise ConfigError(f"figure {figure!r}: no figure can be drawn for {kind} yet; leave --figure out")
-        from benchmarks.figures import figure as draw
-
-        return draw(figure, folder, subscriptions, window, messages, engines, seed, on_progress)
-    chosen = tuple(dict.fromkeys(engines or registry.names(kind)))
-    absent = _absent(kind, chosen)
+        given = {"window": window, "messages": messages, "engines": engines, "messages_from": messages_from}
+        return _draw(kind, figure, folder, subscriptions=subscriptions, seed=seed, on_progress=on_progress, **given)
+    peers = {name: peer for name, peer in PEERS.items() if peer.kind == kind}
+    chosen = tuple(dict.fromkeys(engines or row.engines))
+    row = replace(row, engines={**row.engines, **peers})
+    for name in chosen:
+        row.engine(name)
     tell = on_progress or (lambda _: None)
+    absent = [missing for name in chosen if name in peers and (missing := peers[name].absence())]
     for missing in absent:
         tell(f"{missing.name} left out: {missing.reason}. Install it: {missing.install}")
     chosen = tuple(name for name in chosen if name not in {missing.name for missing in absent})
     tell("compiling kernels")
-    warmup({kind: tuple(name for name in chosen if name not in PEERS)})
+    for name in chosen:
+        if name not in peers:
+            warm_engine(row, name)
     tell("making the workload")
-    options: dict[str, Any] = {} if messages_from is None else {"messages_from": messages_from}
-    if workload is not None:
-        options["recipe"] = BooleanRecipe.parse(workload)
-    made = BENCHES[kind](subscriptions, messages, window, rounds, seed, **options)
+    recipe = None if workload is None else BooleanRecipe.parse(workload)
+    case = make_case(row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from)
+    report = _time_beside(Bench(case, rounds, windows=windows), chosen, tell)
+    return {"kind": kind, **report} | ({"absent": _told(absent)} if absent else {})
+
+
+def kind_named(name: str) -> Kind:
+    """A kind that there is a room for.
+
+    Raises
+    ------
+    ConfigError
+        For any other.
+    """
+    if name not in KINDS or not KINDS.named(name).runs:
+        there = ", ".join(kind.name for kind in KINDS.run)
+        raise ConfigError(f"kind {name!r} has no engine to measure: choose one of {there}")
+    return KINDS.named(name)
+
+
+def _draw(kind: str, figure: str, folder: Path, **given: Any) -> dict[str, Any]:
+    """Measure and draw a figure of a kind."""
+    module = f"benchmarks.{kind}_figures"
+    if importlib.util.find_spec(module) is None:
+        raise ConfigError(f"figure {figure!r}: no figure can be drawn for {kind} yet; leave --figure out")
+    return importlib.import_module(module).figure(figure, folder, **given)  # drawing takes a second to import
+
+
+def _time_beside(made: Bench, chosen: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
+    """Build and check the engines, and time them in turns."""
     built, results = {}, {}
     turns: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
-    with ExitStack() as open_peers:
+    with ExitStack() as running:
         for name in chosen:
             tell(f"building {name}")
-            begun = perf_counter()
             built[name] = made.build(name)
-            build_s = perf_counter() - begun
-            if name in PEERS:
-                open_peers.callback(built[name].close)
+            running.callback(built[name].close)
             tell(f"checking {name} against the oracle")
-            results[name] = {"engine": name, **made.check(built[name]), "build_s": build_s, **made.memory(built[name])}
+            checked = made.check(built[name])
+            if "warning" in checked:
+                tell(f"{name}: {checked['warning']}")
+            memory = made.memory(built[name])
+            results[name] = {"engine": name, **checked, "build_s": built[name].build_s, **memory}
         for turn in range(made.rounds):
             for name in chosen:
                 tell(f"turn {turn + 1} of {made.rounds}: {name}")
@@ -167,44 +152,29 @@ def bench(
         for figure_name in turns[name][0]:
             figures = [figures[figure_name] for figures in turns[name] if figure_name in figures]
             results[name][figure_name] = median(figures)
-    report = {"kind": kind, "workload": made.workload, "results": [results[name] for name in chosen]}
-    return report | ({"absent": [missing._asdict() for missing in absent]} if absent else {})
+    return {"workload": made.workload, "results": [results[name] for name in chosen]}
 
 
-def _absent(kind: str, chosen: Sequence[str]) -> list[Absence]:
-    """Peers among the chosen that cannot run here.
-
-    Raises
-    ------
-    ConfigError
-        For a name that is neither an engine of the kind nor, for `boolean`, a peer.
-    """
-    absent = []
-    for name in chosen:
-        if kind == "boolean" and name in PEERS:
-            missing = PEERS[name].absence()
-            absent += [missing] if missing else []
-        elif kind == "boolean" and name not in registry.names(kind):
-            known = ", ".join((*registry.names(kind), *PEERS))
-            raise ConfigError(f"engine {name!r} for boolean: choose one of {known}")
-        else:
-            registry.factory(kind, name)
-    return absent
+def _told(absent: Sequence[Absence]) -> list[dict[str, str]]:
+    return [missing._asdict() for missing in absent]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns 1 if an engine was not exact."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Time the engines of a kind.")
-    parser.add_argument("kind", choices=sorted(BENCHES))
+    parser.add_argument("kind", choices=sorted(kind.name for kind in KINDS.run))
     parser.add_argument("--subscriptions", type=int, default=100_000)
     parser.add_argument("--window", type=int)
     parser.add_argument("--messages", type=int)
     parser.add_argument("--engines", type=lambda text: text.split(","), help="names separated by commas")
+    parser.add_argument("--window-index", help="name of the window index (kinds that have one)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=_ROUNDS)
     parser.add_argument("--workload", help="recipe of a boolean workload, as places=uniform,words=long")
     options = vars(parser.parse_args(arguments))
-    report = bench(options.pop("kind"), options.pop("subscriptions"), on_progress=_say, **options)
+    kind, index = options.pop("kind"), options.pop("window_index")
+    windows = {} if index is None else {kind: index}
+    report = bench(kind, options.pop("subscriptions"), windows=windows, on_progress=_say, **options)
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
     return 0 if all(result["exact"] for result in report["results"]) else 1
 

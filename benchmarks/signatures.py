@@ -27,8 +27,8 @@ from distribution.signatures.cuckoo import CuckooFilter
 from distribution.signatures.signature import QuerySignature, SignatureBoard, SignatureSpec, claims_of
 from distribution.signatures.text import MinwiseFilter
 from distribution.signatures.warmup import warmup
-from matching.model import MessageBatch, SubscriptionTable
-from matching.registry import factory
+from matching.boolean.cell_term import CellTerm
+from matching.model import BOOLEAN, MessageBatch, SubscriptionTable
 
 _BATCH = 5000
 
@@ -112,7 +112,7 @@ def signatures(
 
 def _matched(table: SubscriptionTable, messages: MessageBatch) -> np.ndarray:
     """bool[messages]: matched by anybody."""
-    engine = factory("boolean", "cell_term")(WORLD)
+    engine = CellTerm(WORLD)
     engine.insert(table)
     found = np.zeros(len(messages), np.bool_)
     for start in range(0, len(messages), _BATCH):
@@ -151,7 +151,7 @@ def _one(
     for start in range(0, len(messages), _BATCH):
         part = messages.take(np.arange(start, min(start + _BATCH, len(messages))))
         for task in range(router.tasks):
-            rows = router.owned_rows(part, task)
+            rows = router.rows_for(BOOLEAN, part, task)
             assert rows is not None
             sent[start + board.wanted(part, rows, task)] = True
     asked_s = perf_counter() - begun

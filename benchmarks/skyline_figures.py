@@ -4,16 +4,17 @@
     space       memory against the size of the window
     queries     time of a query against the size of the window, and what it looks at
     cleaning    memory, operations and query time of the memo tree while its window slides on, by way of cleaning
+    routing     which messages reach a query bolt at all (`benchmarks.skyline_routing`)
 
 Half of the messages speak of objects that move and change words, so that versions follow each other; the others stand
 alone. For `cleaning` nine tenths do, of objects that stay about where they are and speak often: what has ended then
-piles up in the leaves. Queries are those of `benchmarks.skyline`, 0.01 % to 1 % of the world's area as in the paper.
+piles up in the leaves. Queries are those of `benchmarks.workload`, 0.01 % to 1 % of the world's area as in the paper.
 
 An operation is one node of a tree or cell of a quadtree that an update reads or writes, one inverted list or count of a
 term that it changes, or one entry of the memo. The paper counts operations without saying of what. Time is thread time.
 
 All indexes get the same batches in turns, and their candidates are held against plain Python before anything is
-reported. A figure is written as JSON and as PNG. Read on in `matching.skyline.windows`.
+reported. A figure is written as JSON and as PNG. Read on in `matching.skyline.window_tree`.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,20 +25,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks import skyline_routing
 from benchmarks.drawing import pyplot, write
 from benchmarks.resampled import resample_messages
-from benchmarks.skyline import skyline_subscriptions
-from benchmarks.workload import WORLD, Messages, make_messages
+from benchmarks.workload import WORLD, Messages, make_messages, skyline_subscriptions
 from matching.errors import ConfigError
+from matching.kinds import KINDS
 from matching.model import Int64, MessageBatch
 from matching.naive import Subscription, messages_of, skyline_scores
 from matching.skyline.mf_rtree import MfRtree
 from matching.skyline.window import SkylineQueries
 from matching.skyline.window_tree import TreeWindow
-from matching.skyline.windows import TREES, tree_named
 from matching.window import Boundary
 
 Tell = Callable[[str], None]
+
+_SKYLINE = KINDS.named("skyline")
+#: The window indexes that are trees, which count their operations.
+TREES: dict[str, type[TreeWindow]] = {
+    name: window for name, window in _SKYLINE.windows.items() if issubclass(window, TreeWindow)
+}
 
 _WINDOW = 100_000
 _BATCH = 500
@@ -165,7 +172,9 @@ class Slide:
 def figure(
     name: str,
     out: Path,
+    subscriptions: int = 1_000_000,
     window: int | None = None,
+    messages: int | None = None,
     engines: Sequence[str] | None = None,
     seed: int = 0,
     messages_from: str | None = None,
@@ -175,23 +184,27 @@ def figure(
 
     Parameters
     ----------
-    name : str                  one of `FIGURES`
-    window : int                messages in the largest window (100,000)
-    engines : sequence of str   names in `matching.skyline.windows`; all by default
-    messages_from : str         ETL output directory whose messages are resampled; synthetic ones without
+    name : str                     one of `FIGURES`, or "routing"
+    subscriptions, messages : int  of `routing` alone
+    window : int                   messages in the largest window (100,000)
+    engines : sequence of str      names of trees; all by default
+    messages_from : str            ETL output directory whose messages are resampled; synthetic ones without
 
     Raises
     ------
     ConfigError
-        For a name nobody knows, or if matplotlib is not installed.
+        For a name nobody knows, a window index that is no tree, or if matplotlib is not installed.
     """
+    if name == "routing":
+        return skyline_routing.figure(out, subscriptions, messages, seed, messages_from, on_progress)
     if name not in FIGURES:
-        raise ConfigError(f"figure {name!r}: choose one of {', '.join(FIGURES)}")
-    draw_with = pyplot()
-    tell = on_progress or (lambda _: None)
+        raise ConfigError(f"figure {name!r}: choose one of {', '.join(FIGURES)}, routing")
     chosen = tuple(engines or TREES)
     for engine in chosen:
-        tree_named(engine)
+        if engine not in TREES:
+            raise ConfigError(f"window index {engine!r}: the figures set trees beside each other, {', '.join(TREES)}")
+    draw_with = pyplot()
+    tell = on_progress or (lambda _: None)
     size = window or _WINDOW
     tell("making the workload")
     busy = name == "cleaning"
@@ -265,9 +278,9 @@ def _windows(chosen: Sequence[str], cleanings: Sequence[str]) -> dict[str, TreeW
     built: dict[str, TreeWindow] = {}
     for name in chosen:
         if name == MfRtree.name:
-            built |= {label: MfRtree(**CLEANINGS[label]) for label in cleanings}
+            built |= {label: MfRtree(WORLD, **CLEANINGS[label]) for label in cleanings}
         else:
-            built[name] = TREES[name]()
+            built[name] = TREES[name](WORLD)
     return built
 
 

@@ -26,7 +26,7 @@ from distribution.location import LocationRouter
 from distribution.signatures.signature import QuerySignature, SignatureBoard, SignatureSpec, claims_of
 from distribution.signatures.warmup import warmup
 from matching.errors import ConfigError
-from matching.model import BOOLEAN, SKYLINE, MessageBatch, SubscriptionTable
+from matching.model import SKYLINE, MessageBatch, SubscriptionTable
 from matching.naive import common_terms, messages_of, skyline_scores, subscriptions_of
 from matching.skyline.index import SubscriptionIndex
 
@@ -185,10 +185,9 @@ def route(work: Workload, bolts: int) -> dict[str, Routed]:
     batch = work.messages
     router = LocationRouter(bolts, WORLD, batch.x, batch.y)
     domains = [router.domain_of(task) for task in range(bolts)]
-    columns: Any = work.table._asdict() | {"kind": np.full(len(work.table), BOOLEAN, np.int8)}
-    placed = SubscriptionTable(**columns)  # a rectangle lies where a boolean's does
-    held = [work.table.take(np.flatnonzero(router.held_by(placed, task))) for task in range(bolts)]
-    owned = [[router.owned_rows(batch.take(rows), task) for task in range(bolts)] for rows in _batches(len(batch))]
+    held = [work.table.take(np.flatnonzero(router.held_by(work.table, task))) for task in range(bolts)]
+    cut = _batches(len(batch))
+    owned = [[router.rows_for(SKYLINE, batch.take(rows), task) for task in range(bolts)] for rows in cut]
     routed = {}
     for name, spec in _specs().items():
         board, build_s = SignatureBoard(spec, domains), 0.0
@@ -202,7 +201,7 @@ def route(work: Workload, bolts: int) -> dict[str, Routed]:
             board.apply(patch)
         sent = np.zeros(len(batch), np.bool_)
         begun = perf_counter()
-        for rows, mine in zip(_batches(len(batch)), owned, strict=True):
+        for rows, mine in zip(cut, owned, strict=True):
             part = batch.take(rows)
             for task in range(bolts):
                 own = mine[task]

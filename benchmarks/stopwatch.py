@@ -1,46 +1,54 @@
-"""Where the time of a top-k run goes: index, buffers, updates, refills, window.
+"""Where the time of a room goes: its index, what it keeps, its updates, refills, the window.
 
-The parts of a `LocalTopk` get a clock around their methods, on the very objects of a benchmark and nowhere else; a few
-calls a batch, so the clocks cost nothing that shows. Read on in `benchmarks.topk`.
+The parts of a `matching.alone.Alone` of one kind get a clock around their methods, on the very objects of a benchmark
+and nowhere else; a few calls a batch, so the clocks cost nothing that shows. A room that lacks a part has no share of
+it. Read on in `benchmarks.harness`.
 """
 
 from time import perf_counter
 from typing import Any
 
-from matching.topk.local import LocalTopk
+from matching.alone import Alone
 
-#: Part to (attribute path, methods). What runs inside a refill counts as refill, whatever it calls.
+#: Part, path to an object, methods. What runs inside a refill counts as refill, whatever it calls.
 _CLOCKED = (
-    ("index", "stream.index", ("match", "set_thresholds", "withdraw")),
-    ("buffers", "stream.buffers", ("close", "offer", "expire", "due", "held", "raise_threshold", "clear")),
-    ("updates", "stream", ("_tell",)),
-    ("refills", "stream", ("_pend", "install")),
-    ("refills", "window_index", ("query",)),
-    ("window", "window_index", ("store",)),
+    ("index", "room.index", ("match", "set_thresholds", "withdraw")),
+    ("index", "room.engine", ("match",)),
+    ("index", "room.engine.index", ("match", "match_at", "withdraw", "remove")),
+    ("kept", "room.buffers", ("close", "offer", "expire", "due", "held", "raise_threshold", "clear")),
+    ("kept", "room.engine", ("take", "forget")),
+    ("updates", "room", ("_tell",)),
+    ("updates", "room.standing", ("tell",)),
+    ("refills", "room", ("_pend", "answer")),
+    ("refills", "share", ("answer",)),
+    ("window", "share", ("store", "load")),
 )
 
 
 class Stopwatch:
-    """Wall-clock seconds by part of one `LocalTopk`, from its building or the last `reset` on.
+    """Wall-clock seconds by part of one `Alone`, from its building or the last `reset` on.
 
     A part that runs inside another stops the other's clock, save that a refill keeps all that it calls.
     """
 
-    def __init__(self, local: LocalTopk):
+    def __init__(self, alone: Alone):
         self.seconds: dict[str, float] = {}
         self._running: list[str] = []
         self._since = 0.0
+        roots = {"room": alone.room} | ({"share": alone.share} if alone.shares else {})
         for name, path, methods in _CLOCKED:
-            owner: Any = local
-            for attribute in path.split("."):
-                owner = getattr(owner, attribute)
+            root, *attributes = path.split(".")
+            owner: Any = roots.get(root)
+            for attribute in attributes:
+                owner = getattr(owner, attribute, None)
             for method in methods:
-                self._clock(owner, method, name)
-        self.reset()
+                if hasattr(owner, method):
+                    self._clock(owner, method, name)
+                    self.seconds[name] = 0.0
 
     def reset(self) -> None:
         """All clocks to zero."""
-        self.seconds = dict.fromkeys((name for name, _, _ in _CLOCKED), 0.0)
+        self.seconds = dict.fromkeys(self.seconds, 0.0)
 
     def split(self, elapsed_s: float) -> dict[str, float]:
         """Seconds of each part, and `other` for what is left of `elapsed_s`."""

@@ -16,9 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.topk import TopkBench
+from benchmarks.cases import make_case
+from benchmarks.harness import Bench
+from matching.kinds import KINDS
 from matching.topk.thresholds import RULES
-from matching.warmup import warmup
+from matching.warmup import warm_engine
+
+_TOPK = KINDS.named("topk")
 
 
 def bench(
@@ -36,19 +40,22 @@ def bench(
     Returns
     -------
     dict
-        `workload`, and `results`: one dict a rule with `exact`, `us_per_message` (median of the counted rounds),
-        `refills_per_message`, `refill_share` (of all time), `hits_per_message`, `entries_per_buffer`,
-        `buffer_bytes_per_subscription`, `updates`, and what the rule has learned.
+        `workload`, and `results`: one dict a rule with what the check says (`benchmarks.harness.Bench.check`),
+        `us_per_message` (median of the counted rounds), `refills_per_message`, `refill_share` (of all time),
+        `hits_per_message`, `entries_per_buffer`, `buffer_bytes_per_subscription`, `updates`, and what the rule has
+        learned.
     """
     tell = on_progress or (lambda _: None)
-    warmup({"topk": (engine or "l2_scan",)})
+    warm_engine(_TOPK, engine or "l2_scan")
     tell("making the workload")
-    load = TopkBench(subscriptions, window * windows, window, rounds_a_window * windows, seed)
-    engines, exact = {}, {}
+    rounds = rounds_a_window * windows
+    load = Bench(make_case(_TOPK, subscriptions, window * windows, window, rounds, seed), rounds)
+    engines, checked = {}, {}
     for name in rules:
         tell(f"{name}: filling buffers, and checking against the oracle")
-        exact[name] = load.check(load.build(engine or "l2_scan", rule=name))["exact"]
-        engines[name] = load.build(engine or "l2_scan", rule=name)
+        rule = {"threshold_rule": name}
+        checked[name] = load.check(load.build(engine or "l2_scan", rule))
+        engines[name] = load.build(engine or "l2_scan", rule)
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in rules}
     for turn in range(load.rounds):
         for name in rules:
@@ -58,12 +65,12 @@ def bench(
     results = []
     for name in rules:
         counted = rows[name][rounds_a_window:] or rows[name]
-        buffers = engines[name].stream.buffers
+        buffers = engines[name].room.buffers
         held = buffers.describe()
         results.append(
             {
                 "rule": name,
-                "exact": exact[name],
+                **checked[name],
                 "us_per_message": median(1e6 / row["messages_per_s"] for row in counted),
                 "refills_per_message": float(np.mean([row["refills_per_message"] for row in counted])),
                 "refill_share": float(np.mean([row["share_refills"] for row in counted])),
@@ -71,7 +78,7 @@ def bench(
                 "entries_per_buffer": held["entries"] / max(1, held["buffers"]),
                 "buffer_bytes_per_subscription": sum(a.nbytes for a in buffers.arrays().values()) / subscriptions,
                 "updates_per_message": float(np.mean([row["updates_per_message"] for row in rows[name]])),
-                "learned": engines[name].stream.rule.describe(),
+                "learned": engines[name].room.rule.describe(),
             }
         )
     told = {round(result["updates_per_message"], 9) for result in results}

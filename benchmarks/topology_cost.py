@@ -2,11 +2,12 @@
 
     python -m benchmarks.topology_cost [--subscriptions N] [--messages N] [--batch N] [--kinds boolean topk]
 
-A is the engine alone in this process, fed batches that lie in memory. B is `topology.wiring` on Ray with one query bolt
-and a sink that only counts, its light components in one actor (`together`) as `skyray run` has them on a small machine
-or each in its own (`spread`). All are timed from the end of the first batch, with which the subscriptions come, to the
-last update, in turns, and must tell the same number of updates. C, once a round, is B with the Parquet sink. The
-workload has at most 5 matches a message. What each actor had of the processors is reported beside the rates.
+A is `matching.alone` in this process, fed batches that lie in memory: the same rooms over the same windows. B is
+`topology.wiring` on Ray with one query bolt and a sink that only counts, its light components in one actor (`together`)
+as `skyray run` has them on a small machine or each in its own (`spread`). All are timed from the end of the first
+batch, with which the subscriptions come, to the last update, in turns, and must tell the same number of updates. C,
+once a round, is B with the Parquet sink. The workload has at most 5 matches a message. What each actor had of the
+processors is reported beside the rates.
 """
 
 import argparse
@@ -26,25 +27,22 @@ from benchmarks.actors import ActorWatch
 from benchmarks.workload import WORLD, Messages, boolean_subscriptions, make_messages, topk_subscriptions
 from bolts.delivery import DeliveryBolt
 from bolts.payloads import StreamBatch
-from distribution.hashing import HashingRouter
-from matching import registry
-from matching.boolean.stream import BooleanStream
+from distribution.routers import router_named
+from matching.alone import Alone
+from matching.kinds import KINDS
 from matching.model import (
-    BOOLEAN,
-    TOPK,
     ChangeList,
     MessageBatch,
     Names,
     Removals,
     SubscriptionTable,
-    UpdateBatch,
     concatenate,
     empty,
 )
-from matching.topk.local import LocalTopk
-from matching.warmup import defaults, warmup
+from matching.warmup import warmup
 from matching.window import Boundary, Window
 from topology.core.component import Context, Spout, Tick
+from topology.core.metrics import RunReport
 from topology.core.runner import run_ray
 from topology.running import LIGHT
 from topology.wiring import wire
@@ -109,6 +107,7 @@ class Workload:
 
     def __init__(self, subscriptions: int, messages: int, batch: int, kinds: list[str], seed: int):
         self.window = Window("count", 4 * batch)
+        self.kinds = [KINDS.named(name) for name in kinds]
         made = make_messages(100_000 + messages, seed)
         history = Messages(made.batch.take(np.arange(100_000)), made.idf)
         tables = []
@@ -134,44 +133,53 @@ class Workload:
         self.timed = sum(len(part) for _, part, _ in self.batches[1:])
 
     def bare(self) -> tuple[float, int]:
-        """The engines alone: seconds after the first batch, and how many updates in all."""
-        boolean = BooleanStream(registry.factory("boolean")(WORLD))
-        topk = LocalTopk(registry.factory("topk")(WORLD), self.window)
-        added = {kind: self.table.of_kind(kind) for kind in (BOOLEAN, TOPK)}
-        begun, updates = perf_counter(), 0
+        """The rooms alone: seconds after the first batch, and how many updates in all."""
+        alone = Alone(self.kinds, WORLD, self.window)
+        added, begun, updates = self.table, perf_counter(), 0
         for boundary, part, _ in self.batches:
             if boundary.number == 1:
                 begun = perf_counter()
-            told: list[UpdateBatch] = []
-            told.append(boolean.process(boundary, part, added[BOOLEAN], _no_removals()))
-            if len(self.table.of_kind(TOPK)):
-                told.append(topk.process(boundary, part, added[TOPK], _no_removals()).updates)
-            updates += sum(map(len, told))
-            added = {kind: empty(SubscriptionTable) for kind in added}
+            updates += len(alone.process(boundary, part, added, _no_removals()).updates)
+            added = empty(SubscriptionTable)
         return perf_counter() - begun, updates
 
     def on_ray(self, sink: str, together: tuple[tuple[str, ...], ...]) -> tuple[float, int, dict[str, float]]:
         """The whole topology: seconds from the first batch's credit to the last end, how many updates in all, and
         processor time of each actor in microseconds a message."""
         watch = ActorWatch(memory=False)
-        folder = tempfile.mkdtemp(prefix="skyray-cost-")
-        try:
-            plan = wire(
-                ArraySpout(self.batches),
-                TableSpout(self.table),
-                HashingRouter(1),
-                WORLD,
-                self.window,
-                DeliveryBolt(folder, self.window, _CREDITS, sink=sink),
-                credits=_CREDITS,
-            )
-            report = run_ray(plan, on_progress=watch, together=together)
-        finally:
-            shutil.rmtree(folder)
-        loaded_s = report.components["messages"].tasks[0].figures["loaded_s"]
+        report = run_over(self.batches, self.table, self.window, sink, together, watch)
         updates = sum(report.components["delivery"].tasks[0].figures["updates"].values())
-        cpu_us = watch.cpu_us(2 * _CREDITS, len(self.batches[0][1]))
-        return report.elapsed_s - loaded_s, updates, cpu_us
+        return seconds_of(report), updates, watch.cpu_us(2 * _CREDITS, len(self.batches[0][1]))
+
+
+def run_over(
+    batches: list[tuple[Boundary, MessageBatch, Names]],
+    table: SubscriptionTable,
+    window: Window,
+    sink: str,
+    together: tuple[tuple[str, ...], ...] = (LIGHT,),
+    on_progress: Callable[[Any], None] | None = None,
+) -> RunReport:
+    """Run the topology on Ray over what lies in memory: one query bolt, files in a folder that is gone afterwards."""
+    folder = tempfile.mkdtemp(prefix="skyray-cost-")
+    try:
+        plan = wire(
+            ArraySpout(batches),
+            TableSpout(table),
+            router_named("hashing", 1, WORLD, lambda: (np.zeros(0), np.zeros(0))),
+            WORLD,
+            window,
+            DeliveryBolt(folder, window, _CREDITS, sink=sink),
+            credits=_CREDITS,
+        )
+        return run_ray(plan, on_progress=on_progress, together=together)
+    finally:
+        shutil.rmtree(folder)
+
+
+def seconds_of(report: RunReport) -> float:
+    """From the first batch's credit, when the subscriptions are in, to the end."""
+    return report.elapsed_s - report.components["messages"].tasks[0].figures["loaded_s"]
 
 
 def bench(
@@ -192,7 +200,7 @@ def bench(
         `shares` of the turns; `cpu_us` a message by way and actor; `same_updates`.
     """
     tell = on_progress or (lambda _: None)
-    warmup(defaults())
+    warmup()
     tell("making the workload")
     load = Workload(subscriptions, messages, batch, list(kinds), seed)
     names = ("bare", *_WAYS)

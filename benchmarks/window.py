@@ -5,7 +5,7 @@
 Every index holds the same window; it is first held, on a sample, against the best K of all messages worked out one by
 one. Then the indexes are timed in turns. `bulk` asks for many subscriptions at once, as when they are all registered;
 `single` asks for one at a time; `stream` stores batch after batch (as many messages expire) and asks for a few
-subscriptions after each, as a running topology does. Medians over the turns. Read on in `matching.topk.window_indexes`.
+subscriptions after each, as a running topology does. Medians over the turns. Read on in `matching.topk.window_index`.
 """
 
 import argparse
@@ -21,14 +21,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.workload import PLAIN, WORLD, make_messages, topk_subscriptions
+from matching.kind import Question, Share
+from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable, take_ragged
 from matching.topk import thresholds
-from matching.topk.window_index import WindowAnswers, WindowIndex, WindowQueries
-from matching.topk.window_indexes import WINDOW_INDEXES
+from matching.topk.window_index import WindowAnswers, WindowQueries
 from matching.window import Boundary
 
 RESULTS = Path(__file__).parent / "results"
 _CHECKED = 20
+_TOPK = KINDS.named("topk")
+_NOBODY = np.zeros(0, np.int64)
 #: The rule's tables take milliseconds to make: once, not inside what is timed.
 _RULE = thresholds.rule()
 
@@ -69,28 +72,30 @@ def bench(
     messages, table = made.batch, topk_subscriptions(made, subscriptions, seed, PLAIN)
     held = messages.take(np.arange(window))
     full = Boundary(0, 0, window - 1, -1)
-    chosen = {name: WINDOW_INDEXES[name] for name in indexes or WINDOW_INDEXES}
-    filled: dict[str, WindowIndex] = {}
+    chosen = {name: _TOPK.window(name) for name in indexes or _TOPK.windows}
+    filled: dict[str, Share] = {}
+    running: dict[str, Share] = {}
     figures: dict[str, dict[str, Any]] = {}
     for name, kind in chosen.items():
         tell(f"loading and checking {name}")
         _warm(kind, messages, table)
+        running[name] = kind(WORLD, 1)
+        running[name].load(full, held)
         begun = perf_counter()
-        filled[name] = kind(WORLD.max_distance, kept_boundaries=1)
+        filled[name] = kind(WORLD, 1)
         filled[name].load(full, held)
         load_us = (perf_counter() - begun) / window * 1e6
         checked = np.linspace(0, subscriptions - 1, min(_CHECKED, subscriptions)).astype(np.int64)
-        exact = _is_exact(filled[name].query(_question(table, checked, full)), held, table.take(checked))
+        exact = _is_exact(filled[name].answer(_question(table, checked, full)), held, table.take(checked))
         figures[name] = {
             "index": name,
             "exact": exact,
             "checked_rows": checked.size,
             "load_us_a_message": load_us,
-            "bytes_a_message": filled[name].size_bytes() / len(filled[name]),
+            "bytes_a_message": filled[name].size_bytes() / window,
         }
     times: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
     rng = np.random.default_rng([seed, 5])
-    running = {name: index.fork() for name, index in filled.items()}
     for turn in range(rounds):
         many = np.sort(rng.choice(subscriptions, min(bulk, subscriptions), replace=False))
         some = rng.integers(0, subscriptions, singles)
@@ -109,23 +114,23 @@ def bench(
     return {"workload": workload, "machine": platform.processor() or platform.machine(), "results": [*figures.values()]}
 
 
-def _warm(kind: type[WindowIndex], messages: MessageBatch, table: SubscriptionTable) -> None:
+def _warm(kind: type[Share], messages: MessageBatch, table: SubscriptionTable) -> None:
     """Compile, or load from the cache, every kernel of an index."""
-    index = kind(WORLD.max_distance, kept_boundaries=1)
+    index = kind(WORLD, 1)
     for number in range(2):
         boundary = Boundary(number, number * 100, number * 100 + 99, -1)
-        index.store(boundary, messages.take(np.arange(number * 100, number * 100 + 100)))
+        index.store(boundary, messages.take(np.arange(number * 100, number * 100 + 100)), _NOBODY)
         for rows in (1, 200):
-            index.query(_question(table, np.zeros(rows, np.int64), boundary))
+            index.answer(_question(table, np.zeros(rows, np.int64), boundary))
 
 
 def _turn(filled, running, messages, table, full, many, some, few, turn, batch) -> dict[str, float]:
     """One index, once through everything."""
     begun = perf_counter()
-    filled.query(_question(table, many, full))
+    filled.answer(_question(table, many, full))
     bulk_s, begun = perf_counter() - begun, perf_counter()
     for row in some:
-        filled.query(_question(table, np.array([row]), full))
+        filled.answer(_question(table, np.array([row]), full))
     single_s = perf_counter() - begun
     store_s = stream_s = 0.0
     for step, rows in enumerate(few):
@@ -134,16 +139,16 @@ def _turn(filled, running, messages, table, full, many, some, few, turn, batch) 
         boundary = Boundary(number, first, first + batch - 1, first + batch - 1 - (full.last_seq + 1))
         part = messages.take(np.arange(first, first + batch))
         begun = perf_counter()
-        running.store(boundary, part)
+        running.store(boundary, part, _NOBODY)
         stored = perf_counter()
-        running.query(_question(table, rows, boundary))
+        running.answer(_question(table, rows, boundary))
         store_s, stream_s = store_s + stored - begun, stream_s + perf_counter() - begun
     # what is left unindexed would have to be indexed one day: ask so much that it is, and count that as storing
     begun = perf_counter()
-    running.query(_question(table, many[:1].repeat(200), boundary))
+    running.answer(_question(table, many[:1].repeat(200), boundary))
     settle_s = perf_counter() - begun
     begun = perf_counter()
-    running.query(_question(table, many[:1].repeat(200), boundary))
+    running.answer(_question(table, many[:1].repeat(200), boundary))
     settle_s -= perf_counter() - begun
     stored_messages = few.shape[0] * batch
     return {
@@ -154,11 +159,11 @@ def _turn(filled, running, messages, table, full, many, some, few, turn, batch) 
     }
 
 
-def _question(table: SubscriptionTable, rows: np.ndarray, as_of: Boundary) -> WindowQueries:
+def _question(table: SubscriptionTable, rows: np.ndarray, as_of: Boundary) -> Question:
     offsets, picked = take_ragged(table.term_offsets, rows)
     ranks = _RULE.ranks(table.k[rows])
     columns = (table.number[rows], table.x[rows], table.y[rows], table.alpha[rows])
-    return WindowQueries(0, 0, as_of, -1, *columns, ranks, offsets, table.terms[picked], table.weights[picked])
+    return Question(as_of, -1, WindowQueries(*columns, ranks, offsets, table.terms[picked], table.weights[picked]))
 
 
 def _is_exact(answers: WindowAnswers, messages: MessageBatch, table: SubscriptionTable) -> bool:

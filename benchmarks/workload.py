@@ -11,9 +11,11 @@ The recipe, kept close to what geo-tagged short texts look like:
   1 % (a city to a region), but for `wide_share` of them from 1 % to 10 % (a country or a few). With the default share a
   message has about 110 matches among 1,000,000 subscriptions.
 - `topk`: the place itself, k = 10, alpha uniform in [0, 1); `TopkRecipe` varies these.
+- `skyline`: a region of the shape of the world around the place, 0.01 % to 1 % of its area, uniform. A tenth of the
+  messages are new versions of objects: each ends a message of the window that no other version has ended.
 
 `BooleanRecipe` varies places, words, texts, regions and messages of `boolean`. Real messages instead:
-`benchmarks.resampled`. Read on in `benchmarks.boolean`.
+`benchmarks.resampled`. Read on in `benchmarks.cases`.
 """
 
 from collections.abc import Mapping
@@ -23,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.model import BOOLEAN, TOPK, Float64, MessageBatch, SubscriptionTable
+from matching.model import BOOLEAN, SKYLINE, TOPK, Float64, Int64, MessageBatch, SubscriptionTable
 from matching.space import EARTH, Space
 
 WORLD = Space(*EARTH)
@@ -51,6 +53,8 @@ class TopkRecipe(NamedTuple):
     keywords: tuple[int, int] = _KEYWORDS
 
 
+#: Smallest and largest side of an area as a share of the world's: 0.01 % and 1 % of the area.
+_SIDES = (0.01, 0.1)
 #: Subscriptions whose keywords are drawn at a time.
 _ROWS = 20_000
 
@@ -185,6 +189,32 @@ def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRe
     alpha = lowest + (highest - lowest) * rng.random(count)
     columns = {"x": messages.batch.x[like], "y": messages.batch.y[like], "k": k, "alpha": alpha}
     return _table(rng, messages, like, TOPK, recipe.keywords, **columns)
+
+
+def skyline_subscriptions(messages: Messages, count: int, seed: int) -> SubscriptionTable:
+    """`count` skyline subscriptions that take after random messages; area uniform between the two limits. O(count)."""
+    table = boolean_subscriptions(messages, count, seed)
+    side = np.sqrt(np.random.default_rng([seed, 5]).uniform(_SIDES[0] ** 2, _SIDES[1] ** 2, count))
+    half_width, half_height = side * (WORLD.east - WORLD.west) / 2.0, side * (WORLD.north - WORLD.south) / 2.0
+    lon, lat = (table.region[:, 0] + table.region[:, 2]) / 2.0, (table.region[:, 1] + table.region[:, 3]) / 2.0
+    west, east = np.maximum(lon - half_width, WORLD.west), np.minimum(lon + half_width, WORLD.east)
+    south, north = np.maximum(lat - half_height, WORLD.south), np.minimum(lat + half_height, WORLD.north)
+    region = np.stack([west, south, east, north], axis=1)
+    return SubscriptionTable(**table._asdict() | {"kind": np.full(count, SKYLINE, np.int8), "region": region})
+
+
+def make_versions(count: int, window: int, share: float, seed: int) -> Int64:
+    """Which message each one ends (int64[count], -1 for none): an earlier one that is still in the window."""
+    rng = np.random.default_rng([seed, 6])
+    newer = np.flatnonzero(rng.random(count) < share)
+    older = newer - rng.integers(1, window, newer.shape[0])
+    ends = np.full(count, -1, np.int64)
+    # of all versions that would end the same message the first one does
+    keep = older >= 0
+    newer, older = newer[keep], older[keep]
+    older, first = np.unique(older, return_index=True)
+    ends[newer[first]] = older
+    return ends
 
 
 def unit_weights(row: np.ndarray, raw: np.ndarray, rows: int) -> np.ndarray:

@@ -43,10 +43,8 @@ class HashingTable(RoutingTable):
     sends_all = False
 
     def __init__(self, router: HashingRouter):
-        board = board_of(router)
-        assert board is not None, "only where the router has signatures"
         super().__init__(router)
-        self._board = board
+        self._board: Any = board_of(router)
         self._others = 0
 
     def change(self, added: SubscriptionTable, removed: Removals) -> None:

@@ -20,6 +20,7 @@ from typer.exceptions import TyperException
 
 from gateway.leftovers import children, end_children
 from gateway.packages import check_packages, from_checkout
+from gateway.per_kind import KindCommand
 from gateway.terminal import Terminal, fail, table
 from matching.errors import ConfigError, EngineError, TopologyError
 
@@ -36,17 +37,19 @@ Out = Annotated[Path | None, typer.Option(help="Folder for updates, results and 
 WindowText = Annotated[str | None, typer.Option(help="count:N messages or time:SECONDS (count:20000).")]
 Executor = Annotated[str | None, typer.Option(help="ray, or local: one process, deterministic (ray).")]
 Router = Annotated[
-    str | None, typer.Option(help="hashing, location, keyword or prefix; skyline: the first two (hashing).")
+    str | None, typer.Option(help="hashing, location, keyword or prefix; refuses what it cannot place (hashing).")
 ]
 Signatures = Annotated[str | None, typer.Option(help="off, spatial or spatial+text: send query bolts less (off).")]
 QueryBolts = Annotated[int | None, typer.Option(help="Tasks that hold subscriptions (2).")]
 TupleBolts = Annotated[int | None, typer.Option(help="Tasks that hold the window (1).")]
 DistributionBolts = Annotated[int | None, typer.Option(help="Tasks that route messages (1).")]
 AggregationBolts = Annotated[int | None, typer.Option(help="Tasks that merge partial answers (1).")]
-Engines = Annotated[list[str] | None, typer.Option(help="Engine for a kind, KIND=NAME; may be repeated.")]
-ThresholdRule = Annotated[str | None, typer.Option(help="cost, k_max, sma or rank: thresholds of top-k (cost).")]
+Engines = Annotated[list[str] | None, typer.Option(help="Engine for a kind, KIND=NAME; may be repeated. {engines}.")]
+ThresholdRule = Annotated[
+    str | None, typer.Option(help="cost, k_max, sma or rank: thresholds of result buffers (cost).")
+]
 WindowIndex = Annotated[
-    str | None, typer.Option(help="segments, il_quadtree, ir_tree or inverted_ring: window of top-k (segments).")
+    list[str] | None, typer.Option(help="Window index for a kind, KIND=NAME; may be repeated. {windows}.")
 ]
 World = Annotated[str | None, typer.Option(help="W,S,E,N in degrees, earth, or extent of the messages (extent).")]
 Projection = Annotated[str | None, typer.Option(help="plate-carree or equal-area (plate-carree).")]
@@ -89,15 +92,15 @@ def example(line: str) -> str:
     return f"Example: {line}\n\n{EXIT_CODES}"
 
 
-@app.command(epilog=example("skyray demo --out runs/demo"))
+@app.command(cls=KindCommand, epilog=example("skyray demo --out runs/demo"))
 def demo(
     out: Annotated[Path, typer.Option(help="Work folder; an earlier demo in it is replaced.")] = Path("runs/demo"),
     min_population: Annotated[int, typer.Option(help="Smallest town: 15000, 5000, 1000 or 500.")] = 15000,
-    per_kind: Annotated[int, typer.Option(min=1, help="Subscriptions of each kind; of skyline a tenth.")] = 20_000,
+    per_kind: Annotated[int, typer.Option(min=1, help="Subscriptions of each kind{fewer}.")] = 20_000,
     sample: Annotated[int, typer.Option(min=1, help="Subscriptions of each kind to verify.")] = 200,
     json: Json = False,
 ) -> int:
-    """Match the world's towns against 42,000 subscriptions and check the answer.
+    """Match the world's towns against tens of thousands of subscriptions and check the answer.
 
     Writes the places, runs the ETL on Spark, makes subscriptions, runs the topology on Ray and verifies a sample
     against the oracle.
@@ -156,11 +159,12 @@ def etl(
 
 @subscriptions.command(
     "generate",
+    cls=KindCommand,
     epilog=example("skyray subscriptions generate --messages etl --kind topk --count 20000 --out topk.jsonl"),
 )
 def subscriptions_generate(
     messages: Annotated[Path, typer.Option(help="Output folder of `skyray etl`.")],
-    kind: Annotated[str, typer.Option(help="boolean, topk or skyline; decay and knn, which do not run yet.")],
+    kind: Annotated[str, typer.Option(help="{kinds}.")],
     count: Annotated[int, typer.Option(min=1, help="How many.")],
     out: Annotated[Path, typer.Option(help="JSON Lines file to write.")],
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
@@ -172,7 +176,7 @@ def subscriptions_generate(
     ] = None,
     until_share: Annotated[float | None, typer.Option(help="Share of subscriptions that end early.")] = None,
     match: Annotated[
-        str | None, typer.Option(help="all or any of the keywords, for boolean; the other kinds ask for any.")
+        str | None, typer.Option(help="all or any of the keywords, for {match}; the other kinds ask for any.")
     ] = None,
     json: Json = False,
 ) -> int:
@@ -191,7 +195,10 @@ def subscriptions_generate(
     return generate(Terminal(json), messages, kind, count, out, seed, options)
 
 
-@app.command(epilog=example("skyray run --messages etl --subscriptions boolean.jsonl skyline.jsonl --out runs/first"))
+@app.command(
+    cls=KindCommand,
+    epilog=example("skyray run --messages etl --subscriptions boolean.jsonl skyline.jsonl --out runs/first"),
+)
 def run(
     messages: EtlDir = None,
     subscriptions: Files = None,
@@ -252,33 +259,33 @@ def verify(
     return verify_against_oracle(Terminal(json), run_dir, size, seed)
 
 
-@app.command(epilog=example("skyray bench boolean --subscriptions 1000000 --engines cell_term,inverted_list --json"))
+@app.command(
+    cls=KindCommand,
+    epilog=example("skyray bench boolean --subscriptions 1000000 --engines cell_term,inverted_list --json"),
+)
 def bench(
-    kind: Annotated[str, typer.Argument(help="boolean, topk or skyline.")],
+    kind: Annotated[str, typer.Argument(help="{running}.")],
     subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
     window: Annotated[int | None, typer.Option(min=1, help="Messages in the window, for kinds that have one.")] = None,
     messages: Annotated[int | None, typer.Option(min=1, help="Messages to time.")] = None,
     engines: Annotated[
         str | None,
         typer.Option(
-            help="Names separated by commas; all engines by default. Boolean also has "
-            "the peers postgis, postgis_region, sqlite, sqlite_rtree, duckdb and strtree."
+            help="Names separated by commas; all engines by default. Where there are peers, they can be named too: "
+            "postgis, postgis_region, sqlite, sqlite_rtree, duckdb and strtree."
         ),
     ] = None,
     figure: Annotated[
-        str | None,
-        typer.Option(
-            help="Figure. topk: subscriptions, k, alpha, keywords, window, thresholds, routers, pruning or streams; "
-            "boolean: probing, lengths, opponents, opponents-usa, scalability, subscriptions, keywords, regions, "
-            "memory, updates or workloads; skyline: updates, space, queries, cleaning or routing."
-        ),
+        str | None, typer.Option(help="Figure of the kind; a wrong name is answered with those there are.")
     ] = None,
     messages_from: Annotated[
         str | None, typer.Option(help="Resample the messages of this output folder of `skyray etl`.")
     ] = None,
     workload: Annotated[
         str | None,
-        typer.Option(help="Recipe (boolean), as places=uniform,stop_words=no,keywords=1-3,regions=city,words=long."),
+        typer.Option(
+            help="Recipe of the workload, as places=uniform,stop_words=no,keywords=1-3,regions=city,words=long."
+        ),
     ] = None,
     out: Annotated[str | None, typer.Option(help="Folder for a figure (benchmarks/results/figures).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 0,
@@ -298,17 +305,17 @@ def bench(
     return run_bench(Terminal(json), runner, kind, subscriptions, seed, given, progress)
 
 
-@app.command(epilog=example("skyray loadtest --rate 5000 --seconds 30 --query-bolts 2 --out report.json"))
+@app.command(
+    cls=KindCommand, epilog=example("skyray loadtest --rate 5000 --seconds 30 --query-bolts 2 --out report.json")
+)
 def loadtest(
     rate: Annotated[float, typer.Option(help="Messages a second.")],
     seconds: Annotated[float, typer.Option(help="How long to publish.")] = 30.0,
-    boolean: Annotated[int, typer.Option(min=0, help="Boolean subscriptions.")] = 10_000,
-    topk: Annotated[int, typer.Option(min=0, help="Top-k subscriptions.")] = 10_000,
-    skyline: Annotated[int, typer.Option(min=0, help="Skyline subscriptions.")] = 0,
+    each_kind: Annotated[int | None, typer.Option("--KIND", min=0, help="{name} subscriptions ({load}).")] = None,
     window: Annotated[str, typer.Option(help="count:N or time:SECONDS.")] = "count:20000",
     batch: Annotated[int | None, typer.Option(min=1, help="Messages between two boundaries; rate / 10.")] = None,
     query_bolts: Annotated[int, typer.Option(min=1, help="Tasks that hold subscriptions.")] = 1,
-    router: Annotated[str, typer.Option(help="hashing or location.")] = "hashing",
+    router: Annotated[str, typer.Option(help="hashing, location, keyword or prefix.")] = "hashing",
     credits: Annotated[int, typer.Option(min=1, help="Batches in flight at most.")] = 8,
     address: Address = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of messages and subscriptions.")] = 0,
@@ -320,10 +327,10 @@ def loadtest(
     Latency counts from the moment a message was due, not from when the engine let it in, so a stall cannot hide itself.
     Exit code 1 if the rate was not kept.
     """
-    options = {name: value for name, value in locals().items() if name not in ("out", "json")}
+    options = {name: value for name, value in locals().items() if name not in ("out", "json", "each_kind")}
     from gateway.commands import run_loadtest
 
-    return run_loadtest(Terminal(json), options, out)
+    return run_loadtest(Terminal(json), options | {"subscriptions": each_kind}, out)
 
 
 @app.command(epilog=example("skyray doctor --json"))

@@ -59,10 +59,10 @@ def generate(
     terminal: Terminal, messages: Path, kind: str, count: int, out: Path, seed: int, options: Mapping[str, Any]
 ) -> int:
     """`skyray subscriptions generate`."""
-    from matching.model import KINDS
+    from matching.kinds import KINDS
 
     if kind not in KINDS:
-        raise ConfigError(f"--kind {kind}: choose one of {', '.join(KINDS)}")
+        raise ConfigError(f"--kind {kind}: choose one of {', '.join(KINDS.names)}")
     from gateway.generate import generate_subscriptions
 
     payload = generate_subscriptions(messages, kind, count, seed, out, **options)
@@ -228,6 +228,7 @@ def _plan_without_data(config: "RunConfig") -> Any:
         window,
         DeliveryBolt(str(config.out), window, config.credits),
         engines=config.engine,
+        window_indexes=config.window_index,
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,
         aggregation_bolts=config.aggregation_bolts,

@@ -7,7 +7,7 @@ the oracle. It does nothing that the other commands do not do; read on in `gatew
 import math
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,6 @@ from gateway.places import write_places
 from gateway.terminal import Terminal, table
 from matching.errors import ConfigError
 
-#: What is asked of the towns, and which change of it is shown.
-KINDS = {"boolean": "match", "topk": "enter", "skyline": "enter"}
-#: How many times fewer `skyline` subscriptions there are: theirs are the widest rectangles, and any keyword will do.
-FEWER = {"skyline": 10}
 #: File that tells a demo's work folder from any other.
 MARK = ".skyray-demo"
 SEED = 7
@@ -42,6 +38,7 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
     ConfigError
         If the machine lacks something, with the remedy; before any work is done.
     """
+    from matching.kinds import KINDS
     from topology.settings import RunConfig
 
     _check_machine(out)
@@ -52,14 +49,22 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
         count = write_places(raw, min_population)
     with _timed(terminal, seconds, "etl", f"cleaning {count:,} messages with Spark"):
         manifest = run_etl_shown(terminal, {"inputs": (str(raw),), "out": str(etl_dir)})
-    files = tuple(out / f"{kind}.jsonl" for kind in KINDS)
-    counts = {kind: max(1, per_kind // FEWER.get(kind, 1)) for kind in KINDS}
+    files = {kind.name: out / f"{kind.name}.jsonl" for kind in KINDS.run}
+    counts = {kind.name: max(1, per_kind // kind.recipe.share) for kind in KINDS.run}
     with _timed(terminal, seconds, "subscriptions", f"making {sum(counts.values()):,} subscriptions"):
         _generate(etl_dir, files, counts)
-    config = RunConfig(messages=etl_dir, subscriptions=files, out=run_dir, window=WINDOW, batch=BATCH, executor="ray")
+    config = RunConfig(
+        messages=etl_dir,
+        subscriptions=tuple(files.values()),
+        out=run_dir,
+        window=WINDOW,
+        batch=BATCH,
+        executor="ray",
+    )
     with _timed(terminal, seconds, "run", "matching on Ray"):
         report = run_shown(terminal, config)
-    examples = sample_updates(run_dir, etl_dir, files, SHOWN)
+    shown = {files[kind.name]: kind.recipe.shown for kind in KINDS.run}
+    examples = sample_updates(run_dir, etl_dir, shown, SHOWN)
     with _timed(terminal, seconds, "verify", f"checking {sample:,} subscriptions of each kind against the oracle"):
         verdict = verify_shown(terminal, run_dir, min(sample, per_kind), SEED)
     payload = {
@@ -99,11 +104,11 @@ def _clear(out: Path) -> None:
     (out / MARK).write_text("made by `skyray demo`, which will replace this folder\n")
 
 
-def _generate(etl_dir: Path, files: Sequence[Path], counts: dict[str, int]) -> None:
+def _generate(etl_dir: Path, files: Mapping[str, Path], counts: Mapping[str, int]) -> None:
     from gateway.generate import generate_subscriptions
 
-    for (kind, count), file in zip(counts.items(), files, strict=True):
-        generate_subscriptions(etl_dir, kind, count, SEED, file)
+    for kind, count in counts.items():
+        generate_subscriptions(etl_dir, kind, count, SEED, files[kind])
 
 
 @contextmanager
@@ -114,8 +119,16 @@ def _timed(terminal: Terminal, seconds: dict[str, float], name: str, title: str)
     seconds[name] = time.monotonic() - began
 
 
-def sample_updates(run_dir: Path, etl_dir: Path, files: Sequence[Path], count: int) -> list[dict[str, Any]]:
+def sample_updates(run_dir: Path, etl_dir: Path, files: Mapping[Path, str], count: int) -> list[dict[str, Any]]:
     """A few updates of each kind that show something: several words in common, spread over the run.
+
+    Parameters
+    ----------
+    run_dir, etl_dir : path
+    files : mapping of path to str
+        The subscriptions of each kind, and which change of theirs is shown.
+    count : int
+        How many of each kind.
 
     Returns
     -------
@@ -133,7 +146,7 @@ def sample_updates(run_dir: Path, etl_dir: Path, files: Sequence[Path], count: i
 
     updates = ds.dataset(run_dir / "updates", format="parquet").to_table()
     chosen: list[dict[str, Any]] = []
-    for file, change in zip(files, KINDS.values(), strict=True):
+    for file, change in files.items():
         subscriptions = _subscriptions(file)
         mine = pc.field("subscription_id").isin(pa.array(list(subscriptions)))
         rows = updates.filter((pc.field("change").cast(pa.string()) == change) & mine)

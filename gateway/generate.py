@@ -1,21 +1,15 @@
 """Subscriptions made from real messages, by the recipes of the papers: `skyray subscriptions generate`.
 
 A subscription takes its place and its keywords from one message drawn at random, so that subscriptions follow the
-distribution of the stream in space and in words. Same messages, kind, count, seed and options: the same bytes.
-
-    kind      paper            keywords                     place                              k and alpha
-    boolean   LFilter          1 to 5, frequent ones        rectangle, sides 0.01 % to 1 %     -
-                               preferred, all or any        of the messages' extent
-    topk      Skype            1 to 5                       the message's point                10, 0..1
-    decay     CIQ              1 to 5                       the message's point                10 to 30, 0..1
-    knn       DkM-SKS          1 to 5                       the message's point                1 to 10, -
-    skyline   distributed      1 to 5                       rectangle, area 0.01 % to 1 %      -
-              skyline                                       of the messages' extent
+distribution of the stream in space and in words. How many keywords, how large a region, which k: that says the recipe
+of the kind (`matching.kind.Recipe`), in its row of `matching.kinds`. Same messages, kind, count, seed and options: the
+same bytes.
 
 What comes out is read by `spouts.subscriptions`; a run of it is checked by `gateway.verify`.
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,15 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from matching.errors import ConfigError, DeliveryError, InputError
-from matching.model import BOOLEAN, DECAY, KINDS, KNN, SKYLINE, TOPK, Float64, Int32, Int64, take_ragged
+from matching.kind import Kind, Kinds, Recipe
+from matching.kinds import KINDS
+from matching.model import Float64, Int32, Int64, take_ragged
 from spouts.parquet import list_message_files
 
 #: Subscriptions made at a time. Part of the recipe: another number draws other subscriptions from the same seed.
 CHUNK = 50_000
-#: Largest side of a region as a share of the extent's side; a skyline's 0.1 gives 1 % of the area.
-REGION_SHARE = {BOOLEAN: 0.01, SKYLINE: 0.1}
-#: The range k is drawn from, both ends included.
-K_RANGE = {TOPK: (10, 10), DECAY: (10, 30), KNN: (1, 10)}
 #: How many keywords must be there.
 MATCHES = ("all", "any")
 #: Degrees are written with so many decimals (about 0.1 m).
@@ -60,11 +52,12 @@ def generate_subscriptions(
     out: str | os.PathLike[str],
     *,
     k: int | None = None,
-    min_keywords: int = 1,
-    max_keywords: int = 5,
+    min_keywords: int | None = None,
+    max_keywords: int | None = None,
     region_share: float | None = None,
     until_share: float = 0.0,
     match: str | None = None,
+    kinds: Kinds = KINDS,
 ) -> dict[str, Any]:
     """Write `count` subscriptions of one kind as JSON Lines.
 
@@ -73,21 +66,22 @@ def generate_subscriptions(
     etl_dir : path
         Output folder of `skyray etl`.
     kind : str
-        One of `matching.model.KINDS`.
+        One of `kinds`.
     count, seed : int
     out : path
         File to write; it appears whole or not at all.
     k : int, optional
-        Size of every result, instead of the paper's range.
-    min_keywords, max_keywords : int
-        Their number is uniform in between, and less where the message has fewer terms.
+        Size of every result, instead of the recipe's range.
+    min_keywords, max_keywords : int, optional
+        Their number is uniform in between, and less where the message has fewer terms. By default the recipe's.
     region_share : float, optional
-        Largest side of a region as a share of the extent's, in (0, 1]; see `REGION_SHARE`.
+        Largest side of a region as a share of the extent's, in (0, 1], instead of the recipe's.
     until_share : float
         Share of the subscriptions that end before a message drawn at random.
     match : str, optional
-        Of `boolean`: "all" keywords must be there, as without it, or "any" one will do. The other kinds ask for any by
-        themselves and take neither. What is drawn is the same.
+        Of kinds that have it: "all" keywords must be there, as without it, or "any" one will do. The other kinds ask
+        for any by themselves and take neither. What is drawn is the same.
+    kinds : Kinds
 
     Returns
     -------
@@ -107,10 +101,9 @@ def generate_subscriptions(
     -----
     O(messages + count), a million in well under a minute; holds the terms of all messages in memory.
     """
-    code = _check(kind, count, seed, k, min_keywords, max_keywords, region_share, until_share, match)
+    made = _check(kinds, kind, count, seed, k, min_keywords, max_keywords, region_share, until_share, match)
     stream = _read(Path(etl_dir))
-    rng = np.random.default_rng([seed, code])  # files of several kinds with one seed are not copies of each other
-    share = region_share or REGION_SHARE.get(code, 0.0)
+    rng = np.random.default_rng([seed, made.code])  # files of several kinds with one seed are not copies of each other
     encoder = msgspec.json.Encoder()
     keywords = ending = 0
     path = Path(out)
@@ -120,14 +113,14 @@ def generate_subscriptions(
             for start in range(0, count, CHUNK):
                 size = min(CHUNK, count - start)
                 rows = rng.integers(0, stream.lon.shape[0], size)
-                offsets, terms = _draw_keywords(rng, stream, rows, min_keywords, max_keywords, code == BOOLEAN)
+                offsets, terms = _draw_keywords(rng, stream, rows, made.recipe)
                 columns: dict[str, list] = {
                     "subscription_id": [f"{kind}-{seed}-{number}" for number in range(start, start + size)],
                     "kind": [kind] * size,
                     "keywords": _words(stream.words, offsets, terms),
                 }
-                columns |= _draw_place(rng, stream, rows, code, share)
-                columns |= _draw_taste(rng, size, code, k)
+                columns |= _draw_place(rng, stream, rows, made)
+                columns |= _draw_taste(rng, size, made)
                 if match is not None:
                     columns["match"] = [match] * size
                 ends = rng.random(size) < until_share
@@ -146,33 +139,41 @@ def generate_subscriptions(
 
 
 def _check(
-    kind: str,
+    kinds: Kinds,
+    name: str,
     count: int,
     seed: int,
     k: int | None,
-    min_keywords: int,
-    max_keywords: int,
+    min_keywords: int | None,
+    max_keywords: int | None,
     region_share: float | None,
     until_share: float,
     match: str | None,
-) -> int:
-    """The code of the kind; ConfigError for anything that cannot be."""
-    if kind not in KINDS:
-        raise ConfigError(f"kind {kind!r}: choose one of {', '.join(KINDS)}")
-    code = KINDS.index(kind)
+) -> Kind:
+    """The kind, with what is asked for instead of its recipe; ConfigError for anything that cannot be."""
+    if name not in kinds:
+        raise ConfigError(f"kind {name!r}: choose one of {', '.join(kinds.names)}")
+    kind = kinds.named(name)
+    fewest, most = kind.recipe.keywords
+    fewest, most = fewest if min_keywords is None else min_keywords, most if max_keywords is None else max_keywords
     if count < 1 or seed < 0:
         raise ConfigError(f"count {count}, seed {seed}: need at least one subscription and a seed of 0 or more")
-    if not 1 <= min_keywords <= max_keywords:
-        raise ConfigError(f"keywords from {min_keywords} to {max_keywords}: need 1 <= fewest <= most")
-    if k is not None and (code not in K_RANGE or k < 1):
-        raise ConfigError(f"k {k}: must be 1 or more, and only {', '.join(KINDS[one] for one in K_RANGE)} have it")
-    if region_share is not None and (code not in REGION_SHARE or not 0.0 < region_share <= 1.0):
-        raise ConfigError(f"region share {region_share}: must lie in (0, 1], and only boolean and skyline have regions")
+    if not 1 <= fewest <= most:
+        raise ConfigError(f"keywords from {fewest} to {most}: need 1 <= fewest <= most")
+    if k is not None and ("k" not in kind.fields or k < 1):
+        having = ", ".join(one.name for one in kinds if "k" in one.fields)
+        raise ConfigError(f"k {k}: must be 1 or more, and only {having} have it")
+    if region_share is not None and (kind.place != "region" or not 0.0 < region_share <= 1.0):
+        having = " and ".join(one.name for one in kinds if one.place == "region")
+        raise ConfigError(f"region share {region_share}: must lie in (0, 1], and only {having} have regions")
     if not 0.0 <= until_share <= 1.0:
         raise ConfigError(f"until share {until_share}: must lie between 0 and 1")
-    if match is not None and (code != BOOLEAN or match not in MATCHES):
-        raise ConfigError(f"match {match!r}: must be {' or '.join(MATCHES)}, and only boolean subscriptions have it")
-    return code
+    if match is not None and ("match" not in kind.fields or match not in MATCHES):
+        having = " and ".join(one.name for one in kinds if "match" in one.fields)
+        raise ConfigError(f"match {match!r}: must be {' or '.join(MATCHES)}, and only {having} subscriptions have it")
+    k_range = kind.recipe.k if k is None else (k, k)
+    recipe = replace(kind.recipe, keywords=(fewest, most), k=k_range, side=region_share or kind.recipe.side)
+    return replace(kind, recipe=recipe)
 
 
 def _read(directory: Path) -> _Stream:
@@ -206,9 +207,7 @@ def _read(directory: Path) -> _Stream:
     return _Stream(lon[full], lat[full], offsets, terms, words, frequency, counts.shape[0])
 
 
-def _draw_keywords(
-    rng: np.random.Generator, stream: _Stream, rows: Int64, fewest: int, most: int, frequent: bool
-) -> tuple[Int64, Int32]:
+def _draw_keywords(rng: np.random.Generator, stream: _Stream, rows: Int64, recipe: Recipe) -> tuple[Int64, Int32]:
     """Draw terms of each message without replacement: ragged (offsets, ascending terms).
 
     The terms with the smallest of exponential variates divided by a weight are such a draw (Efraimidis and
@@ -217,11 +216,12 @@ def _draw_keywords(
     offsets, picked = take_ragged(stream.offsets, rows)
     terms = stream.terms[picked]
     key = rng.exponential(size=terms.shape[0])
-    if frequent:
+    if recipe.frequent:
         key /= np.maximum(stream.frequency[terms], 1)
     lengths = np.diff(offsets)
     owner = np.repeat(np.arange(rows.shape[0]), lengths)
     terms = terms[np.lexsort((key, owner))]
+    fewest, most = recipe.keywords
     wanted = np.minimum(rng.integers(fewest, most + 1, rows.shape[0]), lengths)
     place = np.arange(terms.shape[0]) - np.repeat(offsets[:-1], lengths)
     chosen = place < np.repeat(wanted, lengths)
@@ -236,23 +236,21 @@ def _words(words: list[str], offsets: Int64, terms: Int32) -> list[list[str]]:
     return [texts[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
 
 
-def _draw_place(
-    rng: np.random.Generator, stream: _Stream, rows: Int64, kind: int, share: float
-) -> dict[str, list[Any]]:
+def _draw_place(rng: np.random.Generator, stream: _Stream, rows: Int64, kind: Kind) -> dict[str, list[Any]]:
     """`lon` and `lat` of the message, or a `region` around it."""
     lon, lat = stream.lon[rows], stream.lat[rows]
-    if kind not in REGION_SHARE:
+    if kind.place != "region":
         return {"lon": lon.tolist(), "lat": lat.tolist()}
     width, height = _extent(stream)
     sides = rng.uniform(0.01, 1.0, (2, rows.shape[0]))
-    across, up = share * (np.sqrt(sides) if kind == SKYLINE else sides)  # of a skyline the area is uniform
+    across, up = kind.recipe.side * (np.sqrt(sides) if kind.recipe.square else sides)
     smallest = 2 * 10.0**-DECIMALS
     half_width = np.maximum(across * width, smallest) / 2
     half_height = np.maximum(up * height, smallest) / 2
     south = np.maximum(lat - half_height, -90.0)
     north = np.minimum(lat + half_height, 90.0)
     west, east = lon - half_width, lon + half_width
-    if kind == BOOLEAN:  # may go on across the antimeridian, unless it would meet itself there
+    if kind.wraps:  # may go on across the antimeridian, unless it would meet itself there
         crosses = 2 * half_width < 360.0
         west = np.where(crosses & (west < -180.0), west + 360.0, west)
         east = np.where(crosses & (east > 180.0), east - 360.0, east)
@@ -266,13 +264,13 @@ def _extent(stream: _Stream) -> tuple[float, float]:
     return (width, height) if width > 0 and height > 0 else (360.0, 180.0)
 
 
-def _draw_taste(rng: np.random.Generator, size: int, kind: int, k: int | None) -> dict[str, list[Any]]:
+def _draw_taste(rng: np.random.Generator, size: int, kind: Kind) -> dict[str, list[Any]]:
     """`k` and `alpha` for the kinds that have them."""
     columns: dict[str, list[Any]] = {}
-    if kind in K_RANGE:
-        low, high = K_RANGE[kind] if k is None else (k, k)
+    if "k" in kind.fields:
+        low, high = kind.recipe.k
         columns["k"] = rng.integers(low, high + 1, size).tolist()
-    if kind in (TOPK, DECAY):
+    if "alpha" in kind.fields:
         columns["alpha"] = np.round(rng.random(size), DECIMALS).tolist()
     return columns
 

@@ -8,13 +8,18 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matching.errors import EngineError
+from distribution.routers import ROUTERS, placeable, router_named
+from matching.errors import ConfigError, EngineError
+from matching.kind import Kinds
+from matching.kinds import KINDS
+from matching.model import Float64
 from matching.space import EARTH, Space
 from matching.window import Window
+from topology.core.plan import Plan
 
 _HELP = """Publishes generated messages at a set rate, lets them be matched by a topology on Ray, and reports how long
 it took from the moment each batch's first message was due to the update: p50, p99 and the longest. If the
@@ -26,9 +31,7 @@ def load_test(
     *,
     rate: float,
     seconds: float,
-    boolean: int = 10_000,
-    topk: int = 10_000,
-    skyline: int = 0,
+    subscriptions: Mapping[str, int] | None = None,
     window: str = "count:20000",
     batch: int | None = None,
     query_bolts: int = 1,
@@ -37,6 +40,7 @@ def load_test(
     address: str | None = None,
     seed: int = 0,
     on_progress: Callable[[Any], None] | None = None,
+    kinds: Kinds = KINDS,
 ) -> dict[str, Any]:
     """Run one load test.
 
@@ -44,13 +48,17 @@ def load_test(
     ----------
     rate, seconds : float
         Messages a second, and for how long.
-    boolean, topk, skyline : int
-        Subscriptions of each kind, all there before the first message.
+    subscriptions : mapping of kind to int, optional
+        How many of a kind, all there before the first message; by default as many as its recipe says.
     batch : int, optional
         Messages between two boundaries, by default a tenth of a second's. A batch lingers batch / rate seconds at the
         source, which is part of latency.
+    router : str
+        One of `distribution.routers.ROUTERS`.
     address : str, optional
         Ray cluster to use; a local one is started otherwise.
+    kinds : Kinds
+        Those that subscriptions are made of, where they run.
 
     Returns
     -------
@@ -61,35 +69,16 @@ def load_test(
     Raises
     ------
     ConfigError, TopologyError
-        With what is wrong and where.
+        With what is wrong and where; what the router cannot place is refused before anything starts.
     """
-    from bolts.delivery import DeliveryBolt
-    from distribution.hashing import HashingRouter
-    from distribution.location import LocationRouter
-    from matching.errors import ConfigError
-    from spouts.generated import GeneratedSource, Recipe
-    from spouts.paced import GeneratedSubscriptions, PacedSpout
     from topology.core.runner import run_ray
-    from topology.wiring import wire
 
     limit = round(rate * seconds)
     if limit < 1:
         raise ConfigError(f"rate {rate} for {seconds} s is no message at all: raise one of them")
     batch = batch or max(1, round(rate / 10))
-    space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed)
-    placed: Any = HashingRouter(query_bolts)
-    if router == "location":
-        sample = GeneratedSource(recipe, span, space).read().messages
-        placed = LocationRouter(query_bolts, space, sample.x, sample.y)
-    plan = wire(
-        PacedSpout(recipe, span, space, batch, limit, rate),
-        GeneratedSubscriptions(recipe, span, space, boolean, topk, skyline),
-        placed,
-        space,
-        span,
-        DeliveryBolt(os.devnull, span, credits, sink="count"),
-        credits=credits,
-    )
+    counts = {kind.name: kind.recipe.load for kind in kinds.run} | dict(subscriptions or {})
+    plan = load_plan(rate, limit, batch, counts, window, query_bolts, router, credits, seed, kinds)
     report = run_ray(plan, address=address, on_progress=on_progress)
     delivery = report.components["delivery"].tasks[0].figures
     source = report.components["messages"].tasks[0].figures
@@ -105,11 +94,67 @@ def load_test(
         "updates_per_s": updates / report.elapsed_s,
         "latency": report.components["delivery"].latency,
         "settings": {
-            "seconds": seconds, "boolean": boolean, "topk": topk, "skyline": skyline, "window": window, "batch": batch,
-            "query_bolts": query_bolts, "router": router, "credits": credits, "address": address, "seed": seed,
+            "seconds": seconds, **counts, "window": window, "batch": batch, "query_bolts": query_bolts,
+            "router": router, "credits": credits, "address": address, "seed": seed,
         },
         "topology": report.as_dict(),
     }  # fmt: skip
+
+
+def load_plan(
+    rate: float,
+    limit: int,
+    batch: int,
+    counts: Mapping[str, int],
+    window: str,
+    query_bolts: int,
+    router: str,
+    credits: int = 8,
+    seed: int = 0,
+    kinds: Kinds = KINDS,
+) -> Plan:
+    """The topology of a load test that publishes `limit` messages; parameters and errors as in `load_test`."""
+    from bolts.delivery import DeliveryBolt
+    from spouts.generated import GeneratedSource, Recipe
+    from spouts.paced import GeneratedSubscriptions, PacedSpout
+    from topology.wiring import wire
+
+    space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed)
+
+    def load() -> tuple[Float64, Float64]:
+        sample = GeneratedSource(recipe, span, space).read().messages
+        return sample.x, sample.y
+
+    subscriptions = GeneratedSubscriptions(recipe, span, space, counts, kinds)
+    lasting = tuple(kind.code for kind in kinds if kind.lasting)
+    _check_placeable(router, counts, kinds)
+    return wire(
+        PacedSpout(recipe, span, space, batch, limit, rate),
+        subscriptions,
+        router_named(router, query_bolts, space, load, kinds=kinds),
+        space,
+        span,
+        DeliveryBolt(os.devnull, span, credits, sink="count", lasting=lasting),
+        kinds=kinds,
+        credits=credits,
+    )
+
+
+def _check_placeable(router: str, counts: Mapping[str, int], kinds: Kinds) -> None:
+    """Refuse a load that the router cannot place.
+
+    Raises
+    ------
+    ConfigError
+        That names router, kind and remedy.
+    """
+    for name in (name for name, count in counts.items() if count):
+        if finding := placeable(router, kinds, name, row_wants_any=False):
+            able = [other for other in ROUTERS if placeable(other, kinds, name, row_wants_any=False) is None]
+            raise ConfigError(
+                f"--router {router}: a subscription of the load {finding}; use --router {' or '.join(able)}, "
+                f"or --{name} 0"
+            )
 
 
 def render(report: dict[str, Any]) -> str:
@@ -146,13 +191,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--rate", type=float, required=True, help="messages a second")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long to publish (default 30)")
-    parser.add_argument("--boolean", type=int, default=10_000, help="boolean subscriptions (default 10,000)")
-    parser.add_argument("--topk", type=int, default=10_000, help="topk subscriptions (default 10,000)")
-    parser.add_argument("--skyline", type=int, default=0, help="skyline subscriptions (default none)")
+    for kind in KINDS.run:
+        load = kind.recipe.load
+        parser.add_argument(f"--{kind.name}", type=int, default=load, help=f"{kind.name} subscriptions ({load:,})")
     parser.add_argument("--window", default="count:20000", help="count:N or time:SECONDS (default count:20000)")
     parser.add_argument("--batch", type=int, help="messages between two boundaries (default: rate / 10)")
     parser.add_argument("--query-bolts", type=int, default=1)
-    parser.add_argument("--router", choices=("hashing", "location"), default="hashing")
+    parser.add_argument("--router", choices=ROUTERS, default=ROUTERS[0])
     parser.add_argument("--credits", type=int, default=8, help="batches in flight at most (default 8)")
     parser.add_argument("--address", help="a running Ray cluster, such as 127.0.0.1:6379")
     parser.add_argument("--seed", type=int, default=0)
@@ -160,6 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
     options = vars(parser.parse_args(arguments))
     out, as_json = options.pop("out"), options.pop("json")
+    options["subscriptions"] = {kind.name: options.pop(kind.name) for kind in KINDS.run}
     watched = sys.stderr.isatty()
 
     def show(snapshot: Any) -> None:

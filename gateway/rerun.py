@@ -5,7 +5,7 @@ and floors worked out here anew. `gateway.verify` compares the outcome with what
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from matching.errors import ConfigError, InputError
-from matching.model import DECAY, KINDS, SKYLINE, Int64, MessageBatch, Removals, concatenate, empty
+from matching.kind import Kind, Kinds
+from matching.kinds import KINDS
+from matching.model import Int64, MessageBatch, Removals, concatenate, empty
 from matching.naive import DecayModel, Extras, Oracle, Result, Update
 from matching.space import Space
 from matching.text import Vocabulary
@@ -74,8 +76,8 @@ class Truth(NamedTuple):
 # -------------------------------------------------------------------------------------------------- what was run
 
 
-def open_run(folder: Path) -> FinishedRun:
-    """Read `run.json` and load what it names."""
+def open_run(folder: Path, kinds: Kinds = KINDS) -> FinishedRun:
+    """Read `run.json` and load what it names; `kinds` are those that the run knew."""
     path = folder / "run.json"
     try:
         facts = json.loads(path.read_text())
@@ -98,9 +100,8 @@ def open_run(folder: Path) -> FinishedRun:
         ends = _ends(folder, cuts)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError("broken_file", f"{path}: lacks what a run says of itself ({error!r}); run again") from error
-    return FinishedRun(
-        folder, etl, space, window, limit, ends, vocabulary, load_changes(files, vocabulary, space), decay
-    )
+    changes = load_changes(files, vocabulary, space, kinds=kinds)
+    return FinishedRun(folder, etl, space, window, limit, ends, vocabulary, changes, decay)
 
 
 def _ends(folder: Path, cuts: dict[str, Any]) -> Callable[[int], Int64]:
@@ -124,7 +125,7 @@ def choose(changes: Changes, sample: int | None, seed: int) -> Sample:
     everyone, code = names.dictionary, names.indices.to_numpy().astype(np.int64)
     wanted = np.zeros(len(everyone), bool)
     rng = np.random.default_rng(seed)
-    for kind in range(len(KINDS)):
+    for kind in range(len(changes.kinds)):
         of_kind = np.unique(code[changes.table.kind == kind])
         if sample is not None and sample < of_kind.shape[0]:
             of_kind = rng.choice(of_kind, sample, replace=False)
@@ -148,8 +149,8 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None) -
     removed_at = np.array([ends[one] for one in removed_numbers.tolist()], np.int64)
     order = np.argsort(removed_at, kind="stable")
     removed_numbers, removed_at = removed_numbers[order], removed_at[order]
-    kinds = set(table.kind.tolist())
-    if DECAY in kinds and run.decay is None:
+    kinds = [run.changes.kinds[code] for code in np.unique(table.kind).tolist()]
+    if run.decay is None and any(kind.fades for kind in kinds):
         raise ConfigError(f"{run.folder / 'run.json'}: says nothing under 'decay', and the run had such subscriptions")
     extras = _Extras(run.etl, kinds)
     relevant = np.zeros(len(run.vocabulary) + 1, bool)
@@ -161,7 +162,7 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None) -
     events: list[Int64] = []
     names: list[pa.Array] = []
     added_sent = removed_sent = told = 0
-    counts = np.zeros(len(KINDS), np.int64)
+    counts = np.zeros(len(run.changes.kinds), np.int64)
     reached = boundaries = 0
     for boundary, messages in _boundaries(run, names):
         rows = np.arange(len(messages)) if extras.all_rows else _relevant_rows(messages, relevant)
@@ -186,8 +187,8 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None) -
         np.concatenate([np.zeros((0, 5), np.int64), *events]),
         oracle.results(),
         pa.chunked_array(names, pa.string()),
-        {KINDS[kind]: int((table.kind == kind).sum()) for kind in sorted(kinds)},
-        {KINDS[kind]: int(counts[kind]) for kind in sorted(kinds)},
+        {kind.name: int((table.kind == kind.code).sum()) for kind in kinds},
+        {kind.name: int(counts[kind.code]) for kind in kinds},
         reached,
         boundaries,
     )
@@ -219,21 +220,22 @@ def _relevant_rows(messages: MessageBatch, relevant: NDArray[np.bool_]) -> Int64
 
 
 class _Extras:
-    """Columns of the messages that only `decay` and `skyline` ask for, read when one of them is there."""
+    """Columns of the messages that only some kinds ask for, read when one of them is there."""
 
-    def __init__(self, etl: Path, kinds: set[int]):
+    def __init__(self, etl: Path, kinds: Sequence[Kind]):
         self.event_time_us: Int64 | None = None
         self.counts: pa.ChunkedArray | None = None
         self.object_id: list[str] | None = None
         self.op: list[int] | None = None
-        if DECAY in kinds:
+        if fading := [kind.name for kind in kinds if kind.fades]:
             table = _read_messages(etl, ["event_time", "counts"])
             times = table.column("event_time")
             if times.null_count:
-                raise InputError("null_times", f"{etl}: {times.null_count:,} messages have no time, which decay needs")
+                without = f"{times.null_count:,} messages have no time"
+                raise InputError("null_times", f"{etl}: {without}, which {fading[0]} needs")
             self.event_time_us = times.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
             self.counts = table.column("counts")
-        if SKYLINE in kinds:
+        if any(kind.hears_ends for kind in kinds):
             objects, deletes, own = _read_objects(etl)
             if any(deletes) or objects != own:
                 self.object_id, self.op = objects, deletes

@@ -38,7 +38,9 @@ from gateway.rerun import (
     score_bits,
 )
 from matching.errors import ConfigError, InputError
-from matching.model import CHANGES, KINDS, MATCH, Int64
+from matching.kind import Kinds
+from matching.kinds import KINDS
+from matching.model import CHANGES, MATCH, Int64
 
 #: How many missing and how many extra events are named.
 NAMED = 5
@@ -103,6 +105,7 @@ def verify_run(
     all: bool = False,
     seed: int = 0,
     on_progress: Progress | None = None,
+    kinds: Kinds = KINDS,
 ) -> VerifyReport:
     """Compare a finished run with the oracle.
 
@@ -116,6 +119,8 @@ def verify_run(
         Which ones are drawn.
     on_progress : callable, optional
         Called as `on_progress(messages=done, updates=so_far)`.
+    kinds : Kinds
+        Those that the run knew; the oracle has to know them too.
 
     Raises
     ------
@@ -133,7 +138,7 @@ def verify_run(
     """
     if sample is not None and sample < 1:
         raise ConfigError(f"sample {sample}: compare at least one subscription of each kind, or all")
-    run = open_run(Path(run_dir))
+    run = open_run(Path(run_dir), kinds)
     chosen = choose(run.changes, None if all else sample, seed)
     truth = ask_oracle(run, chosen, on_progress)
     report = VerifyReport(
@@ -186,7 +191,7 @@ def _compare_updates(run: FinishedRun, chosen: Sample, truth: Truth, report: Ver
     surplus, difference = _difference(delivered, truth.events)
     lost = difference < 0
     of_delivered, of_surplus = chosen.kind[delivered[:, WHO]], chosen.kind[surplus[:, WHO]]
-    for code, kind in enumerate(KINDS):
+    for code, kind in enumerate(run.changes.kinds.names):
         if kind in report.subscriptions:
             of_kind = of_surplus == code
             report.delivered_updates[kind] = int((of_delivered == code).sum())

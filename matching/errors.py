@@ -29,7 +29,7 @@ class InputError(EngineError):
     Parameters
     ----------
     reason_code : str
-        One of the codes in `matching.validate.REASONS`, or the name of the fault of a whole file.
+        One of the codes in `matching.reasons.REASONS`, or the name of the fault of a whole file.
     message : str
         What, where, and what to do.
     """

@@ -341,21 +341,25 @@ class Recipe:
     paper : str
     keywords : (int, int)      fewest and most
     frequent : bool            frequent keywords are preferred
-    k : (int, int), optional   the range k is drawn from
-    side : float               largest side of a region as a share of the extent's side
+    k : (int, int)             the range k is drawn from, where rows have one
+    side : float               largest side of a region as a share of the extent's side, where rows have one
     square : bool              areas are uniform, not sides
     shown : str                the change that the demo shows
     share : int                the demo makes so many times fewer of them
+    load : int                 a load test makes so many, unless told otherwise
+    degrees : float            and in a load test regions are squares of this side, where it is not 0
     """
 
     paper: str
     keywords: tuple[int, int] = (1, 5)
     frequent: bool = False
-    k: tuple[int, int] | None = None
-    side: float = 0.0
+    k: tuple[int, int] = (10, 10)
+    side: float = 0.01
     square: bool = False
     shown: str = "enter"
     share: int = 1
+    load: int = 0
+    degrees: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -376,8 +380,10 @@ class Kind:
     windowed : bool           starts from the window and asks it; needs shares
     lasting : bool            a result may hold messages that have left the window
     hears_ends : bool         a message is alive no more for it when a later version of its object comes
+    fades : bool              scores fade with the time of the message, at a rate that the run says
     thresholds : bool         routers may keep back what cannot reach the threshold of a point's subscription
     replicas : bool           its room can be matched by replicas at the tasks of keywords
+    kept_by_engine : bool     what is kept of a subscription is the engine's own: a state is for the same engine
     engines : mapping         name to a callable that makes an engine of a space, the default first; none: not run
     windows : mapping         name to `Share`, the default first
     room : type of Room
@@ -397,8 +403,10 @@ class Kind:
     windowed: bool = True
     lasting: bool = False
     hears_ends: bool = False
+    fades: bool = False
     thresholds: bool = False
     replicas: bool = False
+    kept_by_engine: bool = False
     engines: Mapping[str, Callable[[Space], Any]] = field(default_factory=dict)
     windows: Mapping[str, type[Share]] = field(default_factory=dict)
     recipe: Recipe = Recipe("")
@@ -466,13 +474,25 @@ class Traits(NamedTuple):
 
 
 class Kinds:
-    """A table of kinds, by code and by name."""
+    """A table of kinds, by code and by name.
+
+    Raises
+    ------
+    ConfigError
+        If codes are not 0, 1, 2, ..., two kinds have one name, or one has both `k` and `match`, which share a column.
+    """
 
     def __init__(self, kinds: Iterable[Kind]):
         self._rows = tuple(sorted(kinds, key=lambda kind: kind.code))
-        if [kind.code for kind in self._rows] != list(range(len(self._rows))):
-            raise ConfigError(f"kinds {', '.join(kind.name for kind in self._rows)}: codes must be 0, 1, 2, ...")
         self._by_name = {kind.name: kind for kind in self._rows}
+        named = ", ".join(kind.name for kind in self._rows)
+        if [kind.code for kind in self._rows] != list(range(len(self._rows))):
+            raise ConfigError(f"kinds {named}: codes must be 0, 1, 2, ...")
+        if len(self._by_name) < len(self._rows):
+            raise ConfigError(f"kinds {named}: a name stands for one kind; rename the others")
+        for kind in self._rows:
+            if {"k", "match"} <= set(kind.fields):
+                raise ConfigError(f"kind {kind.name}: k and match share a column; leave one of them out of its fields")
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._rows)

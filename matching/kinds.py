@@ -56,7 +56,7 @@ KINDS = Kinds(
             standing=False,
             windowed=False,
             engines=_by_name(CellTerm, HashedCells, InvertedList, LFilter, MbrTrie, PtQuadtree, RtTree),
-            recipe=Recipe("LFilter", frequent=True, side=0.01, shown="match"),
+            recipe=Recipe("LFilter", frequent=True, shown="match", load=10_000, degrees=0.5),
         ),
         Kind(
             TOPK,
@@ -68,7 +68,7 @@ KINDS = Kinds(
             replicas=True,
             engines=_by_name(Skype, L2Scan, InvertedFile, BlockInvertedFile),
             windows=_by_name(Segments, ILQuadtree, IRTrees, InvertedRing),
-            recipe=Recipe("Skype", k=(10, 10)),
+            recipe=Recipe("Skype", load=10_000),
         ),
         Kind(
             DECAY,
@@ -77,6 +77,7 @@ KINDS = Kinds(
             fields=("k", "alpha"),
             windowed=False,
             lasting=True,
+            fades=True,
             recipe=Recipe("CIQ", k=(10, 30)),
         ),
         Kind(KNN, "knn", "point", fields=("k",), windowed=False, lasting=True, recipe=Recipe("DkM-SKS", k=(1, 10))),
@@ -85,8 +86,9 @@ KINDS = Kinds(
             "skyline",
             "region",
             SkylineRoom,
-            needs_extent=True,
+            needs_extent=True,  # closeness is measured in half diagonals of the region
             hears_ends=True,
+            kept_by_engine=True,
             engines=_by_name(EagerStar, Eager, Lazy, Bnl, Sweep),
             windows=_by_name(InvertedWindow, MfRtree, IrTree, IlQuadtree, I3, InvertedKd),
             # theirs are the widest rectangles, and any keyword will do

@@ -31,8 +31,7 @@ UInt8 = NDArray[np.uint8]
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
-#: Kinds of subscription; the position is the code in `SubscriptionTable.kind`.
-KINDS = ("boolean", "topk", "decay", "knn", "skyline")
+#: Kinds of subscription by their code in `SubscriptionTable.kind`; `matching.kinds` has a row for each.
 BOOLEAN, TOPK, DECAY, KNN, SKYLINE = range(5)
 
 #: Codes in `UpdateBatch.change`, and their names on disk.
@@ -41,7 +40,7 @@ CHANGES = ("match", "enter", "leave")
 
 #: Stands for a subscription's keyword that the vocabulary lacks. No message carries it and it sorts last.
 UNKNOWN_TERM = 2**31 - 1
-#: `k` of a boolean subscription that at least one of its keywords is enough for.
+#: `k` of a subscription that at least one keyword is enough for, of a kind that needs all by itself.
 ANY_KEYWORD = -1
 
 
@@ -118,15 +117,16 @@ class SubscriptionTable(NamedTuple):
     """Subscriptions of any kinds, one a row, in the order of their registration.
 
     number : int64[n]         internal id, dense from 0 in the order of registration, never used twice
-    kind : int8[n]            position in `KINDS`
+    kind : int8[n]            code of its row in `matching.kinds`
     at : int64[n]             takes effect before the message of this seq
     x, y : float64[n]         the point in the unit square; NaN for kinds with a region
     region : float64[n, 4]    west, south, east, north in degrees, closed; west > east crosses the antimeridian
-                              (boolean only); NaN for kinds with a point
-    k : int32[n]              0 where the kind has none; boolean: 0 for all keywords, `ANY_KEYWORD` for at least one
+                              (some kinds only); NaN for kinds with a point
+    k : int32[n]              0 where the kind has none; `ANY_KEYWORD` where at least one keyword is enough for a kind
+                              that needs all by itself
     alpha : float64[n]        share of the spatial score; NaN where the kind has none
     term_offsets : int64[n+1]
-    terms : int32[nnz]        ascending, without repeats; `UNKNOWN_TERM` at most once, last, boolean only
+    terms : int32[nnz]        ascending, without repeats; `UNKNOWN_TERM` at most once, last, only where all are needed
     weights : float32[nnz]    unit idf vector over the terms in the vocabulary
     """
 

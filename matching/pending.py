@@ -12,6 +12,7 @@ What is kept, and how it is led, is a `Leader`'s business: a room of `matching.t
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -221,3 +222,11 @@ class Pending:
 def take_offers(offers: Any, rows: np.ndarray) -> Any:
     """Some rows (mask or indices) of a NamedTuple of columns. O(n)."""
     return type(offers)(*(column[rows] for column in offers))
+
+
+def join_offers(parts: Sequence[Any]) -> Any:
+    """All rows of NamedTuples of columns of one type; at least one of them. O(rows)."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    return type(first)(*(np.concatenate(column) for column in zip(*parts, strict=True)))

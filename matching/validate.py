@@ -1,9 +1,10 @@
 """The one gate from untrusted values to arrays.
 
 Whatever comes from outside (a line of a file, a row of a table, the body of a request) passes here, and comes out
-either checked or as a reason code, one of `REASONS`. Nothing in this module raises for bad input; the caller counts the
-code and keeps the good rows beside it. Single values are checked in `matching.fields`, text becomes terms in
-`matching.text`; read on in `spark_etl.clean` (messages of a data set) or `bolts.distribution` (what happens to
+either checked or as a reason code, one of `matching.reasons.REASONS`. Nothing in this module raises for bad input; the
+caller counts the code and keeps the good rows beside it. What a subscription must have stands in the row of its kind
+(`matching.kind.Kind`), in a table that is handed in. Single values are checked in `matching.fields`, text becomes terms
+in `matching.text`; read on in `spark_etl.clean` (messages of a data set) or `bolts.distribution` (what happens to
 subscriptions next).
 """
 
@@ -19,55 +20,12 @@ import msgspec
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.fields import FIRST_US, MAX_ID_CHARACTERS, coordinate, encodes, event_time_us, identifier, whole_number
-from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KINDS, SKYLINE, TERM, TOPK, UNKNOWN_TERM, SubscriptionTable
+from matching.fields import FIRST_US, coordinate, encodes, event_time_us, identifier, whole_number
+from matching.kind import Kind, Kinds
+from matching.model import ANY_KEYWORD, TERM, UNKNOWN_TERM, SubscriptionTable
+from matching.reasons import MAX_K, MAX_LINE_BYTES, MAX_SUBSCRIPTION_TERMS
 from matching.space import Space
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
-
-#: Longest line that is decoded at all; a text of `MAX_TEXT_CHARACTERS` takes at most a sixteenth of it.
-MAX_LINE_BYTES = 16 * 2**20
-MAX_K = 10_000
-#: Most terms of one subscription.
-MAX_SUBSCRIPTION_TERMS = 256
-
-#: Reason code -> what it means, for people. Codes are stable: scripts and counters rely on them.
-REASONS = {
-    "bad_alpha": "alpha must be a number from 0 to 1 (topk and decay need one)",
-    "bad_csv": "the row has not as many fields as the header, or its quotes do not close",
-    "bad_id": f"an id must be text or a whole number, of at most {MAX_ID_CHARACTERS} characters",
-    "bad_k": f"k must be a whole number from 1 to {MAX_K:,} (topk, decay and knn need one)",
-    "bad_match": "match is neither all nor any, or is any for a kind that is not boolean",
-    "bad_op": "op must be publish (0) or delete (1)",
-    "bad_rectangle": "west, south, east, north must be given together, with west <= east and south <= north",
-    "bad_region": "region must be [west, south, east, north] in degrees, south <= north; a skyline's needs some size",
-    "bad_span": "at and until must be whole numbers >= 0, and until greater than at",
-    "bad_time": "the time is neither ISO 8601 nor seconds, milliseconds or microseconds since 1970",
-    "bad_utf8": "the text is not valid UTF-8, or holds half a surrogate pair",
-    "broken_file": "the file cannot be read to its end",
-    "coordinate_not_finite": "a coordinate is NaN or infinite",
-    "coordinate_not_number": "a coordinate is text that is no plain decimal number",
-    "coordinate_out_of_range": "longitude must be within -180..180 and latitude within -90..90",
-    "crosses_antimeridian": "west is greater than east, which only boolean regions may have",
-    "duplicate_id": "an earlier message has the same id and other content",
-    "empty_line": "the line is empty",
-    "empty_text": "the text is missing or blank",
-    "line_too_long": f"the line is longer than {MAX_LINE_BYTES:,} bytes",
-    "missing_coordinate": "longitude or latitude is missing",
-    "missing_id": "subscription_id is missing",
-    "no_keyword": "no word is left of the keywords",
-    "no_known_keyword": "no message has any of the keywords, and this kind matches by shared keywords",
-    "not_json": "the line is not a JSON object",
-    "nul_byte": "the line, text or id holds a NUL",
-    "number_not_finite": "a number is NaN, infinite, or too large",
-    "outside_world": "the point lies outside the world box",
-    "stop_term": "a keyword is a stop term that was removed from the messages, so all keywords can never be found",
-    "text_too_long": f"the text is longer than {MAX_TEXT_CHARACTERS:,} characters",
-    "too_many_keywords": f"the keywords give more than {MAX_SUBSCRIPTION_TERMS} terms",
-    "unknown_column": "the row has a column that no subscription has; check the spelling",
-    "unknown_kind": f"kind must be one of {', '.join(KINDS)}",
-    "wrong_place": "boolean and skyline take a region and no point, the other kinds a point and no region",
-    "wrong_type": "a value has the wrong type",
-}
 
 #: What a message can have, in the order of `RawMessage`.
 MESSAGE_ROLES = ("text", "lat", "lon", "time", "id", "west", "south", "east", "north", "object_id", "op")
@@ -127,12 +85,12 @@ class ParsedMessage(NamedTuple):
 class ParsedSubscription(NamedTuple):
     """A checked subscription.
 
-    `kind` is the position in `KINDS`; `x`, `y` are in the unit square (NaN for kinds with a region), `region` is west,
+    `kind` is the code of the kind; `x`, `y` are in the unit square (NaN for kinds with a region), `region` is west,
     south, east, north in degrees (NaN for kinds with a point); `k` is 0 and `alpha` NaN where the kind has none
-    (`k` is `ANY_KEYWORD` for a boolean with match "any").
+    (`k` is `ANY_KEYWORD` with match "any").
     `terms` ascend, `idf` goes with them (0 for `UNKNOWN_TERM`). `words` are all terms as people read them. `unknown`
-    and `stopped` count those the vocabulary lacks and those it removed; a boolean that needs all its keywords
-    cannot match with `unknown` > 0.
+    and `stopped` count those the vocabulary lacks and those it removed. Where all keywords are needed and one is
+    unknown, `UNKNOWN_TERM` comes last and nothing can match.
     """
 
     subscription_id: str
@@ -235,7 +193,7 @@ def message_row(raw: RawMessage, space: Space | None = None) -> ParsedMessage | 
     Returns
     -------
     ParsedMessage, or str
-        A reason code of `REASONS`.
+        A reason code (`matching.reasons`).
 
     Notes
     -----
@@ -312,7 +270,9 @@ def _rectangle(raw: RawMessage) -> tuple[float, float, float, float] | tuple[Non
     return (west, south, east, north) if west <= east and south <= north else "bad_rectangle"
 
 
-def subscription_row(obj: Mapping[str, Any], vocabulary: Vocabulary, space: Space) -> ParsedSubscription | str:
+def subscription_row(
+    obj: Mapping[str, Any], vocabulary: Vocabulary, space: Space, kinds: Kinds
+) -> ParsedSubscription | str:
     """Check one subscription of any kind.
 
     Parameters
@@ -323,11 +283,13 @@ def subscription_row(obj: Mapping[str, Any], vocabulary: Vocabulary, space: Spac
         Gives keywords their ids; unknown and stop terms are treated as design says for each kind.
     space : Space
         World box and projection; a point outside is `outside_world`. A region may reach beyond the box.
+    kinds : Kinds
+        Those there are, whether they run or not.
 
     Returns
     -------
     ParsedSubscription, or str
-        A reason code of `REASONS`.
+        A reason code (`matching.reasons`).
 
     Notes
     -----
@@ -344,21 +306,21 @@ def subscription_row(obj: Mapping[str, Any], vocabulary: Vocabulary, space: Spac
     if not encodes(subscription_id):
         return "bad_utf8"
     name = obj.get("kind")
-    if not isinstance(name, str) or name not in KINDS:
+    if not isinstance(name, str) or name not in kinds:
         return "unknown_kind"
-    kind = KINDS.index(name)
-    place = _region_of(obj, kind) if kind in (BOOLEAN, SKYLINE) else _point_of(obj, space)
+    kind = kinds.named(name)
+    place = _region_of(obj, kind) if kind.place == "region" else _point_of(obj, space)
     if isinstance(place, str):
         return place
     match = obj.get("match")
-    if match not in (None, "all", "any") or (match == "any" and kind != BOOLEAN):
+    if match not in (None, "all", "any") or (match == "any" and "match" not in kind.fields):
         return "bad_match"
     k, alpha = ANY_KEYWORD if match == "any" else 0, math.nan
-    if kind not in (BOOLEAN, SKYLINE):
+    if "k" in kind.fields:
         k = whole_number(obj.get("k"))
         if k is None or not 1 <= k <= MAX_K:
             return "bad_k"
-    if kind in (TOPK, DECAY):
+    if "alpha" in kind.fields:
         alpha = obj.get("alpha")
         if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
             return "bad_alpha"
@@ -371,10 +333,10 @@ def subscription_row(obj: Mapping[str, Any], vocabulary: Vocabulary, space: Spac
         or (obj.get("until") is not None and (until is None or not at < until < 2**62))
     ):
         return "bad_span"
-    found = _keywords_of(obj.get("keywords"), kind == BOOLEAN and match != "any", vocabulary)
+    found = _keywords_of(obj.get("keywords"), kind.all_keywords and match != "any", vocabulary)
     if isinstance(found, str):
         return found
-    return ParsedSubscription(subscription_id, kind, *place, k, alpha, *found, at, until)
+    return ParsedSubscription(subscription_id, kind.code, *place, k, alpha, *found, at, until)
 
 
 _Place = tuple[float, float, tuple[float, float, float, float]]
@@ -398,7 +360,7 @@ def _point_of(obj: Mapping[str, Any], space: Space) -> _Place | str:
     return float(x), float(y), _NO_REGION
 
 
-def _region_of(obj: Mapping[str, Any], kind: int) -> _Place | str:
+def _region_of(obj: Mapping[str, Any], kind: Kind) -> _Place | str:
     """No x, no y, the region; or a reason code."""
     if obj.get("lon") is not None or obj.get("lat") is not None:
         return "wrong_place"
@@ -412,10 +374,9 @@ def _region_of(obj: Mapping[str, Any], kind: int) -> _Place | str:
             return value if value.startswith("coordinate") else "bad_region"
         degrees.append(value)
     west, south, east, north = degrees
-    if kind == SKYLINE and west > east:
+    if west > east and not kind.wraps:
         return "crosses_antimeridian"
-    # A skyline measures closeness in half diagonals of its region, so that needs one.
-    if south > north or (kind == SKYLINE and west == east and south == north):
+    if south > north or (kind.needs_extent and west == east and south == north):
         return "bad_region"
     return math.nan, math.nan, (west, south, east, north)
 

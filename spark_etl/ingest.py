@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 import zstandard
 
 from matching.errors import ConfigError, InputError
-from matching.validate import MAX_LINE_BYTES, MESSAGE_ROLES, MessageDecoder, RawMessage
+from matching.reasons import MAX_LINE_BYTES
+from matching.validate import MESSAGE_ROLES, MessageDecoder, RawMessage
 from spark_etl.options import EtlOptions
 
 #: Bytes (or, for tables, rows) that are handled at once; the unit that tasks share a file by.

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from matching.kind import Kinds
+from matching.kinds import KINDS
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import subscription_row
@@ -35,6 +37,7 @@ def first_that(
     paths: Iterable[str | os.PathLike[str]],
     vocabulary: Vocabulary,
     space: Space,
+    kinds: Kinds = KINDS,
 ) -> Asked | None:
     """The first row about which `finds` has something to say and that a run would accept; None if there is none.
 
@@ -49,8 +52,8 @@ def first_that(
     for path in map(Path, paths):
         for line, row in read_rows(path):
             if isinstance(row, dict) and (finding := finds(row)) is not None:
-                parsed = subscription_row(row, vocabulary, space)
-                if not isinstance(parsed, str):
+                parsed = subscription_row(row, vocabulary, space, kinds)
+                if not isinstance(parsed, str) and kinds[parsed.kind].runs:
                     return Asked(parsed.subscription_id, path, line, finding)
     return None
 

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import zstandard
 
 from matching.errors import InputError
-from matching.validate import MAX_LINE_BYTES, decode_object
+from matching.reasons import MAX_LINE_BYTES
+from matching.validate import decode_object
 
 _BLOCK_BYTES = 1 << 20
 #: zstd packs up to 16,000 times, and one call unpacks all it is given.
@@ -29,7 +30,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any] | str]]:
     """Number (from 1) and content of each line that is not blank, or of each row of a table.
 
-    Content is a dict, or the reason code (`matching.validate.REASONS`) why the line is none.
+    Content is a dict, or the reason code (`matching.reasons`) why the line is none.
 
     Raises
     ------

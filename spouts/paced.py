@@ -8,13 +8,16 @@ Read on in `gateway.loadtest`.
 """
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from bolts.payloads import StreamBatch
 from matching.errors import ConfigError
-from matching.model import BOOLEAN, KINDS, SKYLINE, TOPK, ChangeList, Names, Removals, SubscriptionTable, empty
+from matching.kind import Kinds
+from matching.kinds import KINDS
+from matching.model import ChangeList, Float64, Names, Removals, SubscriptionTable, empty
 from matching.space import Space
 from matching.window import Window
 from spouts.generated import GeneratedSource, GeneratedSpout, Recipe
@@ -22,9 +25,8 @@ from topology.core.component import Context, Saved, Spout, Tick
 
 #: No wait is longer than this, so that the task goes on answering whoever asks how it is.
 _LONGEST_WAIT_S = 0.2
-_REGION_HALF_DEGREES = 0.25
-#: Area of the rectangle of a skyline subscription, as a share of the world's.
-_SKYLINE_AREA = 1e-4, 1e-2
+#: Smallest side of a region as a share of the largest; smallest area, where areas are uniform.
+_SMALLEST = 0.01
 
 
 class PacedSpout(GeneratedSpout):
@@ -93,22 +95,33 @@ class PacedSpout(GeneratedSpout):
 class GeneratedSubscriptions(Spout):
     """Following spout: subscriptions that take after messages of the recipe, all of them before the first message.
 
-    Each takes 1 to 5 words of a message and its place: `boolean` a square of half a degree around it, `topk` k = 10 and
-    any alpha, `skyline` a rectangle shaped like the world, of 0.01 % to 1 % of its area.
+    Each takes some words of a message and its place, by the recipe of its kind (`matching.kind.Recipe`): keywords, k,
+    and a rectangle around the place, shaped like the world, or a square of so many degrees. Any alpha is as likely.
 
     Parameters
     ----------
     recipe, window, space
         Of the messages.
-    boolean, topk, skyline : int
+    counts : mapping of kind to int
         How many of each kind.
+    kinds : Kinds
+
+    Raises
+    ------
+    ConfigError
+        For a kind that there is not or that does not run, and for less than none.
     """
 
-    def __init__(self, recipe: Recipe, window: Window, space: Space, boolean: int, topk: int, skyline: int = 0):
+    def __init__(self, recipe: Recipe, window: Window, space: Space, counts: Mapping[str, int], kinds: Kinds = KINDS):
         self.recipe = recipe
         self.window = window
         self.space = space
-        self.wanted = {BOOLEAN: boolean, TOPK: topk, SKYLINE: skyline}
+        self.kinds = kinds
+        for name, count in counts.items():
+            if not kinds.named(name).runs or count < 0:
+                running = ", ".join(kind.name for kind in kinds.run)
+                raise ConfigError(f"{count} {name} subscriptions: must be 0 or more of a kind that runs ({running})")
+        self.wanted = {kind.code: counts.get(kind.name, 0) for kind in kinds.run}
 
     def open(self, context: Context) -> None:
         self._context = context
@@ -117,7 +130,8 @@ class GeneratedSubscriptions(Spout):
         nobody = np.zeros(0, np.int64)
         nothing = Removals(nobody, nobody.astype(np.int8), nobody)
         added = self._make() if number == 0 else empty(SubscriptionTable)
-        names = Names.of([f"{KINDS[kind]}-{n}" for n, kind in zip(added.number, added.kind.tolist(), strict=True)])
+        told = zip(added.kind.tolist(), added.number.tolist(), strict=True)
+        names = Names.of([f"{self.kinds[kind].name}-{own}" for kind, own in told])
         self._context.emit("changes", ChangeList(number, added, names, nothing))
         return tick
 
@@ -132,43 +146,53 @@ class GeneratedSubscriptions(Spout):
         messages = source.read().messages
         count = sum(self.wanted.values())
         like = rng.integers(0, len(messages), count)
-        kind = np.repeat(np.array(list(self.wanted), np.int8), list(self.wanted.values()))
+        fewest, most = self._each([kind.recipe.keywords for kind in self.kinds.run]).T
         offsets, terms = [0], []
-        for row, most in zip(like, rng.integers(1, 6, count), strict=True):
+        for row, wanted in zip(like, rng.integers(fewest, most + 1), strict=True):
             words = messages.terms[messages.term_offsets[row] : messages.term_offsets[row + 1]]
-            terms.append(np.sort(rng.choice(words, min(most, words.size), replace=False)))
+            terms.append(np.sort(rng.choice(words, min(wanted, words.size), replace=False)))
             offsets.append(offsets[-1] + terms[-1].size)
         flat = np.concatenate([np.zeros(0, np.int32), *terms]).astype(np.int32)
         row_of = np.repeat(np.arange(count), np.diff(offsets))
         raw = self.recipe.idf()[flat]
         weights = (raw / np.sqrt(np.bincount(row_of, raw * raw, count))[row_of]).astype(np.float32)
-        topk = kind == TOPK
-        lon, lat = messages.west[like], messages.south[like]
-        world = self.space
-        side = np.sqrt(rng.uniform(*_SKYLINE_AREA, count)) / 2.0
-        half_width = np.where(kind == SKYLINE, side * (world.east - world.west), _REGION_HALF_DEGREES)
-        half_height = np.where(kind == SKYLINE, side * (world.north - world.south), _REGION_HALF_DEGREES)
-        region = np.stack(
-            [
-                np.maximum(lon - half_width, world.west),
-                np.maximum(lat - half_height, world.south),
-                np.minimum(lon + half_width, world.east),
-                np.minimum(lat + half_height, world.north),
-            ],
-            1,
-        )
-        region[topk] = np.nan
-        blank = np.where(topk, 1.0, np.nan)
+        region = self._regions(rng, messages.west[like], messages.south[like])
+        alpha = np.where(self._each(["alpha" in kind.fields for kind in self.kinds.run]), rng.random(count), np.nan)
+        low, high = self._each([kind.recipe.k if "k" in kind.fields else (0, 0) for kind in self.kinds.run]).T
+        is_point = np.isnan(region[:, 0])
         return SubscriptionTable(
             number=np.arange(count, dtype=np.int64),
-            kind=kind,
+            kind=self._each([kind.code for kind in self.kinds.run]).astype(np.int8),
             at=np.zeros(count, np.int64),
-            x=messages.x[like] * blank,
-            y=messages.y[like] * blank,
+            x=np.where(is_point, messages.x[like], np.nan),
+            y=np.where(is_point, messages.y[like], np.nan),
             region=region,
-            k=np.where(topk, 10, 0).astype(np.int32),
-            alpha=rng.random(count) * blank,
+            k=rng.integers(low, high + 1).astype(np.int32),
+            alpha=alpha,
             term_offsets=np.array(offsets, np.int64),
             terms=flat,
             weights=weights,
         )
+
+    def _each(self, values: list[Any]) -> Any:
+        """A value for each kind that runs as one for each subscription."""
+        return np.repeat(np.array(values), list(self.wanted.values()), axis=0)
+
+    def _regions(self, rng: np.random.Generator, lon: Float64, lat: Float64) -> Float64:
+        """A rectangle around each place, within the world; NaN for kinds with a point."""
+        world = self.space
+        recipes = [kind.recipe for kind in self.kinds.run]
+        share = rng.uniform(_SMALLEST, 1.0, lon.shape[0])
+        share = np.where(self._each([recipe.square for recipe in recipes]), np.sqrt(share), share)
+        share *= self._each([recipe.side for recipe in recipes])
+        degrees = self._each([recipe.degrees for recipe in recipes])
+        half_width = np.where(degrees > 0, degrees, share * (world.east - world.west)) / 2
+        half_height = np.where(degrees > 0, degrees, share * (world.north - world.south)) / 2
+        sides = [
+            np.maximum(lon - half_width, world.west),
+            np.maximum(lat - half_height, world.south),
+            np.minimum(lon + half_width, world.east),
+            np.minimum(lat + half_height, world.north),
+        ]
+        has_region = self._each([kind.place == "region" for kind in self.kinds.run])
+        return np.where(has_region[:, None], np.stack(sides, 1), np.nan)

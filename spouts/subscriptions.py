@@ -11,7 +11,7 @@ Read on in `spouts.lines` (how files become rows) and `bolts.distribution` (who 
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,13 @@ import pyarrow.parquet as pq
 
 from matching.errors import CheckpointError, DeliveryError, InputError
 from matching.fields import encodes, identifier, whole_number
+from matching.kind import Kinds
 from matching.kinds import KINDS
-from matching.model import ChangeList, Int64, Names, Removals, SubscriptionTable, concatenate, empty
+from matching.model import UNKNOWN_TERM, ChangeList, Int64, Names, Removals, SubscriptionTable, concatenate, empty
+from matching.reasons import REASONS, explain
 from matching.space import Space
 from matching.text import Vocabulary
-from matching.validate import REASONS, ParsedSubscription, build_table, subscription_row
+from matching.validate import ParsedSubscription, build_table, subscription_row
 from spouts.cutting import cut_names
 from spouts.lines import read_rows
 from spouts.parquet import read_manifest
@@ -34,7 +36,7 @@ from topology.core.component import Context, Saved, Spout, Tick
 
 #: End of a subscription that has none.
 NEVER = 2**62
-#: Reasons that only whole files can give, beside those of `matching.validate`.
+#: Reasons that only whole files can give, beside those of `matching.reasons`.
 FILE_REASONS = {
     "unknown_subscription": "nobody is subscribed under this id at that seq",
     "kind_without_engine": "no engine matches this kind yet; leave it out, or ask for another kind",
@@ -63,7 +65,7 @@ class Changes:
         The same ends as a list in order of `at`.
     counts : dict
         `accepted` rows (subscriptions), `unsubscribed`, `replaced` (of which `replaced_at_once` never took effect),
-        `rejected`, `unknown_keywords`, `stopped_keywords`, `cannot_match` (a boolean with an unknown keyword).
+        `rejected`, `unknown_keywords`, `stopped_keywords`, `cannot_match` (one keyword is unknown and all are needed).
     rejected_by_reason : dict of str to int
     """
 
@@ -75,7 +77,9 @@ class Changes:
         follows: Int64,
         counts: dict[str, int],
         rejected: Counter,
+        kinds: Kinds,
     ):
+        self.kinds = kinds
         self.table = table
         self.names = names
         self.end = end
@@ -127,11 +131,11 @@ class Changes:
 
     def report(self) -> dict[str, Any]:
         """All counts, JSON-ready."""
-        kinds = np.bincount(self.table.kind, minlength=len(KINDS)).tolist()
+        of_each = np.bincount(self.table.kind, minlength=len(self.kinds)).tolist()
         return {
             **self.counts,
             "rejected_by_reason": self.rejected_by_reason,
-            "by_kind": dict(zip(KINDS.names, kinds, strict=True)),
+            "by_kind": dict(zip(self.kinds.names, of_each, strict=True)),
             "not_reached": self.not_reached(),
         }
 
@@ -141,7 +145,7 @@ def load_changes(
     vocabulary: Vocabulary,
     space: Space,
     rejects: str | os.PathLike[str] | None = None,
-    kinds: Container[int] | None = None,
+    kinds: Kinds = KINDS,
 ) -> Changes:
     """Read subscription files, in the given order.
 
@@ -156,8 +160,8 @@ def load_changes(
     rejects : path, optional
         JSON Lines for rows that are refused: file, line, reason code, what it means, the start of the row. Written
         only if there are any; an older file of that name goes.
-    kinds : container of int, optional
-        Kinds that somebody will match; rows of others are refused. By default those with an engine.
+    kinds : Kinds
+        Those there are; rows of one that has no room are refused.
 
     Raises
     ------
@@ -170,8 +174,8 @@ def load_changes(
     -----
     About 30 us and 150 bytes a row.
     """
-    with _Rejects(rejects) as refused:
-        loader = _Loader(vocabulary, space, refused, [kind.code for kind in KINDS.run] if kinds is None else kinds)
+    with _Rejects(rejects, kinds) as refused:
+        loader = _Loader(vocabulary, space, refused, kinds)
         for path in paths:
             for line, row in read_rows(path):
                 loader.take(os.fspath(path), line, row)
@@ -226,18 +230,20 @@ class SubscriptionSpout(Spout):
         vocabulary: Vocabulary,
         space: Space,
         rejects: str | os.PathLike[str] | None = None,
+        kinds: Kinds = KINDS,
     ):
         self.paths = [os.fspath(path) for path in paths]
         self.vocabulary: Vocabulary | None = vocabulary
         self.space = space
         self.rejects = os.fspath(rejects) if rejects is not None else None
+        self.kinds = kinds
         self.changes: Changes | None = None
 
     def open(self, context: Context) -> None:
         """Load all files. Raises InputError if one cannot be read."""
         assert self.vocabulary is not None
         self._context = context
-        self.changes = load_changes(self.paths, self.vocabulary, self.space, self.rejects)
+        self.changes = load_changes(self.paths, self.vocabulary, self.space, self.rejects, self.kinds)
         self.vocabulary = None  # only rows needed it
         context.count("rejected", self.changes.counts["rejected"])
 
@@ -299,7 +305,7 @@ class SubscriptionSpout(Spout):
 class _Loader:
     """Takes rows one by one and lays them out as columns, chunk by chunk."""
 
-    def __init__(self, vocabulary: Vocabulary, space: Space, rejects: "_Rejects", kinds: Container[int]):
+    def __init__(self, vocabulary: Vocabulary, space: Space, rejects: "_Rejects", kinds: Kinds):
         self.vocabulary = vocabulary
         self.space = space
         self.rejects = rejects
@@ -322,10 +328,10 @@ class _Loader:
         else:
             if "unsubscribe" in row:
                 row = {name: value for name, value in row.items() if name != "unsubscribe"}  # null in a table
-            parsed = subscription_row(row, self.vocabulary, self.space)
+            parsed = subscription_row(row, self.vocabulary, self.space, self.kinds)
             if isinstance(parsed, str):
                 self.rejects.add(path, line, parsed, row)
-            elif parsed.kind not in self.kinds:
+            elif not self.kinds[parsed.kind].runs:
                 self.rejects.add(path, line, "kind_without_engine", row)
             else:
                 self._take_subscription(parsed)
@@ -354,7 +360,8 @@ class _Loader:
         }
         names = Names.of([self.ids[row] for row in order.tolist()])
         follows = number[before[order]]
-        return Changes(SubscriptionTable(**columns), names, end[order], follows, counts, self.rejects.counts)
+        made = SubscriptionTable(**columns)
+        return Changes(made, names, end[order], follows, counts, self.rejects.counts, self.kinds)
 
     def _take_subscription(self, parsed: ParsedSubscription) -> None:
         self.ids.append(parsed.subscription_id)
@@ -362,7 +369,7 @@ class _Loader:
         self.until.append(NEVER if parsed.until is None else parsed.until)
         self.counts["unknown_keywords"] += parsed.unknown
         self.counts["stopped_keywords"] += parsed.stopped
-        self.counts["cannot_match"] += KINDS[parsed.kind].all_keywords and parsed.unknown > 0
+        self.counts["cannot_match"] += parsed.terms[-1] == UNKNOWN_TERM
         self.chunk.append(parsed)
         if len(self.chunk) == _CHUNK_ROWS:
             self._build()
@@ -430,7 +437,8 @@ class _Loader:
 class _Rejects:
     """Counts refused rows by reason and writes them to a file, if one is wanted, as they come."""
 
-    def __init__(self, path: str | os.PathLike[str] | None):
+    def __init__(self, path: str | os.PathLike[str] | None, kinds: Kinds):
+        self.kinds = kinds
         self.path = Path(path) if path is not None else None
         self.counts: Counter[str] = Counter()
         self._encoder = msgspec.json.Encoder()
@@ -452,7 +460,7 @@ class _Rejects:
         self.counts[reason] += 1
         if self.path is None:
             return
-        what = REASONS.get(reason) or FILE_REASONS[reason]
+        what = explain(reason, self.kinds) if reason in REASONS else FILE_REASONS[reason]
         entry = {"file": path, "line": line, "reason": reason, "what": what}
         if row is not None:
             entry["row"] = repr(row)[:MAX_QUOTED_CHARACTERS].encode("utf-8", "replace").decode()

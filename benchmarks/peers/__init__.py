@@ -12,7 +12,7 @@ from benchmarks.peers.postgis import PostGIS, PostGISRegion
 from benchmarks.peers.sqlite import SQLite, SQLiteRTree
 from benchmarks.peers.strtree import STRtree
 
-#: Name to class, of opponents for `boolean`.
+#: Name to class; each says of which kind it is an opponent.
 PEERS: Mapping[str, type[Peer]] = {
     peer.name: peer for peer in (PostGIS, PostGISRegion, SQLite, SQLiteRTree, DuckDB, STRtree)
 }

@@ -10,10 +10,12 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from matching.boolean.engine import MatchSet
 from matching.errors import ConfigError
 from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.slots import SlotMap
 from matching.space import Space
 
 
@@ -72,16 +74,22 @@ class Rows(NamedTuple):
 
 
 class Peer(ABC):
-    """An opponent holding boolean subscriptions; `insert`, `remove`, `match` are those of a `BooleanEngine`."""
+    """An opponent holding subscriptions, for a room in place of an engine.
+
+    `insert`, `remove`, `match` and `holds` are those of a `BooleanEngine`; a peer writes `_take_in`, `_forget` and
+    `_find`, which are not called for nothing: a room has something to add or to remove in few batches.
+    """
 
     name: ClassVar[str]
+    #: Of the subscriptions it holds.
+    kind: ClassVar[str] = "boolean"
     #: The line that installs what it needs.
     install: ClassVar[str]
     #: Importable packages it needs.
     packages: ClassVar[tuple[str, ...]] = ()
 
-    @abstractmethod
-    def __init__(self, space: Space): ...
+    def __init__(self, space: Space):
+        self._here = SlotMap()
 
     @classmethod
     def absence(cls) -> Absence | None:
@@ -95,20 +103,37 @@ class Peer(ABC):
     def version(self) -> str:
         """What was measured, as it calls itself."""
 
-    @abstractmethod
+    def __len__(self) -> int:
+        return len(self._here)
+
+    def holds(self, numbers: Int64) -> NDArray[np.bool_]:
+        """bool[n]: which of these subscriptions are here. O(n)."""
+        return self._here.find(numbers) >= 0
+
     def insert(self, table: SubscriptionTable) -> None:
         """Take in subscriptions with new numbers."""
+        if len(table):
+            self._take_in(table)
+            self._here.insert(table.number)
 
-    @abstractmethod
     def remove(self, numbers: Int64) -> None:
         """Forget subscriptions that are here."""
+        if numbers.shape[0]:
+            self._forget(numbers)
+            self._here.remove(numbers)
 
-    @abstractmethod
     def match(self, batch: MessageBatch) -> MatchSet:
         """Every matching pair of a batch; `scanned` and `verified` are not known and 0."""
+        return self._find(batch) if len(batch) else pairs(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     @abstractmethod
-    def __len__(self) -> int: ...
+    def _take_in(self, table: SubscriptionTable) -> None: ...
+
+    @abstractmethod
+    def _forget(self, numbers: Int64) -> None: ...
+
+    @abstractmethod
+    def _find(self, batch: MessageBatch) -> MatchSet: ...
 
     @abstractmethod
     def size_bytes(self) -> int:

@@ -25,6 +25,7 @@ class DuckDB(Peer):
     packages = ("duckdb",)
 
     def __init__(self, space: Space):
+        super().__init__(space)
         import duckdb
 
         self._version = f"DuckDB {duckdb.__version__}"
@@ -33,7 +34,6 @@ class DuckDB(Peer):
             "CREATE TABLE subscriptions (number BIGINT, rarest INTEGER, west DOUBLE, south DOUBLE, east DOUBLE, "
             "north DOUBLE, rest INTEGER[])"
         )
-        self._count = 0
 
     def version(self) -> str:
         """Of the library."""
@@ -45,7 +45,7 @@ class DuckDB(Peer):
             cursor.register(name, rows)
             cursor.execute(statement).fetchall()
 
-    def insert(self, table: SubscriptionTable) -> None:
+    def _take_in(self, table: SubscriptionTable) -> None:
         """From Arrow, in the order of the rarest keyword."""
         rows = Rows.of(table)
         columns = {name: column for name, column in rows._asdict().items() if not name.startswith("rest")}
@@ -55,18 +55,16 @@ class DuckDB(Peer):
             "arriving",
             pa.table({**columns, "rest": rest}),
         )
-        self._count += len(table)
 
-    def remove(self, numbers: Int64) -> None:
+    def _forget(self, numbers: Int64) -> None:
         """DELETE by a join."""
         self._change(
             "DELETE FROM subscriptions WHERE number IN (SELECT number FROM leaving)",
             "leaving",
             pa.table({"number": numbers}),
         )
-        self._count -= numbers.shape[0]
 
-    def match(self, batch: MessageBatch) -> MatchSet:
+    def _find(self, batch: MessageBatch) -> MatchSet:
         """Join; the other keywords are tested on what comes back, which is twice as fast as list functions."""
         found_row, found_number = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for start in range(0, len(batch), _MESSAGES_A_JOIN):
@@ -91,9 +89,6 @@ class DuckDB(Peer):
         offsets, terms = rest.offsets.to_numpy().astype(np.int64), rest.values.to_numpy()
         good = have_all_terms(batch, found, offsets, terms, np.arange(len(hits)))
         return found[good], hits["number"].to_numpy()[good]
-
-    def __len__(self) -> int:
-        return self._count
 
     def size_bytes(self) -> int:
         """What DuckDB says it holds in memory."""

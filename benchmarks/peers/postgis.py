@@ -148,6 +148,7 @@ class PostGIS(Peer):
         return super().absence()
 
     def __init__(self, space: Space):
+        super().__init__(space)
         self._server = Server()
         self._sql = self._server.connect()
         # Plans are chosen for one message; a batch must not talk the planner out of the index.
@@ -163,14 +164,13 @@ class PostGIS(Peer):
             "CREATE TEMPORARY TABLE messages (row int, west float8, south float8, east float8, north float8, "
             "place geometry GENERATED ALWAYS AS (ST_MakeEnvelope(west, south, east, north)) STORED, terms int[])"
         )
-        self._count = 0
 
     def version(self) -> str:
         """Of the server and the extension."""
         server, extension = self._sql.execute("SELECT version(), postgis_lib_version()").fetchone()
         return f"{server.split(' (')[0].split(' on ')[0]}, PostGIS {extension}"
 
-    def insert(self, table: SubscriptionTable) -> None:
+    def _take_in(self, table: SubscriptionTable) -> None:
         """COPY; the first call makes the indexes, after loading."""
         rows = Rows.of(table)
         columns = zip(*(column.tolist() for column in rows[:6]), rows.rest_of(), strict=True)
@@ -179,18 +179,16 @@ class PostGIS(Peer):
             copy.set_types(["int8", "int4", *["float8"] * 4, "int4[]"])
             for row in columns:
                 copy.write_row(row)
-        if not self._count:
+        if not len(self):
             self._sql.execute("CREATE UNIQUE INDEX ON subscriptions (number)")
             self._sql.execute(f"CREATE INDEX subscriptions_found ON subscriptions {self._index}")
             self._sql.execute("VACUUM ANALYZE subscriptions")
-        self._count += len(table)
 
-    def remove(self, numbers: Int64) -> None:
+    def _forget(self, numbers: Int64) -> None:
         """DELETE by primary key."""
         self._sql.execute("DELETE FROM subscriptions WHERE number = ANY(%s)", [numbers.tolist()])
-        self._count -= numbers.shape[0]
 
-    def match(self, batch: MessageBatch) -> MatchSet:
+    def _find(self, batch: MessageBatch) -> MatchSet:
         """Copy the messages, join, fetch."""
         cuts, terms = batch.term_offsets.tolist(), batch.terms.tolist()
         boxes = zip(*(column.tolist() for column in (batch.west, batch.south, batch.east, batch.north)), strict=True)
@@ -206,9 +204,6 @@ class PostGIS(Peer):
             )
             row, number = cursor.fetchone() or (None, None)
         return pairs(np.array(row or [], np.int64), np.array(number or [], np.int64))
-
-    def __len__(self) -> int:
-        return self._count
 
     def size_bytes(self) -> int:
         """Table and indexes, as PostgreSQL counts them."""

@@ -32,24 +32,23 @@ class SQLite(Peer):
     )
 
     def __init__(self, space: Space):
+        super().__init__(space)
         self._sql = sqlite3.connect(":memory:", isolation_level=None)
         self._sql.execute("PRAGMA page_size = 8192")
         for statement in self._tables:
             self._sql.execute(statement)
-        self._count = 0
 
     def version(self) -> str:
         """Of the library."""
         return f"SQLite {sqlite3.sqlite_version}"
 
-    def insert(self, table: SubscriptionTable) -> None:
+    def _take_in(self, table: SubscriptionTable) -> None:
         """INSERT in the order of the tree."""
         rows = Rows.of(table)
         rest = (np.array(keywords, np.int32).tobytes() for keywords in rows.rest_of())
         self._sql.execute("BEGIN")
         self._insert([column.tolist() for column in rows[:6]], rest)
         self._sql.execute("COMMIT")
-        self._count += len(table)
 
     def _insert(self, columns: list[list[Any]], rest: Iterator[bytes]) -> None:
         number, rarest, *boxes = columns
@@ -57,13 +56,12 @@ class SQLite(Peer):
         rows = zip(rarest, number, *boxes, rest, strict=True)
         self._sql.executemany("INSERT INTO subscriptions VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
-    def remove(self, numbers: Int64) -> None:
+    def _forget(self, numbers: Int64) -> None:
         """DELETE by key."""
         gone = [(number,) for number in numbers.tolist()]
         self._sql.execute("BEGIN")
         self._delete(gone)
         self._sql.execute("COMMIT")
-        self._count -= numbers.shape[0]
 
     def _delete(self, gone: list[tuple[int]]) -> None:
         self._sql.executemany(
@@ -72,7 +70,7 @@ class SQLite(Peer):
         )
         self._sql.executemany("DELETE FROM terms WHERE number = ?", gone)
 
-    def match(self, batch: MessageBatch) -> MatchSet:
+    def _find(self, batch: MessageBatch) -> MatchSet:
         """One statement a message; the statement of each number of terms is compiled once and kept by the module."""
         cuts, terms = batch.term_offsets.tolist(), batch.terms.tolist()
         boxes = zip(*(column.tolist() for column in (batch.west, batch.south, batch.east, batch.north)), strict=True)
@@ -95,9 +93,6 @@ class SQLite(Peer):
                 "AND west <= ? AND east >= ? AND south <= ? AND north >= ?",
                 (*some, east, west, north, south),
             )
-
-    def __len__(self) -> int:
-        return self._count
 
     def size_bytes(self) -> int:
         """Pages of the database."""

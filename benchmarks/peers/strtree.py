@@ -23,6 +23,7 @@ class STRtree(Peer):
     packages = ("shapely",)
 
     def __init__(self, space: Space):
+        super().__init__(space)
         self._table: SubscriptionTable = empty(SubscriptionTable)
         self._build()
 
@@ -40,17 +41,17 @@ class STRtree(Peer):
         self._tree = shapely.STRtree(self._boxes)
         self._tree.query(shapely.Point(0.0, 0.0))  # the tree is packed when first asked
 
-    def insert(self, table: SubscriptionTable) -> None:
+    def _take_in(self, table: SubscriptionTable) -> None:
         """Build again with these."""
         self._table = concatenate([self._table, table]) if len(self._table) else table
         self._build()
 
-    def remove(self, numbers: Int64) -> None:
+    def _forget(self, numbers: Int64) -> None:
         """Build again without these."""
         self._table = self._table.take(np.flatnonzero(~np.isin(self._table.number, numbers)))
         self._build()
 
-    def match(self, batch: MessageBatch) -> MatchSet:
+    def _find(self, batch: MessageBatch) -> MatchSet:
         """Boxes that meet, then keywords. Boxes are compared in doubles, closed, so nothing is left to test."""
         import shapely
 
@@ -62,9 +63,6 @@ class STRtree(Peer):
             found_row.append(row[good] + start)
             found_number.append(self._table.number[slot[good]])
         return pairs(np.concatenate(found_row), np.concatenate(found_number))
-
-    def __len__(self) -> int:
-        return len(self._table)
 
     def size_bytes(self) -> int:
         """Our columns, and an estimate of the rest: shapely cannot tell.

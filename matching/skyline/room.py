@@ -19,11 +19,22 @@ import numpy as np
 
 from matching.errors import EngineError
 from matching.kind import Bools, Matched, Room, Site, Step, Turn, Work
-from matching.model import Float64, Int32, Int64, MessageBatch, ResultBatch, SubscriptionTable, UpdateBatch, concatenate
-from matching.pending import Lacking, News, Pending, take_offers
+from matching.model import (
+    ENTER,
+    LEAVE,
+    Float64,
+    Int32,
+    Int64,
+    MessageBatch,
+    ResultBatch,
+    SubscriptionTable,
+    UpdateBatch,
+    concatenate,
+)
+from matching.pending import Lacking, News, Pending, join_offers, take_offers
 from matching.skyline.engine import Offers, SkylineEngine
-from matching.skyline.kept import Held
-from matching.skyline.standing import Standing, alive_rows, contents_of, held_nothing, join_held
+from matching.skyline.held import alive_rows, contents_of, held_nothing, join_held, take_held
+from matching.skyline.kept import Held, difference
 from matching.skyline.window import Candidates, SkylineQueries
 from matching.slots import resized
 from matching.space import Space
@@ -50,7 +61,10 @@ class SkylineFound(NamedTuple):
 
     def take(self, rows: Int64, lost: Int64) -> "SkylineFound":
         """The pairs at `rows` and those at `lost`. O(n)."""
-        return SkylineFound(*(column[rows] for column in self[:5]), self.lost_number[lost], self.lost_seq[lost])
+        return SkylineFound(
+            self.number[rows], self.seq[rows], self.life[rows], self.spatial[rows], self.text[rows],
+            self.lost_number[lost], self.lost_seq[lost],
+        )  # fmt: skip
 
 
 class _Matched(NamedTuple):
@@ -73,7 +87,6 @@ class SkylineRoom(Room):
     def __init__(self, engine: Callable[[Space], SkylineEngine], site: Site):
         self.site = site
         self.engine = engine(site.space)
-        self.standing = Standing(self.engine)
         self.pending = Pending(self)
         self.scanned = self.pairs = 0
         self._matched = Boundary(-1, 0, -1, NO_FLOOR)
@@ -179,28 +192,51 @@ class SkylineRoom(Room):
 
     def refill(self, slots: Int32, body: Candidates, as_of: Boundary) -> None:
         # what comes from another process may be read-only, for which every kernel would be compiled once more
-        columns = (np.require(column, requirements=("C", "A", "W")) for column in body)
-        self.engine.refill(slots, Candidates(*columns), as_of.floor)
+        own: Any = [np.require(column, requirements=("C", "A", "W")) for column in body]
+        self.engine.refill(slots, Candidates(*own), as_of.floor)
 
     def lead(self, past: Boundary, news: News, slots: Int32) -> tuple[UpdateBatch, Lacking]:
-        updates, lacking = self.standing.lead(
-            past.floor, news.boundary, news.offers, news.lost_slots, news.lost_seqs, news.leaving
-        )
-        self.engine.index.remove(news.leaving)
-        self.engine.forget(lacking.slots)
-        return updates, lacking
+        kept, boundary, leaving = self.engine.kept, news.boundary, news.leaving
+        held_leaving = kept.held(leaving, past.floor)
+        self.engine.forget(leaving)
+        offers, lost_slots, lost_seqs = self.engine.put_by(news.offers, news.lost_slots, news.lost_seqs)
+        touched = np.unique(np.concatenate([offers.slot, lost_slots, kept.due(boundary.floor)])).astype(np.int32)
+        before = kept.held(touched, past.floor)
+        lacking = self.engine.take(offers, lost_slots, lost_seqs, boundary.floor)
+        told = self.tell(boundary, leaving, held_leaving)
+        settled = np.flatnonzero(~np.isin(touched, lacking))
+        told = concatenate([told, self.tell(boundary, touched[settled], take_held(before, settled))])
+        self.engine.index.remove(leaving)
+        self.engine.forget(lacking)
+        return told, Lacking(lacking, take_held(before, np.searchsorted(touched, lacking)))
 
     def question(self, slots: Int32) -> SkylineQueries:
         return self.engine.index.queries(slots)
 
     def tell(self, boundary: Boundary, slots: Int32, before: Held) -> UpdateBatch:
         """Updates of slots that held `before` and now are at the boundary; leaves first. O(entries)."""
-        return self.standing.tell(boundary, slots, before)
+        after = self.engine.kept.held(slots, boundary.floor)
+        room = before.seq.shape[0] + after.seq.shape[0]
+        row, seq = np.empty(room, np.int32), np.empty(room, np.int64)
+        score, enters = np.empty(room), np.empty(room, np.bool_)
+        told = difference(before, after, row, seq, score, enters)
+        change = np.where(enters[:told], ENTER, LEAVE).astype(np.int8)
+        numbers = self.engine.index.slots.number[slots][row[:told]]
+        return UpdateBatch(np.full(told, boundary.last_seq), numbers, seq[:told], change, score[:told])
 
     # -- what is held
 
     def results(self) -> ResultBatch:
-        return self.standing.results(self._at_home(), self.pending.closed.floor)
+        slots = self._at_home()
+        held = self.engine.kept.held(slots, self.pending.closed.floor)
+        lengths = np.diff(held.offsets)
+        row = np.repeat(np.arange(slots.shape[0]), lengths)
+        order = np.lexsort((held.seq, -held.spatial, row))
+        rank = np.arange(row.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
+        numbers = self.engine.index.slots.number[slots][row]
+        return ResultBatch(
+            numbers, rank.astype(np.int32), held.seq[order], held.spatial[order], held.text[order]
+        )  # fmt: skip
 
     def report(self) -> dict[str, Any]:
         return {
@@ -253,18 +289,18 @@ class SkylineRoom(Room):
         """With what others found for those at home here."""
         if not found:
             return news
-        slots = self._slots_of([each.number for each in found], news.boundary)
-        lost = self._slots_of([each.lost_number for each in found], news.boundary)
-        own = news.offers
-        columns = (np.concatenate([own[i], *(each[i] for each in found)]) for i in range(1, len(Offers._fields)))
+        slots = [self._slots_of(each.number, news.boundary) for each in found]
+        lost = [self._slots_of(each.lost_number, news.boundary) for each in found]
+        theirs = (
+            Offers(of, each.seq, each.life, each.spatial, each.text) for of, each in zip(slots, found, strict=True)
+        )
         return news._replace(
-            offers=Offers(np.concatenate([own.slot, slots]), *columns),
-            lost_slots=np.concatenate([news.lost_slots, lost]),
+            offers=join_offers([news.offers, *theirs]),
+            lost_slots=np.concatenate([news.lost_slots, *lost]),
             lost_seqs=np.concatenate([news.lost_seqs, *(each.lost_seq for each in found)]),
         )
 
-    def _slots_of(self, numbers: list[Int64], boundary: Boundary) -> Int32:
-        wanted = np.concatenate(numbers)
+    def _slots_of(self, wanted: Int64, boundary: Boundary) -> Int32:
         slots = self.engine.index.find(wanted)
         if np.any(slots < 0):
             raise EngineError(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from matching.errors import EngineError
 from matching.kind import Site, Thresholds, Turn, Work
 from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.pending import join_offers
 from matching.prefixes import prefix_lengths, task_of_term
 from matching.slots import resized
 from matching.topk.index import Hits, TopkIndex
@@ -111,7 +112,7 @@ class Replicas:
             parts.append((self._home[hits.slot], Found(number, seq, life, hits.score)))
             row, scanned, verified = hits.next_row, scanned + hits.scanned, verified + hits.verified
         per_home = [
-            concatenate_found([found.take(np.flatnonzero(home == task)) for home, found in parts])
+            join_offers([_NOTHING, *(found.take(np.flatnonzero(home == task)) for home, found in parts)])
             for task in range(self.tasks)
         ]
         return per_home, Work(scanned, verified)
@@ -223,7 +224,4 @@ class Replicas:
         self.index.set_thresholds(again[here], threshold[here])
 
 
-def concatenate_found(parts: list[Found]) -> Found:
-    """Join hits. O(n)."""
-    nothing = Found(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-    return Found(*(np.concatenate(column) for column in zip(nothing, *parts, strict=True)))
+_NOTHING = Found(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))

@@ -30,13 +30,13 @@ from matching.model import (
     UpdateBatch,
     concatenate,
 )
-from matching.pending import Lacking, News, Pending, take_offers
+from matching.pending import Lacking, News, Pending, join_offers, take_offers
 from matching.point_rows import take_ragged_at
 from matching.slots import resized
 from matching.space import Space
 from matching.state import Lists, State
 from matching.topk.index import TopkIndex
-from matching.topk.replicas import Found, HomeIndex, Replicas, concatenate_found
+from matching.topk.replicas import Found, HomeIndex, Replicas
 from matching.topk.skyband import Held, SkybandBuffers, concatenate_held
 from matching.topk.skyband_kernels import difference
 from matching.topk.thresholds import rule as threshold_rule
@@ -135,7 +135,7 @@ class TopkRoom(Room):
         if not began_empty:
             self.pending.waits[fresh] = True  # what it hits in this batch comes with its first answer
 
-        offered = None if mine.found is None else concatenate_found([mine.found, *found])
+        offered = None if mine.found is None else join_offers([mine.found, *found])
         taken = self._take_in(boundary, mine.messages, offered)
         self.pending.put_by(News(boundary, taken.queued, gone[waiting]))
         step = Step(concatenate([taken.updates, self._tell_leaves(boundary, leaving, before_leaving)]))
@@ -492,14 +492,12 @@ def _nothing_held(rows: int) -> Held:
 
 
 def _joined(parts: list[Offers]) -> Offers:
-    if not parts:
-        return Offers(_NOBODY, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-    return parts[0] if len(parts) == 1 else Offers(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return join_offers(parts or [Offers(_NOBODY, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))])
 
 
 def _both(first: Step, second: Step) -> Step:
     """What two steps tell and ask, one after the other."""
-    raised = Thresholds(*(np.concatenate(column) for column in zip(first.raised, second.raised, strict=True)))
+    raised = join_offers([first.raised, second.raised])
     updates = concatenate([first.updates, second.updates])
     asks, relaxes = first.asks + second.asks, first.relaxes + second.relaxes
     return Step(updates, asks, relaxes, raised, first.work.plus(second.work))

@@ -31,10 +31,10 @@ def write(path, rows):
     return path
 
 
-def run(etl, files, out, router, executor="ray"):
+def run(etl, files, out, router, executor="ray", more=()):
     return cli.main(
         ["run", "--messages", str(etl), "--subscriptions", *map(str, files), "--out", str(out), "--router", router]
-        + ["--executor", executor, "--window", "count:40", "--batch", "20", "--json"]
+        + ["--executor", executor, "--window", "count:40", "--batch", "20", "--json", *more]
     )  # fmt: skip
 
 
@@ -84,6 +84,45 @@ def test_other_routers_place_what_these_refuse(etl, tmp_path, monkeypatch, route
     assert verify_run(tmp_path / "out", all=True).exact
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "choices"),
+    [
+        ("--engine", "tpk=skype", "unknown kind 'tpk'; choose from boolean, topk, decay, knn, skyline"),
+        ("--engine", "topk=segments", "engine 'segments' for topk: choose one of skype, l2_scan"),
+        ("--window-index", "topk=i3", "window index 'i3' for topk: choose one of segments, il_quadtree, ir_tree"),
+        ("--window-index", "decay=i3", "kind decay: has no engine"),
+    ],
+)
+def test_engine_or_window_index_nobody_knows_is_refused_before_anything_starts(
+    etl, tmp_path, monkeypatch, capsys, option, value, choices
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(running, "prepare_out", lambda *_: pytest.fail("the run began"))
+    files = [write(tmp_path / "rows.jsonl", [TOPK])]
+    assert run(etl, files, tmp_path / "out", "hashing", more=[option, value]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1 and choices in printed.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_window_indexes_of_several_kinds_are_taken_and_the_run_is_exact(etl, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = [write(tmp_path / "rows.jsonl", [TOPK, SKYLINE])]
+    more = ["--window-index", "topk=il_quadtree", "--window-index", "skyline=inverted", "--engine", "topk=l2_scan"]
+    assert run(etl, files, tmp_path / "out", "hashing", "local", more) == 0
+    settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
+    assert settings["window_index"] == {"topk": "il_quadtree", "skyline": "inverted"}
+    assert verify_run(tmp_path / "out", all=True).exact
+
+
+@pytest.mark.parametrize("router", ["keyword", "prefix"])
+def test_rows_of_kinds_that_do_not_run_are_no_reason_to_refuse(etl, tmp_path, monkeypatch, capsys, router):
+    monkeypatch.chdir(tmp_path)
+    rows = [TOPK, {**TOPK, "subscription_id": "fading", "kind": "decay"}]
+    assert run(etl, [write(tmp_path / "rows.jsonl", rows)], tmp_path / "out", router, "local") == 0
+    assert json.loads(capsys.readouterr().out)["spouts"]["subscriptions"]["rejected"] == 1
+
+
 def shown(capsys, *arguments):
     code = cli.main(["topology", "show", *map(str, arguments), "--json"])
     printed = capsys.readouterr()
@@ -99,11 +138,11 @@ def test_topology_show_refuses_what_the_run_would(etl, tmp_path, monkeypatch, ca
 
 @pytest.mark.parametrize(
     ("router", "own"),
-    [("hashing", set()), ("location", {"found_skyline"}), ("keyword", {"register", "hits", "thresholds"})],
+    [("hashing", set()), ("location", {"found"}), ("keyword", {"found", "register", "thresholds"})],
 )
 def test_topology_show_without_data_has_the_streams_of_the_router(tmp_path, monkeypatch, capsys, router, own):
     monkeypatch.chdir(tmp_path)
     code, plan = shown(capsys, "--router", router, "--query-bolts", 3)
     streams = {edge["stream"] for edge in plan["edges"]}
     assert code == 0
-    assert streams & {"found_skyline", "register", "hits", "thresholds"} == own
+    assert streams & {"found", "register", "thresholds"} == own

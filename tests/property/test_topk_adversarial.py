@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks import adversarial
-from benchmarks.topk import TopkBench
-from matching import registry
+from benchmarks.harness import Bench
+from matching.kinds import KINDS
 
 
 @pytest.fixture(autouse=True)
@@ -13,14 +13,14 @@ def short_batches(monkeypatch):
     monkeypatch.setattr(adversarial, "_BATCH", 60)
 
 
-@pytest.mark.parametrize("engine", registry.names("topk"))
+@pytest.mark.parametrize("engine", KINDS.named("topk").engines)
 @pytest.mark.parametrize("stream", adversarial.STREAMS)
 def test_topk_on_adversarial_stream_equals_oracle(stream, engine):
     case = adversarial.make_stream(stream, 300, 240, 240, seed=5)
-    load = TopkBench(300, 240, None, 2, 5, case=case, checked_batches=4)
+    load = Bench(case, 2, checked_batches=4)
     checked = load.check(load.build(engine))
     assert checked["exact"]
-    assert checked["checked_updates"] > 0, "a stream in which nothing happens proves nothing"
+    assert checked["compared"] > 0, "a stream in which nothing happens proves nothing"
 
 
 def test_adversarial_streams_are_what_they_say():

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from benchmarks import figures
+from benchmarks import topk_figures as figures
+from distribution import routers
 from distribution.location import LocationRouter, LocationTable
 from matching.errors import ConfigError
 
@@ -14,7 +15,7 @@ def test_figure_is_measured_checked_and_drawn(name, tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "_BOLTS", (2, 3))
     monkeypatch.setattr(figures, "_ROUNDS", 1)
     told = []
-    report = figures.figure(name, tmp_path, 300, 300, 60, ("skype", "l2_scan"), 1, told.append)
+    report = figures.figure(name, tmp_path, 300, 300, 60, ("skype", "l2_scan"), 1, None, told.append)
     assert report["exact"] is True
     stored = json.loads((tmp_path / f"topk-{name}.json").read_text())
     assert stored["figure"] == name and len(stored["panels"]) >= 1
@@ -30,6 +31,11 @@ def test_figure_is_measured_checked_and_drawn(name, tmp_path, monkeypatch):
 def test_figure_of_an_unknown_name_is_refused_with_the_names_there_are(tmp_path):
     with pytest.raises(ConfigError, match="subscriptions, k, alpha"):
         figures.figure("nothing", tmp_path)
+
+
+def test_figure_of_real_messages_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="leave --messages-from out"):
+        figures.figure("k", tmp_path, messages_from="etl")
 
 
 def test_routers_simulated_find_the_same_hits(tmp_path, monkeypatch):
@@ -62,7 +68,7 @@ def test_routers_that_miss_or_repeat_pairs_are_not_exact(broken, tmp_path, monke
     if broken == "misses":
         monkeypatch.setattr(LocationRouter, "table", lambda self: OneRowShort(self))
     else:
-        monkeypatch.setattr(figures, "LocationRouter", OneRowTwice)
+        monkeypatch.setitem(routers._CLASSES, "location", OneRowTwice)
     monkeypatch.setattr(figures, "_BOLTS", (3,))
     monkeypatch.setattr(figures, "_ROUNDS", 1)
     assert not figures.figure("routers", tmp_path, 400, 400, 100, ("l2_scan",), 2)["exact"]

@@ -1,12 +1,14 @@
 """The boolean benchmark: what it reports, that it checks, and that its workload can be made again."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from benchmarks import boolean as boolean_bench
-from benchmarks import run
+from benchmarks import cases, harness, run
+from benchmarks.cases import make_case
+from benchmarks.harness import Bench
 from benchmarks.workload import (
     WORLD,
     BooleanRecipe,
@@ -19,13 +21,13 @@ from gateway.commands import run_bench
 from gateway.terminal import Terminal
 from matching.boolean.cell_term import CellTerm
 from matching.errors import ConfigError
-from matching.registry import names
+from matching.kinds import KINDS
 from tests.unit.etl_folder import random_rows, write_etl
 
 _FIGURES = {
     "engine",
     "exact",
-    "checked_matches",
+    "compared",
     "build_s",
     "bytes_per_subscription",
     "messages_per_s",
@@ -35,13 +37,20 @@ _FIGURES = {
     "subscribe_per_s",
     "unsubscribe_per_s",
 }
+BOOLEAN = KINDS.named("boolean")
+NAMES = list(BOOLEAN.engines)
+
+
+def kind_of(engine, name="boolean"):
+    """The kind of a name, run by one engine alone."""
+    return replace(KINDS.named(name), engines={"wrong": engine})
 
 
 @pytest.fixture(autouse=True)
 def short_history(monkeypatch):
-    monkeypatch.setattr(boolean_bench, "_HISTORY", 2_000)
-    monkeypatch.setattr(boolean_bench, "_CHANGES_A_CALL", 20)
-    monkeypatch.setattr(boolean_bench, "_CALLS_A_ROUND", 3)
+    monkeypatch.setattr(cases, "_HISTORY", 2_000)
+    monkeypatch.setattr(cases, "_CHANGES_A_CALL", 20)
+    monkeypatch.setattr(cases, "_CALLS_A_ROUND", 3)
 
 
 def test_bench_reports_every_figure_for_every_engine():
@@ -50,11 +59,11 @@ def test_bench_reports_every_figure_for_every_engine():
     assert json.loads(json.dumps(report)) == report
     assert report["kind"] == "boolean"
     assert report["workload"]["subscriptions"] == 3_000
-    assert [result["engine"] for result in report["results"]] == list(names("boolean"))
+    assert [result["engine"] for result in report["results"]] == NAMES
     for result in report["results"]:
         assert set(result) >= _FIGURES
         assert result["exact"] is True
-        assert result["checked_matches"] > 0
+        assert result["compared"] > 0
     by_name = {result["engine"]: result for result in report["results"]}
     fast, slow = by_name["cell_term"], by_name["inverted_list"]
     assert fast["matched_per_message"] == slow["matched_per_message"] > 0
@@ -73,18 +82,29 @@ def test_bench_command_tells_its_steps_unless_told_not_to(capfd):
     assert told[False] == ""
 
 
-def test_bench_of_a_wrong_engine_is_not_exact(monkeypatch):
+def test_bench_of_a_wrong_engine_is_not_exact():
     class Forgetful(CellTerm):
         def match(self, batch):
             hits = super().match(batch)
             return hits._replace(number=hits.number[1:], row=hits.row[1:])
 
-    monkeypatch.setattr(boolean_bench, "factory", lambda kind, name: Forgetful)
-    report = run.bench("boolean", 3_000, messages=200, seed=4, engines=["cell_term"], rounds=1)
-    assert [result["exact"] for result in report["results"]] == [False]
+    bench = Bench(make_case(kind_of(Forgetful), 3_000, 200, rounds=1, seed=4), 1)
+    assert bench.check(bench.build("wrong"))["exact"] is False
 
 
-@pytest.mark.parametrize("options", [{"kind": "bool"}, {"kind": "boolean", "engines": ["r_tree"]}])
+def test_check_says_how_much_it_compared_and_warns_of_little(monkeypatch):
+    told = []
+    report = run.bench("boolean", 3_000, messages=100, seed=4, engines=["cell_term"], rounds=1, on_progress=told.append)
+    few = report["results"][0]
+    assert 0 < few["compared"] < harness.FEWEST_COMPARED
+    assert f"only {few['compared']} updates were compared" in few["warning"]
+    assert any(few["warning"] in sentence for sentence in told)
+    monkeypatch.setattr(harness, "FEWEST_COMPARED", few["compared"])
+    again = run.bench("boolean", 3_000, messages=100, seed=4, engines=["cell_term"], rounds=1)["results"][0]
+    assert again["compared"] == few["compared"] and "warning" not in again
+
+
+@pytest.mark.parametrize("options", [{"kind": "bool"}, {"kind": "decay"}, {"kind": "boolean", "engines": ["r_tree"]}])
 def test_bench_of_what_is_not_there_names_the_choices(options):
     with pytest.raises(ConfigError, match="choose one of"):
         run.bench(subscriptions=10, **options)
@@ -161,27 +181,16 @@ def test_bench_by_recipe_and_from_real_messages_is_exact(tmp_path):
     real = write_etl(tmp_path, random_rows(300))
     for options in ({"workload": "words=30-60,shape=range,regions=country"}, {"messages_from": str(real)}):
         report = run.bench("boolean", 1_000, messages=100, seed=2, rounds=1, **options)
-        assert [result["exact"] for result in report["results"]] == [True] * len(names("boolean"))
-        assert report["results"][0]["checked_matches"] > 0
-    assert report["workload"]["messages_from"] == str(real)
+        assert [result["exact"] for result in report["results"]] == [True] * len(NAMES)
+        assert report["results"][0]["compared"] > 0
+    assert report["workload"]["messages_from"] == "resampled" and report["workload"]["words"] == "real"
     with pytest.raises(ConfigError, match="own places and words"):
         run.bench("boolean", 100, messages_from=str(real), workload="words=long")
     with pytest.raises(ConfigError, match="only boolean has recipes"):
         run.bench("topk", 100, workload="words=long")
 
 
-def test_match_in_growing_calls_finds_what_one_call_finds():
-    messages = make_messages(700, 2)
-    engine = CellTerm(WORLD)
-    engine.insert(boolean_subscriptions(messages, 3_000, 2))
-    whole = engine.match(messages.batch)
-    parts = boolean_bench.match_within(engine, messages.batch, 60.0)
-    assert parts.messages == 700 and parts.number.shape[0] == whole.matched > 0
-    assert sorted(zip(parts.row, parts.number, strict=True)) == sorted(zip(whole.row, whole.number, strict=True))
-    assert (parts.scanned, parts.verified) == (whole.scanned, whole.verified)
-
-
-def test_match_of_a_slow_engine_ends_when_its_time_is_up():
+def test_messages_of_a_slow_engine_end_when_its_time_is_up(monkeypatch):
     asked = []
 
     class Slow(CellTerm):
@@ -189,8 +198,33 @@ def test_match_of_a_slow_engine_ends_when_its_time_is_up():
             asked.append(len(batch))
             return super().match(batch)
 
-    messages = make_messages(300, 2).batch
-    done = boolean_bench.match_within(Slow(WORLD), messages, 0.0)
-    assert asked == [16] and done.messages == 16
-    assert boolean_bench.match_within(Slow(WORLD), messages, 60.0, 1e9).messages == 300
-    assert asked == [16, 300], "a known pace makes one call of it"
+    bench = Bench(make_case(kind_of(Slow), 500, 900, rounds=3, seed=2), 3)
+    running = bench.build()
+    monkeypatch.setattr(harness, "_MOST_CHECK_S", 0.0)
+    checked = bench.check(running)
+    assert checked["exact"] and checked["checked_messages"] == sum(asked) == harness._FEWEST_A_BATCH
+    running.pace_s = 1.0
+    timed = bench.time(running, 0, most_s=0.0, changes=False)
+    assert timed["messages_timed"] == harness._FEWEST_A_BATCH
+    running.pace_s = 1e-9
+    assert bench.time(running, 1, most_s=60.0, changes=False)["messages_timed"] == 300
+    assert asked == [100, 100, 300], "a known pace makes one call of it"
+
+
+def test_stream_of_a_kind_without_window_begins_again_where_it_ends():
+    bench = Bench(make_case(BOOLEAN, 2_000, 150, rounds=1, seed=4), 1)
+    running = bench.build()
+    bench.check(running)
+    turns = [bench.time(running, turn, changes=False) for turn in range(2)]
+    assert [turn["messages_timed"] for turn in turns] == [150, 150]
+    assert turns[0]["matched_per_message"] == turns[1]["matched_per_message"] > 0
+
+
+def test_changes_leave_as_many_as_there_were():
+    bench = Bench(make_case(BOOLEAN, 1_000, 100, rounds=2, seed=4), 2)
+    running = bench.build()
+    assert len(running.room) == 1_000
+    for turn in range(2):
+        assert bench.time(running, turn)["subscribe_per_s"] > 0
+        assert len(running.room) == 1_000
+    assert not running.room.holds(bench.case.table.number).all() and running.room.holds(bench.case.fresh.number).all()

@@ -1,25 +1,25 @@
 """Figures for boolean: each is measured, checked, written as JSON and drawn; wrong names are refused."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from benchmarks import boolean as boolean_bench
-from benchmarks import boolean_figures
+from benchmarks import boolean_figures, cases
 from benchmarks.boolean_figures import FIGURES, figure
-from matching import registry
 from matching.boolean.inverted_list import InvertedList
 from matching.errors import ConfigError
+from matching.kinds import KINDS
 
 _PAIR = ("cell_term", "inverted_list")
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(boolean_bench, "_HISTORY", 1_000)
+    monkeypatch.setattr(cases, "_HISTORY", 1_000)
     # the smallest size is no larger than what a round changes: the updates of every round are still measured
-    monkeypatch.setattr(boolean_bench, "_CHANGES_A_CALL", 50)
-    monkeypatch.setattr(boolean_bench, "_CALLS_A_ROUND", 4)
+    monkeypatch.setattr(cases, "_CHANGES_A_CALL", 50)
+    monkeypatch.setattr(cases, "_CALLS_A_ROUND", 4)
     monkeypatch.setattr(boolean_figures, "_SIZES", (200, 1_000, 100_000))
     monkeypatch.setattr(boolean_figures, "_LENGTHS", {"short": (6, 12), "long": (40,)})
     monkeypatch.setattr(boolean_figures, "_ROUNDS", 2)
@@ -31,12 +31,12 @@ def test_figure_is_measured_checked_and_drawn(name, tmp_path):
     told = []
     # without stop words few subscriptions match
     size = 20_000 if name == "opponents-usa" else 1_000
-    report = figure(name, tmp_path, size, 40, _PAIR, 1, None, told.append)
+    report = figure(name, tmp_path, size, None, 40, _PAIR, 1, None, told.append)
     assert report["exact"] is True
     stored = json.loads((tmp_path / f"boolean-{name}.json").read_text())
     assert stored == json.loads(json.dumps(report)) and stored["figure"] == name
     assert (tmp_path / f"boolean-{name}.png").read_bytes().startswith(b"\x89PNG")
-    assert sum(result["checked_matches"] for row in report["rows"] for result in row["engines"].values()) > 0
+    assert sum(result["compared"] for row in report["rows"] for result in row["engines"].values()) > 0
     for panel in stored["panels"]:
         lines = panel.get("series") or panel["groups"]
         x = panel.get("x") or stored["x"]
@@ -47,34 +47,30 @@ def test_figure_is_measured_checked_and_drawn(name, tmp_path):
     assert told
 
 
-def test_figure_probing_shows_ways_of_one_engine_or_names_it(tmp_path):
-    if "mbr_trie" not in registry.names("boolean"):
-        with pytest.raises(ConfigError, match="mbr_trie"):
-            figure("probing", tmp_path, 500, 40)
-        return
-    report = figure("probing", tmp_path, 500, 40)
+def test_figure_probing_shows_ways_of_one_engine(tmp_path):
+    report = figure("probing", tmp_path, 500, messages=40)
     assert report["exact"] and set(report["panels"][0]["series"]) == set(boolean_figures._PROBING)
 
 
 def test_figure_asked_for_no_engines_takes_the_default_and_those_there_are(tmp_path):
-    report = figure("lengths", tmp_path, 500, 40)
-    expected = {name for name in boolean_figures._PAPER if name in registry.names("boolean")}
-    assert set(report["panels"][0]["series"]) == {registry.default("boolean")} | expected
+    report = figure("lengths", tmp_path, 500, messages=40)
+    assert set(report["panels"][0]["series"]) == {next(iter(KINDS.named("boolean").engines)), *boolean_figures._PAPER}
 
 
 def test_figure_of_a_wrong_engine_is_not_exact(tmp_path, monkeypatch):
     class Forgetful(InvertedList):
         def match(self, batch):
             found = super().match(batch)
-            return found._replace(number=found.number[1:], row=found.row[1:])
+            return found._replace(number=found.number[::2], row=found.row[::2])
 
-    monkeypatch.setattr(boolean_bench, "factory", lambda kind, name: Forgetful)
-    assert figure("memory", tmp_path, 1_000, 60, ("inverted_list",))["exact"] is False
+    wrong = replace(KINDS.named("boolean"), engines={"inverted_list": Forgetful})
+    monkeypatch.setattr(boolean_figures, "_BOOLEAN", wrong)
+    assert figure("memory", tmp_path, 1_000, None, 60, ("inverted_list",))["exact"] is False
 
 
 def test_figure_stops_where_memory_ends_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(boolean_figures, "_MOST_MEMORY", 0.0)
-    report = figure("subscriptions", tmp_path, 1_000, 40, _PAIR)
+    report = figure("subscriptions", tmp_path, 1_000, None, 40, _PAIR)
     assert report["x"] == [200]
     assert "1,000 subscriptions left out" in report["stopped"] and "GB needed" in report["stopped"]
 
@@ -83,3 +79,8 @@ def test_figure_stops_where_memory_ends_and_says_so(tmp_path, monkeypatch):
 def test_figure_of_what_is_not_there_names_the_choices(options, tmp_path):
     with pytest.raises(ConfigError, match="choose one of"):
         figure(out=tmp_path, **options)
+
+
+def test_figure_over_a_window_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="leave --window out"):
+        figure("keywords", tmp_path, 500, 1_000)

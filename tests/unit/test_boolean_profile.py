@@ -5,16 +5,18 @@ import json
 import pytest
 
 from benchmarks import boolean_profile
-from benchmarks.boolean import BooleanBench
 from benchmarks.boolean_phases import PHASES, profile
+from benchmarks.cases import make_case
+from benchmarks.harness import Bench
 from benchmarks.memory_limits import measure
+from matching.kinds import KINDS
 from matching.prefetch import prefetch
 
 
 def test_profile_phases_count_what_the_engine_counts():
     report = profile(3_000, 500, rounds=1)
-    made = BooleanBench(3_000, 500, None, 1, 0)
-    hits = made.build("cell_term").match(made._messages)
+    made = Bench(make_case(KINDS.named("boolean"), 3_000, 500, rounds=1), 1)
+    hits = made.build("cell_term").room.engine.match(made.messages_after(500))
     per_message = report["per_message"]
     assert per_message["postings"] * 500 == hits.scanned
     assert per_message["candidates"] * 500 == hits.verified

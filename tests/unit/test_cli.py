@@ -93,7 +93,7 @@ def cli_home():
         (["loadtest", "--rate", "0"], "rate 0.0 for 30.0 s is no message at all"),
         (
             ["subscriptions", "generate", "--messages", "m", "--kind", "bool", "--count", "1", "--out", "o"],
-            "--kind bool",
+            "--kind bool: choose one of boolean, topk, decay, knn, skyline",
         ),
     ],
 )
@@ -104,6 +104,56 @@ def test_cli_wrong_use_is_one_line_and_exit_code_2(capsys, arguments, expected):
     assert printed.err.startswith("error: ")
     assert printed.err.count("\n") == 1
     assert expected in printed.err
+
+
+CHOICES = [
+    ("ENGINE", "tpk=skype", "unknown kind 'tpk'; choose from boolean, topk, decay, knn, skyline"),
+    ("ENGINE", "topk=skyp", "engine 'skyp' for topk: choose one of skype, l2_scan"),
+    ("ENGINE", "knn=grid", "kind knn: has no engine"),
+    ("ENGINE", "skype", "--engine (from environment): 'skype' is not KIND=NAME"),
+    ("WINDOW_INDEX", "topk=segment", "window index 'segment' for topk: choose one of segments, il_quadtree"),
+    ("WINDOW_INDEX", "skyline=segments", "window index 'segments' for skyline: choose one of inverted, mf_rtree"),
+    ("WINDOW_INDEX", "boolean=segments", "window index for boolean: there is none"),
+    ("WINDOW_INDEX", "segments", "--window-index (from environment): 'segments' is not KIND=NAME"),
+]
+
+
+@pytest.mark.parametrize(("setting", "value", "expected"), CHOICES)
+def test_cli_engine_or_window_index_nobody_knows_is_refused_with_those_there_are(
+    capsys, monkeypatch, setting, value, expected
+):
+    monkeypatch.setenv(f"SKYRAY_{setting}", value)
+    assert cli.main(["topology", "show"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1 and expected in printed.err
+
+
+def test_cli_config_show_tells_engines_and_window_indexes_of_each_kind(capsys, monkeypatch):
+    monkeypatch.setenv("SKYRAY_WINDOW_INDEX", "topk=il_quadtree,skyline=i3")
+    monkeypatch.setenv("SKYRAY_ENGINE", "topk=l2_scan")
+    assert cli.main(["config", "show", "--json"]) == 0
+    rows = {row["setting"]: row["value"] for row in json.loads(capsys.readouterr().out)["settings"]}
+    assert rows["window_index"] == {"topk": "il_quadtree", "skyline": "i3"} and rows["engine"] == {"topk": "l2_scan"}
+    assert cli.main(["config", "show"]) == 0
+    assert "topk=il_quadtree, skyline=i3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["run"], ["topk: skype,", "il_quadtree, i3,"]),
+        (["subscriptions", "generate"], ["boolean, topk or skyline; decay and knn,"]),
+        (["bench"], ["boolean, topk or skyline."]),
+        (["demo"], ["10 times fewer of skyline"]),
+    ],
+)
+def test_cli_help_names_the_kinds_of_the_table(capsys, monkeypatch, command, expected):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert cli.main([*command, "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for part in expected:
+        assert part in shown
+    assert "{" not in shown.replace("{kind}", "")
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,18 @@ import json
 import math
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from gateway.demo import _clear, _dullness, _unlike, distance_km
+from gateway.demo import _clear, _dullness, _unlike, distance_km, sample_updates
 from gateway.live import component_table, headline, print_summary
 from gateway.places import places, write_places
 from gateway.terminal import Terminal, cell, plain, table
 from matching.errors import ConfigError
+from matching.kinds import KINDS
+from matching.model import CHANGES
 
 
 def printed(renderable):
@@ -118,6 +122,30 @@ def test_print_summary_names_headline_figures():
     shown = out.file.getvalue()  # type: ignore[attr-defined]
     for expected in ("34,006", "match=500, leave=180", "17,003", "p50 12 ms, p99 200 ms, longest 310 ms", "abc"):
         assert expected in shown
+
+
+def test_sample_updates_shows_the_change_that_each_kind_is_shown_by(tmp_path):
+    """Recipes say which: a kind without results has but matches, the others tell more by what enters."""
+    messages = [{"seq": n, "lon": 0.0, "lat": 0.0, "text": f"soup number {n}"} for n in range(6)]
+    (tmp_path / "etl" / "messages").mkdir(parents=True)
+    (tmp_path / "run" / "updates").mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(messages), tmp_path / "etl" / "messages" / "part.parquet")
+    files, updates = {}, []
+    for kind in KINDS.run:
+        place = {"lon": 1.0, "lat": 0.0} if kind.place == "point" else {"region": [0, 0, 1, 1]}
+        row = {"subscription_id": kind.name, "kind": kind.name, "keywords": ["soup", "noodles"], **place}
+        files[tmp_path / f"{kind.name}.jsonl"] = kind.recipe.shown
+        (tmp_path / f"{kind.name}.jsonl").write_text(json.dumps(row) + "\n")
+        told = {"as_of": 9, "subscription_id": kind.name, "score": 0.5}
+        updates += [{**told, "seq": n, "change": change} for n, change in enumerate(CHANGES)]
+    pq.write_table(pa.Table.from_pylist(updates), tmp_path / "run" / "updates" / "part.parquet")
+    shown = sample_updates(tmp_path / "run", tmp_path / "etl", files, 4)
+    assert [(row["kind"], row["change"], row["common"]) for row in shown] == [
+        ("boolean", "match", ["soup"]),
+        ("topk", "enter", ["soup"]),
+        ("skyline", "enter", ["soup"]),
+    ]
+    assert [row["distance_km"] is None for row in shown] == [True, False, True]
 
 
 def test_clear_folder_of_somebody_else_is_refused_and_kept(tmp_path):

@@ -30,12 +30,14 @@ def test_load_config_nothing_but_required_uses_defaults():
 
 
 def test_load_config_four_places_command_line_wins(monkeypatch, tmp_path):
-    (tmp_path / "skyray.toml").write_text('batch = 1\ncredits = 11\nwindow = "time:5"\n[engine]\ntopk = "l2_scan"\n')
+    (tmp_path / "skyray.toml").write_text(
+        'batch = 1\ncredits = 11\nwindow = "time:5"\n[engine]\ntopk = "l2_scan"\n[window_index]\nskyline = "i3"\n'
+    )
     monkeypatch.setenv("SKYRAY_BATCH", "2")
     monkeypatch.setenv("SKYRAY_CREDITS", "12")
     config = load_config({**REQUIRED, "batch": 3, "limit": None})
     assert (config.batch, config.credits, config.window) == (3, 12, "time:5")
-    assert config.engine == {"topk": "l2_scan"}
+    assert (config.engine, config.window_index) == ({"topk": "l2_scan"}, {"skyline": "i3"})
     origins = config.origins
     assert [origins[name] for name in ("batch", "credits", "window", "engine", "limit")] == [
         "command line",
@@ -56,9 +58,11 @@ def test_run_config_built_directly_ignores_surroundings(monkeypatch, tmp_path):
 def test_load_config_lists_in_environment_are_split(monkeypatch):
     monkeypatch.setenv("SKYRAY_SUBSCRIPTIONS", "x.jsonl,y.parquet")
     monkeypatch.setenv("SKYRAY_ENGINE", "topk=skype,boolean=cell_term")
+    monkeypatch.setenv("SKYRAY_WINDOW_INDEX", "topk=il_quadtree,skyline=il_quadtree")
     config = load_config({"messages": "m", "out": "o"})
     assert config.subscriptions == (Path("x.jsonl"), Path("y.parquet"))
     assert config.engine == {"topk": "skype", "boolean": "cell_term"}
+    assert config.window_index == {"topk": "il_quadtree", "skyline": "il_quadtree"}
 
 
 def test_load_config_named_file_is_read_instead(monkeypatch, tmp_path):
@@ -79,8 +83,15 @@ def test_load_config_named_file_is_read_instead(monkeypatch, tmp_path):
         ({"world": "1,2,3"}, "write WEST,SOUTH,EAST,NORTH"),
         ({"world": "5,0,-5,9"}, "west <= east"),
         ({"engine": ["skype"]}, "'skype' is not KIND=NAME"),
-        ({"engine": ["tpk=skype"]}, "unknown kind 'tpk'; choose from boolean, topk"),
-        ({"engine": ["topk=a", "topk=b"]}, "topk is given two engines, a and b"),
+        (
+            {"engine": ["topk=a", "topk=b"]},
+            "--engine ['topk=a', 'topk=b'] (from command line): topk is given twice, a and b",
+        ),
+        (
+            {"window_index": ["segments"]},
+            "--window-index ['segments'] (from command line): 'segments' is not KIND=NAME",
+        ),
+        ({"window_index": ["topk=a", "topk=b"]}, "topk is given twice, a and b"),
         ({"bacth": 5}, "the command line: unknown setting 'bacth'; did you mean batch?"),
         ({"query_bolts": 0}, "--query-bolts 0"),
         ({"subscriptions": []}, "--subscriptions"),

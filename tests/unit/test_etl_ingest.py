@@ -10,7 +10,8 @@ import pytest
 import zstandard
 
 from matching.errors import ConfigError, InputError
-from matching.validate import MAX_LINE_BYTES, RawMessage
+from matching.reasons import MAX_LINE_BYTES
+from matching.validate import RawMessage
 from spark_etl import ingest
 from spark_etl.clean import CLEAN_SCHEMA, LINE_BITS, MAX_ORIGINAL_CHARACTERS, clean_share, readable, reject_line
 from spark_etl.ingest import Share, check_columns, find_sources, line_blocks, plan_tasks, read_blocks

@@ -1,19 +1,26 @@
 """Generated subscriptions: the same bytes for a seed, the shape each recipe promises, rows that every loader takes."""
 
+import hashlib
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gateway.generate import CHUNK, generate_subscriptions
 from matching.errors import ConfigError, DeliveryError, InputError
-from matching.model import ANY_KEYWORD, KINDS
+from matching.kind import Kind, Kinds, Recipe
+from matching.kinds import KINDS
+from matching.model import ANY_KEYWORD
 from matching.space import Space
 from spouts.subscriptions import load_changes, load_vocabulary
 from tests.unit.etl_folder import random_rows, write_etl
 
 COUNT = 400
+EARTH = Space(-180, -90, 180, 90)
+#: The table with all kinds running: the loader sets rows of others aside.
+EVERYTHING = Kinds(replace(kind, room=kind.room or KINDS.named("topk").room) for kind in KINDS)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +43,7 @@ def make(etl, tmp_path, kind, count=COUNT, seed=5, **options):
     return lines(out)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS.names)
 def test_generate_same_seed_gives_same_bytes_and_another_seed_others(etl, tmp_path, kind):
     paths = [tmp_path / name for name in "abc"]
     for path, seed in zip(paths, (5, 5, 6), strict=True):
@@ -47,18 +54,37 @@ def test_generate_same_seed_gives_same_bytes_and_another_seed_others(etl, tmp_pa
     assert other != first
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "options", "digest"),
+    [
+        ("boolean", {}, "0d634fd28f9437f9"),
+        ("topk", {}, "c68a50e1bb40ee53"),
+        ("decay", {}, "5f66ea7d7f509527"),
+        ("knn", {}, "4fb435232b369f7b"),
+        ("skyline", {}, "8a63a1c6e2d8fbfd"),
+        ("boolean", {"region_share": 0.3, "match": "any", "until_share": 0.4, "max_keywords": 3}, "0364980db7351edc"),
+        ("topk", {"k": 4, "min_keywords": 2, "until_share": 0.4}, "ab037c4fdd80617b"),
+        ("decay", {"k": 4, "min_keywords": 2, "max_keywords": 4}, "dbbcc94be4e96512"),
+        ("knn", {"k": 3, "until_share": 0.4}, "1a830bbf862e3362"),
+        ("skyline", {"region_share": 0.6, "until_share": 0.4}, "1a34284ebae3222d"),
+    ],
+)
+def test_generate_bytes_of_a_seed_are_those_of_earlier_versions(etl, tmp_path, kind, options, digest):
+    """Results that were published name a seed: whoever repeats them must get the same subscriptions."""
+    make(etl, tmp_path, kind, **options)
+    assert hashlib.sha256((tmp_path / f"{kind}.jsonl").read_bytes()).hexdigest()[:16] == digest
+
+
+@pytest.mark.parametrize("kind", KINDS.names)
 def test_generate_every_row_is_accepted_by_the_loader(etl, tmp_path, kind):
     made = make(etl, tmp_path, kind, until_share=0.3)
-    everything = range(len(KINDS))
-    space = Space(-180, -90, 180, 90)
-    changes = load_changes([tmp_path / f"{kind}.jsonl"], load_vocabulary(etl), space, kinds=everything)
+    changes = load_changes([tmp_path / f"{kind}.jsonl"], load_vocabulary(etl), EARTH, kinds=EVERYTHING)
     assert (changes.counts["accepted"], changes.counts["rejected"], changes.counts["replaced"]) == (COUNT, 0, 0)
     assert changes.counts["cannot_match"] == changes.counts["unknown_keywords"] == 0
     assert len({row["subscription_id"] for row in made}) == COUNT
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS.names)
 def test_generate_place_and_keywords_come_from_one_message(etl, tmp_path, kind, rows):
     texts = {}
     for row in rows:
@@ -122,11 +148,11 @@ def test_generate_region_as_wide_as_the_world_does_not_meet_itself(etl, tmp_path
 
 
 def test_generate_k_and_alpha_follow_the_recipe(etl, tmp_path):
-    made = {kind: make(etl, tmp_path, kind) for kind in KINDS}
+    made = {kind: make(etl, tmp_path, kind) for kind in KINDS.names}
     assert {row["k"] for row in made["topk"]} == {10}
     assert {row["k"] for row in made["decay"]} == set(range(10, 31))
     assert {row["k"] for row in made["knn"]} == set(range(1, 11))
-    assert {kind for kind in KINDS if "alpha" in made[kind][0]} == {"topk", "decay"}
+    assert {kind for kind in KINDS.names if "alpha" in made[kind][0]} == {"topk", "decay"}
     assert 0.45 < np.mean([row["alpha"] for row in made["topk"]]) < 0.55
     assert {row["k"] for row in make(etl, tmp_path, "knn", k=3)} == {3}
 
@@ -137,7 +163,7 @@ def test_generate_boolean_match_any_draws_the_same_and_says_so(etl, tmp_path):
         made = make(etl, tmp_path, "boolean", match=match)
         assert [row.pop("match") for row in made] == [match] * COUNT
         assert made == plain
-    table = load_changes([tmp_path / "boolean.jsonl"], load_vocabulary(etl), Space(-180, -90, 180, 90)).table
+    table = load_changes([tmp_path / "boolean.jsonl"], load_vocabulary(etl), EARTH).table
     assert table.k.tolist() == [ANY_KEYWORD] * COUNT
 
 
@@ -153,6 +179,29 @@ def test_generate_more_than_a_chunk_numbers_on(etl, tmp_path):
     made = make(etl, tmp_path, "knn", CHUNK + 10)
     assert [row["subscription_id"] for row in made[-2:]] == [f"knn-5-{CHUNK + 8}", f"knn-5-{CHUNK + 9}"]
     assert made[CHUNK : CHUNK + 5] != made[:5]
+
+
+def test_generate_kinds_handed_in_are_made_by_their_recipes(etl, tmp_path):
+    recipe = Recipe("none", keywords=(2, 3), k=(4, 6), side=0.2)
+    more = EVERYTHING.plus(
+        Kind(5, "beacon", "point", KINDS.named("topk").room, fields=("alpha", "match"), recipe=recipe),
+        Kind(6, "zone", "region", KINDS.named("topk").room, fields=("k",), recipe=recipe),
+        Kind(7, "plain", "region", KINDS.named("topk").room, wraps=True),
+    )
+    beacons = make(etl, tmp_path, "beacon", kinds=more, match="any")
+    assert {len(row["keywords"]) for row in beacons} <= {1, 2, 3} and all(0 <= row["alpha"] <= 1 for row in beacons)
+    assert not any("k" in row or "region" in row for row in beacons)
+    zones = make(etl, tmp_path, "zone", kinds=more)
+    assert {row["k"] for row in zones} == {4, 5, 6} and not any("alpha" in row or "lon" in row for row in zones)
+    widths = [east - west for west, _, east, _ in (row["region"] for row in zones) if abs(west) < 180 > abs(east)]
+    assert 36.0 < max(widths) <= 72.0 + 1e-5, "a tenth to a fifth of the extent"
+    assert len(make(etl, tmp_path, "plain", kinds=more)) == COUNT
+    for kind in ("beacon", "zone", "plain"):
+        changes = load_changes([tmp_path / f"{kind}.jsonl"], load_vocabulary(etl), EARTH, kinds=more)
+        assert (changes.counts["accepted"], changes.counts["rejected"]) == (COUNT, 0)
+    for kind, options, having in (("beacon", {"k": 3}, "zone"), ("zone", {"match": "any"}, "boolean and beacon")):
+        with pytest.raises(ConfigError, match=f"only .*{having}"):
+            make(etl, tmp_path, kind, kinds=more, **options)
 
 
 @pytest.mark.parametrize(

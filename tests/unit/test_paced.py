@@ -1,6 +1,11 @@
-"""The paced source: latencies count from the schedule, so that a stall of the engine cannot hide itself."""
+"""The paced source: latencies count from the schedule, so that a stall of the engine cannot hide itself.
 
+And the subscriptions beside it, of any kinds that run.
+"""
+
+import hashlib
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +13,9 @@ import pytest
 from bolts.delivery import DeliveryBolt
 from distribution.hashing import HashingRouter
 from matching.errors import ConfigError
+from matching.kind import Kind, Kinds
+from matching.kind import Recipe as KindRecipe
+from matching.kinds import KINDS
 from matching.model import BOOLEAN, SKYLINE, TOPK
 from matching.space import EARTH, Space
 from matching.window import Window
@@ -19,6 +27,7 @@ from topology.wiring import wire
 
 SPACE, WINDOW, RECIPE = Space(*EARTH), Window.parse("count:2000"), Recipe(seed=3, vocabulary=500)
 STALL_S = 0.6
+COUNTS = {"boolean": 30, "topk": 20, "skyline": 10}
 
 
 class StallingDelivery(DeliveryBolt):
@@ -34,7 +43,7 @@ def run(delivery: DeliveryBolt, rate: float = 2000.0, limit: int = 1600):
     """Latency and the source's figures."""
     plan = wire(
         PacedSpout(RECIPE, WINDOW, SPACE, 100, limit, rate),
-        GeneratedSubscriptions(RECIPE, WINDOW, SPACE, 50, 50, 20),
+        GeneratedSubscriptions(RECIPE, WINDOW, SPACE, {"boolean": 50, "topk": 50, "skyline": 20}),
         HashingRouter(1),
         SPACE,
         WINDOW,
@@ -66,7 +75,7 @@ def test_paced_spout_without_a_rate_is_refused(rate):
 
 
 def test_generated_subscriptions_are_whole_and_the_same_for_a_seed():
-    made, again = (GeneratedSubscriptions(RECIPE, WINDOW, SPACE, 30, 20, 10)._make() for _ in range(2))
+    made, again = (GeneratedSubscriptions(RECIPE, WINDOW, SPACE, COUNTS)._make() for _ in range(2))
     assert all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(made, again, strict=True))
     assert np.bincount(made.kind).tolist() == np.bincount([BOOLEAN] * 30 + [TOPK] * 20 + [SKYLINE] * 10).tolist()
     assert np.array_equal(np.isnan(made.region[:, 0]), made.kind == TOPK)
@@ -75,3 +84,62 @@ def test_generated_subscriptions_are_whole_and_the_same_for_a_seed():
     assert np.all(shares <= 0.0101) and shares.max() > 0.001
     norms = np.add.reduceat(made.weights.astype(float) ** 2, made.term_offsets[:-1])
     assert np.allclose(norms, 1.0, atol=1e-5) and np.all(np.diff(made.term_offsets) >= 1)
+
+
+def test_generated_subscriptions_are_those_of_earlier_versions():
+    """Figures of load tests that were published name a seed: whoever repeats them must get the same load."""
+    made = GeneratedSubscriptions(RECIPE, WINDOW, SPACE, dict(reversed(COUNTS.items())))._make()
+    # degrees are compared to a tenth of a millimetre: how sides are worked out has changed
+    columns = (np.round(column, 9) if column.dtype.kind == "f" else column for column in made)
+    digests = [hashlib.sha256(column.tobytes()).hexdigest()[:12] for column in columns]
+    assert dict(zip(made._fields, digests, strict=True)) == {
+        "number": "0e303f841364",
+        "kind": "ae2bdefcd4ea",
+        "at": "4b48f21a4b7a",
+        "x": "f7a93c876b14",
+        "y": "2d77d3c642c4",
+        "region": "59dd4ea3689e",
+        "k": "473e1f32d8ea",
+        "alpha": "19c48c58a887",
+        "term_offsets": "4b5f6987fb22",
+        "terms": "b36b00ac69e7",
+        "weights": "76ac1b13505b",
+    }
+
+
+#: All kinds run here, those without a room of their own in that of another, and so do two more.
+ROOM = KINDS.named("topk").room
+EVERYTHING = Kinds(replace(kind, room=kind.room or ROOM) for kind in KINDS).plus(
+    Kind(5, "beacon", "point", ROOM, recipe=KindRecipe("none", keywords=(3, 4))),
+    Kind(6, "zone", "region", ROOM, fields=("k",), recipe=KindRecipe("none", k=(4, 6), side=0.5)),
+)
+
+
+def test_generated_subscriptions_follow_the_recipe_of_any_kind_that_runs():
+    made = GeneratedSubscriptions(RECIPE, WINDOW, SPACE, dict.fromkeys(EVERYTHING.names, 200), EVERYTHING)._make()
+    of = {kind.name: made.of_kind(kind.code) for kind in EVERYTHING}
+    assert all(len(table) == 200 for table in of.values())
+    for kind in EVERYTHING:
+        table, is_region = of[kind.name], kind.place == "region"
+        assert np.isnan(table.region).all() != is_region and np.isnan(table.x).all() == is_region
+        assert np.isnan(table.alpha).all() == ("alpha" not in kind.fields)
+        low, high = kind.recipe.k if "k" in kind.fields else (0, 0)
+        assert set(table.k.tolist()) == set(range(low, high + 1)), kind.name
+        fewest, most = kind.recipe.keywords
+        assert np.diff(table.term_offsets).max() == most and np.mean(np.diff(table.term_offsets) >= fewest) > 0.95
+    widths = of["zone"].region[:, 2] - of["zone"].region[:, 0]
+    assert 120 < widths.max() <= 180 and widths.min() < 20, "up to half of the world, any side as likely"
+    assert np.ptp(of["boolean"].region[:, [0, 2]], axis=1).max() <= 0.5 + 1e-9
+
+
+def test_generated_subscriptions_none_at_all_are_an_empty_table():
+    assert len(GeneratedSubscriptions(RECIPE, WINDOW, SPACE, {})._make()) == 0
+
+
+@pytest.mark.parametrize(
+    ("counts", "what"),
+    [({"knn": 3}, "of a kind that runs"), ({"topk": -1}, "0 or more"), ({"ring": 1}, "unknown kind")],
+)
+def test_generated_subscriptions_that_cannot_be_are_refused(counts, what):
+    with pytest.raises(ConfigError, match=what):
+        GeneratedSubscriptions(RECIPE, WINDOW, SPACE, counts)

@@ -1,13 +1,15 @@
 """The skyline benchmark: what it reports, that it checks, and that its workload has what it says."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 
 from benchmarks import run
-from benchmarks import skyline as skyline_bench
-from benchmarks.skyline import make_versions, skyline_subscriptions
-from benchmarks.workload import WORLD, make_messages
+from benchmarks.cases import make_case
+from benchmarks.harness import Bench
+from benchmarks.workload import WORLD, make_messages, make_versions, skyline_subscriptions
+from matching.kinds import KINDS
 from matching.model import SKYLINE
 from matching.skyline.eager_star import EagerStar
 
@@ -20,6 +22,8 @@ _FIGURES = {
     "scanned_per_message",
     "verified_per_message",
     "matched_per_message",
+    "refills_per_message",
+    "share_window",
 }
 
 
@@ -29,20 +33,21 @@ def test_skyline_bench_reports_every_figure_for_every_engine():
     assert [result["engine"] for result in report["results"]] == ["eager_star", "eager", "lazy", "bnl", "sweep"]
     for result in report["results"]:
         assert set(result) >= _FIGURES
-        assert result["exact"] is True and result["checked_updates"] > 0 and result["checked_results"] > 0
+        assert result["exact"] is True and result["compared"] > 0 and result["compared_results"] > 0
     assert len({result["updates_per_message"] for result in report["results"]}) == 1
     fast, *_, slow = report["results"]
-    assert fast["verified_per_message"] < slow["verified_per_message"]
+    assert 0 < fast["refills_per_message"] < slow["refills_per_message"]
+    assert report["workload"]["window_index"] == "inverted", "what a run has"
 
 
-def test_skyline_bench_of_a_wrong_engine_is_not_exact(monkeypatch):
+def test_skyline_bench_of_a_wrong_engine_is_not_exact():
     class Forgetful(EagerStar):
         def take(self, offers, slots, seqs, floor):
             return super().take(type(offers)(*(column[:-300] for column in offers)), slots, seqs, floor)
 
-    monkeypatch.setattr(skyline_bench, "factory", lambda kind, name: Forgetful)
-    report = run.bench("skyline", 400, messages=600, window=2_000, seed=4, engines=["eager_star"], rounds=1)
-    assert report["results"][0]["exact"] is False
+    kind = replace(KINDS.named("skyline"), engines={"wrong": Forgetful})
+    bench = Bench(make_case(kind, 400, 600, 2_000, 1, 4), 1)
+    assert bench.check(bench.build())["exact"] is False
 
 
 def test_skyline_workload_has_versions_and_regions_as_described():

@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks import skyline_figures
 from benchmarks.run import bench
+from benchmarks.skyline_figures import TREES
 from matching.errors import ConfigError
 from matching.skyline.i3 import I3
-from matching.skyline.windows import TREES
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def small(monkeypatch):
 @pytest.mark.parametrize("name", skyline_figures.FIGURES)
 def test_skyline_figure_is_measured_checked_and_drawn(name, tmp_path):
     told = []
-    report = skyline_figures.figure(name, tmp_path, 1_200, seed=1, on_progress=told.append)
+    report = skyline_figures.figure(name, tmp_path, window=1_200, seed=1, on_progress=told.append)
     assert report["exact"] is True and told
     stored = json.loads((tmp_path / f"skyline-{name}.json").read_text())
     assert stored["figure"] == name
@@ -41,21 +41,21 @@ def test_skyline_figure_is_what_the_bench_command_draws(tmp_path):
 
 
 def test_skyline_figure_updates_gives_the_share_of_operations(tmp_path):
-    report = skyline_figures.figure("updates", tmp_path, 2_000, ["mf_rtree", "ir_tree"], seed=2)
+    report = skyline_figures.figure("updates", tmp_path, window=2_000, engines=["mf_rtree", "ir_tree"], seed=2)
     assert report["rows"]["mf_rtree_share_of"]["mf_rtree"]["ir_tree"] < 0.5
 
 
 class Forgetful(I3):
     """Broken: loses the last candidate."""
 
-    def candidates(self, queries):
-        found = super().candidates(queries)
+    def candidates(self, queries, as_of=None):
+        found = super().candidates(queries, as_of)
         return found._replace(offsets=np.minimum(found.offsets, max(0, found.offsets[-1] - 1)))
 
 
 def test_skyline_figure_of_a_wrong_index_is_not_exact(tmp_path, monkeypatch):
     monkeypatch.setitem(TREES, "i3", Forgetful)
-    assert not skyline_figures.figure("space", tmp_path, 1_200, ["i3"], seed=1)["exact"]
+    assert not skyline_figures.figure("space", tmp_path, window=1_200, engines=["i3"], seed=1)["exact"]
 
 
 def test_skyline_figure_stream_replaces_the_version_before(tmp_path):
@@ -69,5 +69,6 @@ def test_skyline_figure_stream_replaces_the_version_before(tmp_path):
 def test_skyline_figure_of_an_unknown_name_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="updates, space, queries, cleaning"):
         skyline_figures.figure("nothing", tmp_path)
-    with pytest.raises(ConfigError, match="mf_rtree"):
-        skyline_figures.figure("space", tmp_path, engines=["nothing"])
+    for index in ("nothing", "inverted"):
+        with pytest.raises(ConfigError, match="mf_rtree"):
+            skyline_figures.figure("space", tmp_path, engines=[index])

@@ -52,7 +52,7 @@ def one_row(monkeypatch):
 
 
 def test_skyline_routing_by_the_rarest_keyword_alone_is_not_exact(tmp_path, monkeypatch, one_row):
-    monkeypatch.setattr(signature_module, "is_loose", lambda table: np.zeros(len(table), np.bool_))
+    monkeypatch.setattr(signature_module, "is_loose", lambda table, traits: np.zeros(len(table), np.bool_))
     report = skyline_routing.figure(tmp_path, 3_000, 400, seed=1)
     assert report["exact"] is False and sum(row["lost"] for row in report["rows"]) > 0
 

@@ -1,4 +1,4 @@
-"""Finding out whether files may ask for a kind."""
+"""What files of subscriptions ask for: which kinds they may name, and the first row that there is something about."""
 
 import gzip
 import json
@@ -8,8 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from spouts.kinds import may_ask_for
+from matching.errors import InputError
+from matching.kind import Kind
+from matching.kinds import KINDS
+from matching.space import Space
+from matching.text import Vocabulary
+from spouts.kinds import first_that, named_in
 
+ASKED = ("skyline", "topk", "knn")
 ROWS = [{"subscription_id": f"s{n}", "kind": "topk", "keywords": ["x" * 40]} for n in range(40_000)]
 WITH_ONE = [*ROWS, {"subscription_id": "last", "kind": "skyline", "keywords": ["tea"]}]
 
@@ -19,37 +25,68 @@ def lines(rows) -> bytes:
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
-def test_files_of_lines_ask_for_a_kind_only_if_they_name_it(tmp_path, pack):
+def test_named_in_files_of_lines_are_the_kinds_whose_names_occur(tmp_path, pack):
     without, with_one = tmp_path / "without", tmp_path / "with"
     without.write_bytes(pack(lines(ROWS)))
     with_one.write_bytes(pack(lines(WITH_ONE)))
-    assert not may_ask_for("skyline", [without])
-    assert may_ask_for("skyline", [with_one]) and may_ask_for("skyline", [without, with_one])
+    assert named_in(ASKED, [without]) == ("topk",)
+    assert named_in(ASKED, [with_one]) == named_in(ASKED, [without, with_one]) == ("skyline", "topk")
+    assert named_in(ASKED, []) == ()
 
 
-def test_word_across_blocks_is_found_wherever_it_lies(tmp_path):
+def test_named_in_word_across_blocks_is_found_wherever_it_lies(tmp_path):
     path = tmp_path / "lines"
     for shift in range(8):
         path.write_bytes(b" " * ((1 << 20) - shift) + b"skyline")
-        assert may_ask_for("skyline", [path]), shift
+        assert named_in(ASKED, [path]) == ("skyline",), shift
 
 
-def test_word_spelled_by_numbers_is_taken_for_what_it_may_be(tmp_path):
+def test_named_in_word_spelled_by_numbers_is_taken_for_what_it_may_be(tmp_path):
     path = tmp_path / "lines"
     path.write_bytes(b'{"kind": "sk\\u0079line"}')
-    assert json.loads(path.read_bytes())["kind"] == "skyline" and may_ask_for("skyline", [path])
+    assert json.loads(path.read_bytes())["kind"] == "skyline" and named_in(ASKED, [path]) == ASKED
 
 
-def test_tables_ask_by_their_kind_column_alone(tmp_path):
+def test_named_in_tables_ask_by_their_kind_column_alone(tmp_path):
     for name, rows in (("without", [*ROWS[:5], {**ROWS[0], "keywords": ["skyline"]}]), ("with", WITH_ONE)):
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / name)
-    assert not may_ask_for("skyline", [tmp_path / "without"])
-    assert may_ask_for("skyline", [tmp_path / "with"])
+    assert named_in(ASKED, [tmp_path / "without"]) == ("topk",)
+    assert named_in(ASKED, [tmp_path / "with"]) == ("skyline", "topk")
 
 
 @pytest.mark.parametrize("content", [None, b"PAR1 and nothing else", b"\x1f\x8b broken", b"\x28\xb5\x2f\xfd broken"])
-def test_files_that_cannot_be_read_may_ask_for_anything(tmp_path, content):
+def test_named_in_files_that_cannot_be_read_may_ask_for_anything(tmp_path, content):
     path = tmp_path / "file"
     if content is not None:
         path.write_bytes(content)
-    assert may_ask_for("skyline", [path])
+    assert named_in(ASKED, [path]) == ASKED
+
+
+# --------------------------------------------------------------------------------------- the first that something finds
+
+WORDS, EARTH = Vocabulary.of_counts([{"tea": 1}]), Space(-180.0, -90.0, 180.0, 90.0)
+POINT = {"keywords": "tea", "lon": 1.0, "lat": 2.0, "k": 3, "alpha": 0.5}
+
+
+def row(name, kind, **more):
+    return {"subscription_id": name, "kind": kind, **POINT, **more}
+
+
+def test_first_that_passes_over_rows_that_a_run_would_set_aside(tmp_path):
+    path, other = tmp_path / "a", tmp_path / "b"
+    path.write_bytes(b"junk\n" + lines([row("no", "topk"), row("bad", "topk", k=0), row("idle", "knn")]))
+    other.write_bytes(lines([row("ring", "ring"), row("found", "topk"), row("later", "topk")]))
+
+    def finds(row):
+        return None if row["subscription_id"] == "no" else f"is {row['kind']}"
+
+    asked = first_that(finds, [path, other], WORDS, EARTH)
+    assert asked == ("found", other, 2, "is topk")
+    assert first_that(finds, [path], WORDS, EARTH) is None
+    more = KINDS.plus(Kind(5, "ring", "point", KINDS.named("topk").room))
+    assert first_that(finds, [path, other], WORDS, EARTH, more) == ("ring", other, 1, "is ring")
+
+
+def test_first_that_a_file_that_is_missing_is_named(tmp_path):
+    with pytest.raises(InputError, match="nowhere"):
+        first_that(lambda _: None, [tmp_path / "nowhere"], WORDS, EARTH)

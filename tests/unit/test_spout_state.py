@@ -271,7 +271,7 @@ def test_spout_paced_goes_on_the_same_and_its_schedule_starts_anew():
 
 def test_generated_subscriptions_are_not_made_again():
     def spout():
-        return opened(GeneratedSubscriptions(RECIPE, COUNT, EARTH, 20, 20, 20))
+        return opened(GeneratedSubscriptions(RECIPE, COUNT, EARTH, {"boolean": 20, "topk": 20, "skyline": 20}))
 
     running, resumed = spout(), spout()
     running.next_batch(0, Tick(0, 0, 9))

@@ -3,6 +3,7 @@
 import copy
 import gzip
 import json
+import pickle
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +12,12 @@ import pytest
 import zstandard
 
 from matching.errors import DeliveryError, EngineError, InputError
-from matching.model import BOOLEAN, KINDS, TOPK, UNKNOWN_TERM
+from matching.kind import Kind
+from matching.kinds import KINDS
+from matching.model import BOOLEAN, TOPK, UNKNOWN_TERM
+from matching.reasons import MAX_LINE_BYTES
 from matching.space import Space
 from matching.text import Vocabulary
-from matching.validate import MAX_LINE_BYTES
 from spouts.lines import read_lines, read_rows
 from spouts.subscriptions import NEVER, SubscriptionSpout, load_changes, load_vocabulary
 from topology.core.component import Tick
@@ -93,7 +96,7 @@ def test_spout_subscriptions_rows_become_columns(tmp_path):
     )
     report = changes.report()
     assert (report["accepted"], report["rejected"], report["cannot_match"], report["unknown_keywords"]) == (3, 0, 1, 1)
-    assert report["by_kind"] == dict(zip(KINDS, [1, 2, 0, 0, 0], strict=True))
+    assert report["by_kind"] == dict(zip(KINDS.names, [1, 2, 0, 0, 0], strict=True))
     assert not (tmp_path / "rejected.jsonl").exists()
 
 
@@ -435,3 +438,51 @@ def test_load_changes_of_skyline_is_taken_and_only_across_the_antimeridian_refus
     assert changes.rejected_by_reason == {"crosses_antimeridian": 1, "bad_match": 1}
     assert changes.counts["unknown_keywords"] == 3 and changes.counts["cannot_match"] == 0
     assert np.diff(changes.table.term_offsets).tolist() == [1, 1, 1], "the word that no message has is left out"
+
+
+def test_load_changes_any_keyword_can_match_though_one_is_unknown(tmp_path):
+    rows = (
+        boolean("all", keywords=["ramen", "zebra"]),
+        boolean("any", keywords=["ramen", "zebra"], match="any"),
+        topk("one", keywords=["ramen", "zebra"]),
+    )
+    counts = load(tmp_path, *rows).counts
+    assert (counts["accepted"], counts["unknown_keywords"], counts["cannot_match"]) == (3, 3, 1)
+
+
+#: A kind that runs as another one does, and one that does not run.
+MORE = KINDS.plus(
+    Kind(5, "beacon", "point", KINDS.named("topk").room, all_keywords=True, fields=("k",)),
+    Kind(6, "zone", "region"),
+)
+
+
+def test_load_changes_takes_rows_of_kinds_handed_in_where_they_run(tmp_path):
+    beacon = {"subscription_id": "a", "kind": "beacon", "keywords": "ramen zebra", "lon": 1.0, "lat": 2.0, "k": 3}
+    zone = {"subscription_id": "b", "kind": "zone", "keywords": "ramen", "region": [0, 0, 1, 1]}
+    path = write(tmp_path / "s.jsonl", beacon, zone, topk("c"), zone | {"kind": "ring"}, topk("d", k=0))
+    changes = load_changes([path], WORDS, EARTH, tmp_path / "rejected.jsonl", MORE)
+    assert changes.names.strings() == ["a", "c"] and changes.table.kind.tolist() == [5, TOPK]
+    assert changes.report()["by_kind"] == dict(zip(MORE.names, [0, 1, 0, 0, 0, 1, 0], strict=True))
+    assert changes.counts["cannot_match"] == 1
+    told = {row["reason"]: row["what"] for row in rejected(tmp_path)}
+    assert told.keys() == {"kind_without_engine", "unknown_kind", "bad_k"}
+    assert told["unknown_kind"].endswith("skyline, beacon, zone") and "knn and beacon need one" in told["bad_k"]
+    assert load_changes([path], WORDS, EARTH).rejected_by_reason == {"bad_k": 1, "unknown_kind": 3}
+
+
+def test_spout_subscriptions_of_kinds_handed_in_are_those_of_the_table_it_was_given(tmp_path):
+    beacon = {"subscription_id": "a", "kind": "beacon", "keywords": "ramen", "lon": 1.0, "lat": 2.0, "k": 3}
+    spout = pickle.loads(pickle.dumps(SubscriptionSpout([write(tmp_path / "s", beacon)], WORDS, EARTH, kinds=MORE)))  # noqa: S301
+
+    class Context:
+        def emit(self, stream, payload):
+            self.sent = payload
+
+        def count(self, name, amount=1):
+            pass
+
+    context = Context()
+    spout.open(context)
+    spout.next_batch(0, Tick(0, 0, 9))
+    assert context.sent.added.kind.tolist() == [5] and spout.report()["by_kind"]["beacon"] == 1

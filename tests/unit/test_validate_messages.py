@@ -8,12 +8,11 @@ import pytest
 
 from matching.errors import ConfigError
 from matching.fields import coordinate, event_time_us, identifier
+from matching.reasons import MAX_LINE_BYTES, REASONS
 from matching.space import Space
 from matching.text import MAX_TEXT_CHARACTERS
 from matching.validate import (
-    MAX_LINE_BYTES,
     MESSAGE_ROLES,
-    REASONS,
     MessageDecoder,
     ParsedMessage,
     RawMessage,
@@ -254,7 +253,3 @@ def test_event_time_unreadable_raises_value_error(value):
 def test_identifier_whole_numbers_become_text():
     assert [identifier(value) for value in (7, 7.0, "7", None, 7.5, False)] == ["7", "7", "7", "", None, None]
     assert identifier(10**600) is None
-
-
-def test_reasons_are_sentences_without_stop():
-    assert all(code.islower() and sentence and sentence[-1] != "." for code, sentence in REASONS.items())

@@ -1,21 +1,22 @@
-"""The gate for subscriptions of all five kinds, and their table."""
+"""The gate for subscriptions of all kinds, those of the table and others that are handed in, and their table."""
 
 import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KINDS, KNN, SKYLINE, TOPK, UNKNOWN_TERM
+from matching.errors import ConfigError
+from matching.kind import Kind, Kinds
+from matching.kinds import KINDS
+from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KNN, SKYLINE, TOPK, UNKNOWN_TERM
+from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS, REASONS, explain
 from matching.space import Space
 from matching.text import Vocabulary
-from matching.validate import (
-    MAX_K,
-    MAX_SUBSCRIPTION_TERMS,
-    REASONS,
-    ParsedSubscription,
-    build_table,
-    subscription_row,
-)
+from matching.validate import ParsedSubscription, build_table, subscription_row
 
 VOCABULARY = Vocabulary(["bar", "ramen", "tea"], [1, 2, 3], [1, 2, 3], [3.0, 2.0, 1.0], messages=4, stop_terms=["the"])
 SPACE = Space.parse("0,0,10,5", None)
@@ -31,7 +32,7 @@ GOOD = {
 
 
 def parse(kind, /, **changes):
-    return subscription_row(GOOD[kind] | changes, VOCABULARY, SPACE)
+    return subscription_row(GOOD[kind] | changes, VOCABULARY, SPACE, KINDS)
 
 
 def parsed(kind, /, **changes) -> ParsedSubscription:
@@ -40,10 +41,10 @@ def parsed(kind, /, **changes) -> ParsedSubscription:
     return row
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS.names)
 def test_subscription_row_each_kind_is_parsed(kind):
     row = parsed(kind)
-    assert (row.subscription_id, KINDS[row.kind]) == ("s", kind)
+    assert (row.subscription_id, KINDS[row.kind].name) == ("s", kind)
     assert (row.terms, row.idf, row.words) == ((0, 1), (3.0, 2.0), ("ramen", "bar"))
     assert (row.unknown, row.stopped, row.at, row.until) == (0, 0, 0, None)
     if row.kind in (BOOLEAN, SKYLINE):
@@ -183,3 +184,106 @@ def test_build_table_without_rows_has_the_right_shapes():
     table = build_table([], [], [])
     assert len(table) == 0 and table.region.shape == (0, 4) and table.term_offsets.tolist() == [0]
     assert DECAY not in table.kind
+
+
+# ------------------------------------------------------------------------------------ kinds that are handed in
+
+#: What no kind of the table is: a point with all keywords, a region with k, one that needs some size and may wrap.
+HANDED_IN = KINDS.plus(
+    Kind(5, "beacon", "point", all_keywords=True, fields=("match", "alpha")),
+    Kind(6, "zone", "region", fields=("k",)),
+    Kind(7, "belt", "region", wraps=True, needs_extent=True),
+)
+
+
+def parse_as(kind, **changes):
+    place = {"lon": 5, "lat": 2.5} if kind == "beacon" else {"region": [1, 2, 3, 4]}
+    row = {"subscription_id": "s", "kind": kind, "keywords": "ramen bar", **place, **changes}
+    return subscription_row(row, VOCABULARY, SPACE, HANDED_IN)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "outcome"),
+    [
+        ("beacon", {"alpha": 0.5}, (5, 0.5, 0, 0.5, (0, 1))),
+        ("beacon", {"alpha": 0.5, "match": "any"}, (5, 0.5, ANY_KEYWORD, 0.5, (0, 1))),
+        ("beacon", {"alpha": 1, "keywords": "tea zebra"}, (5, 0.5, 0, 1.0, (2, UNKNOWN_TERM))),
+        ("beacon", {"alpha": 1, "keywords": "tea zebra", "match": "any"}, (5, 0.5, ANY_KEYWORD, 1.0, (2,))),
+        ("beacon", {"alpha": 1, "keywords": "the tea"}, "stop_term"),
+        ("beacon", {}, "bad_alpha"),
+        ("beacon", {"alpha": 1, "region": [1, 2, 3, 4]}, "wrong_place"),
+        ("zone", {"k": 4}, (6, None, 4, None, (0, 1))),
+        ("zone", {"k": 4, "keywords": "tea zebra"}, (6, None, 4, None, (2,))),
+        ("zone", {"k": 4, "region": [3, 2, 3, 2]}, (6, None, 4, None, (0, 1))),
+        ("zone", {}, "bad_k"),
+        ("zone", {"k": 4, "match": "any"}, "bad_match"),
+        ("zone", {"k": 4, "region": [3, 2, 1, 4]}, "crosses_antimeridian"),
+        ("zone", {"k": 4, "lon": 1}, "wrong_place"),
+        ("belt", {"k": 0, "alpha": "x"}, (7, None, 0, None, (0, 1))),
+        ("belt", {"region": [3, 2, 1, 4]}, (7, None, 0, None, (0, 1))),
+        ("belt", {"region": [3, 2, 3, 2]}, "bad_region"),
+        ("belt", {"region": [3, 2, 3, 4]}, (7, None, 0, None, (0, 1))),
+        ("topk", {"region": None, "lon": 5, "lat": 2.5, "k": 3, "alpha": 0}, (TOPK, 0.5, 3, 0.0, (0, 1))),
+        ("ring", {}, "unknown_kind"),
+    ],
+    ids=str,
+)
+def test_subscription_row_of_a_kind_handed_in_goes_by_what_its_row_says(kind, changes, outcome):
+    row = parse_as(kind, **changes)
+    if isinstance(row, ParsedSubscription):
+        x, alpha = (None if math.isnan(value) else value for value in (row.x, row.alpha))
+        row = (row.kind, x, row.k, alpha, row.terms)
+    assert row == outcome
+
+
+def test_subscription_row_kind_that_the_table_lacks_is_unknown():
+    fewer = Kinds([replace(KINDS.named("topk"), code=0)])
+    assert subscription_row(GOOD["boolean"], VOCABULARY, SPACE, fewer) == "unknown_kind"
+    row = subscription_row(GOOD["topk"], VOCABULARY, SPACE, fewer)
+    assert isinstance(row, ParsedSubscription) and row.kind == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "of_table", "handed_in"),
+    [
+        ("unknown_kind", "one of boolean, topk, decay, knn, skyline", "knn, skyline, beacon, zone, belt"),
+        ("bad_k", "(topk, decay and knn need one)", "(topk, decay, knn and zone need one)"),
+        ("bad_alpha", "(topk and decay need one)", "(topk, decay and beacon need one)"),
+        ("bad_match", "any, which only boolean takes", "any, which only boolean and beacon take"),
+        ("bad_region", "a skyline's needs some size", "a skyline's and a belt's need some size"),
+        ("crosses_antimeridian", "which only boolean regions may have", "which only boolean and belt regions may have"),
+        ("wrong_place", "boolean and skyline take a region", "boolean, skyline, zone and belt take a region"),
+    ],
+)
+def test_explain_names_the_kinds_of_the_table_that_was_given(code, of_table, handed_in):
+    assert of_table in explain(code, KINDS)
+    assert handed_in in explain(code, HANDED_IN)
+
+
+def test_explain_every_code_is_a_sentence_whatever_kinds_there_are():
+    for kinds in (KINDS, HANDED_IN, Kinds([]), Kinds([replace(KINDS.named("knn"), code=0)])):
+        told = [explain(code, kinds) for code in REASONS]
+        assert all(sentence and sentence[-1] != "." and "{" not in sentence for sentence in told)
+    assert all(code.islower() for code in REASONS)
+    assert explain("crosses_antimeridian", Kinds([])).endswith("which no regions may have")
+    assert explain("bad_region", Kinds([])).endswith("south <= north")
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        (Kind(7, "zone", "region"), "codes must be"),
+        (Kind(5, "topk", "region"), "a name stands for one kind"),
+        (Kind(5, "zone", "region", fields=("k", "match")), "share a column"),
+    ],
+)
+def test_kinds_row_that_cannot_be_is_refused(more, what):
+    with pytest.raises(ConfigError, match=what):
+        KINDS.plus(more)
+
+
+def test_validate_is_imported_without_the_kernels():
+    """Spark's workers check messages here; compiling kernels in each of them would take seconds."""
+    code = "import sys, matching.validate; sys.exit('numba' in sys.modules or 'matching.kinds' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], timeout=60)
+    assert done.returncode == 0

@@ -18,11 +18,12 @@ from matching.errors import TopologyError
 from topology.core.checkpoint import TaskState, from_frames, pack_task
 from topology.core.clock import Clock, SystemClock
 from topology.core.component import Saved
+from topology.core.failures import TaskFailed, never_acknowledged, who_is_not_quiet, who_waits
 from topology.core.logs import driver_log
 from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus
 from topology.core.payload import fingerprint
 from topology.core.plan import Plan
-from topology.core.task import Destination, TaskFailed, TaskHost, never_acknowledged, who_is_not_quiet, who_waits
+from topology.core.task import Destination, TaskHost
 
 _PROGRESS_EVERY_S = 0.25
 #: Steps between two looks at the wall clock for progress; a step is rarely below 10 microseconds.

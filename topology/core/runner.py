@@ -29,11 +29,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from matching.errors import TopologyError
 from topology.core.clock import SystemClock
+from topology.core.failures import TaskFailure, never_acknowledged, who_waits
 from topology.core.logs import LogEvent, driver_log, show
 from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus
 from topology.core.payload import pack, unpack
 from topology.core.plan import Plan
-from topology.core.task import TaskFailure, never_acknowledged, who_waits
 from topology.core.worker import Parcel, Placement, Worker, place
 
 #: Ray carries arguments below 100 KB inside the call, however many there are up to 10 MB in all; what is larger goes

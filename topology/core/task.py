@@ -10,14 +10,14 @@ of what comes in, keeps the clock spout's credits, and passes the end on:
   nothing is on its way.
 - At a quiet boundary the executor may ask every host for its `state`, and give all of them to the hosts of another run.
 
-Whatever a component raises becomes a `TaskFailure`, text that can cross processes. Read on in `topology.core.local`
+Whatever a component raises becomes a `TaskFailure` (`topology.core.failures`). Read on in `topology.core.local`
 (the channel in one process) or `topology.core.runner` (between Ray actors).
 """
 
 import pickle
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -26,6 +26,7 @@ import xxhash
 from matching.errors import EngineError, TopologyError
 from topology.core.backpressure import Credits
 from topology.core.component import Bolt, Delivery, Saved, Spout, Tick
+from topology.core.failures import TaskFailed, TaskFailure
 from topology.core.grouping import DIRECT, FIELDS, Chooser
 from topology.core.metrics import LatencyHistogram, TaskStatus
 from topology.core.payload import seal
@@ -52,34 +53,6 @@ class Channel(Protocol):
     def send(self, destinations: Sequence[Destination], payload: Any, size_bytes: int) -> None:
         """Send one payload, whose arrays total `size_bytes`, to all destinations."""
         ...
-
-
-class TaskFailure(NamedTuple):
-    """Why a task cannot go on.
-
-    `summary` is one line: who, where, what; `trace` the traceback as text; `consequence` says that the cause is most
-    likely another task's failure.
-    """
-
-    address: int
-    summary: str
-    trace: str
-    exit_code: int
-    consequence: bool = False
-
-    def error(self) -> TopologyError:
-        """As an exception; its exit code is the cause's own if that is one of this project's errors."""
-        error = TopologyError(f"{self.summary}\n{self.trace.rstrip()}" if self.trace else self.summary)
-        error.exit_code = self.exit_code
-        return error
-
-
-class TaskFailed(Exception):
-    """Raised by a host's methods; `failure` says what happened, `__cause__` is the component's exception."""
-
-    def __init__(self, failure: TaskFailure):
-        super().__init__(failure.summary)
-        self.failure = failure
 
 
 class _Route(NamedTuple):
@@ -505,29 +478,3 @@ class TaskHost:
         if self.failure is None:
             self.failure = failure
         return TaskFailed(failure)
-
-
-def never_acknowledged(plan: Plan, clock: TaskStatus) -> TopologyError:
-    """The error for a run that has ended while batches still lack an acknowledgement."""
-    return TopologyError(
-        f"topology {plan.name!r} has ended, but nobody acknowledged {clock.waits_for}: "
-        "call Context.acknowledge once for each batch, the last ones included"
-    )
-
-
-def who_waits(plan: Plan, statuses: Sequence[TaskStatus]) -> TopologyError:
-    """The error for a topology in which nothing is on its way and not every task has ended."""
-    lines = [f"- {plan.tasks[status.address]} {status.waits_for}" for status in statuses if not status.ended]
-    return TopologyError(
-        f"topology {plan.name!r} is deadlocked: nothing is on its way, and these tasks have not ended "
-        "(acknowledge every batch; let idle() say True once nothing is awaited):\n" + "\n".join(lines)
-    )
-
-
-def who_is_not_quiet(plan: Plan, number: int, awaits: Mapping[int, str]) -> TopologyError:
-    """The error for a pause at which nothing is on its way, but the tasks at these addresses await something."""
-    lines = [f"- {plan.tasks[address]} {why}" for address, why in awaits.items()]
-    return TopologyError(
-        f"topology {plan.name!r} cannot be paused behind batch {number}: nothing is on its way, but "
-        "(acknowledge every batch; let quiet() say True once nothing is awaited):\n" + "\n".join(lines)
-    )

@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from matching.errors import TopologyError
+from topology.core.failures import TaskFailed, TaskFailure
 from topology.core.logs import LogBuffer, LogEvent
 from topology.core.metrics import TaskStatus
 from topology.core.plan import Plan
-from topology.core.task import Destination, TaskFailed, TaskFailure, TaskHost
+from topology.core.task import Destination, TaskHost
 
 #: Addresses of the tasks of every worker.
 Placement = tuple[tuple[int, ...], ...]

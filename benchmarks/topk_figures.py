@@ -8,10 +8,12 @@
     streams         adversarial streams: does every engine stay exact, and how fast is it
 
 Each checks answers against the oracle before it measures, takes the engines in turns and reports medians. A figure is
-written as JSON and as PNG. Read on in `benchmarks.topk`.
+written as JSON and as PNG. Read on in `benchmarks.harness`.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -21,23 +23,25 @@ import numpy as np
 
 from benchmarks import thresholds as threshold_bench
 from benchmarks.adversarial import STREAMS, make_stream
+from benchmarks.cases import make_case
 from benchmarks.drawing import pyplot, write
-from benchmarks.topk import TopkBench
+from benchmarks.harness import NO_REMOVALS, Bench, Running
 from benchmarks.workload import PLAIN, WORLD, TopkRecipe
-from distribution.hashing import HashingRouter
-from distribution.keyword import KeywordRouter, PrefixRouter
-from distribution.location import LocationRouter
 from distribution.router import Router
-from matching import registry
+from distribution.routers import ROUTERS, router_named
 from matching.errors import ConfigError
-from matching.model import MessageBatch, Removals
+from matching.kind import Site, Thresholds
+from matching.kinds import KINDS
+from matching.model import MessageBatch
 from matching.topk.index import TopkIndex
 from matching.topk.replicas import Replicas
 from matching.topk.skype import PAPER, Pruning, Skype
-from matching.warmup import warmup
+from matching.warmup import warm_engine
+from matching.window import Window
 
 Tell = Callable[[str], None]
 
+_TOPK = KINDS.named("topk")
 _SIZES = (100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000)
 _ENGINES = ("skype", "l2_scan", "block_inverted_file", "inverted_file")
 _ROUNDS = 3
@@ -58,6 +62,7 @@ def figure(
     messages: int | None = None,
     engines: Sequence[str] | None = None,
     seed: int = 0,
+    messages_from: str | None = None,
     on_progress: Tell | None = None,
 ) -> dict[str, Any]:
     """Measure and draw a figure; writes `topk-NAME.json` and `topk-NAME.png` into `out`.
@@ -65,15 +70,19 @@ def figure(
     Raises
     ------
     ConfigError
-        For a name nobody knows, or if matplotlib is not installed.
+        For a name nobody knows, messages to resample, which no figure of this kind does, or if matplotlib is not
+        installed.
     """
     if name not in FIGURES:
         raise ConfigError(f"figure {name!r}: choose one of {', '.join(FIGURES)}")
+    if messages_from is not None:
+        raise ConfigError("figures of topk are of synthetic messages: leave --messages-from out")
     draw_with = pyplot()
     tell = on_progress or (lambda _: None)
-    chosen = tuple(engines or [engine for engine in _ENGINES if engine in registry.names("topk")])
+    chosen = tuple(engines or _ENGINES)
     tell("compiling kernels")
-    warmup({"topk": chosen})
+    for engine in chosen:
+        warm_engine(_TOPK, engine)
     report = FIGURES[name](subscriptions, window or 100_000, messages or _MESSAGES, chosen, seed, tell)
     report = {"figure": name, **report}
     write(draw_with, report, out / f"topk-{name}")
@@ -81,21 +90,22 @@ def figure(
     return report
 
 
-def _beside(load: TopkBench, engines: dict[str, Any], tell: Tell, most_s: float = _MOST_S) -> dict[str, dict[str, Any]]:
+def _beside(load: Bench, engines: dict[str, Running], tell: Tell, most_s: float = _MOST_S) -> dict[str, dict[str, Any]]:
     """Check engines, then time them in turns: medians of every figure by engine."""
-    exact = {name: load.check(engine)["exact"] for name, engine in engines.items()}
+    checked = {name: load.check(engine) for name, engine in engines.items()}
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in engines}
     for turn in range(load.rounds):
         for name, engine in engines.items():
             rows[name].append(load.time(engine, turn, most_s))
     measured: dict[str, dict[str, Any]] = {}
     for name, turns in rows.items():
-        measured[name] = {key: median(turn[key] for turn in turns) for key in turns[0]} | {"exact": exact[name]}
-        tell(f"  {name}: {measured[name]['us_per_message']:,.1f} us a message, exact: {exact[name]}")
+        measured[name] = {key: median(turn[key] for turn in turns) for key in turns[0]} | checked[name]
+        row = measured[name]
+        tell(f"  {name}: {row['us_per_message']:,.1f} us, exact: {row['exact']}, {row['compared']:,} compared")
     return measured
 
 
-def _sweep(label: str, values: Sequence[Any], make: Callable[[Any], TopkBench], engines, tell: Tell, log: bool):
+def _sweep(label: str, values: Sequence[Any], make: Callable[[Any], Bench], engines, tell: Tell, log: bool):
     """Time a message against one property."""
     series: dict[str, list[float]] = {name: [] for name in engines}
     rows, exact = [], True
@@ -112,8 +122,9 @@ def _sweep(label: str, values: Sequence[Any], make: Callable[[Any], TopkBench], 
             "exact": exact, "rows": rows}  # fmt: skip
 
 
-def _bench(subscriptions, messages, window, seed, recipe=PLAIN) -> TopkBench:
-    return TopkBench(subscriptions, messages * _ROUNDS, window, _ROUNDS, seed, recipe=recipe, checked=_CHECKED)
+def _bench(subscriptions, messages, window, seed, recipe=PLAIN, kind=_TOPK) -> Bench:
+    case = make_case(kind, subscriptions, messages * _ROUNDS, window, _ROUNDS, seed, recipe=recipe)
+    return Bench(case, _ROUNDS, checked=_CHECKED)
 
 
 def _subscriptions(subscriptions, window, messages, engines, seed, tell):
@@ -156,14 +167,15 @@ def _thresholds(subscriptions, window, messages, engines, seed, tell):
 
 
 def _pruning(subscriptions, window, messages, engines, seed, tell):
-    load = _bench(subscriptions, messages, window, seed)
     rules = [name for name, value in Pruning()._asdict().items() if value is True]
     variants = {"all": Pruning(), **{f"no {rule}": Pruning()._replace(**{rule: False}) for rule in rules}}
     variants["paper's rules"] = PAPER
-    built = {name: load.build_with(Skype(WORLD, pruning)) for name, pruning in variants.items()}
+    engines = {name: partial(Skype, pruning=pruning) for name, pruning in variants.items()}
+    load = _bench(subscriptions, messages, window, seed, kind=replace(_TOPK, engines=engines))
+    built = {name: load.build(name) for name in variants}
     measured = _beside(load, built, tell)
-    for name, engine in built.items():
-        index = engine.stream.index
+    for name, running in built.items():
+        index = running.room.index
         assert isinstance(index, Skype)
         measured[name]["counters"] = index.counters()
     panels = [
@@ -191,22 +203,15 @@ def _column(measured: dict[str, dict[str, Any]], key: str) -> dict[str, float]:
 def _routers(subscriptions, window, messages, engines, seed, tell):
     """Every query bolt's share of the work, one after the other in this process; the busiest one sets the pace."""
     load = _bench(subscriptions, messages, window, seed)
-    _, least = load.filled()
+    table, least = load.case.table, load.filled(engines[0]).rows["threshold"]
     stream = load.messages_after(messages)
-    rng = np.random.default_rng(seed)
-    sample = rng.integers(0, len(load.table), 20_000)
-    alone = load.build(engines[0])
-    exact = load.check(alone)["exact"]
-    rows, wanted = [], _pairs_without_router(load.table, least, stream, engines[0])
-    routers: dict[str, Callable[[int], Router]] = {
-        "hashing": HashingRouter,
-        "location": lambda tasks: LocationRouter(tasks, WORLD, load.table.x[sample], load.table.y[sample]),
-        "keyword": KeywordRouter,
-        "prefix": PrefixRouter,
-    }
+    sample = np.random.default_rng(seed).integers(0, len(table), 20_000)
+    exact = load.check(load.build(engines[0]))["exact"]
+    rows, wanted = [], _pairs_without_router(table, least, stream, engines[0])
     for tasks in _BOLTS:
-        for name, make in routers.items():
-            row = _simulate(make(tasks), load.table, least, stream, engines[0])
+        for name in ROUTERS:
+            router = router_named(name, tasks, WORLD, lambda: (table.x[sample], table.y[sample]))
+            row = _simulate(router, table, least, stream, engines[0])
             exact = np.array_equal(row.pop("pairs"), wanted) and exact
             rows.append({"router": name, "query_bolts": tasks, **row})
             tell(
@@ -222,7 +227,7 @@ def _routers(subscriptions, window, messages, engines, seed, tell):
         {
             "y_label": label,
             "log": (True, logarithmic),
-            "series": {name: [row[key] for row in rows if row["router"] == name] for name in routers},
+            "series": {name: [row[key] for row in rows if row["router"] == name] for name in ROUTERS},
         }
         for label, (key, logarithmic) in labels.items()
     ]
@@ -232,7 +237,7 @@ def _routers(subscriptions, window, messages, engines, seed, tell):
 
 def _pairs_without_router(table, least, stream, engine: str) -> np.ndarray:
     """Every pair that one index over all subscriptions finds."""
-    index = registry.factory("topk", engine)(WORLD)
+    index = _TOPK.engine(engine)(WORLD)
     index.set_thresholds(index.insert(table), least)
     return _ordered(_all_pairs(index, stream))
 
@@ -264,10 +269,9 @@ def _median_s(work: Callable[[], Any]) -> tuple[float, Any]:
 
 def _simulate(router: Router, table, least, stream, engine: str) -> dict[str, Any]:
     """Route and match a stream for every task of a router; `pairs` is what they find together, repeats included."""
-    nobody = np.zeros(0, np.int64)
     version = np.zeros(len(table), np.int64)
     known = router.table()
-    known.change(table, Removals(nobody, nobody.astype(np.int8), nobody))
+    known.change(table, NO_REMOVALS)
     known.raise_thresholds(table.number, version, least)
     routing_s, rows = 0.0, [np.arange(len(stream))] * router.tasks
     if not known.sends_all:
@@ -276,13 +280,14 @@ def _simulate(router: Router, table, least, stream, engine: str) -> dict[str, An
     busiest_s, found = 0.0, []
     for task in range(router.tasks):
         mine = np.flatnonzero(router.held_by(table, task))
-        index = registry.factory("topk", engine)(WORLD)
+        index = _TOPK.engine(engine)(WORLD)
         part = stream.take(rows[task])
         if router.replicates:
-            assert isinstance(router, KeywordRouter)
-            replicas = Replicas(index, router.tasks, task, router.prefix_only)
-            replicas.add(table.take(mine))
-            replicas.raise_thresholds(table.number, version, least)
+            prefix_only = getattr(router, "prefix_only", False)
+            site = Site(WORLD, Window("count", 1), task, router.tasks, replicates=True, prefix_only=prefix_only)
+            replicas = Replicas(index, site)
+            replicas.add(table.take(mine), np.zeros(mine.size, np.int64))
+            replicas.raise_thresholds(Thresholds(table.number, version, least))
         else:
             index.set_thresholds(index.insert(table.take(mine)), least[mine])
         task_s, pairs = _median_s(lambda index=index, part=part: _all_pairs(index, part))
@@ -306,7 +311,7 @@ def _streams(subscriptions, window, messages, engines, seed, tell):
     for name in STREAMS:
         tell(f"stream {name}")
         case = make_stream(name, size, size, messages * _ROUNDS, seed)
-        load = TopkBench(size, messages * _ROUNDS, None, _ROUNDS, seed, case=case, checked_batches=2, checked=_CHECKED)
+        load = Bench(case, _ROUNDS, checked_batches=2, checked=_CHECKED)
         built = {engine: load.build(engine) for engine in engines}
         measured[name] = _beside(load, built, tell, _MOST_OF_STREAM_S)
         exact = exact and all(row["exact"] for row in measured[name].values())

@@ -1,0 +1,439 @@
+"""One harness for every kind: engines are built, held against the oracle, and timed as `skyray run` would run them.
+
+What is driven is `matching.alone.Alone`: the room of the kind over its real window index, batch by batch, with the
+messages that end, refills and all. The window is full and every subscription is in before the first batch: one bulk
+refill fills what is kept of them, and every engine continues from that state as from a checkpoint, so that nobody has
+to stream a million messages to reach it. `benchmarks.stopwatch` tells the shares of the time. `benchmarks.run` drives
+this, and so do the figures (`benchmarks.topk_figures`, `benchmarks.boolean_figures`).
+"""
+
+import os
+import resource
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cases import Case
+from benchmarks.peers import Peer
+from benchmarks.stopwatch import Stopwatch
+from benchmarks.workload import WORLD
+from matching.alone import Alone
+from matching.boolean.engine import BooleanEngine
+from matching.kind import Step, Work
+from matching.model import (
+    NO_MESSAGES,
+    Int64,
+    MessageBatch,
+    Removals,
+    ResultBatch,
+    SubscriptionTable,
+    UpdateBatch,
+    concatenate,
+    empty,
+)
+from matching.naive import Extras, Oracle, Result, tally
+from matching.state import State, join_states
+from matching.window import NO_FLOOR, Boundary
+
+#: Subscriptions that ask for the window together when it is filled.
+_CHUNK = 20_000
+_FEWEST_A_BATCH = 100
+_FAST_S = 1e-6
+#: A round of a slow engine, and its changes, stop after so long; a check of one that tells match by match likewise.
+_MOST_S, _MOST_CHANGES_S, _MOST_CHECK_S = 10.0, 3.0, 20.0
+#: Subscriptions of the sample that the oracle is asked about, spread evenly, and those told most, of a kind that has a
+#: window or has none. With a window every one of them costs the oracle a look at all messages in it.
+_SAMPLE = {True: (100, 200), False: (5_000, 500)}
+_CHECKED_MESSAGES = {True: 5_000, False: 1_000}
+#: A check that compares fewer updates than this says so.
+FEWEST_COMPARED = 1_000
+
+_NOBODY = np.zeros(0, np.int64)
+NO_REMOVALS = Removals(_NOBODY, _NOBODY.astype(np.int8), _NOBODY)
+
+
+class Running:
+    """An engine with every subscription in it, and where in the stream it is.
+
+    Attributes
+    ----------
+    alone : Alone
+    boundary : Boundary    the last one it has taken
+    watch : Stopwatch
+    build_s : float        how long it took to take in all subscriptions and what is kept of them
+    pace_s : float         seconds a message took in its last batch; until there is one it is taken for fast
+    """
+
+    def __init__(self, alone: Alone, boundary: Boundary, watch: Stopwatch, build_s: float):
+        self.alone, self.boundary, self.watch = alone, boundary, watch
+        self.build_s = build_s
+        self.pace_s = _FAST_S
+
+    @property
+    def room(self) -> Any:
+        """The room of its kind; of which sort it is knows whoever asks for more than `matching.kind.Room` has."""
+        return self.alone.room
+
+    def close(self) -> None:
+        """Give back what a peer holds."""
+        if isinstance(engine := getattr(self.room, "engine", None), Peer):
+            engine.close()
+
+
+class Bench:
+    """One case, on which engines are built, checked and timed.
+
+    Parameters
+    ----------
+    case : Case
+    rounds : int              the messages are processed in so many equal parts, one a round
+    windows : mapping         kind to name of a window index, the default one without
+    checked_batches : int     held against the oracle before timing
+    checked : int             messages of a checked batch
+    sample : int              subscriptions that are checked
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        rounds: int = 7,
+        *,
+        windows: Mapping[str, str] | None = None,
+        checked_batches: int = 1,
+        checked: int | None = None,
+        sample: int | None = None,
+    ):
+        self.case, self.kind, self.rounds = case, case.kind, rounds
+        self.windows = dict(windows or {})
+        self._part = -(-case.timed // rounds)
+        self._checked_batches = checked_batches
+        checked = checked or _CHECKED_MESSAGES[case.kind.windowed]
+        self._checked = checked if case.kind.windowed else min(checked, case.timed)
+        self._sample_size = sample or _SAMPLE[case.kind.windowed][0]
+        self._newest_life = np.maximum.accumulate(case.messages.life)  # stream time, where the window goes by time
+        self._full = self._boundary(0, 0, case.filled - 1)
+        self._filled: dict[tuple[str | None, tuple[tuple[str, str], ...]], State] = {}
+        self._sample: SubscriptionTable | None = None
+        #: What the oracle told of the sample, by the boundaries of the batches: updates, and results at the end.
+        self._told: dict[tuple[Boundary, ...], tuple[Counter, Counter]] = {}
+        # Whoever leaves is picked at random: the latest to come would be the cheapest to forget.
+        self._leaving = np.random.default_rng([int(case.facts.get("seed", 0)), 4]).permutation(len(case.table))
+        self.workload: dict[str, Any] = dict(case.facts)
+        if self.kind.windowed:
+            self.workload["window_index"] = self.kind.window(self.windows.get(self.kind.name)).name
+
+    def build(self, name: str | None = None, options: Mapping[str, str] | None = None) -> Running:
+        """An engine with every subscription and what is kept of it, over a full window.
+
+        Parameters
+        ----------
+        name : str           of an engine of the case's kind, the default one without
+        options : mapping    as `matching.kind.Site.options`; each way is filled to its own taste
+        """
+        alone = self._alone(name, options)
+        state, messages = self.filled(name, options), self._alive(self._full)
+        watch, begun = Stopwatch(alone), perf_counter()
+        alone.restore(self._full, messages, {self.kind.code: state})
+        build_s = perf_counter() - begun
+        if self.kind.windowed:
+            self.workload.setdefault("window_load_s", watch.seconds["window"])
+            build_s -= watch.seconds["window"]
+        return Running(alone, self._full, watch, build_s)
+
+    def filled(self, name: str | None = None, options: Mapping[str, str] | None = None) -> State:
+        """All subscriptions in order of the table, and what is kept of each, at the boundary before the first batch."""
+        key = name if self.kind.kept_by_engine else None, tuple(sorted((options or {}).items()))
+        if key not in self._filled:
+            begun = perf_counter()
+            self._filled[key] = self._fill(name, options) if self.kind.windowed else State.of(self.case.table)
+            if self.kind.windowed:
+                self.workload.setdefault("bulk_refill_s", perf_counter() - begun)
+        return self._filled[key]
+
+    def check(self, running: Running) -> dict[str, Any]:
+        """Process the first batches untimed, and hold what is told of some subscriptions against the oracle.
+
+        Returns
+        -------
+        dict
+            `exact`, and `compared`: how many updates of the oracle's it was held against; where they are too few to say
+            much, `warning` says so. Of kinds with results also `compared_results`.
+        """
+        told, boundaries = [], []
+        for boundary, _, step in self._take_checked(running):
+            boundaries.append(boundary)
+            told.append(step.updates)
+        updates = concatenate(told)
+        sample = self._sampled(updates)
+        asked = tuple(boundaries) if self.kind.windowed else ()
+        if asked not in self._told:  # the oracle takes longer than most engines, and they ask the same
+            self._told[asked] = self._expected(sample, asked)
+        wanted, standing = self._told[asked]
+        if not self.kind.windowed:  # of a slow engine not all of the messages were asked for
+            last = boundaries[-1].last_seq
+            wanted = Counter({event: times for event, times in wanted.items() if event[2] <= last})
+        found = tally(_of_numbers(updates, sample.number))
+        report: dict[str, Any] = {"exact": found == wanted, "compared": sum(wanted.values())}
+        if self.kind.standing:
+            results = _results(_of_numbers(running.alone.results(), sample.number))
+            report |= {"exact": report["exact"] and results == standing, "compared_results": sum(standing.values())}
+        else:
+            report["checked_messages"] = boundaries[-1].last_seq + 1 - boundaries[0].first_seq
+            self._start_over(running)
+        if report["compared"] < FEWEST_COMPARED:
+            report["warning"] = f"only {report['compared']:,} updates were compared: this says little of exactness"
+        return report
+
+    def memory(self, running: Running) -> dict[str, Any]:
+        """Bytes a live subscription of the room's arrays, those of the window, peak of the whole process so far."""
+        room = running.room
+        live, engine = max(1, len(room)), getattr(room, "engine", None)
+        if isinstance(engine, Peer):
+            return {"bytes_per_subscription": engine.size_bytes() / live, "version": engine.version()}
+        figures: dict[str, Any] = {"bytes_per_subscription": sum(each.nbytes for each in room.arrays().values()) / live}
+        if isinstance(engine, BooleanEngine):
+            figures["allocated_bytes_per_subscription"] = engine.allocated_bytes() / live
+        if self.kind.windowed:
+            figures["window_bytes"] = running.alone.share.size_bytes()
+        return figures | {"peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+    def time(self, running: Running, turn: int, most_s: float = _MOST_S, changes: bool = True) -> dict[str, float]:
+        """One round: a part of the messages, batch by batch, or fewer where they take longer than `most_s`.
+
+        A batch that would take an engine longer than that, by how it fared last, is a smaller one. Of a kind without
+        window some subscriptions then leave and as many others come; with one, coming is a refill like any other.
+        """
+        work, updates, done, elapsed = Work(), 0, 0, 0.0
+        refilled = _refills(running)
+        running.watch.reset()
+        while done < self._part and (not done or elapsed < most_s):
+            fits = max(_FEWEST_A_BATCH, int(min((most_s - elapsed) / running.pace_s, self._part - done)))
+            _, batch, step = self._take(running, min(fits, self._part - done))
+            took = running.pace_s * len(batch)
+            elapsed, done, updates = elapsed + took, done + len(batch), updates + len(step.updates)
+            work = work.plus(step.work)
+        figures = {"messages_per_s": done / elapsed, "us_per_message": elapsed / done * 1e6, "messages_timed": done}
+        if not isinstance(getattr(running.room, "engine", None), Peer):
+            figures |= {"scanned_per_message": work.scanned / done, "verified_per_message": work.verified / done}
+        figures |= {"matched_per_message": work.matched / done, "updates_per_message": updates / done}
+        if self.kind.windowed:
+            figures["refills_per_message"] = (_refills(running) - refilled) / done
+            shares = running.watch.split(elapsed)
+            figures |= {f"share_{name}": seconds / elapsed for name, seconds in shares.items()}
+        elif changes:
+            figures |= self._time_changes(running, turn)
+        return figures
+
+    # -- the stream
+
+    def messages_after(self, count: int) -> MessageBatch:
+        """The first `count` messages after those that have passed."""
+        return self.case.messages.take(np.arange(self.case.filled, self.case.filled + count))
+
+    def _take(self, running: Running, most: int) -> tuple[Boundary, MessageBatch, Step]:
+        """Process the next batch, of at most so many messages; notes the pace."""
+        if running.boundary.last_seq + 1 >= len(self.case.messages):
+            self._start_over(running)
+        first = running.boundary.last_seq + 1
+        end = min(first + min(most, self.case.batch), len(self.case.messages))
+        boundary = self._boundary(running.boundary.number + 1, first, end - 1)
+        batch, ended = self.case.messages.take(np.arange(first, end)), self._ended(first, end)
+        begun = perf_counter()
+        step = running.alone.process(boundary, batch, empty(SubscriptionTable), NO_REMOVALS, ended)
+        running.pace_s = (perf_counter() - begun) / len(batch)
+        running.boundary = boundary
+        return boundary, batch, step
+
+    def _take_checked(self, running: Running):
+        """Process the batches that are checked.
+
+        Where updates depend on the boundaries, all engines get the same ones, however long that takes. Where they do
+        not, a slow engine gets fewer messages.
+        """
+        if self.kind.windowed:
+            for _ in range(self._checked_batches):
+                yield self._take(running, self._checked)
+            return
+        done, elapsed, size = 0, 0.0, _FEWEST_A_BATCH
+        while done < self._checked and (not done or elapsed < _MOST_CHECK_S):
+            taken = self._take(running, min(size, self._checked - done))
+            done, elapsed = done + len(taken[1]), elapsed + running.pace_s * len(taken[1])
+            # the first call says little: it fills caches and compiles statements
+            size = max(1, min(8 * done, int((_MOST_CHECK_S - elapsed) / running.pace_s)))
+            yield taken
+
+    def _start_over(self, running: Running) -> None:
+        """Of a kind without window, back to the first batch: of messages nothing is remembered."""
+        assert not self.kind.windowed, "the stream of a case with a window is as long as what is asked of it"
+        running.boundary = running.boundary._replace(last_seq=self.case.filled - 1)
+
+    def _boundary(self, number: int, first: int, last: int) -> Boundary:
+        if last < 0:
+            return Boundary(number, first, last, NO_FLOOR)
+        return Boundary(number, first, last, self.case.window.floor(last, int(self._newest_life[last])))
+
+    def _ended(self, first: int, end: int) -> MessageBatch:
+        """The messages that are ended by those of a batch, ascending."""
+        if self.case.ends is None:
+            return NO_MESSAGES
+        ends = self.case.ends[first:end]
+        return self.case.messages.take(np.sort(ends[ends >= 0]))
+
+    def _alive(self, boundary: Boundary) -> MessageBatch:
+        """The messages of the window."""
+        if not self.kind.windowed:
+            return NO_MESSAGES
+        end = boundary.last_seq + 1
+        alive = self.case.messages.life[:end] > boundary.floor
+        if self.case.ends is not None:
+            ends = self.case.ends[:end]
+            alive[ends[ends >= 0]] = False
+        return self.case.messages.take(np.flatnonzero(alive))
+
+    # -- filling
+
+    def _alone(self, name: str | None, options: Mapping[str, str] | None) -> Alone:
+        engines = {} if name is None else {self.kind.name: name}
+        return Alone([self.kind], WORLD, self.case.window, engines=engines, windows=self.windows, options=options)
+
+    def _fill(self, name: str | None, options: Mapping[str, str] | None) -> State:
+        """What is kept of all subscriptions, by a refill of each: several cores take some of them each."""
+
+        def some(rows: Int64) -> State:
+            alone, end = self._alone(name, options), self.case.filled
+            # two steps, so that the room sees a window of this length and not a sudden batch
+            alone.process(Boundary(0, 0, -1, NO_FLOOR), NO_MESSAGES, empty(SubscriptionTable), NO_REMOVALS)
+            whole, full = self.case.messages.take(np.arange(end)), self._full
+            alone.process(full._replace(number=1), whole, empty(SubscriptionTable), NO_REMOVALS, self._ended(0, end))
+            for number, first in enumerate(range(0, rows.shape[0], _CHUNK), start=2):
+                added = self.case.table.take(rows[first : first + _CHUNK])
+                alone.process(Boundary(number, end, end - 1, full.floor), NO_MESSAGES, added, NO_REMOVALS)
+            return alone.states()[self.kind.code]
+
+        cores = os.cpu_count() or 1
+        # the kernels let go of the interpreter, and nothing is timed here
+        with ThreadPoolExecutor(cores) as pool:
+            return join_states(list(pool.map(some, np.array_split(np.arange(len(self.case.table)), cores))))
+
+    # -- the oracle
+
+    def _sampled(self, updates: UpdateBatch) -> SubscriptionTable:
+        """The subscriptions that are checked: some spread evenly, and those that the first engine told most of.
+
+        A few thousand out of a million may well be told nothing at all.
+        """
+        if self._sample is None:
+            table = self.case.table
+            evenly = np.arange(0, len(table), max(1, len(table) // self._sample_size))[: self._sample_size]
+            number, times = np.unique(updates.number, return_counts=True)
+            most = number[np.argsort(-times, kind="stable")][: _SAMPLE[self.kind.windowed][1]]
+            self._sample = table.take(np.union1d(evenly, most[most < len(table)]))
+        return self._sample
+
+    def _expected(self, sample: SubscriptionTable, boundaries: tuple[Boundary, ...]) -> tuple[Counter, Counter]:
+        """Updates of the sample at these boundaries and its results at the last one, by `matching.naive`."""
+        if not self.kind.windowed:
+            first, last = self.case.filled, self.case.filled + self._checked - 1
+            messages = self.case.messages.take(np.arange(first, min(last + 1, len(self.case.messages))))
+            oracle = Oracle(None, WORLD.max_distance)
+            boundary = Boundary(0, first, int(messages.seq[-1]), NO_FLOOR)
+            return tally(oracle.advance(boundary, messages, sample, NO_REMOVALS)), Counter()
+        objects, told = self._objects(boundaries[-1].last_seq + 1), Counter()
+        wanted = self._wanted(sample, objects)  # the others are nobody's: a gap in seq says the same
+        oracle = Oracle(self.case.window, WORLD.max_distance)
+        for boundary in (self._full, *boundaries):
+            rows = boundary.first_seq + np.flatnonzero(wanted[boundary.first_seq : boundary.last_seq + 1])
+            extras = Extras(object_id=objects[rows].tolist()) if self.kind.hears_ends else None
+            added = sample if boundary is self._full else empty(SubscriptionTable)
+            updates = oracle.advance(boundary, self.case.messages.take(rows), added, NO_REMOVALS, extras)
+            told += tally(updates) if boundary is not self._full else Counter()
+        return told, Counter(_result(result) for result in oracle.results())
+
+    def _objects(self, count: int) -> Int64:
+        """The object each message speaks of (int64[count]): a chain of versions is told by the seq at its beginning."""
+        objects = np.arange(count)
+        if self.case.ends is not None:
+            for seq in np.flatnonzero(self.case.ends[:count] >= 0).tolist():
+                objects[seq] = objects[self.case.ends[seq]]
+        return objects
+
+    def _wanted(self, sample: SubscriptionTable, objects: Int64) -> np.ndarray:
+        """bool[n]: messages that share a word, and a place, with somebody of the sample, with all their versions."""
+        messages = self.case.messages.take(np.arange(objects.shape[0]))
+        asked_for = np.zeros(int(max(messages.terms.max(), sample.terms.max(initial=0))) + 1, np.bool_)
+        asked_for[sample.terms] = True
+        row = np.repeat(np.arange(len(messages)), np.diff(messages.term_offsets))
+        wanted = np.zeros(len(messages), np.bool_)
+        wanted[row[asked_for[messages.terms]]] = True
+        if self.kind.place == "region":
+            inside = np.zeros(len(messages), np.bool_)
+            for west, south, east, north in sample.region:
+                inside |= (west <= messages.east) & (messages.west <= east) & (south <= messages.north) & (
+                    messages.south <= north
+                )  # fmt: skip
+            wanted &= inside
+        return np.isin(objects, objects[wanted])
+
+    # -- changes
+
+    def _time_changes(self, running: Running, turn: int) -> dict[str, float]:
+        """Let some subscriptions leave and as many others come, in batches without messages."""
+        # few enough that somebody is left to leave in every round
+        size = min(len(self.case.fresh), len(self.case.table)) // self.rounds
+        leaving = self.case.table.number[self._leaving[turn * size : (turn + 1) * size]]
+        coming = self.case.fresh.take(np.arange(turn * size, turn * size + leaving.shape[0]))
+        if not leaving.shape[0]:
+            return {}
+        at, code = running.boundary.last_seq + 1, self.kind.code
+
+        def gone(rows: Int64) -> tuple[SubscriptionTable, Removals]:
+            number = leaving[rows]
+            removed = Removals(number, np.full_like(number, code, np.int8), np.full_like(number, at))
+            return empty(SubscriptionTable), removed
+
+        ways = {"unsubscribe_per_s": gone, "subscribe_per_s": lambda rows: (coming.take(rows), NO_REMOVALS)}
+        figures = {}
+        for name, change in ways.items():
+            calls = [change(rows) for rows in _cut(leaving.shape[0], self.case.changes)]
+            begun, done = perf_counter(), 0
+            for added, removed in calls:
+                boundary = running.boundary._replace(number=running.boundary.number + 1, first_seq=at)
+                running.alone.process(boundary, NO_MESSAGES, added, removed)
+                running.boundary = boundary
+                done += len(added) + removed.number.shape[0]
+                if perf_counter() - begun > _MOST_CHANGES_S:
+                    break
+            figures[name] = done / (perf_counter() - begun)
+        return figures
+
+
+def _cut(count: int, size: int) -> list[Int64]:
+    """Rows of each call."""
+    return [np.arange(first, min(first + size, count)) for first in range(0, count, size)]
+
+
+def _refills(running: Running) -> int:
+    """Subscriptions that have asked the window so far."""
+    return int(running.room.report().get("refills", 0))
+
+
+def _of_numbers(rows: Any, numbers: Int64) -> Any:
+    """Those rows of updates or results that are of these subscriptions."""
+    mine = np.isin(rows.number, numbers)
+    columns = rows._asdict()
+    return type(rows)(**{name: column if column is None else column[mine] for name, column in columns.items()})
+
+
+def _results(rows: ResultBatch) -> Counter:
+    text = np.full(len(rows), np.nan) if rows.text_score is None else rows.text_score
+    columns = (column.tolist() for column in (*rows[:4], text))
+    return Counter(_result(Result(*row)) for row in zip(*columns, strict=True))
+
+
+def _result(result: Result) -> tuple:
+    """As something that equals itself: without a text score that is not a number."""
+    return tuple(value for value in result if value == value)

@@ -1,0 +1,89 @@
+"""Why a row was refused: the codes that scripts and counters rely on, and what they mean, for people.
+
+What the texts say of kinds is filled in from the table in force, so that they hold for kinds that were handed in as
+well. Read on in `matching.validate`, which gives the codes.
+"""
+
+from collections.abc import Callable, Sequence
+
+from matching.fields import MAX_ID_CHARACTERS
+from matching.kind import Kind, Kinds
+from matching.text import MAX_TEXT_CHARACTERS
+
+#: Longest line that is decoded at all; a text of `MAX_TEXT_CHARACTERS` takes at most a sixteenth of it.
+MAX_LINE_BYTES = 16 * 2**20
+MAX_K = 10_000
+#: Most terms of one subscription.
+MAX_SUBSCRIPTION_TERMS = 256
+
+#: Reason code -> what it means. Codes are stable. Words in braces are filled in by `explain`.
+REASONS = {
+    "bad_alpha": "alpha must be a number from 0 to 1 ({alpha_needed} one)",
+    "bad_csv": "the row has not as many fields as the header, or its quotes do not close",
+    "bad_id": f"an id must be text or a whole number, of at most {MAX_ID_CHARACTERS} characters",
+    "bad_k": f"k must be a whole number from 1 to {MAX_K:,} ({{k_needed}} one)",
+    "bad_match": "match is neither all nor any, or is any, which {match_taken}",
+    "bad_op": "op must be publish (0) or delete (1)",
+    "bad_rectangle": "west, south, east, north must be given together, with west <= east and south <= north",
+    "bad_region": "region must be [west, south, east, north] in degrees, south <= north{extent_needed}",
+    "bad_span": "at and until must be whole numbers >= 0, and until greater than at",
+    "bad_time": "the time is neither ISO 8601 nor seconds, milliseconds or microseconds since 1970",
+    "bad_utf8": "the text is not valid UTF-8, or holds half a surrogate pair",
+    "broken_file": "the file cannot be read to its end",
+    "coordinate_not_finite": "a coordinate is NaN or infinite",
+    "coordinate_not_number": "a coordinate is text that is no plain decimal number",
+    "coordinate_out_of_range": "longitude must be within -180..180 and latitude within -90..90",
+    "crosses_antimeridian": "west is greater than east, which {wraps} regions may have",
+    "duplicate_id": "an earlier message has the same id and other content",
+    "empty_line": "the line is empty",
+    "empty_text": "the text is missing or blank",
+    "line_too_long": f"the line is longer than {MAX_LINE_BYTES:,} bytes",
+    "missing_coordinate": "longitude or latitude is missing",
+    "missing_id": "subscription_id is missing",
+    "no_keyword": "no word is left of the keywords",
+    "no_known_keyword": "no message has any of the keywords, and this kind matches by shared keywords",
+    "not_json": "the line is not a JSON object",
+    "nul_byte": "the line, text or id holds a NUL",
+    "number_not_finite": "a number is NaN, infinite, or too large",
+    "outside_world": "the point lies outside the world box",
+    "stop_term": "a keyword is a stop term that was removed from the messages, so all keywords can never be found",
+    "text_too_long": f"the text is longer than {MAX_TEXT_CHARACTERS:,} characters",
+    "too_many_keywords": f"the keywords give more than {MAX_SUBSCRIPTION_TERMS} terms",
+    "unknown_column": "the row has a column that no subscription has; check the spelling",
+    "unknown_kind": "kind must be one of {kinds}",
+    "wrong_place": "{region_taken} a region and no point, the other kinds a point and no region",
+    "wrong_type": "a value has the wrong type",
+}
+
+
+def explain(code: str, kinds: Kinds) -> str:
+    """What a code of `REASONS` means where there are these kinds.
+
+    Raises
+    ------
+    KeyError
+        For a code nobody gives.
+    """
+
+    def those(which: Callable[[Kind], bool]) -> list[str]:
+        return [kind.name for kind in kinds if which(kind)]
+
+    match = those(lambda kind: "match" in kind.fields)
+    wraps = those(lambda kind: kind.wraps)
+    extent = [f"a {name}'s" for name in those(lambda kind: kind.needs_extent)]
+    return REASONS[code].format(
+        kinds=", ".join(kinds.names),
+        alpha_needed=_they(those(lambda kind: "alpha" in kind.fields), "need"),
+        k_needed=_they(those(lambda kind: "k" in kind.fields), "need"),
+        region_taken=_they(those(lambda kind: kind.place == "region"), "take"),
+        match_taken=f"only {_they(match, 'take')}" if match else "no kind takes",
+        extent_needed=f"; {_they(extent, 'need')} some size" if extent else "",
+        wraps=f"only {' and '.join(wraps)}" if wraps else "no",
+    )
+
+
+def _they(names: Sequence[str], verb: str) -> str:
+    """These do something: "a, b and c need", "a needs", "no kind needs"."""
+    if len(names) < 2:
+        return f"{names[0] if names else 'no kind'} {verb}s"
+    return f"{', '.join(names[:-1])} and {names[-1]} {verb}"

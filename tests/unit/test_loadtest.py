@@ -1,0 +1,142 @@
+"""Load tests: the router asked for is the one that runs, the load is what the table says and people ask for."""
+
+import pickle
+from dataclasses import replace
+
+import pytest
+
+import gateway.cli as cli
+from distribution.routers import ROUTERS
+from gateway.loadtest import load_plan, load_test, main
+from gateway.per_kind import complete, words_of
+from matching.errors import ConfigError
+from matching.kind import Kind, Kinds
+from matching.kinds import KINDS
+from topology.core.local import run_local
+
+LOAD = {"boolean": 300, "topk": 60}
+
+
+def plan_of(router, counts, query_bolts=2, kinds=KINDS):
+    return load_plan(1e6, 900, 300, counts, "count:500", query_bolts, router, kinds=kinds)
+
+
+def streams(plan):
+    return {edge["stream"] for edge in plan.describe()["edges"]}
+
+
+@pytest.mark.timeout(560)
+def test_load_plan_every_router_runs_and_tells_the_same():
+    told, held = {}, set()
+    for router in ROUTERS:
+        report = run_local(plan_of(router, LOAD))
+        delivery = report.components["delivery"].tasks[0].figures
+        assert sum(delivery["updates"].values()) > 100
+        told[router] = delivery["digest"]
+        held.add(str([part.figures["held"] for part in report.components["query"].tasks]))
+    assert len(set(told.values())) == 1, told
+    assert len(held) == 3, "keyword and prefix differ by replicas alone, the others by who holds what"
+
+
+@pytest.mark.parametrize(
+    ("router", "own"),
+    [
+        ("hashing", set()),
+        ("location", {"found"}),
+        ("keyword", {"found", "register", "thresholds"}),
+        ("prefix", {"found", "register", "thresholds"}),
+    ],
+)
+def test_load_plan_has_the_router_asked_for_and_its_streams(router, own):
+    plan = plan_of(router, LOAD)
+    assert streams(plan) & {"found", "register", "thresholds"} == own
+    for name in ("distribution", "query"):
+        assert pickle.loads(plan.component(name).template).router.name == router  # noqa: S301 - our own bytes
+
+
+@pytest.mark.parametrize("router", ["keyword", "prefix"])
+def test_load_plan_what_the_router_cannot_place_is_refused_with_the_remedy(router):
+    expected = f"--router {router}: .* of kind skyline, .* use --router hashing or location, or --skyline 0"
+    with pytest.raises(ConfigError, match=expected):
+        plan_of(router, LOAD | {"skyline": 1})
+    assert plan_of(router, LOAD | {"skyline": 0})
+
+
+def test_load_plan_router_nobody_knows_is_refused_with_those_there_are():
+    with pytest.raises(ConfigError, match="router 'keywrd': choose one of hashing, location, keyword, prefix"):
+        plan_of("keywrd", LOAD)
+
+
+def test_load_plan_takes_kinds_that_are_handed_in():
+    twin = replace(KINDS.named("topk"), code=5, name="twin", replicas=False)
+    with pytest.raises(ConfigError, match="of kind twin, .* or --twin 0"):
+        plan_of("prefix", {"twin": 9}, kinds=KINDS.plus(twin))
+    with pytest.raises(ConfigError, match="unknown kind 'twin'"):
+        plan_of("hashing", {"twin": 9})
+    assert plan_of("hashing", {"twin": 9}, kinds=KINDS.plus(twin))
+
+
+def test_load_test_without_counts_makes_what_the_recipes_say():
+    """Refused by what it would make, so nothing starts."""
+    loaded = replace(KINDS.named("skyline"), recipe=replace(KINDS.named("skyline").recipe, load=7))
+    kinds = Kinds([*[kind for kind in KINDS if kind.name != "skyline"], loaded])
+    with pytest.raises(ConfigError, match="of kind skyline"):
+        load_test(rate=100, seconds=1, router="keyword", kinds=kinds)
+    assert {kind.name: kind.recipe.load for kind in KINDS.run} == {"boolean": 10_000, "topk": 10_000, "skyline": 0}
+
+
+# ------------------------------------------------------------------------------------------------ what people type
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--router", "keyword", "--skyline", "4"], "use --router hashing or location, or --skyline 0"),
+        (["--router", "keywrd"], "choose one of hashing, location, keyword, prefix"),
+        (["--boolean", "-1"], "'--boolean'"),
+        (["--knn", "3"], "No such option: --knn"),
+        (["--seconds", "0"], "is no message at all"),
+    ],
+)
+def test_cli_loadtest_wrong_use_is_one_line_before_anything_starts(capsys, arguments, expected):
+    assert cli.main(["loadtest", "--rate", "100", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1 and expected in printed.err
+
+
+def test_cli_loadtest_help_has_an_option_of_each_kind_that_runs(capsys):
+    assert cli.main(["loadtest", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--KIND" not in shown and "--knn" not in shown
+    for kind in KINDS.run:
+        line = next(line for line in shown.splitlines() if f"--{kind.name} " in line)
+        assert kind.name.capitalize() in line
+
+
+def test_loadtest_script_knows_the_same_options(capsys):
+    assert main(["--rate", "100", "--router", "prefix", "--skyline", "4"]) == 2
+    assert "or --skyline 0" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert all(f"--{kind.name} " in shown for kind in KINDS.run) and "{hashing,location,keyword,prefix}" in shown
+
+
+def test_per_kind_words_and_options_follow_the_table():
+    more = KINDS.plus(
+        replace(KINDS.named("topk"), code=5, name="twin", recipe=replace(KINDS.named("topk").recipe, load=12, share=3)),
+        Kind(6, "zone", "region", fields=("match",)),
+    )
+    words = words_of(more)
+    assert words["kinds"] == "boolean, topk, skyline or twin; decay, knn and zone, which do not run yet"
+    assert words["match"] == "boolean or zone" and "twin: skype, l2_scan" in words["engines"]
+    assert words["windows"].endswith("twin: segments, il_quadtree, ir_tree, inverted_ring")
+    assert words["fewer"] == ", 10 times fewer of skyline, 3 times fewer of twin"
+    command = cli.typer.main.get_command(cli.app).commands["loadtest"]  # type: ignore[attr-defined]
+    options = [param for param in complete(command.params, more) if param.name.startswith("each_kind")]
+    assert [(option.opts, option.help) for option in options] == [
+        (["--boolean"], "Boolean subscriptions (10,000)."),
+        (["--topk"], "Topk subscriptions (10,000)."),
+        (["--skyline"], "Skyline subscriptions (0)."),
+        (["--twin"], "Twin subscriptions (12)."),
+    ]

@@ -1,0 +1,66 @@
+"""How a run that cannot go on says so: which task failed and why, or who waits for whom.
+
+A failure is text, so that it can cross processes. Read on in `topology.core.task`, which makes them of whatever
+components raise.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from matching.errors import TopologyError
+from topology.core.metrics import TaskStatus
+from topology.core.plan import Plan
+
+
+class TaskFailure(NamedTuple):
+    """Why a task cannot go on.
+
+    `summary` is one line: who, where, what; `trace` the traceback as text; `consequence` says that the cause is most
+    likely another task's failure.
+    """
+
+    address: int
+    summary: str
+    trace: str
+    exit_code: int
+    consequence: bool = False
+
+    def error(self) -> TopologyError:
+        """As an exception; its exit code is the cause's own if that is one of this project's errors."""
+        error = TopologyError(f"{self.summary}\n{self.trace.rstrip()}" if self.trace else self.summary)
+        error.exit_code = self.exit_code
+        return error
+
+
+class TaskFailed(Exception):
+    """Raised by a host's methods; `failure` says what happened, `__cause__` is the component's exception."""
+
+    def __init__(self, failure: TaskFailure):
+        super().__init__(failure.summary)
+        self.failure = failure
+
+
+def never_acknowledged(plan: Plan, clock: TaskStatus) -> TopologyError:
+    """The error for a run that has ended while batches still lack an acknowledgement."""
+    return TopologyError(
+        f"topology {plan.name!r} has ended, but nobody acknowledged {clock.waits_for}: "
+        "call Context.acknowledge once for each batch, the last ones included"
+    )
+
+
+def who_waits(plan: Plan, statuses: Sequence[TaskStatus]) -> TopologyError:
+    """The error for a topology in which nothing is on its way and not every task has ended."""
+    lines = [f"- {plan.tasks[status.address]} {status.waits_for}" for status in statuses if not status.ended]
+    return TopologyError(
+        f"topology {plan.name!r} is deadlocked: nothing is on its way, and these tasks have not ended "
+        "(acknowledge every batch; let idle() say True once nothing is awaited):\n" + "\n".join(lines)
+    )
+
+
+def who_is_not_quiet(plan: Plan, number: int, awaits: Mapping[int, str]) -> TopologyError:
+    """The error for a pause at which nothing is on its way, but the tasks at these addresses await something."""
+    lines = [f"- {plan.tasks[address]} {why}" for address, why in awaits.items()]
+    return TopologyError(
+        f"topology {plan.name!r} cannot be paused behind batch {number}: nothing is on its way, but "
+        "(acknowledge every batch; let quiet() say True once nothing is awaited):\n" + "\n".join(lines)
+    )
