@@ -21,6 +21,8 @@ from matching.window import Boundary, Window
 
 _SPACE = Space(*EARTH)
 _BATCHES, _SIZE, _COMING = 8, 8, 10
+# lists of the first are full, those of the second move, and the third finds half of the pool dead
+_MANY, _MANY_MESSAGES = (1200, 10, 700), 128
 
 
 def warmup(
@@ -55,7 +57,8 @@ def warm_engine(kind: Kind, name: str) -> None:
         for batch in range(_BATCHES):
             first = batch * _SIZE
             coming = np.arange(batch * _COMING, (batch + 1) * _COMING)
-            gone = np.concatenate([coming[: _COMING - 1] - _COMING if batch else coming[:0], coming[-1:]])
+            # one comes and goes at once, most go a batch later, and one stays
+            gone = np.concatenate([coming[: _COMING - 2] - _COMING if batch else coming[:0], coming[-1:]])
             removed = Removals(gone, np.full(gone.shape[0], kind.code, np.int8), np.full(gone.shape[0], first + 4))
             boundary = Boundary(batch, first, first + _SIZE - 1, window.floor(first + _SIZE - 1, first + _SIZE - 1))
             messages = _messages(first, _SIZE, ranges=kind.place == "region" and batch % 2 == 1)
@@ -65,14 +68,18 @@ def warm_engine(kind: Kind, name: str) -> None:
         again = Alone([kind], _SPACE, window, engines={kind.name: name})
         again.restore(boundary, messages, states)
         again.results()
-    # lists long enough to be worth more than a scan
-    site = Site(_SPACE, Window("count", 12))
-    room, nobody = kind.make_room(site, name), np.zeros(0, np.int64)
-    table = subscriptions(kind, np.arange(200), 0)
-    removed = Removals(nobody, nobody.astype(np.int8), nobody)
-    home, held = np.zeros(200, np.int64), np.ones(200, np.bool_)
-    turn = Turn(Boundary(0, 0, _SIZE - 1, -1), _messages(0, _SIZE, False), NO_MESSAGES, table, home, held, removed)
-    room.close(room.match(turn).mine, [])
+    # lists long enough to be worth more than a scan, and more hits than an engine has room for at once
+    room, nobody = kind.make_room(Site(_SPACE, Window("count", 12)), name), np.zeros(0, np.int64)
+    following = 0
+    for batch, coming in enumerate(_MANY):
+        first = batch * _MANY_MESSAGES
+        added, following = subscriptions(kind, np.arange(following, following + coming), 0), following + coming
+        gone = np.arange(_MANY[0] // 2) if batch == len(_MANY) - 1 else nobody
+        removed = Removals(gone, np.full(gone.shape[0], kind.code, np.int8), np.full(gone.shape[0], first + 4))
+        boundary = Boundary(batch, first, first + _MANY_MESSAGES - 1, first + _MANY_MESSAGES - 13)
+        home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
+        messages = _messages(first, _MANY_MESSAGES, ranges=False)
+        room.close(room.match(Turn(boundary, messages, NO_MESSAGES, added, home, held, removed)).mine, [])
 
 
 def _warm_window(kind: Kind, name: str | None) -> None:
