@@ -13,17 +13,18 @@ import numpy as np
 from numba import njit
 
 from matching.errors import EngineError
-from matching.model import Float64, Int8, Int32, Int64
+from matching.model import UNKNOWN_TERM, Float64, Int8, Int32, Int64
 from matching.skyline import window_lists as lists_module
 from matching.skyline.window_lists import LONGEST, Lists, key_of, slot_at
 from matching.skyline.window_log import offer
 from matching.skyline.window_tree import TreeWindow, copied, tables_of
 from matching.slots import resized
+from matching.space import Space
 
 #: Messages of a leaf at most, unless all of them stand at one point: as many as an R-tree's leaf has.
 CAPACITY = 40
 #: Stands for "all messages of the leaf"; no message has this term.
-_ALL = 2**31 - 1
+_ALL = UNKNOWN_TERM
 _NONE, _UNUSED, _LEAF, _BY_LON, _BY_LAT = -1, -1, 2, 0, 1
 _ROOT, _FREE, _HIGH, _USED, _READS, _WRITES, _LISTS = range(7)
 #: Positions in `progress` of an insertion.
@@ -60,8 +61,8 @@ class InvertedKd(TreeWindow):
 
     name = "inverted_kd"
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, space: Space, kept_boundaries: int = 0):
+        super().__init__(space, kept_boundaries)
         nodes = 16
         left, right, parent = (np.full(nodes, _NONE, np.int32) for _ in range(3))
         axis, count = np.full(nodes, _UNUSED, np.int8), np.zeros(nodes, np.int32)
@@ -87,8 +88,9 @@ class InvertedKd(TreeWindow):
             raise EngineError(f"inverted_kd: {missing} messages that ended are not where they should be; start anew")
         self.log.remove(slots)
 
-    def _search(self, region, offsets, terms, first, ends, found):
-        return _search(self.tree, self.lists, self.log.view, region, offsets, terms, first, ends, found, self._visits)
+    def _search(self, as_of, region, offsets, terms, first, ends, found):
+        log = self.log.view
+        return _search(self.tree, self.lists, log, as_of, region, offsets, terms, first, ends, found, self._visits)
 
     def _update_work(self) -> tuple[int, int, int, int]:
         meta = self.tree.meta
@@ -239,7 +241,7 @@ def _delete(tree, lists, log, slots):
 
 
 @njit(cache=True, nogil=True)
-def _search(tree, lists, log, region, offsets, terms, first, ends, found, visits):
+def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found, visits):
     """Answer queries from `first` on; see `matching.skyline.window_tree.TreeWindow`."""
     stack = np.empty(tree.meta[_USED] + 1, np.int32)
     for query in range(first, region.shape[0]):
@@ -254,10 +256,10 @@ def _search(tree, lists, log, region, offsets, terms, first, ends, found, visits
                 for k in range(keywords.shape[0]):
                     entry = lists_module.find(lists, key_of(keywords[k], node))
                     visits[0] += 1
-                    if entry >= 0:
+                    if entry >= 0 and keywords[k] != _ALL:
                         for i in range(lists.length[entry]):
                             visits[1] += 1
-                            row = offer(log, slot_at(lists, entry, i), box, keywords, k, found, row)
+                            row = offer(log, as_of, slot_at(lists, entry, i), box, keywords, k, found, row)
                 continue
             low, high = (box[0], box[2]) if tree.axis[node] == _BY_LON else (box[1], box[3])
             if high >= tree.cut[node]:

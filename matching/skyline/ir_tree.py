@@ -41,6 +41,7 @@ from matching.skyline.window_rtree import (
 )
 from matching.skyline.window_tree import TreeWindow, copied, tables_of
 from matching.slots import resized
+from matching.space import Space
 
 #: Positions in `progress` of an insertion.
 _DONE, _KEYS, _WORDS = range(3)
@@ -57,8 +58,8 @@ class IrTree(TreeWindow):
 
     name = "ir_tree"
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, space: Space, kept_boundaries: int = 0):
+        super().__init__(space, kept_boundaries)
         self.tree = rtree_module.new_rtree()
         self.lists = lists_module.new_lists()
         self.distinct = np.zeros(self.tree.count.shape[0], np.int32)  # terms of an inner node's pseudo-document
@@ -77,8 +78,9 @@ class IrTree(TreeWindow):
             raise EngineError(f"ir_tree: {missing} messages that ended are not where they should be; start anew")
         self.log.remove(slots)
 
-    def _search(self, region, offsets, terms, first, ends, found):
-        return _search(self.tree, self.lists, self.log.view, region, offsets, terms, first, ends, found, self._visits)
+    def _search(self, as_of, region, offsets, terms, first, ends, found):
+        log = self.log.view
+        return _search(self.tree, self.lists, log, as_of, region, offsets, terms, first, ends, found, self._visits)
 
     def _update_work(self) -> tuple[int, int, int, int]:
         meta = self.tree.meta
@@ -262,7 +264,7 @@ def _delete(tree, lists, distinct, log, slots):
 
 
 @njit(cache=True, nogil=True)
-def _search(tree, lists, log, region, offsets, terms, first, ends, found, visits):
+def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found, visits):
     """Answer queries from `first` on; see `matching.skyline.window_tree.TreeWindow`."""
     stack = np.empty(STACK, np.int32)
     for query in range(first, region.shape[0]):
@@ -295,7 +297,7 @@ def _search(tree, lists, log, region, offsets, terms, first, ends, found, visits
                 if entry >= 0:
                     for i in range(lists.length[entry]):
                         visits[1] += 1
-                        row = offer(log, slot_at(lists, entry, i), box, keywords, k, found, row)
+                        row = offer(log, as_of, slot_at(lists, entry, i), box, keywords, k, found, row)
         ends[query + 1] = row
         if row > found.seq.shape[0]:
             return query

@@ -10,6 +10,8 @@
 - The entries of a leaf are its *lookup table*: versions of an object together, the newest first. A query looks at the
   newest of each object only. That is the newest in this leaf; a newer one may lie elsewhere. The paper asks the memo;
   the window knows by slot who is alive, one read in place of two or three (`matching.skyline.mf_search`).
+- Where questions may reach back, the memo lags behind (`matching.skyline.window_tree`): of the versions of an object in
+  a leaf those that came after the oldest boundary known stay, and the next one is asked about as the newest.
 - A leaf is cleaned when an insertion touches it. `threshold`, the paper's way, removes the obsolete versions of an
   object once they are more than T_clean; `all`, the older RUM scheme, whatever is obsolete; `off` nothing, ever.
   The paper's way alone never removes lone messages that expired. So, unless `bounded` is false, a leaf that is full is
@@ -72,6 +74,7 @@ from matching.skyline.window_rtree import (
 )
 from matching.skyline.window_tree import TreeWindow, copied, tables_of
 from matching.slots import resized
+from matching.space import Space
 
 CLEANING = ("threshold", "all", "off")
 #: Parameters of the paper's formula for T_clean.
@@ -89,6 +92,8 @@ class MfRtree(TreeWindow):
 
     Parameters
     ----------
+    space : Space
+    kept_boundaries : int      how many boundaries back `candidates` may ask
     cleaning : str             "threshold", "all" or "off"
     arrival_rate_per_s : float
         Messages a second that T_clean is reckoned with: a busier stream is cleaned less often.
@@ -110,12 +115,15 @@ class MfRtree(TreeWindow):
 
     def __init__(
         self,
+        space: Space,
+        kept_boundaries: int = 0,
+        *,
         cleaning: str = "threshold",
         arrival_rate_per_s: float = 1000.0,
         bounded: bool = True,
         leaf_filters: bool = False,
     ):
-        super().__init__()
+        super().__init__(space, kept_boundaries)
         if cleaning not in CLEANING:
             raise ConfigError(f"cleaning {cleaning!r}: choose one of {', '.join(CLEANING)}")
         self.cleaning, self.bounded = cleaning, bounded and cleaning != "off"
@@ -149,12 +157,13 @@ class MfRtree(TreeWindow):
         removed = np.empty(len(self.log), np.int32)
         limit = {"threshold": self.clean_threshold(), "all": 0, "off": -1}[self.cleaning]
         log, progress = self.log.view, np.zeros(4, np.int64)
-        while not _insert(self.mf, log, slots, limit, self.bounded, removed, progress):
+        oldest = self.known[0].last_seq
+        while not _insert(self.mf, log, slots, limit, oldest, self.bounded, removed, progress):
             if progress[_FAILED]:
                 raise EngineError("mf_rtree: a filter stays too full however large it is made; choose another index")
             self._grow(int(progress[_WORDS]))
         if self.bounded:
-            _clean_some(self.mf, log, -(-slots.shape[0] // _ARRIVALS_PER_LOOK), removed, progress)
+            _clean_some(self.mf, log, oldest, -(-slots.shape[0] // _ARRIVALS_PER_LOOK), removed, progress)
         gone = removed[: progress[_REMOVED]]
         if np.any(self._place[gone] >= 0):
             raise EngineError(
@@ -166,7 +175,8 @@ class MfRtree(TreeWindow):
     def clean(self) -> None:
         """Remove everything obsolete from all leaves, as the cursor would in one round. O(entries)."""
         removed, progress = np.empty(len(self.log), np.int32), np.zeros(4, np.int64)
-        _clean_some(self.mf, self.log.view, int(self.mf.tree.meta[HIGH]), removed, progress)
+        leaves = int(self.mf.tree.meta[HIGH])
+        _clean_some(self.mf, self.log.view, self.known[0].last_seq, leaves, removed, progress)
         self.log.remove(removed[: progress[_REMOVED]])
 
     def _grow(self, words: int) -> None:
@@ -182,8 +192,9 @@ class MfRtree(TreeWindow):
             filters = filters_module.grown(filters, words)
         self.mf = Mf(tree, nodes, filters, memo)
 
-    def _search(self, region, offsets, terms, first, ends, found):
-        return search(self.mf, self.log.view, self._place, region, offsets, terms, first, ends, found, self._visits)
+    def _search(self, as_of, region, offsets, terms, first, ends, found):
+        past, asked = as_of != self.boundary, (region, offsets, terms)
+        return search(self.mf, self.log.view, self._place, as_of, past, *asked, first, ends, found, self._visits)
 
     def _update_work(self) -> tuple[int, int, int, int]:
         meta = self.mf.tree.meta
@@ -204,11 +215,13 @@ class MfRtree(TreeWindow):
 
 
 @njit(cache=True, nogil=True)
-def _clean(mf, log, leaf, limit, removed, progress):
+def _clean(mf, log, leaf, limit, oldest, removed, progress):
     """Remove obsolete entries from a leaf: of each object those that are more than `limit`, all of them or none.
 
-    Only the top of each stack is asked about: if it is obsolete, so is all below it; else all but the top is.
-    Appends the slots to removed (int32); returns how many.
+    oldest : int     the last seq as of the oldest boundary that may be asked about; what came later stays
+
+    Of the others only the top of each stack is asked about: if it is obsolete, so is all below it; else all but the top
+    is. Appends the slots to removed (int32); returns how many.
     """
     tree, stack = mf.tree, mf.nodes.stack
     kept, i, count = 0, 0, progress[_REMOVED]
@@ -218,7 +231,11 @@ def _clean(mf, log, leaf, limit, removed, progress):
         length = np.int64(stack[leaf, i])
         stays = length
         if length > limit:  # a lower one stays whatever the memo says, so it is not asked
-            stays = np.int64(0) if is_obsolete(mf, log, tree.child[leaf, i]) else np.int64(1)
+            stays = np.int64(0)
+            while stays < length and log.seq[tree.child[leaf, i + stays]] > oldest:
+                stays += 1
+            if stays < length and not is_obsolete(mf, log, tree.child[leaf, i + stays]):
+                stays += 1
             if length - stays <= limit:
                 stays = length
         for k in range(length):
@@ -272,7 +289,7 @@ def _end(mf, log, slots):
 
 
 @njit(cache=True, nogil=True)
-def _insert(mf, log, slots, limit, bounded, removed, progress):
+def _insert(mf, log, slots, limit, oldest, bounded, removed, progress):
     """Insert the messages that `progress` has not seen yet; returns whether all of them are in now.
 
     If there is no room left, `progress` says how many words the filters need; or that one could not be built.
@@ -291,12 +308,11 @@ def _insert(mf, log, slots, limit, bounded, removed, progress):
             return False
         cleaned = 0
         if limit >= 0 and tree.count[leaf]:
-            cleaned = _clean(mf, log, leaf, limit, removed, progress)
+            cleaned = _clean(mf, log, leaf, limit, oldest, removed, progress)
             if bounded and tree.count[leaf] == FANOUT:
-                cleaned += _clean(mf, log, leaf, np.int64(0), removed, progress)
+                cleaned += _clean(mf, log, leaf, np.int64(0), oldest, removed, progress)
         push(mf, log, leaf, slot)
         nodes.state[0] += 1
-        memo_module.note_version(mf.memo, object_of(log, slot), log.seq[slot])
         if cleaned or tree.count[leaf] == 1:
             fit_upwards(tree, log, leaf)
         node, hashed = np.int64(leaf), hash_terms(log, slot, room)
@@ -342,7 +358,7 @@ def _split_upwards(mf, log, node):
 
 
 @njit(cache=True, nogil=True)
-def _clean_some(mf, log, looks, removed, progress):
+def _clean_some(mf, log, oldest, looks, removed, progress):
     """Look at so many leaves, from the cursor on, and remove what is obsolete."""
     tree, state = mf.tree, mf.nodes.state
     gone = np.empty(HIGHEST, np.int64)
@@ -355,7 +371,7 @@ def _clean_some(mf, log, looks, removed, progress):
             continue
         looks -= 1
         tree.meta[READS] += 1
-        if not _clean(mf, log, leaf, np.int64(0), removed, progress):
+        if not _clean(mf, log, leaf, np.int64(0), oldest, removed, progress):
             continue
         taken, stays = remove_empty(tree, leaf, gone)
         for i in range(taken):

@@ -3,7 +3,11 @@
 Boxes and filters of inner nodes come first, then the marks of the leaves that are left, all of a leaf at once, and only
 then the messages themselves, whose columns lie anywhere: where all of them stand, then where their texts are, then the
 texts. Each of these is a loop that decides nothing, so that its reads wait for memory together. Whether a message
-is alive is read in the window's own record by slot, which says the same as the memo does of the newest in a leaf.
+is alive is read in the window's own record by slot, which says the same as the memo does of the newest in a leaf; where
+questions may reach back, the log's columns are read beside it.
+
+Of each object in a leaf only the newest version is looked at, unless the question is about the past: then an older one
+may be the one that lived.
 """
 
 import numpy as np
@@ -25,10 +29,11 @@ _LAST_BIT = 62
 
 
 @njit(cache=True, nogil=True)
-def search(mf, log, place, region, offsets, terms, first, ends, found, visits):
+def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, found, visits):
     """Answer queries from `first` on; see `matching.skyline.window_tree.TreeWindow`.
 
-    place : int32[slots]     negative for a message that is alive no more
+    place : int32[slots]     negative for a message that nobody can ask about any more
+    past : bool              whether `as_of` is another boundary than the last
     """
     child, count, level = mf.tree.child, mf.tree.count, mf.tree.level
     box = mf.tree.box
@@ -77,15 +82,16 @@ def search(mf, log, place, region, offsets, terms, first, ends, found, visits):
                         leaves[many] = below
                         many += 1
             if many >= _TOGETHER:
-                taken = _pick(mf, leaves[:many], wanted, hit, picked, asked)
+                taken = _pick(mf, leaves[:many], wanted, past, hit, picked, asked)
                 visits[0] += many
                 visits[1] += taken
-                row = _verify(log, place, picked[:taken], asked, rectangle, keywords, seen, seen_place, found, row)
+                near = picked[:taken]
+                row = _verify(log, place, as_of, near, asked, rectangle, keywords, seen, seen_place, found, row)
                 many = 0
-        taken = _pick(mf, leaves[:many], wanted, hit, picked, asked)
+        taken = _pick(mf, leaves[:many], wanted, past, hit, picked, asked)
         visits[0] += many
         visits[1] += taken
-        row = _verify(log, place, picked[:taken], asked, rectangle, keywords, seen, seen_place, found, row)
+        row = _verify(log, place, as_of, picked[:taken], asked, rectangle, keywords, seen, seen_place, found, row)
         ends[query + 1] = row
         if row > found.seq.shape[0]:
             return query
@@ -108,8 +114,8 @@ def _may_hold(mf, node, hashed):
 
 
 @njit(cache=True, nogil=True)
-def _pick(mf, leaves, wanted, hit, picked, asked):
-    """Slots in leaves, newest versions only, whose marks have the bits of a keyword; returns how many.
+def _pick(mf, leaves, wanted, past, hit, picked, asked):
+    """Slots in leaves, newest versions only or all (`past`), whose marks have a keyword's bits; returns how many.
 
     asked : int64[n]            of each slot the keywords whose bits it has, as bits; the last is for all that follow
     hit : int64[FANOUT + 1]     scratch
@@ -125,12 +131,12 @@ def _pick(mf, leaves, wanted, hit, picked, asked):
                 hit[i] |= bit if ((mark[leaf, 0, i] & one) == one) & ((mark[leaf, 1, i] & two) == two) else 0
         for i in range(count[leaf]):
             picked[taken], asked[taken] = child[leaf, i], hit[i]
-            taken += (hit[i] != 0) & (versions[leaf, i] != 0)
+            taken += (hit[i] != 0) & ((versions[leaf, i] != 0) | past)
     return taken
 
 
 @njit(cache=True, nogil=True)
-def _verify(log, place, picked, asked, rectangle, keywords, seen, seen_place, found, row):
+def _verify(log, place, as_of, picked, asked, rectangle, keywords, seen, seen_place, found, row):
     """Write those of the picked messages that are candidates; returns the next free row."""
     west, south, east, north = rectangle[0], rectangle[1], rectangle[2], rectangle[3]
     kept = 0
@@ -140,6 +146,14 @@ def _verify(log, place, picked, asked, rectangle, keywords, seen, seen_place, fo
         picked[kept], asked[kept] = slot, asked[i]
         seen_place[kept, 0], seen_place[kept, 1] = lon, lat
         kept += (west <= lon) & (lon <= east) & (south <= lat) & (lat <= north) & (place[slot] >= 0)
+    if log.ended.shape[0]:
+        inside, kept = kept, 0
+        for i in range(inside):
+            slot = picked[i]
+            picked[kept], asked[kept] = slot, asked[i]
+            seen_place[kept, 0], seen_place[kept, 1] = seen_place[i, 0], seen_place[i, 1]
+            lived = (log.seq[slot] <= as_of.last_seq) & (log.ended[slot] > as_of.number)
+            kept += lived & (log.life[slot] > as_of.floor)
     for i in range(kept):
         slot = picked[i]
         seen[i, 0], seen[i, 1] = log.term_start[slot], log.term_count[slot]

@@ -17,8 +17,9 @@ from matching.errors import EngineError
 from matching.prefetch import prefetch
 from matching.skyline import window_lists as lists_module
 from matching.skyline.window_lists import COUNT, LONGEST, Lists, key_of, slot_at
-from matching.skyline.window_log import inside, write_candidate
+from matching.skyline.window_log import inside, lived_at, write_candidate
 from matching.skyline.window_tree import TreeWindow, copied, tables_of
+from matching.space import Space
 
 #: Levels below the root: cells of a hundredth of a degree. A list at the deepest level may be of any length.
 _DEEPEST = 15
@@ -42,8 +43,8 @@ class CellWindow(TreeWindow):
     #: Messages of a cell's list at most.
     capacity: ClassVar[int]
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, space: Space, kept_boundaries: int = 0):
+        super().__init__(space, kept_boundaries)
         self.lists = lists_module.new_lists()
         self.operations = np.zeros(3, np.int64)
 
@@ -58,8 +59,8 @@ class CellWindow(TreeWindow):
             raise EngineError(f"{self.name}: {missing} postings that ended are not where they should be; start anew")
         self.log.remove(slots)
 
-    def _search(self, region, offsets, terms, first, ends, found):
-        return _search(self.lists, self.log.view, region, offsets, terms, first, ends, found, self._visits)
+    def _search(self, as_of, region, offsets, terms, first, ends, found):
+        return _search(self.lists, self.log.view, as_of, region, offsets, terms, first, ends, found, self._visits)
 
     def _update_work(self) -> tuple[int, int, int, int]:
         reads, writes, lists = self.operations.tolist()
@@ -203,6 +204,8 @@ def _pick(lists, log, leaves, seen, slots, picked):
                 prefetch(log.seq, slot)
                 prefetch(log.life, slot)
                 prefetch(log.term_count, slot)
+                if log.ended.shape[0]:
+                    prefetch(log.ended, slot)
                 slots[picked] = slot
                 picked += 1
             seen[slot] += 1
@@ -210,7 +213,7 @@ def _pick(lists, log, leaves, seen, slots, picked):
 
 
 @njit(cache=True, nogil=True)
-def _search(lists, log, region, offsets, terms, first, ends, found, visits):
+def _search(lists, log, as_of, region, offsets, terms, first, ends, found, visits):
     """Answer queries from `first` on; see `matching.skyline.window_tree.TreeWindow`."""
     cells, levels = np.empty(4 * _DEEPEST + 4, np.int64), np.empty(4 * _DEEPEST + 4, np.int64)
     xs, ys = np.empty(4 * _DEEPEST + 4, np.int64), np.empty(4 * _DEEPEST + 4, np.int64)
@@ -258,7 +261,7 @@ def _search(lists, log, region, offsets, terms, first, ends, found, visits):
             slot = slots[i]
             common, seen[slot] = seen[slot], 0
             visits[1] += common
-            if inside(log, slot, box):
+            if inside(log, slot, box) and lived_at(log, slot, as_of):
                 if row < found.seq.shape[0]:
                     write_candidate(log, slot, box, keywords.shape[0], np.int64(common), found, row)
                 row += 1

@@ -2,8 +2,9 @@
 
 A tree says where messages are; what they say (place, life, terms, object) stands here once, by a slot that is handed
 out again when the message is gone from the tree for good. Terms lie in one heap that is rewritten when half of it is
-dead. Also here: relevance of one message to one query, exactly as `matching.naive.skyline_scores` has it, and a heap
-of slots by life, from which trees that delete eagerly learn what has expired.
+dead. Also here: whether a message was alive at a boundary, relevance of one message to one query, exactly as
+`matching.naive.skyline_scores` has it, and a heap of slots by life, from which trees that delete eagerly learn what has
+expired.
 
 Read on in `matching.skyline.window_tree`, the half of a window that all trees share.
 """
@@ -19,6 +20,8 @@ from matching.slots import SlotMap, grown_length, part, resized
 
 #: Below this many terms the heap is never rewritten.
 _SMALL_HEAP = 1024
+#: `ended` of a message that no later version or deletion has ended.
+NEVER = 2**63 - 1
 
 
 class Log(NamedTuple):
@@ -27,6 +30,8 @@ class Log(NamedTuple):
     seq : int64[n]           negative for a free slot
     life : int64[n]
     object : int64[n or 0]   empty while every message is an object of its own, whose number is its seq
+    ended : int64[n or 0]    number of the batch that ended it, `NEVER` if none did; empty where nobody may ask about
+                             the past: then whatever a tree holds is alive, unless the tree says otherwise itself
     lon, lat : float64[n]    degrees; of a range message the centre
     term_start : int64[n], term_count : int32[n]   where in `terms`
     terms : int32[]          the heap
@@ -35,6 +40,7 @@ class Log(NamedTuple):
     seq: Int64
     life: Int64
     object: Int64
+    ended: Int64
     lon: Float64
     lat: Float64
     term_start: Int64
@@ -42,13 +48,23 @@ class Log(NamedTuple):
     terms: Int32
 
 
-class MessageLog:
-    """Messages by slot; slots come and go in bulk."""
+#: Columns by slot beside `seq`.
+_COLUMNS = ("life", "object", "ended", "lon", "lat", "term_start", "term_count")
 
-    def __init__(self):
+
+class MessageLog:
+    """Messages by slot; slots come and go in bulk.
+
+    Parameters
+    ----------
+    remembers : bool    whether to keep `ended`, of which questions about the past have need
+    """
+
+    def __init__(self, remembers: bool = False):
+        self.remembers = remembers
         self.slots = SlotMap()
         self.life = np.zeros(0, np.int64)
-        self.object = np.zeros(0, np.int64)
+        self.object, self.ended = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.lon, self.lat = np.zeros(0), np.zeros(0)
         self.term_start, self.term_count = np.zeros(0, np.int64), np.zeros(0, np.int32)
         self.terms = np.zeros(0, np.int32)
@@ -61,7 +77,8 @@ class MessageLog:
     def view(self) -> Log:
         """The columns for a kernel; good until the next change."""
         return Log(
-            self.slots.number, self.life, self.object, self.lon, self.lat, self.term_start, self.term_count, self.terms
+            self.slots.number, self.life, self.object, self.ended, self.lon, self.lat, self.term_start, self.term_count,
+            self.terms,
         )  # fmt: skip
 
     def insert(self, messages: MessageBatch, objects: Int64 | None) -> Int32:
@@ -74,6 +91,9 @@ class MessageLog:
         if objects is not None:
             self.object = resized(self.object, room) if room > self.object.shape[0] else self.object
             self.object[slots] = objects
+        if self.remembers:
+            self.ended = resized(self.ended, room) if room > self.ended.shape[0] else self.ended
+            self.ended[slots] = NEVER
         self.life[slots] = messages.life
         self.lon[slots], self.lat[slots] = centres(messages)
         counts = np.diff(messages.term_offsets)
@@ -101,23 +121,25 @@ class MessageLog:
     def used_bytes(self) -> int:
         """Memory of rows and heap up to the highest that is or was in use, and of the map from seq to slot."""
         high = self.slots.high_water
-        columns = (self.slots.number, self.life, self.object, self.lon, self.lat, self.term_start, self.term_count)
+        columns = (self.slots.number, *(getattr(self, name) for name in _COLUMNS))
         return sum(c[:high].nbytes for c in columns) + 4 * self.heap_used + self.slots.index.nbytes
+
+    def size_bytes(self) -> int:
+        """Memory of all arrays, spare room included."""
+        return sum(getattr(self, name).nbytes for name in (*_COLUMNS, "terms")) + self.slots.allocated_bytes()
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array needed to continue."""
-        high = self.slots.high_water
-        columns = {name: getattr(self, name)[:high] for name in ("life", "object", "lon", "lat")}
-        columns |= {"term_start": self.term_start[:high], "term_count": self.term_count[:high]}
+        columns = {name: getattr(self, name)[: self.slots.high_water] for name in _COLUMNS}
         columns |= {"terms": self.terms[: self.heap_used], "heap": np.array([self.heap_used, self.heap_dead])}
         return columns | {f"slots.{name}": value for name, value in self.slots.arrays().items()}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "MessageLog":
+    def from_arrays(cls, arrays: dict[str, np.ndarray], remembers: bool = False) -> "MessageLog":
         """Continue from `arrays`; everything is copied."""
-        log = cls()
+        log = cls(remembers)
         log.slots = SlotMap.from_arrays(part(arrays, "slots."))
-        for name in ("life", "object", "lon", "lat", "term_start", "term_count", "terms"):
+        for name in (*_COLUMNS, "terms"):
             setattr(log, name, arrays[name].copy())
         log.heap_used, log.heap_dead = arrays["heap"].tolist()
         return log
@@ -146,6 +168,14 @@ def object_of(log, slot):
     if log.object.shape[0] == 0:
         return log.seq[slot]
     return log.object[slot]
+
+
+@njit(cache=True, nogil=True)
+def lived_at(log, slot, as_of):
+    """Whether a message was alive at a boundary; of a log without a past, that it is in the tree says so already."""
+    if log.ended.shape[0] == 0:
+        return True
+    return log.seq[slot] <= as_of.last_seq and log.life[slot] > as_of.floor and log.ended[slot] > as_of.number
 
 
 @njit(cache=True, nogil=True)
@@ -200,12 +230,12 @@ def write_candidate(log, slot, region, keyword_count, common, found, row):
 
 
 @njit(cache=True, nogil=True)
-def offer(log, slot, region, keywords, via, found, row):
-    """Write a message that keyword `via` (its position) led to, if it is a candidate; returns the next free row.
+def offer(log, as_of, slot, region, keywords, via, found, row):
+    """Write a message that keyword `via` (its position) led to, if it was a candidate; returns the next free row.
 
     It is written only by way of the first term it shares with the query, so that it comes once.
     """
-    if inside(log, slot, region):
+    if inside(log, slot, region) and lived_at(log, slot, as_of):
         common, first = common_terms(log, slot, keywords)
         if first == via:
             if row < found.seq.shape[0]:

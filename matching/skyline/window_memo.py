@@ -1,8 +1,10 @@
 """The update memo: which objects have entries in the tree that count no more, and from which stamp on they do.
 
-An entry of a tree is obsolete if the memo has its object with a later stamp. Stamps are seqs of messages; an object
-that was deleted has the stamp after its last message. The memo also counts the obsolete entries of each object and
-forgets the object when the last of them has been cleaned away. Used by `matching.skyline.mf_rtree`.
+An entry of a tree is obsolete if the memo has its object with a later stamp. Stamps are seqs of messages; what the memo
+has is the stamp after that of the last message of the object whose end was noted. The paper notes the stamp of the
+newest version, which comes to the same, since a new version ends the one before; but an end may be noted late. The memo
+also counts the obsolete entries of each object and forgets the object when the last of them has been cleaned away. Used
+by `matching.skyline.mf_rtree`.
 """
 
 from typing import NamedTuple
@@ -77,14 +79,6 @@ def note_ended(memo, number, stamp):
         entry = (entry + 1) & last
     memo.latest[entry] = max(memo.latest[entry], stamp + 1)
     memo.obsolete[entry] += 1
-
-
-@njit(cache=True, nogil=True)
-def note_version(memo, number, stamp):
-    """An object has a new version; nothing to note if no older entry of it is left."""
-    entry = find(memo, number)
-    if entry >= 0:
-        memo.latest[entry] = max(memo.latest[entry], stamp)
 
 
 @njit(cache=True, nogil=True)

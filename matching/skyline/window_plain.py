@@ -87,7 +87,8 @@ class InvertedWindow(SkylineWindow):
         if seq.shape[0] and (seq[0] <= last.last_seq or np.any(np.diff(seq) <= 0)):
             raise EngineError(f"window: messages of batch {boundary.number} must ascend from seq {last.last_seq + 1}")
         self.known = [*self.known, boundary][-1 - self.kept_boundaries :]
-        self.ring.ended[self._find(ended)] = boundary.number
+        rows = self._find(ended)
+        self.ring.ended[rows] = np.minimum(self.ring.ended[rows], boundary.number)  # some may have ended before
         kept = np.flatnonzero((messages.life > boundary.floor) & ~np.isin(seq, ended))
         if kept.shape[0]:
             self._append(messages.take(kept))

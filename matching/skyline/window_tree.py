@@ -1,23 +1,31 @@
-"""The half of a window that all tree indexes share: batches in, expiry, queries out, snapshots.
+"""The half of a window that all tree indexes share: batches in, ends and expiry, queries out, snapshots.
 
 A tree is a class with the methods `_insert`, `_end` and `_search` over the messages of a `MessageLog`. Expiry is no
 different from any other end: at each boundary, messages whose life is over are ended with those that a later version or
-a deletion ends. Messages that do not outlive their own batch are never stored. Read on in `matching.skyline.mf_rtree`,
-where an end is a note, or in `matching.skyline.ir_tree`, where it is a removal.
+a deletion ends. Messages that do not outlive their own batch are never stored.
+
+Where questions may reach back, the tree lags behind: an end is written to the log at once (`Log.ended`), and told to
+the tree when nobody can ask about a boundary before it any more. What is in the tree has then lived at the oldest
+boundary known or come after it, and a search looks up in the log who lived at the boundary in question. With no
+boundaries kept the tree is told at once, the log keeps no ends, and a search reads none.
+
+Read on in `matching.skyline.mf_rtree`, where an end is a note, or in `matching.skyline.ir_tree`, where it is a removal.
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from collections import deque
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numba import njit
 
 from matching.errors import EngineError
 from matching.model import Float64, Int32, Int64, MessageBatch
-from matching.skyline.window import Candidates, Contents, SkylineQueries, SkylineWindow
-from matching.skyline.window_log import MessageLog, heap_expired, heap_push, heap_remove
+from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
+from matching.skyline.window_log import NEVER, MessageLog, heap_expired, heap_push, heap_remove
 from matching.slots import as_input, part, resized
-from matching.window import NO_FLOOR, Boundary
+from matching.space import Space
+from matching.window import Boundary
 
 _FEWEST_CANDIDATES = 256
 
@@ -55,21 +63,32 @@ class Work(NamedTuple):
 
 
 class TreeWindow(SkylineWindow):
-    """A window over a tree; see `matching.skyline.window` for what it answers."""
+    """A window over a tree; see `matching.skyline.window` for what it answers.
 
-    name: ClassVar[str]
+    Parameters
+    ----------
+    space : Space
+    kept_boundaries : int    how many boundaries back `candidates` may ask
+    """
 
-    def __init__(self):
-        self.log = MessageLog()
-        self.boundary = Boundary(-1, 0, -1, NO_FLOOR)
-        # Slots of live messages as a heap by life, and where in it a slot stands: -1 for one that is not alive.
+    def __init__(self, space: Space, kept_boundaries: int = 0):
+        super().__init__(space, kept_boundaries)
+        self.log = MessageLog(remembers=kept_boundaries > 0)
+        # Slots of messages that count for the tree, as a heap by life, and where in it a slot stands: -1 for one whose
+        # end the tree has been told.
         self._heap, self._place = np.zeros(0, np.int32), np.zeros(0, np.int32)
         self._in_heap = 0
+        # Ends that the tree has not been told yet: number of the batch and slots, oldest first.
+        self._untold: deque[tuple[int, Int32]] = deque()
         self._visits = np.zeros(2, np.int64)
 
     def __len__(self) -> int:
-        """Live messages."""
-        return self._in_heap
+        """Live messages. O(messages) where boundaries are kept."""
+        if not self.kept_boundaries:
+            return self._in_heap
+        slots = self._heap[: self._in_heap]
+        alive = (self.log.life[slots] > self.boundary.floor) & (self.log.ended[slots] == NEVER)
+        return int(np.count_nonzero(alive))
 
     def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64, objects: Int64 | None = None) -> None:
         """Take the next batch.
@@ -80,8 +99,9 @@ class TreeWindow(SkylineWindow):
         messages : MessageBatch  n messages with ascending seq, later than all before
         ended : int64[m]         seqs of messages, of this batch or earlier ones, that are alive no more because a later
                                  version or a deletion has ended them; those unknown or expired are passed over
-        objects : int64[n]       which object each message speaks of, so that versions can be kept together; by default
-                                 every message is an object of its own. Always given or never.
+        objects : int64[n]       which object each message speaks of, so that versions can be kept together; whoever is
+                                 given them must name in `ended` the version that a new one replaces. By default every
+                                 message is an object of its own. Always given or never.
 
         Raises
         ------
@@ -89,14 +109,13 @@ class TreeWindow(SkylineWindow):
             If the batch is not the next one, or its messages do not follow.
         """
         self._check(boundary, messages, objects)
-        self.boundary = boundary
+        self.known = [*self.known, boundary][-1 - self.kept_boundaries :]
         ended = as_input(ended, np.int64)
-        slots = self.log.slots.find(np.unique(ended))
-        slots = slots[slots >= 0]
-        slots = slots[self._place[slots] >= 0]  # others ended before
+        self._note_ends(boundary.number, ended)
+        slots = self._due()
         size = heap_remove(self._heap, self._place, self._in_heap, self.log.life, slots)
         expired = np.empty(size, np.int32)
-        count = heap_expired(self._heap, self._place, size, self.log.life, boundary.floor, expired)
+        count = heap_expired(self._heap, self._place, size, self.log.life, self.known[0].floor, expired)
         self._in_heap = size - count
         if slots.shape[0] + count:
             self._end(as_input(np.concatenate([slots, expired[:count]]), np.int32))
@@ -112,8 +131,38 @@ class TreeWindow(SkylineWindow):
         self._in_heap = heap_push(self._heap, self._place, self._in_heap, self.log.life, slots)
         self._insert(as_input(slots, np.int32))
 
-    def candidates(self, queries: SkylineQueries) -> Candidates:
-        """All live candidates of each query as of the last boundary, in ascending seq. Cost: see the index."""
+    def _note_ends(self, number: int, ended: Int64) -> None:
+        """Batch `number` ends these messages, of which some may be unknown, or have ended before."""
+        slots = self.log.slots.find(np.unique(ended))
+        slots = slots[slots >= 0]
+        slots = slots[self._place[slots] >= 0]
+        if self.kept_boundaries:
+            slots = slots[self.log.ended[slots] == NEVER]
+            self.log.ended[slots] = number
+        if slots.shape[0]:
+            self._untold.append((number, slots))
+
+    def _due(self) -> Int32:
+        """Slots of messages whose end the tree must be told: nobody can ask about a boundary before it any more."""
+        told = [np.zeros(0, np.int32)]
+        while self._untold and self._untold[0][0] <= self.known[0].number:
+            number, slots = self._untold.popleft()
+            if self.kept_boundaries:  # some have expired meanwhile, and their slots may be those of others now
+                slots = slots[(self._place[slots] >= 0) & (self.log.ended[slots] == number)]
+            told.append(slots)
+        return np.concatenate(told)
+
+    def candidates(self, queries: SkylineQueries, as_of: Boundary | None = None) -> Candidates:
+        """All candidates of each query that live at the last boundary, or at another that is asked for; ascending seq.
+
+        Cost: see the index.
+
+        Raises
+        ------
+        EngineError
+            If that boundary is not among the last ones kept.
+        """
+        as_of = self._known_boundary(as_of)
         count = queries.region.shape[0]
         region = as_input(queries.region, np.float64)
         offsets, terms = as_input(queries.term_offsets, np.int64), as_input(queries.terms, np.int32)
@@ -121,7 +170,7 @@ class TreeWindow(SkylineWindow):
         found = _room(_FEWEST_CANDIDATES)
         done = 0
         while done < count:
-            done = self._search(region, offsets, terms, done, ends, found)
+            done = self._search(as_of, region, offsets, terms, done, ends, found)
             if done < count:
                 needed = max(2 * found.seq.shape[0], int(ends[done + 1]))
                 seq, life, spatial, text = found
@@ -134,18 +183,6 @@ class TreeWindow(SkylineWindow):
         seq, life, spatial, text = found
         return Candidates(ends, seq[order], life[order], spatial[order], text[order])
 
-    def contents(self, seqs: Int64) -> Contents:
-        """Those of these messages that are live, in the order asked. O(n + terms)."""
-        slots = self.log.slots.find(as_input(seqs, np.int64))
-        slots = slots[slots >= 0]
-        slots = slots[self._place[slots] >= 0]
-        log = self.log.view
-        lengths = log.term_count[slots]
-        offsets = np.zeros(slots.shape[0] + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        picked = np.arange(offsets[-1]) + np.repeat(log.term_start[slots] - offsets[:-1], lengths)
-        return Contents(log.seq[slots], log.lon[slots], log.lat[slots], offsets, log.terms[picked])
-
     def work(self) -> Work:
         """What updates and queries have cost so far."""
         return Work(*self._update_work(), *map(int, self._visits))
@@ -154,27 +191,45 @@ class TreeWindow(SkylineWindow):
         """Memory in use: `index` (the tree with its texts), `log` (the messages themselves, alike for all trees)."""
         return {"index": self._index_bytes(), "log": self.log.used_bytes() + 8 * self.log.slots.high_water}
 
+    def size_bytes(self) -> int:
+        """Memory of all arrays, spare room included."""
+        index = sum(column.nbytes for group in self._state().values() for column in group.values())
+        untold = sum(slots.nbytes for _, slots in self._untold)
+        return index + untold + self.log.size_bytes() + self._heap.nbytes + self._place.nbytes
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array needed to continue."""
         high = self.log.slots.high_water
-        state = {"boundary": np.array(self.boundary, np.int64), "visits": self._visits}
+        state = {"known": np.array(self.known, np.int64), "visits": self._visits}
+        state["kept_boundaries"] = np.array([self.kept_boundaries], np.int64)
         state |= {"heap": self._heap[: self._in_heap], "place": self._place[:high]}
         for name, columns in {"log": self.log.arrays(), **self._state()}.items():
             state |= {f"{name}.{key}": value for key, value in columns.items()}
         return state
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], **options: Any):
-        """Continue from `arrays`, with the options of the constructor; everything is copied."""
-        window = cls(**options)
-        window.boundary = Boundary(*arrays["boundary"].tolist())
+    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray], **options: Any) -> Self:
+        """Continue from `arrays`, with the index's own options of the constructor; everything is copied."""
+        window = cls(space, int(arrays["kept_boundaries"][0]), **options)
+        window.known = [Boundary(*row) for row in arrays["known"].tolist()]
         window._visits = arrays["visits"].copy()
-        window.log = MessageLog.from_arrays(part(arrays, "log."))
+        window.log = MessageLog.from_arrays(part(arrays, "log."), window.log.remembers)
         room = window.log.slots.capacity
         window._in_heap = arrays["heap"].shape[0]
         window._heap, window._place = resized(arrays["heap"], room), resized(arrays["place"], room, -1)
         window._restore({name: part(arrays, f"{name}.") for name in window._state()})
+        window._untold = window._ends_in_log()
         return window
+
+    def _ends_in_log(self) -> deque[tuple[int, Int32]]:
+        """What the tree has not been told, as it was noted."""
+        if not self.kept_boundaries:
+            return deque()
+        slots = self._heap[: self._in_heap]
+        slots = slots[self.log.ended[slots] != NEVER]
+        slots = slots[np.lexsort((self.log.slots.number[slots], self.log.ended[slots]))]
+        numbers, first = np.unique(self.log.ended[slots], return_index=True)
+        return deque(zip(numbers.tolist(), np.split(slots, first[1:]), strict=False))
 
     def _check(self, boundary: Boundary, messages: MessageBatch, objects: Int64 | None) -> None:
         last = self.boundary
@@ -185,6 +240,8 @@ class TreeWindow(SkylineWindow):
         seq = messages.seq
         if seq.shape[0] and (seq[0] <= last.last_seq or np.any(np.diff(seq) <= 0)):
             raise EngineError(f"window: messages of batch {boundary.number} must ascend from seq {last.last_seq + 1}")
+        if seq.shape[0] and seq[-1] > boundary.last_seq:
+            raise EngineError(f"window: message {seq[-1]} of batch {boundary.number} comes after {boundary.last_seq}")
         if len(self.log) and seq.shape[0] and (objects is None) != (self.log.object.shape[0] == 0):
             raise EngineError(f"window: objects of batch {boundary.number}: give them for every batch or for none")
 
@@ -194,13 +251,13 @@ class TreeWindow(SkylineWindow):
 
     @abstractmethod
     def _end(self, slots: Int32) -> None:
-        """Messages of the tree are alive no more. Whoever takes them out of the tree takes them out of the log too."""
+        """Nobody will ask about these messages any more. Who takes them out of the tree takes them out of the log."""
 
     @abstractmethod
-    def _search(self, region, offsets, terms, first: int, ends: Int64, found: Found) -> int:
+    def _search(self, as_of: Boundary, region, offsets, terms, first: int, ends: Int64, found: Found) -> int:
         """Answer queries from `first` on; returns the first one that did not fit, with its end in `ends` all the same.
 
-        ends[q + 1] is where the candidates of q end.
+        ends[q + 1] is where the candidates of q end; who lived at the boundary says `window_log.lived_at`.
         """
 
     @abstractmethod

@@ -11,12 +11,14 @@ from matching.skyline.mf_nodes import mark_of
 from matching.skyline.mf_rtree import MfRtree
 from matching.skyline.window_cells import CellWindow
 from matching.skyline.window_lists import COUNT, Lists
+from matching.skyline.window_log import NEVER
 from matching.skyline.window_rtree import FANOUT, HIGH, ROOT, USED
 from matching.skyline.window_tree import TreeWindow
 
 
 def check(window: TreeWindow) -> None:
     """Assert every invariant of the index."""
+    check_held(window)
     if isinstance(window, MfRtree | IrTree):
         entries = check_rtree(window)
         if isinstance(window, MfRtree):
@@ -24,11 +26,34 @@ def check(window: TreeWindow) -> None:
         else:
             check_ir(window, entries)
         return
-    assert len(window.log) == len(window)
+    assert len(window.log) == held(window).size
     if isinstance(window, InvertedKd):
         check_kd(window)
     elif isinstance(window, CellWindow):
         check_cells(window)
+
+
+def held(window: TreeWindow) -> np.ndarray:
+    """Slots of what somebody may still ask about."""
+    return np.flatnonzero(window._place >= 0)
+
+
+def check_held(window: TreeWindow) -> None:
+    """What is held has lived at the oldest boundary known, or came after it; the heap knows all of it, by life."""
+    slots, log, oldest = held(window), window.log.view, window.known[0]
+    assert np.all(log.life[slots] > oldest.floor)
+    if window.kept_boundaries:
+        assert np.all(log.ended[slots] > oldest.number)
+        untold = [slot for number, ended in window._untold for slot in ended.tolist() if log.ended[slot] == number]
+        assert set(slots[log.ended[slots] != NEVER].tolist()) <= set(untold)
+    else:
+        assert log.ended.size == 0 and not window._untold and len(window) == slots.size
+    heap = window._heap[: window._in_heap]
+    assert sorted(heap.tolist()) == slots.tolist()
+    assert window._place[heap].tolist() == list(range(heap.size))
+    assert window.size_bytes() >= sum(window.bytes().values()) > 0
+    lives = log.life[heap]
+    assert np.all(lives[1:] >= lives[(np.arange(1, heap.size) - 1) // 2])
 
 
 def terms_of(window: TreeWindow, slot: int) -> list[int]:
@@ -99,7 +124,7 @@ def check_mf(window: MfRtree, below: dict[int, list[int]]) -> None:
     obsolete = [slot for slot in everything if log.seq[slot] < latest.get(number_of(log, slot), -1)]
     noted = {o: n for o, n in zip(memo.object.tolist(), memo.obsolete.tolist(), strict=True) if o != -(2**62)}
     assert Counter(number_of(log, slot) for slot in obsolete) == Counter(noted) and len(noted) == memo.meta[0]
-    assert sorted(set(everything) - set(obsolete)) == np.flatnonzero(window._place >= 0).tolist()
+    assert sorted(set(everything) - set(obsolete)) == held(window).tolist()
     assert nodes.state[0] == len(everything)
 
 
@@ -133,7 +158,7 @@ def postings(lists: Lists) -> tuple[dict[tuple[int, int], list[int]], dict[tuple
 
 def check_ir(window: IrTree, below: dict[int, list[int]]) -> None:
     """Inverted files have what is below, no more and no less."""
-    assert len(window.log) == len(window)
+    assert len(window.log) == held(window).size
     slots, counts = postings(window.lists)
     wanted_lists, wanted_counts = {}, Counter()
     for node, entries in below.items():

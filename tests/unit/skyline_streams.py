@@ -4,10 +4,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from matching.kinds import KINDS
 from matching.model import MessageBatch
 from matching.naive import Message, Subscription, messages_of, skyline_scores
-from matching.skyline.window import SkylineQueries
+from matching.skyline.window import SkylineQueries, SkylineWindow
+from matching.skyline.window_tree import TreeWindow
+from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
+
+SPACE = Space(-10.0, -10.0, 10.0, 10.0)
+WINDOWS: dict[str, type[SkylineWindow]] = dict(KINDS.named("skyline").windows)  # type: ignore[arg-type]
+TREES: dict[str, type[TreeWindow]] = {name: each for name, each in WINDOWS.items() if issubclass(each, TreeWindow)}
 
 
 @dataclass(frozen=True)
@@ -34,19 +41,35 @@ class Recipe:
 
 @dataclass
 class Step:
-    """One batch: what a window index is given."""
+    """One batch: what a window index is given; and (seq, object) of the deletions in it, which no index is given."""
 
     boundary: Boundary
     messages: MessageBatch
     ended: np.ndarray
     objects: np.ndarray
+    deletions: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass
 class Model:
-    """The window in plain Python."""
+    """The window in plain Python: all that ever came, the batch that ended it, and the last boundary."""
 
-    live: dict[int, Message] = field(default_factory=dict)
+    messages: dict[int, Message] = field(default_factory=dict)
+    ended: dict[int, int] = field(default_factory=dict)
+    boundary: Boundary = Boundary(-1, 0, 2**62, NO_FLOOR)
+
+    @property
+    def live(self) -> dict[int, Message]:
+        """What lives at the last boundary."""
+        return self.alive(self.boundary)
+
+    def alive(self, as_of: Boundary) -> dict[int, Message]:
+        """What lived at a boundary, in ascending seq."""
+        return {
+            seq: message
+            for seq, message in self.messages.items()
+            if seq <= as_of.last_seq and message.life > as_of.floor and self.ended.get(seq, 2**62) > as_of.number
+        }
 
     @staticmethod
     def read(messages: MessageBatch) -> list[Message]:
@@ -55,16 +78,17 @@ class Model:
 
     def store(self, step: Step) -> None:
         """Take a batch."""
-        self.live |= {message.seq: message for message in messages_of(step.messages)}
+        self.boundary = step.boundary
+        self.messages |= {message.seq: message for message in messages_of(step.messages)}
         for seq in step.ended.tolist():
-            self.live.pop(seq, None)
-        self.live = {seq: message for seq, message in self.live.items() if message.life > step.boundary.floor}
+            if seq in self.messages:
+                self.ended.setdefault(seq, step.boundary.number)
 
-    def candidates(self, region: list[float], terms: list[int]) -> list[tuple]:
+    def candidates(self, region: list[float], terms: list[int], as_of: Boundary | None = None) -> list[tuple]:
         """(seq, life, spatial, text) in ascending seq."""
         query = Subscription(0, 0, 0, 0.0, 0.0, tuple(region), 0, 0.0, dict.fromkeys(terms, 1.0))
         found = []
-        for seq, message in sorted(self.live.items()):
+        for seq, message in self.alive(as_of or self.boundary).items():
             if set(terms) & set(message.weights):
                 scores = skyline_scores(query, message)
                 if scores is not None:
@@ -81,13 +105,15 @@ def make_steps(recipe: Recipe, seed: int) -> list[Step]:
         first = number * recipe.batch
         seqs = np.arange(first, first + recipe.batch)
         speaker = rng.integers(0, recipe.objects, seqs.size) if recipe.objects else seqs
-        ended, kept = [], []
+        ended, kept, deletions = [], [], []
         for seq, who in zip(seqs.tolist(), speaker.tolist(), strict=True):
             if who in latest:
                 ended.append(latest.pop(who))
             if recipe.deletes and rng.random() < recipe.deletes:
                 if not recipe.objects and latest:  # a deletion of something older
-                    ended.append(latest.pop(int(rng.choice(list(latest)))))
+                    who = int(rng.choice(list(latest)))
+                    ended.append(latest.pop(who))
+                deletions.append((seq, who))
                 continue
             latest[who] = seq
             kept.append(seq - first)
@@ -100,6 +126,7 @@ def make_steps(recipe: Recipe, seed: int) -> list[Step]:
                 messages_at(rng, recipe, seqs[rows], life, number * recipe.drift),
                 np.array(ended, np.int64),
                 speaker[rows].astype(np.int64),
+                deletions,
             )
         )
     return steps
@@ -139,14 +166,14 @@ def make_queries(recipe: Recipe, seed: int, count: int, shift: float = 0.0) -> S
     return SkylineQueries(region, offsets, np.concatenate(rows).astype(np.int32))
 
 
-def differences(window, model: Model, queries: SkylineQueries) -> tuple[list[str], int]:
+def differences(window, model: Model, queries: SkylineQueries, as_of: Boundary | None = None) -> tuple[list[str], int]:
     """What a window says otherwise than the model, in words; and how many candidates were compared."""
-    got = window.candidates(queries)
+    got = window.candidates(queries) if as_of is None else window.candidates(queries, as_of)
     told, compared = [], 0
     columns = [column.tolist() for column in (got.seq, got.life, got.spatial, got.text)]
     for query, (a, b) in enumerate(zip(got.offsets.tolist(), got.offsets[1:].tolist(), strict=False)):
         first, last = queries.term_offsets[query : query + 2]
-        wanted = model.candidates(queries.region[query].tolist(), queries.terms[first:last].tolist())
+        wanted = model.candidates(queries.region[query].tolist(), queries.terms[first:last].tolist(), as_of)
         rows = list(zip(*(column[a:b] for column in columns), strict=True))
         compared += len(wanted)
         if rows != wanted:
