@@ -90,7 +90,7 @@ class WindowIndex(Share):
         """Take this task's part of the next batch; no object ends here. Amortised cost by implementation."""
         if self.boundaries and boundary.number != self.boundaries[-1].number + 1:
             raise EngineError(f"window: batch {boundary.number} cannot follow batch {self.boundaries[-1].number}")
-        self.boundaries = [*self.boundaries[-self.kept_boundaries :], boundary]
+        self.boundaries = [*self.boundaries, boundary][-1 - self.kept_boundaries :]
         self._drop(self.boundaries[0].floor)
         if len(messages):
             self._add(messages)

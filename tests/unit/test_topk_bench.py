@@ -9,6 +9,7 @@ import pytest
 from benchmarks import run
 from benchmarks.cases import make_case
 from benchmarks.harness import NO_REMOVALS, Bench
+from benchmarks.workload import WORLD
 from matching.alone import Alone
 from matching.kinds import KINDS
 from matching.model import NO_MESSAGES
@@ -55,7 +56,7 @@ def test_topk_bench_asks_the_window_index_that_is_named():
 def test_filled_buffers_are_those_of_a_refill_of_everybody_at_once():
     bench = Bench(make_case(TOPK, 300, 200, 1_000, 1, 4), 1)
     held = bench.build("skype").alone.results()
-    alone = Alone([TOPK], bench.build().alone.room.site.space, bench.case.window)
+    alone = Alone([TOPK], WORLD, bench.case.window)
     empty = alone.states()
     alone.restore(bench._full, bench.case.messages.take(np.arange(1_000)), empty)
 
@@ -63,3 +64,16 @@ def test_filled_buffers_are_those_of_a_refill_of_everybody_at_once():
     alone.process(after, NO_MESSAGES, bench.case.table, NO_REMOVALS)
     assert all(np.array_equal(a, b) for a, b in zip(held[:4], alone.results()[:4], strict=True))
     assert len(held) > 1_000
+
+
+@pytest.mark.parametrize("index", list(TOPK.windows))
+def test_window_gives_up_what_has_expired_while_it_slides(index):
+    bench = Bench(make_case(TOPK, 50, 3_000, 500, 6, 4), 6, windows={"topk": index})
+    running = bench.build()
+    for turn in range(5):
+        bench.time(running, turn)
+    held = len(running.alone.share)
+    assert held >= 500
+    for turn in range(5, 6):
+        bench.time(running, turn)
+    assert len(running.alone.share) < 2 * 500 + 2 * bench.case.batch and held < 2 * 500 + 2 * bench.case.batch

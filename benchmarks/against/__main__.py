@@ -1,0 +1,198 @@
+"""Time this checkout against another one, process against process.
+
+    python -m benchmarks.against OTHER_CHECKOUT [--pairs 9] [--case NAME ...] [--scale X] [--json OUT]
+
+For each case (`benchmarks.against.cases`) there are three processes, all loaded before the first turn: one of this
+checkout, and two of the other one. They take turns, in an order that goes round, and only one of them works at a time,
+so that a slow minute of the machine hits all alike. A pair is a turn of this checkout and one of the other: `ratio` is
+the median of this one's seconds over the other's. `scatter` says how far the other is from itself: the same of its own
+two processes, turn by turn. What this checkout does to the speed shows only beyond that.
+
+Both take the same batches and must tell the same updates: a pair whose digests differ makes the exit code 1. The first
+turn of each process is not counted. The processes of a case need about 3 GB each at the largest.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import IO, Any
+
+from benchmarks.against.cases import PLANS, write_case
+from matching.errors import ConfigError
+
+HERE = Path(__file__).parents[2]
+_DRIVER = Path(__file__).with_name("driver.py")
+#: Processes of a case: name to whether it is of this checkout.
+_SIDES = {"this": True, "other": False, "other again": False}
+
+
+class Process:
+    """A driver in one checkout, idle until it is told that it is its turn.
+
+    Parameters
+    ----------
+    checkout : Path
+    case : Path        folder of the case
+    python : str       interpreter; what the checkout needs must be installed for it
+    """
+
+    def __init__(self, checkout: Path, case: Path, python: str = sys.executable):
+        adapter = "rooms.py" if (checkout / "matching" / "alone.py").is_file() else "streams.py"
+        self.checkout = checkout
+        environment = os.environ | {"PYTHONPATH": str(checkout), "RAY_USAGE_STATS_ENABLED": "0"}
+        self._process = subprocess.Popen(
+            [python, "-P", str(_DRIVER), str(case), adapter],
+            cwd=checkout, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def ready(self) -> dict[str, Any]:
+        """Wait until everything is loaded.
+
+        Raises
+        ------
+        ConfigError
+            If another checkout than this one was imported.
+        """
+        report = self._answer()
+        if Path(report["checkout"]).resolve() != self.checkout.resolve():
+            raise ConfigError(f"{self.checkout} was to be timed, but {report['checkout']} was imported")
+        return report
+
+    def turn(self, number: int) -> dict[str, Any]:
+        """One round."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        stdin.write(f"{number}\n")
+        stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        """Let it end."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self._process.wait(30.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _answer(self) -> dict[str, Any]:
+        stdout: IO[str] | None = self._process.stdout
+        assert stdout is not None
+        line = stdout.readline()
+        if not line:
+            raise ConfigError(f"the driver in {self.checkout} has ended with {self._process.wait()}; see what it wrote")
+        return json.loads(line)
+
+
+def compare(
+    other: Path,
+    case: str,
+    pairs: int = 9,
+    *,
+    this: Path | None = None,
+    scale: float = 1.0,
+    seed: int = 0,
+    on_progress: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Time two checkouts on one case; `this` is the one that this file is in, by default.
+
+    Returns
+    -------
+    dict
+        The settings of the case; `seconds` of each process, turn by turn; `median_s`; `ratio` (median, least and
+        most of this over other, pair by pair) and `scatter` (the same of the other one over itself); `updates` a turn;
+        `same_updates`, and of the turns in which they differed the `different` ones.
+    """
+    tell = on_progress or (lambda _: None)
+    with tempfile.TemporaryDirectory(prefix="skyray-against-") as folder, ExitStack() as running:
+        tell(f"{case}: drawing the workload")
+        settings = write_case(Path(folder), case, pairs + 1, scale, seed)
+        tell(f"{case}: {settings['subscriptions']:,} subscriptions are loaded three times")
+        processes = {}
+        for name, is_this in _SIDES.items():
+            processes[name] = Process((this or HERE) if is_this else other, Path(folder))
+            running.callback(processes[name].close)
+        loaded = {name: process.ready()["loaded_s"] for name, process in processes.items()}
+        turns: dict[str, list[dict[str, Any]]] = {name: [] for name in _SIDES}
+        names = list(_SIDES)
+        for number in range(pairs + 1):
+            for place in range(len(names)):
+                name = names[(number + place) % len(names)]
+                turns[name].append(processes[name].turn(number))
+            took = ", ".join(f"{name} {turns[name][-1]['seconds']:.3f} s" for name in names)
+            tell(f"{case}: {'warm-up' if number == 0 else f'pair {number} of {pairs}'}: {took}")
+    told = [{turns[name][number]["digest"] for name in names} for number in range(pairs + 1)]
+    seconds = {name: [turn["seconds"] for turn in turns[name][1:]] for name in names}
+    return {
+        "case": settings,
+        "pairs": pairs,
+        "loaded_s": loaded,
+        "seconds": seconds,
+        "median_s": {name: median(values) for name, values in seconds.items()},
+        "ratio": _ratios(seconds["this"], seconds["other"]),
+        "scatter": _ratios(seconds["other again"], seconds["other"]),
+        "updates": [turn["updates"] for turn in turns["this"]],
+        "same_updates": all(len(digests) == 1 for digests in told),
+        "different": [number for number, digests in enumerate(told) if len(digests) > 1],
+    }
+
+
+def _ratios(one: Sequence[float], other: Sequence[float]) -> dict[str, Any]:
+    ratios = [a / b for a, b in zip(one, other, strict=True)]
+    return {"median": median(ratios), "least": min(ratios), "most": max(ratios), "pairs": ratios}
+
+
+def commit_of(checkout: Path) -> str:
+    """The commit of a checkout, `unknown` where git has nothing to say; marked where files differ from it."""
+    git = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    said = subprocess.run(git, capture_output=True, text=True, check=False)
+    return said.stdout.strip() or "unknown"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; 1 if the two told different updates."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.against", description="Time two checkouts.")
+    parser.add_argument("other", type=Path, help="checkout of another commit")
+    parser.add_argument("--pairs", type=int, default=9)
+    parser.add_argument("--case", action="append", choices=list(PLANS), help="may be repeated; all by default")
+    parser.add_argument("--scale", type=float, default=1.0, help="of subscriptions, window and messages")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="file for the report, written after each case")
+    given = parser.parse_args(arguments)
+    other = given.other.resolve()
+    report: dict[str, Any] = {
+        "this": commit_of(HERE), "other": commit_of(other), "machine": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(), "cases": {},
+    }  # fmt: skip
+    for name in given.case or PLANS:
+        said = compare(other, name, given.pairs, scale=given.scale, seed=given.seed, on_progress=_say)
+        report["cases"][name] = said
+        ratio, scatter = said["ratio"], said["scatter"]
+        _say(
+            f"{name}: this takes {ratio['median']:.3f} times as long ({ratio['least']:.3f} to {ratio['most']:.3f}), "
+            f"the other against itself {scatter['median']:.3f} ({scatter['least']:.3f} to {scatter['most']:.3f}); "
+            f"same updates: {said['same_updates']}"
+        )
+        if given.json:
+            given.json.write_text(json.dumps(report | {"load_average": os.getloadavg()}, indent=1) + "\n")
+    if not given.json:
+        sys.stdout.write(json.dumps(report, indent=1) + "\n")
+    return 0 if all(said["same_updates"] for said in report["cases"].values()) else 1
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(sentence + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
