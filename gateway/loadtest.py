@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gateway.interrupts import Interrupts, run_interruptible
 from matching.errors import EngineError
 from matching.space import EARTH, Space
 from matching.window import Window
@@ -50,7 +51,7 @@ def load_test(
         Messages between two boundaries, by default a tenth of a second's. A batch lingers batch / rate seconds at the
         source, which is part of latency.
     address : str, optional
-        Ray cluster to use; a local one is started otherwise.
+        Ray cluster to join, HOST:PORT or `auto`; by default a Ray of its own.
 
     Returns
     -------
@@ -138,7 +139,11 @@ def write_report(report: dict[str, Any], out: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; 0 if the rate was kept, 1 if not, else the exit code of the error."""
+    """Command line; 0 if the rate was kept, 1 if not, else the exit code of the error or of the interrupt."""
+    return run_interruptible(lambda interrupts: _main(arguments, interrupts))
+
+
+def _main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     parser = argparse.ArgumentParser(
         description=_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -154,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--query-bolts", type=int, default=1)
     parser.add_argument("--router", choices=("hashing", "location"), default="hashing")
     parser.add_argument("--credits", type=int, default=8, help="batches in flight at most (default 8)")
-    parser.add_argument("--address", help="a running Ray cluster, such as 127.0.0.1:6379")
+    parser.add_argument("--address", help="Ray cluster to join, HOST:PORT or auto; else a Ray of its own")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="write the whole report there as JSON")
     parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
@@ -170,7 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         report = load_test(**options, on_progress=show)
     except EngineError as error:
-        sys.stderr.write(f"error: {error}\n")
+        if interrupts.came is None:  # else it is but a consequence
+            sys.stderr.write(f"error: {error}\n")
         return error.exit_code
     if watched:
         sys.stderr.write("\n")
