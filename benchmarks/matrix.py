@@ -82,7 +82,7 @@ def main() -> int:
         split = [name.split("-") for name in options.corners]
         chosen = [(executor, router, int(q), int(t), int(d)) for executor, router, q, t, d in split]
     if any(corner[0] == "ray" for corner in chosen):
-        ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", logging_level=logging.WARNING)
+        ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", logging_level=logging.WARNING)
     rows = []
     try:
         for corner in chosen:

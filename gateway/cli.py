@@ -9,24 +9,24 @@ errors of `matching.errors`; 130 interrupted; 143 terminated.
 """
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
 
-from gateway.leftovers import children, end_children
+from gateway.interrupts import Interrupts, run_interruptible
 from gateway.packages import check_packages, from_checkout
 from gateway.per_kind import KindCommand
 from gateway.terminal import Terminal, fail, table
 from matching.errors import ConfigError, EngineError, TopologyError
 
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 done but the answer is no, 2 wrong use or setting, 3 topology failed, 4 unreadable input, "
-    "5 damaged checkpoint, 6 output cannot be written, 7 overload, 8 shadowed package, 130 interrupted."
+    "Exit codes: 0 done, 1 done but the answer is no, 2 wrong use or setting, 3 topology or its Ray failed, "
+    "4 unreadable input, 5 damaged checkpoint, 6 output cannot be written, 7 overload, 8 shadowed package, "
+    "130 interrupted, 143 terminated."
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -60,7 +60,7 @@ Placement = Annotated[
     str | None,
     typer.Option(help="spread: an actor a task; shared: one for all light tasks; auto: by the cores (auto)."),
 ]
-Address = Annotated[str | None, typer.Option(help="Ray cluster to join; a local one is started otherwise.")]
+Address = Annotated[str | None, typer.Option(help="Ray cluster to join, HOST:PORT or auto; else a Ray of its own.")]
 Sink = Annotated[str | None, typer.Option(help="parquet, jsonl, or count: digest only (parquet).")]
 Interleaving = Annotated[int | None, typer.Option(help="Order in which the local executor interleaves tasks.")]
 Overwrite = Annotated[bool | None, typer.Option("--overwrite", help="Replace what is in the output folder.")]
@@ -421,57 +421,37 @@ def spread(arguments: Sequence[str], option: str = "--subscriptions") -> list[st
     return spread_out
 
 
-class _Termination:
-    """Handler of SIGTERM: a polite kill unwinds like Ctrl-C does, so that no actor and no JVM stays behind."""
-
-    def __init__(self):
-        self.came = False
-
-    def __call__(self, _signal: int, _frame: Any) -> NoReturn:
-        self.came = True
-        raise SystemExit(143)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is returned, and every expected error is one line on standard error."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["run"] or given[:2] == ["topology", "show"]:
         given = spread(given)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    termination = _Termination()
-    handler = signal.signal(signal.SIGTERM, termination)
-    earlier = children()
-    try:
-        code = _run_command(given)
-    finally:
-        signal.signal(signal.SIGTERM, handler)
-    if termination.came or code == signal.SIGTERM:  # the bare number comes from a handler that Ray puts in place
-        code = 143
-    if code in (130, 143):
-        end_children(earlier)
-    return code
+    return run_interruptible(lambda interrupts: _run_command(given, interrupts))
 
 
-def _run_command(given: list[str]) -> int:
+def _run_command(given: list[str], interrupts: Interrupts) -> int:
     """The exit code of a command, after its error was told."""
+
+    def tell(message: str, details: bool = False) -> None:
+        if interrupts.came is None:  # else it is but a consequence
+            fail(message, details)
+
     try:
         check_packages()
-        code = int(typer.main.get_command(app).main(given, prog_name="skyray", standalone_mode=False) or 0)
-        if code == 130:
-            fail("interrupted")
-        return code
+        return int(typer.main.get_command(app).main(given, prog_name="skyray", standalone_mode=False) or 0)
     except EngineError as error:
-        fail(str(error), details=error.exit_code in (EngineError.exit_code, TopologyError.exit_code))
+        tell(str(error), details=error.exit_code in (EngineError.exit_code, TopologyError.exit_code))
         return error.exit_code
     except TyperException as error:
         if error.message:  # empty when the help was printed instead
-            fail(f"{error.format_message()} Try `skyray --help`.")
+            tell(f"{error.format_message()} Try `skyray --help`.")
         return error.exit_code
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - or the interpreter complains while it exits
         return 141
     except OSError as error:
-        fail(f"{error.filename or 'system'}: {error.strerror or error}")
+        tell(f"{error.filename or 'system'}: {error.strerror or error}")
         return 1
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 1

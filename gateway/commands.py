@@ -6,8 +6,6 @@ Everything heavy (Ray, Spark, the kernels) is imported inside the function that 
 import importlib.metadata
 import logging
 import platform
-import signal
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -84,15 +82,7 @@ def run_shown(terminal: Terminal, config: "RunConfig") -> dict[str, Any]:
     from gateway.live import live_run
     from topology import running
 
-    terminate = signal.getsignal(signal.SIGTERM)
-    with live_run(terminal, batches_of(config)) as draw:
-
-        def on_progress(snapshot: Any) -> None:
-            # Ray takes SIGTERM for itself when it starts, and would leave the process without unwinding.
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, terminate)
-            draw(snapshot)
-
+    with live_run(terminal, batches_of(config)) as on_progress:
         return running.run(config, on_progress=on_progress)
 
 

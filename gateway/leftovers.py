@@ -1,7 +1,7 @@
 """Processes that a command has started: ended with it when it is interrupted.
 
 Ray and Spark end their own processes on the way out. An interrupt in the moment a process is born finds nobody who
-knows it yet, and a Java process may then wait for ever; this is the net below. Used by `gateway.cli`.
+knows it yet, and a Java process may then wait for ever; this is the net below. Used by `gateway.interrupts`.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def children() -> set[int]:
         return set()
 
 
-def end_children(earlier: set[int]) -> int:
+def end_children(earlier: set[int], patience_s: float = PATIENCE_S) -> int:
     """End the children that are not among `earlier`, with all that they started; returns how many there were."""
     import psutil
 
@@ -34,7 +34,7 @@ def end_children(earlier: set[int]) -> int:
             continue
     for process in started:
         _quietly(process.terminate)
-    _, stubborn = psutil.wait_procs(started, timeout=PATIENCE_S)
+    _, stubborn = psutil.wait_procs(started, timeout=patience_s)
     for process in stubborn:
         _quietly(process.kill)
     psutil.wait_procs(stubborn, timeout=PATIENCE_S)

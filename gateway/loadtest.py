@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from distribution.routers import ROUTERS, placeable, router_named
+from gateway.interrupts import Interrupts, run_interruptible
 from matching.errors import ConfigError, EngineError
 from matching.kind import Kinds
 from matching.kinds import KINDS
@@ -56,7 +57,7 @@ def load_test(
     router : str
         One of `distribution.routers.ROUTERS`.
     address : str, optional
-        Ray cluster to use; a local one is started otherwise.
+        Ray cluster to join, HOST:PORT or `auto`; by default a Ray of its own.
     kinds : Kinds
         Those that subscriptions are made of, where they run.
 
@@ -183,7 +184,11 @@ def write_report(report: dict[str, Any], out: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; 0 if the rate was kept, 1 if not, else the exit code of the error."""
+    """Command line; 0 if the rate was kept, 1 if not, else the exit code of the error or of the interrupt."""
+    return run_interruptible(lambda interrupts: _main(arguments, interrupts))
+
+
+def _main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     parser = argparse.ArgumentParser(
         description=_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -199,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--query-bolts", type=int, default=1)
     parser.add_argument("--router", choices=ROUTERS, default=ROUTERS[0])
     parser.add_argument("--credits", type=int, default=8, help="batches in flight at most (default 8)")
-    parser.add_argument("--address", help="a running Ray cluster, such as 127.0.0.1:6379")
+    parser.add_argument("--address", help="Ray cluster to join, HOST:PORT or auto; else a Ray of its own")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="write the whole report there as JSON")
     parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
@@ -216,7 +221,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         report = load_test(**options, on_progress=show)
     except EngineError as error:
-        sys.stderr.write(f"error: {error}\n")
+        if interrupts.came is None:  # else it is but a consequence
+            sys.stderr.write(f"error: {error}\n")
         return error.exit_code
     if watched:
         sys.stderr.write("\n")

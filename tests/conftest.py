@@ -17,6 +17,7 @@ def ray_session():
     import ray
 
     ray.init(
+        address="local",  # whatever cluster runs beside, or has left its address
         _node_ip_address="127.0.0.1",
         include_dashboard=False,
         num_cpus=8,

@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,24 @@ def run(config: RunConfig, on_progress: Callable[[Snapshot], None] | None = None
     for path in config.subscriptions:
         if not path.exists():  # found out before Ray has been started for nothing
             raise InputError("missing_file", f"{path} does not exist: name a file of subscriptions")
+    if config.executor == "local":
+        return _run(config, on_progress)
+    from topology.core.connection import connected  # Ray takes a second to import: only for those who use it
+
+    # A cluster is joined first, so that one that does not answer is told at once and leaves the output folder as it
+    # was; a Ray of our own is started last, by `run_ray`.
+    with nullcontext() if config.address is None else connected(config.address):
+        return _run(config, on_progress)
+
+
+def _run(config: RunConfig, on_progress: Callable[[Snapshot], None] | None) -> dict[str, Any]:
     plan = build_plan(config)
     prepare_out(config.out, config.overwrite)
     began = time.perf_counter()  # how long people wait; no result depends on it
     if config.executor == "local":
         report = run_local(plan, seed=config.seed, on_progress=on_progress)
     else:
-        from topology.core.runner import run_ray  # Ray takes a second to import: only for those who use it
+        from topology.core.runner import run_ray
 
         together = together_of(config, plan)
         report = run_ray(plan, address=config.address, on_progress=on_progress, together=together)

@@ -92,7 +92,10 @@ class RunConfig(BaseSettings):
     placement: Literal["auto", "spread", "shared"] = Field(
         default="auto", description="an actor for each task, or one for all light tasks; auto: by the machine's cores"
     )
-    address: str | None = Field(default=None, description="Ray cluster to join; a local one is started otherwise")
+    address: str | None = Field(
+        default=None,
+        description="Ray cluster to join: HOST:PORT, or auto (RAY_ADDRESS, else what ray start began); else one's own",
+    )
     sink: Literal["parquet", "jsonl", "count"] = Field(
         default="parquet", description="form of the updates; count: digest only"
     )

@@ -15,6 +15,7 @@ import pytest
 import ray
 
 from tests.end_to_end.test_topology_exact import differences, plan_of
+from tests.processes import MARK, Command, command_line, marked, small_run
 from tests.worlds import Recipe, make_world
 from topology.core.runner import run_ray
 
@@ -36,9 +37,11 @@ def _wait_for(address: str) -> None:
 
 
 @pytest.fixture
-def cluster(monkeypatch):
+def cluster(monkeypatch, request):
     """Address of a head with one worker node, both on loopback; ended by their process groups."""
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    access = getattr(request, "param", {"RAY_AUTH_MODE": "disabled"})
+    for name, value in access.items():
+        monkeypatch.setenv(name, value)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -54,7 +57,7 @@ def cluster(monkeypatch):
                     start_new_session=True,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    env=os.environ | {"RAY_AUTH_MODE": "disabled"},
+                    env=os.environ | {MARK: address},
                 )
             )
             _wait_for(address)
@@ -76,3 +79,60 @@ def test_topology_joins_a_running_cluster_and_equals_oracle(cluster):
     world = make_world(Recipe(), 1)
     report = run_ray(plan_of(world, "location", 1, query=3, tuples=2, distribution=2), address=cluster)
     assert not differences(world, report.components["delivery"].tasks[0].figures)
+
+
+_WHERE = """
+import sys
+import ray
+from topology.core.connection import connected
+with connected(sys.argv[1] if len(sys.argv) > 1 else None):
+    print(ray.get_runtime_context().gcs_address, len(ray.nodes()))
+"""
+
+
+@pytest.mark.parametrize(("address", "nodes"), [(None, 1), ("auto", 2), ("HEAD", 2)])
+def test_connected_uses_the_cluster_of_the_environment_only_if_told_so(cluster, address, nodes):
+    arguments = [] if address is None else [address.replace("HEAD", cluster)]
+    with Command(arguments, {"RAY_ADDRESS": cluster}, script=_WHERE) as command:
+        code, printed, said = command.finish()
+    assert code == 0, said
+    gcs, _, count = printed.strip().partition(" ")
+    assert int(count) == nodes
+    assert (gcs.rpartition(":")[2] == cluster.rpartition(":")[2]) == (address is not None)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_run_told_to_end_takes_its_tasks_from_the_cluster_and_leaves_it_running(cluster, tmp_path, number, code):
+    def tasks():
+        return [line for line in map(command_line, marked(cluster)) if line.startswith("ray::query:0")]
+
+    arguments = small_run(tmp_path, messages=20_000, batch=1)
+    with Command([*arguments, "--sink", "jsonl", "--address", cluster]) as command:
+        command.await_(lambda: any(file.stat().st_size for file in (tmp_path / "out" / "updates").glob("*")))
+        assert tasks()
+        command.process.send_signal(number)
+        ended, _, said = command.finish(40)
+        command.assert_nothing_left()
+    assert (ended, said.count("\n")) == (code, 1), said
+    deadline = time.monotonic() + 15
+    while tasks():
+        assert time.monotonic() < deadline, tasks()
+        threading.Event().wait(0.1)
+    running = [command_line(process) for process in marked(cluster)]
+    assert sum("raylet/raylet" in line for line in running) == 2 and any("gcs_server" in line for line in running)
+
+
+@pytest.mark.parametrize(
+    "cluster", [{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}], indirect=True
+)
+def test_run_address_of_a_cluster_that_asks_for_a_token_says_so(cluster, tmp_path):
+    arguments = small_run(tmp_path, messages=200, batch=50)
+    without = {"RAY_AUTH_MODE": None, "RAY_AUTH_TOKEN": None}
+    with Command([*arguments, "--address", cluster], without) as command:
+        code, _, said = command.finish()
+    assert code == 3
+    assert f"the Ray cluster at '{cluster}' asks for a token" in said and "RAY_AUTH_MODE=token" in said
+    assert said.count("\n") == 1
+    with Command([*arguments, "--address", cluster]) as command:
+        code, _, said = command.finish()
+    assert code == 0, said

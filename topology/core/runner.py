@@ -1,10 +1,10 @@
 """The topology on Ray: every task an actor, payloads moved by calls from actor to actor.
 
-The only module below `gateway` that knows Ray. Every worker (a task, or several that share a process: see
-`topology.core.worker`) is a synchronous actor (one call at a time, calls of one caller in order) named like `query:3`,
-in a namespace of its own for every run. Actors call each other directly; what a call needs of Ray is behind
-`_RayTransport`, so that another one can take its place. The driver starts the actors, then does nothing but ask each
-for its status about four times a second, one question outstanding at a time.
+The only module below `gateway` that knows Ray, but for `topology.core.connection`, which starts or joins it. Every
+worker (a task, or several that share a process: see `topology.core.worker`) is a synchronous actor (one call at a time,
+calls of one caller in order) named like `query:3`, in a namespace of its own for every run. Actors call each other
+directly; what a call needs of Ray is behind `_RayTransport`, so that another one can take its place. The driver starts
+the actors, then does nothing but ask each for its status about four times a second, one question outstanding at a time.
 
 From the answers alone it knows whether the run is over or stuck: nothing is on its way if, over two rounds of
 questions of which the second began after the first was answered, as many parcels were received as sent and no count
@@ -14,8 +14,6 @@ while nothing else moves is stalled. Each ends the run with a `TopologyError` th
 What each task does is in `topology.core.task`, shared with `topology.core.local`, the same topology in one process.
 """
 
-import logging
-import os
 import re
 import time
 import uuid
@@ -29,6 +27,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from matching.errors import TopologyError
 from topology.core.clock import SystemClock
+from topology.core.connection import connected
 from topology.core.failures import TaskFailure, never_acknowledged, who_waits
 from topology.core.logs import LogEvent, driver_log, show
 from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus
@@ -203,14 +202,14 @@ def run_ray(
     """Run a topology on Ray to its end.
 
     Uses the Ray this process is connected to; else joins the cluster at `address`; else starts Ray on this machine,
-    on loopback, and stops it afterwards.
+    on loopback, and stops it afterwards, whatever other clusters run here (`topology.core.connection`).
 
     Parameters
     ----------
     plan : Plan
         Its components' classes must be importable where the actors run.
     address : str, optional
-        Of a running Ray cluster.
+        Of a running Ray cluster: HOST:PORT, or `auto`.
     on_progress : callable, optional
         Called with a `Snapshot` after each round of questions, and once at the end.
     together : sequence of groups of component names
@@ -238,10 +237,12 @@ def run_ray(
 
     Raises
     ------
+    ConfigError
+        If `address` is none.
     TopologyError
-        If a component fails, an actor dies or stalls, nothing moves although tasks have not ended, or a batch is
-        never acknowledged: names component and task, and quotes the cause. All actors are gone by then, as they are
-        after KeyboardInterrupt.
+        If no cluster answers there, a component fails, an actor dies or stalls, nothing moves although tasks have not
+        ended, or a batch is never acknowledged: names component and task, and quotes the cause. All actors are gone by
+        then, as they are after KeyboardInterrupt.
     """
     for part in plan.components:
         if part.class_name.startswith("__main__."):
@@ -250,35 +251,12 @@ def run_ray(
                 "cannot import: move it to a module"
             )
     placement = place(plan, together)
-    started_here = _connect(address, log_to_driver)
-    try:
+    with connected(address, log_to_driver):
         run = _RayRun(plan, placement, on_progress, stop, seed, poll_s, stall_s, start_s, task_cpus)
         try:
             return run.run()
         finally:
             run.kill()
-    finally:
-        if started_here:
-            ray.shutdown()
-
-
-def _connect(address: str | None, log_to_driver: bool) -> bool:
-    """See that Ray is there; True if this call started or joined it, and so must leave it."""
-    if ray.is_initialized():
-        return False
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    common = {"log_to_driver": log_to_driver, "logging_level": logging.ERROR}
-    if address is not None:
-        try:
-            ray.init(address=address, **common)
-        except ConnectionError as cause:
-            raise TopologyError(
-                f"no Ray cluster answers at {address!r}: start it (ray start --head), or leave the address out "
-                f"to run on this machine ({cause})"
-            ) from cause
-    else:
-        ray.init(_node_ip_address="127.0.0.1", include_dashboard=False, **common)
-    return True
 
 
 class _RayRun:
@@ -307,6 +285,7 @@ class _RayRun:
         self._start_s = start_s
         self._task_cpus = task_cpus
         self._actors: list[Any] = []
+        self._opened = False
         self._closed = False
         self._unfed_finished = False
         self._gap_since: float | None = None
@@ -336,6 +315,7 @@ class _RayRun:
             self._actors.append(actor)
         warm_up_s = self._warm_up()  # while the processes start
         self._ask_all("connect", self._start_s, self._actors)
+        self._opened = True  # in part, if one of them fails
         for _, failure in self._each_task(self._ask_all("open", self._start_s)):
             _raise_if(failure)
         startup_s = time.perf_counter() - began
@@ -355,7 +335,7 @@ class _RayRun:
     def kill(self) -> None:
         """End every actor; components that were not closed get a moment to do so."""
         try:
-            if not self._closed and self._actors:
+            if self._opened and not self._closed:
                 calls = {actor.close.remote(): worker for worker, actor in enumerate(self._actors)}
                 awaited = [call for call, worker in calls.items() if worker != self._stalled]
                 done, _ = ray.wait(awaited, num_returns=len(awaited), timeout=_CLOSE_AFTER_FAILURE_S)

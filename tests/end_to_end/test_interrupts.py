@@ -1,0 +1,67 @@
+"""Ctrl-C and a polite kill, in every phase of a run: one line, the exit code a shell expects, nothing left."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.processes import Command, small_run
+
+pytestmark = [pytest.mark.ray, pytest.mark.fault, pytest.mark.timeout(180)]
+
+SIGNALS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+#: What has to be there before the signal is sent: a process by a word of its command line, or the first updates.
+PHASES = {"ray starts": "gcs_server", "node starts": "raylet/raylet", "tasks start": "ray::", "running": None}
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory):
+    """A run that takes minutes: a batch for each message."""
+    return small_run(tmp_path_factory.mktemp("interrupts"), messages=20_000, batch=1)
+
+
+def interrupted(arguments, tmp_path, phase, number, send):
+    """Start a run, send the signal in a phase; exit code and line. Nothing is left by then."""
+    out = tmp_path / "out"
+    with Command([*arguments, "--out", out, "--sink", "jsonl"]) as command:
+        word = PHASES[phase]
+        command.await_(lambda: _has_updates(out) if word is None else command.has_started(word))
+        send(command.process.pid, number)
+        began_s = time.monotonic()
+        code, printed, said = command.finish(40)
+        took_s = time.monotonic() - began_s
+        command.assert_nothing_left()
+    assert printed == ""
+    assert took_s < 20
+    return code, said
+
+
+def _has_updates(out: Path) -> bool:
+    return any(file.stat().st_size for file in (out / "updates").glob("*"))
+
+
+@pytest.mark.parametrize(("number", "code", "word"), SIGNALS, ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("phase", PHASES)
+def test_run_told_to_end_does_so_in_every_phase(arguments, tmp_path, phase, number, code, word):
+    ended, said = interrupted(arguments, tmp_path, phase, number, os.kill)
+    assert ended == code, said
+    assert said.startswith(f"error: {word}") and said.count("\n") == 1, said
+
+
+@pytest.mark.parametrize(("number", "code", "word"), SIGNALS, ids=["SIGINT", "SIGTERM"])
+def test_run_whose_whole_group_is_told_to_end_does_so(arguments, tmp_path, number, code, word):
+    """As a terminal does on Ctrl-C, and `timeout` or a service manager on its end: Ray's processes get it as well."""
+    ended, said = interrupted(arguments, tmp_path, "node starts", number, os.killpg)
+    assert ended == code, said
+    assert said.startswith(f"error: {word}") and said.count("\n") == 1, said
+
+
+def test_load_test_told_to_end_does_so():
+    script = "import sys\nfrom gateway.loadtest import main\nsys.exit(main())"
+    with Command(["--rate", 100, "--seconds", 600], script=script) as command:
+        command.await_(lambda: command.has_started("gcs_server"))
+        os.kill(command.process.pid, signal.SIGINT)
+        assert command.finish(40) == (130, "", "error: interrupted\n")
+        command.assert_nothing_left()

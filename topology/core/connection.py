@@ -1,0 +1,212 @@
+"""Ray itself: started on this machine, or joined where it runs, and left again.
+
+Without an address a run has a Ray of its own, whatever clusters run beside it or have left their address behind. With
+one, a process of our own tries the cluster first: whoever asks Ray to join an address where nobody answers waits for
+minutes and cannot be interrupted. Used by `topology.core.runner`.
+"""
+
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import ray
+from ray._private import ray_constants, utils
+
+from matching.errors import ConfigError, TopologyError
+
+#: How long the head of a cluster may take to answer, once the process that asks it has started, which may take as
+#: long; a node of it on this machine may still be starting, for twice as long.
+ANSWER_S = 8
+#: How long the system may take to end what was killed.
+_KILLED_S = 5.0
+#: Said to whoever names a cluster that does not answer.
+_REMEDY = "start it (ray start --head), or leave --address out to run on this machine"
+#: Joins and leaves; the last line on standard output says why that failed, and an alarm ends what takes too long. Ray
+#: by itself would try again and again, and wait a minute for a node on this machine to appear.
+_TRIAL = """
+import os, signal, socket, sys
+address, host, port, answer_s = *sys.argv[1:4], int(sys.argv[4])
+os.environ["RAY_gcs_server_port_wait_time_s"] = "1"
+os.environ["RAY_gcs_server_request_timeout_seconds"] = str(2 * answer_s)
+signal.alarm(2 * answer_s)
+answers = False
+try:
+    socket.create_connection((host, int(port)), answer_s / 2).close()
+    import ray
+    signal.alarm(answer_s)
+    ray._raylet.GcsClient(address=address)
+    answers = True
+    signal.alarm(3 * answer_s)
+    ray.init(address=address, log_to_driver=False)
+    ray.shutdown()
+except Exception as error:
+    cause = error.__cause__ or error
+    print(f"{type(cause).__name__}:", " ".join(str(cause).split()), flush=True)
+    os._exit(2 if answers else 1)
+"""
+
+
+@contextmanager
+def connected(address: str | None, log_to_driver: bool = False) -> Iterator[None]:
+    """A block with Ray in it: what this process is connected to already, else a cluster, else one of its own.
+
+    Parameters
+    ----------
+    address : str, optional
+        HOST:PORT of the head of a running cluster, of which this machine has to be a node; `auto` for the one that
+        RAY_ADDRESS names, else `ray start` was told of here last. None, or `local`: Ray is started here, on loopback,
+        and ended with the block.
+    log_to_driver : bool
+        Whether Ray shows what worker processes print.
+
+    Raises
+    ------
+    ConfigError
+        If `address` is none of these.
+    TopologyError
+        If no cluster answers there within `ANSWER_S`, or Ray does not start on this machine.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    common = {"log_to_driver": log_to_driver, "logging_level": logging.ERROR}
+    if address == "auto":
+        address = _found()
+    elif address == "local":
+        address = None
+    if address is not None:
+        _try(address)
+    earlier = _processes()
+    try:
+        with _signals_kept():
+            try:
+                if address is None:
+                    ray.init(address="local", _node_ip_address="127.0.0.1", include_dashboard=False, **common)
+                else:
+                    ray.init(address=address, **common)
+            except Exception as cause:
+                what = "Ray does not start on this machine" if address is None else f"cannot join Ray at {address!r}"
+                raise TopologyError(f"{what}: {_in_a_line(cause)}; see skyray doctor") from cause
+        yield
+    finally:
+        ray.shutdown()
+        _end(_processes() - earlier)  # those of a start that was interrupted, which Ray has no list of
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """While Ray starts: SIGTERM goes on meaning what it meant to this process before, if that was anything.
+
+    Ray takes it twice. Its handler in Python raises what `ray.wait` turns into another exit code; its handler in C++
+    ends a process that takes more than 3 s to unwind, with a stack trace. There is a variable that turns the latter
+    off, but workers would get it too, whose stack traces are of use.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        yield
+        return
+    in_cpp, in_python = ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER, utils.set_sigterm_handler
+    ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER = True
+    utils.set_sigterm_handler = lambda _handler: None
+    try:
+        yield
+    finally:
+        ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER, utils.set_sigterm_handler = in_cpp, in_python
+
+
+# -- a cluster that runs already
+
+
+def _found() -> str:
+    """The address that `auto` stands for. Ray's own search would also take what some process has started for itself."""
+    address = os.environ.get("RAY_ADDRESS") or utils.read_ray_address()
+    if not address:
+        raise TopologyError(
+            "--address auto finds no Ray cluster: RAY_ADDRESS is not set, and none was started here with ray start; "
+            "name it as HOST:PORT, or leave --address out to run on this machine"
+        )
+    return address
+
+
+def _try(address: str) -> None:
+    """See that a cluster answers and can be joined; raises if not. Takes two seconds."""
+    host, port = _split(address)
+    place = repr(address)
+    search = os.pathsep.join(path for path in sys.path if path)
+    trial = subprocess.run(
+        [sys.executable, "-c", _TRIAL, address, host, port, str(ANSWER_S)],
+        env={**os.environ, "PYTHONPATH": search},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if trial.returncode == 0:
+        return
+    if trial.returncode == -signal.SIGALRM:
+        raise TopologyError(f"no Ray cluster answers at {place} within {ANSWER_S} s: {_REMEDY}")
+    if "Unauthenticated" in trial.stderr:
+        raise TopologyError(
+            f"the Ray cluster at {place} asks for a token: set RAY_AUTH_MODE=token, and have its token in "
+            "~/.ray/auth_token or RAY_AUTH_TOKEN"
+        )
+    said = (trial.stdout.splitlines() or [f"the process that tried it ended with {trial.returncode}"])[-1]
+    if "No node info found" in said:
+        raise TopologyError(
+            f"the Ray cluster at {place} has no node on this machine: add it (ray start --address={host}:{port}), or "
+            "start the run on a node of the cluster"
+        )
+    what = "cannot join the Ray cluster at" if trial.returncode == 2 else "no Ray cluster answers at"
+    raise TopologyError(f"{what} {place} ({said}): {_REMEDY}")
+
+
+def _split(address: str) -> tuple[str, str]:
+    """Host and port."""
+    if "://" in address:
+        raise ConfigError(
+            f"--address {address}: tasks call each other, which does not go through a Ray client: name the head's "
+            "HOST:PORT, from a node of the cluster"
+        )
+    host, colon, port = address.rpartition(":")
+    if not (host and colon and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536):
+        raise ConfigError(f"--address {address}: name the head of a Ray cluster as HOST:PORT, or say auto")
+    return host.strip("[]"), port
+
+
+# -- a Ray of our own
+
+
+def _processes() -> set[psutil.Process]:
+    """Children of this process that belong to Ray."""
+    ours = set()
+    folder = str(Path(ray.__file__).parent)
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if any(folder in word for word in child.cmdline()):
+                ours.add(child)
+    return ours
+
+
+def _end(processes: set[psutil.Process]) -> None:
+    """Kill processes and what they have started: nothing that a task holds is in them."""
+    doomed = set(processes)
+    for process in processes:
+        with suppress(psutil.Error):
+            doomed.update(process.children(recursive=True))
+    for process in doomed:
+        with suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(processes, timeout=_KILLED_S)  # the others are not ours to wait for
+
+
+def _in_a_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
