@@ -14,16 +14,13 @@ from bolts.payloads import Closed, MessageIds
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
 from gateway.generate import generate_subscriptions
 from gateway.verify import verify_run
-from matching import registry
-from matching.boolean.stream import BooleanStream
-from matching.model import BOOLEAN, SKYLINE, Removals, ResultBatch, concatenate
-from matching.skyline.stream import SkylineStream
-from matching.skyline.window_plain import InvertedWindow
+from matching.alone import Alone
+from matching.kinds import KINDS
 from matching.space import Space
 from matching.window import Window
 from spouts.parquet import ParquetSpout
 from spouts.subscriptions import load_changes, load_vocabulary
-from tests.unit.etl_folder import with_objects, random_rows, write_etl
+from tests.unit.etl_folder import random_rows, with_objects, write_etl
 from tests.unit.test_delivery import RecordingContext as DeliveryContext
 from tests.unit.test_spout_parquet import RecordingContext as SpoutContext
 from topology.core.component import Delivery
@@ -60,28 +57,22 @@ def execute(etl: Path, files: list[Path], out: Path, window="count:70", sink="pa
     spout.open(emitted)
     delivery = DeliveryBolt(str(out), span, 2, sink=sink)
     delivery.prepare(DeliveryContext())
-    boolean = BooleanStream(registry.factory("boolean")(space))
-    skyline = SkylineStream(registry.factory("skyline")(space), InvertedWindow())
+    alone = Alone([KINDS.named("boolean"), KINDS.named("skyline")], space, span)
     tick = spout.next_batch(0, None)
     while tick is not None:
         boundary, published_s, messages, names, ended = emitted.emitted.pop()[1]
         listed = changes.changes_through(boundary.last_seq, boundary.number)
-        removed = listed.removed
-        gone = Removals(*(column[removed.kind == BOOLEAN] for column in removed))
         ended = ended.take(np.zeros(0, np.int64)) if boundary.number in forget else ended
-        updates = [
-            boolean.process(boundary, messages, listed.added.of_kind(BOOLEAN), gone),
-            skyline.process(boundary, messages, ended.seq, listed.added, removed),
-        ]
+        updates = alone.process(boundary, messages, listed.added, listed.removed, ended).updates
         for stream, payload in (
             ("changes", listed),
             ("ids", MessageIds(boundary, published_s, names)),
-            ("updates", Closed(boundary, boundary.number, concatenate(updates))),
+            ("updates", Closed(boundary, boundary.number, updates)),
         ):
             delivery.execute(Delivery(stream, "any", 0, payload))
         tick = spout.next_batch(boundary.number + 1, None)
     spout.close()
-    delivery.execute(Delivery("results", "query", 0, ResultBatch(*skyline.results())))
+    delivery.execute(Delivery("results", "query", 0, alone.results()))
     delivery.finish()
     delivery.close()
     facts = {"messages": str(etl), "subscriptions": [str(path) for path in files], "window": window, "batch": BATCH}
@@ -180,4 +171,4 @@ def test_verify_folder_without_object_columns_takes_every_message_for_itself(tmp
     generate_subscriptions(etl, "skyline", 20, 1, tmp_path / "skyline.jsonl", region_share=0.5)
     report = verify_run(execute(etl, [tmp_path / "skyline.jsonl"], tmp_path / "run"))
     assert report.exact and report.oracle_updates["skyline"] > 50
-    assert report.subscriptions == {"skyline": 20} and SKYLINE == 4
+    assert report.subscriptions == {"skyline": 20}
