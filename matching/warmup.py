@@ -84,7 +84,7 @@ def warm_engine(kind: Kind, name: str) -> None:
 
 def _warm_window(kind: Kind, name: str | None) -> None:
     """A window index, with messages indexed and not, some expired, asked about a boundary before the last."""
-    share, asking = kind.window(name)(_SPACE, 4), kind.make_room(Site(_SPACE, Window("count", 300)))
+    share, asking = kind.window(name)(_SPACE, 1), kind.make_room(Site(_SPACE, Window("count", 300)))
     home, held = np.zeros(10, np.int64), np.ones(10, np.bool_)
     nobody = np.zeros(0, np.int64)
     removed = Removals(nobody, nobody.astype(np.int8), nobody)
