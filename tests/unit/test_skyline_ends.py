@@ -16,10 +16,7 @@ from gateway.generate import generate_subscriptions
 from gateway.verify import verify_run
 from matching.alone import Alone
 from matching.kinds import KINDS
-<<<<<<< HEAD
 from matching.model import SKYLINE
-=======
->>>>>>> h6
 from matching.space import Space
 from matching.window import Window
 from spouts.parquet import ParquetSpout
@@ -175,4 +172,4 @@ def test_verify_folder_without_object_columns_takes_every_message_for_itself(tmp
     generate_subscriptions(etl, "skyline", 20, 1, tmp_path / "skyline.jsonl", region_share=0.5)
     report = verify_run(execute(etl, [tmp_path / "skyline.jsonl"], tmp_path / "run"))
     assert report.exact and report.oracle_updates["skyline"] > 50
-    assert report.subscriptions == {"skyline": 20}
+    assert report.subscriptions == {"skyline": 20} and SKYLINE == 4
