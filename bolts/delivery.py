@@ -41,8 +41,6 @@ from bolts.succession import Succession
 from matching.errors import ConfigError, DeliveryError, TopologyError
 from matching.model import (
     CHANGES,
-    DECAY,
-    KNN,
     ChangeList,
     Int64,
     ResultBatch,
@@ -98,7 +96,7 @@ class DeliveryBolt(Bolt):
         sink: str = "parquet",
         file_rows: int = 5_000_000,
         query: str = "query",
-        lasting: Sequence[int] = (KNN, DECAY),
+        lasting: Sequence[int] = (),
     ):
         if sink not in SINKS:
             raise ConfigError(f"sink {sink!r}: choose one of {', '.join(SINKS)}")

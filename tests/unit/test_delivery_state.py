@@ -73,7 +73,7 @@ TOLD, STANDING = script()
 
 def make(folder, tasks, sink="parquet"):
     context = RecordingContext(tasks)
-    bolt = DeliveryBolt(str(folder), WINDOW, 2, sink=sink)
+    bolt = DeliveryBolt(str(folder), WINDOW, 2, sink=sink, lasting=(KNN,))
     bolt.prepare(context)
     return bolt, context
 
