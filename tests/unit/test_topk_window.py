@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import window as window_bench
 from matching.errors import ConfigError, EngineError
 from matching.kind import Question
 from matching.kinds import KINDS
@@ -392,3 +393,12 @@ def test_window_index_broken_on_purpose_is_found_out(broken, monkeypatch):
         {"broken": broken},
     )
     assert any(differences("broken", seed, grid=True) for seed in range(4))
+
+
+def test_window_bench_small_checks_and_times_every_index():
+    report = window_bench.bench(400, 1200, bulk=60, singles=5, batches=2, batch=100, rounds=1, seed=1)
+    assert [result["index"] for result in report["results"]] == list(WINDOW_INDEXES)
+    for result in report["results"]:
+        assert result["exact"] and result["checked_rows"] > 0
+        assert min(result[name] for name in ("bulk_us_a_query", "single_us_a_query", "store_us_a_message")) > 0
+        assert result["bytes_a_message"] > 100
