@@ -213,16 +213,29 @@ def test_pending_answer_before_its_time_is_kept_until_the_last_batch_it_speaks_o
     run.pending.extend(0, 3)
     body = Body({1: {2}}, offers((1, 15), (1, 35)))
     run.close((1, 15))
+    run.close()
     assert run.pending.install(0, body) is None
     assert run.pending.early() == [] and run.pending.waits[1] and run.pending.complete_through == -1
-    run.close()
-    assert run.pending.early() == []
     run.close()
     (ready,) = run.pending.early()
     assert ready == (0, body) and run.pending.early() == [], "handed out once"
     told, _, caught_up = run.install(ready[0], *ready[1])
     assert told == [(0, 1, 2, 1), (1, 1, 15, 1), (3, 1, 35, 1)] and caught_up == [1]
     assert run.kept == [] and not run.pending
+
+
+def test_pending_answers_before_their_time_are_handed_out_as_theirs_comes():
+    run = Run()
+    run.close()
+    for slot, up_to in ((1, 2), (2, 1), (3, 2)):
+        run.pend(slot)
+        run.pending.extend(slot - 1, up_to)
+        assert run.pending.install(slot - 1, Body({slot: set()}, offers())) is None
+    run.close()
+    assert [request for request, _ in run.pending.early()] == [1]
+    run.install(1, {2: set()}, offers())
+    run.close()
+    assert [request for request, _ in run.pending.early()] == [0, 2] and run.pending.complete_through == -1
 
 
 def test_pending_again_on_the_way_asks_as_of_there_and_tells_nothing_of_it():
