@@ -37,6 +37,7 @@ from matching.state import State
 from matching.window import Boundary, Window
 
 Bools = NDArray[np.bool_]
+NO_SEQS: Int64 = np.zeros(0, np.int64)
 #: Which pairs a task answers for: given the region of each pair (float64[m, 4]), the messages, and each pair's row.
 Owned = Callable[[Float64, MessageBatch, Int32], Bools]
 
@@ -311,7 +312,7 @@ class Share(ABC):
         """
 
     @abstractmethod
-    def load(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None:
+    def load(self, boundary: Boundary, messages: MessageBatch, ended: Int64 = NO_SEQS) -> None:
         """Take a whole window at once, as of a boundary; before any batch. `ended` as in `store`."""
 
     @abstractmethod
