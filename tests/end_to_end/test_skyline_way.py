@@ -104,7 +104,7 @@ def test_mixed_file_with_objects_is_exact_on_ray_as_people_type_it(etl, mixed, t
     assert report["digest"] == told["local"]["digest"]
     assert report["spouts"]["messages"]["ended"] > 20
     assert all(min(held.values()) > 0 for held in report["routing"]["subscriptions_of_each_query_bolt"])
-    assert report["routing"]["skyline_pairs_sent"] > 0
+    assert report["routing"]["found_sent"]["skyline"] > 0
     assert cli.main(["verify", "ray", "--all", "--json"]) == 0
     verdict = json.loads(capsys.readouterr().out)
     assert verdict["exact"] and set(verdict["oracle_updates"]) == set(KINDS) and not verdict["vacuous"]
