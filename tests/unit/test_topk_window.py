@@ -284,7 +284,7 @@ def test_window_index_without_messages_answers_nothing(name):
 @pytest.mark.parametrize("name", WINDOW_INDEXES)
 def test_window_index_parts_merged_equal_one_window(name):
     rng = np.random.default_rng(2)
-    whole, parts = WINDOW_INDEXES[name](SPACE), [WINDOW_INDEXES[name](SPACE) for _ in range(3)]
+    whole, parts = WINDOW_INDEXES[name](SPACE, 1), [WINDOW_INDEXES[name](SPACE, 1) for _ in range(3)]
     stored = []
     for number in range(4):
         boundary = Boundary(number, number * 50, number * 50 + 49, number * 50 + 49 - 120)
