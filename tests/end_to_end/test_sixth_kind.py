@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from matching.kind import Kind, Matched, Room, Share, Step
+from matching.kind import NO_SEQS, Kind, Matched, Room, Share, Step
 from matching.kinds import KINDS
 from matching.model import (
     ENTER,
@@ -82,7 +82,7 @@ class EarliestShare(Share):
     def stored_through(self):
         return self.known[-1].number if self.known else -1
 
-    def store(self, boundary, messages, ended):
+    def store(self, boundary, messages, ended=NO_SEQS):
         self.known = [*self.known, boundary][-1 - self.kept_boundaries :]
         self.messages = [each for each in [*self.messages, messages] if np.any(each.life > self.known[0].floor)]
 
