@@ -1,7 +1,7 @@
 """Pure matching algorithms: flat numpy arrays and Numba kernels.
 
 No Ray, no Spark, no input or output, no clock. Read on in `matching.model` (what the arrays are), then
-`matching.naive` (what a right answer is), then the engines named in `matching.registry`.
+`matching.naive` (what a right answer is), then the engines named in `matching.kinds`.
 
 Importing this package points Numba's on-disk cache at a folder whose name carries a hash of every source file of
 the package. Numba notices an edit to the kernel it cached but not an edit to a kernel that one calls in another

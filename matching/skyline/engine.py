@@ -10,7 +10,7 @@ in a `KeptPool`, in which the skyline is marked. The engines:
 - `eager_star`      the same, and seldom looks into the window where an object moves, changes its words or is deleted;
                     the default
 
-Read on in `matching.skyline.eager`, or in `matching.skyline.stream` for what drives them.
+Read on in `matching.skyline.eager`, or in `matching.skyline.room` for what drives them.
 """
 
 from abc import ABC, abstractmethod

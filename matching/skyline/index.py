@@ -4,7 +4,7 @@ A candidate stands in the closed rectangle and shares at least one keyword. Ever
 entered into the cell-term index of the boolean subscriptions as if it were a subscription of its own, so a pair is
 found once for each keyword in common: counting how often gives the text relevance without looking at the texts.
 
-Read on in `matching.skyline.stream`.
+Read on in `matching.skyline.room`.
 """
 
 import math

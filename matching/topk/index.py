@@ -2,7 +2,7 @@
 
 A hit is a pair whose exact score reaches the subscription's threshold. Thresholds are constants while a batch is
 matched; they change only through `set_thresholds`. What becomes of the hits is the business of
-`matching.topk.stream`. The indexes differ in `_scan` alone: `matching.topk.l2_scan`, `matching.topk.inverted_file`.
+`matching.topk.room`. The indexes differ in `_scan` alone: `matching.topk.l2_scan`, `matching.topk.inverted_file`.
 """
 
 from abc import ABC, abstractmethod
