@@ -131,7 +131,38 @@ class Tick(NamedTuple):
     last_seq: int
 
 
-class Spout(ABC):
+class Component:
+    """What spouts and bolts have in common: figures, what is saved of them, and their end."""
+
+    def report(self) -> dict[str, Any]:
+        """Figures for the end of the run, JSON-ready."""
+        return {}
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What cannot be derived, at a quiet boundary: all that was published is taken and told to its end.
+
+        Arrays as `topology.core.frames` can hold them, under any names; nobody writes to them, so they must be copies
+        of what this task goes on writing to.
+        """
+        return {}
+
+    def restore(self, saved: Saved) -> None:
+        """Go on behind batch `saved.number`, in place of a new component.
+
+        Called at most once, after `open` or `prepare` and before any batch, with what all tasks of all components have
+        said: what is held may be dealt out anew. The arrays are read-only. Nothing can be emitted yet.
+
+        Raises
+        ------
+        CheckpointError
+            If this component cannot go on from there: says why.
+        """
+
+    def close(self) -> None:
+        """Release resources; called once, also after a failure."""
+
+
+class Spout(Component, ABC):
     """A source. One spout of a topology is its clock: it cuts the stream into numbered batches.
 
     Every other spout follows the clock: after each batch of the clock it is told the tick and emits what belongs
@@ -151,35 +182,8 @@ class Spout(ABC):
         seconds: a task that does not come back for long is taken for stalled.
         """
 
-    def state(self) -> dict[str, np.ndarray]:
-        """What cannot be derived, at a quiet boundary: all that was published is taken, and nothing is on its way.
 
-        Arrays as `topology.core.frames` can hold them, under any names; nobody writes to them, so they must be copies
-        of what this task goes on writing to.
-        """
-        return {}
-
-    def restore(self, saved: Saved) -> None:  # noqa: B027 - optional
-        """Go on behind batch `saved.number`, in place of a new component.
-
-        Called at most once, after `open` and before any batch, with what all tasks of all components have said:
-        what is held may be dealt out anew. The arrays are read-only. Nothing can be emitted yet.
-
-        Raises
-        ------
-        CheckpointError
-            If this component cannot go on from there: says why.
-        """
-
-    def report(self) -> dict[str, Any]:
-        """Figures for the end of the run, JSON-ready."""
-        return {}
-
-    def close(self) -> None:  # noqa: B027 - optional
-        """Release resources; called once, also after a failure."""
-
-
-class Bolt(ABC):
+class Bolt(Component, ABC):
     """A worker on streams."""
 
     @abstractmethod
@@ -190,7 +194,7 @@ class Bolt(ABC):
     def execute(self, delivery: Delivery) -> None:
         """Work on one payload, emitting any number of others through the context. Must not block on other tasks."""
 
-    def finish(self) -> None:  # noqa: B027 - optional
+    def finish(self) -> None:
         """All forward inputs have ended. Emit what is left; more may follow from `execute` while not `idle`.
 
         A bolt with feedback inputs only is finished when all others have ended and nothing is on its way.
@@ -200,36 +204,9 @@ class Bolt(ABC):
         """Whether nothing is awaited over feedback edges; the task's end is passed on once this is true."""
         return True
 
-    def report(self) -> dict[str, Any]:
-        """Figures for the end of the run, JSON-ready."""
-        return {}
-
     def quiet(self) -> bool:
         """Whether nothing is awaited, before `finish` was called: all that was taken is told to its end.
 
         Asked at a boundary behind which nothing was published, once nothing is on its way.
         """
         return True
-
-    def state(self) -> dict[str, np.ndarray]:
-        """What cannot be derived, at a quiet boundary: all that was published is taken and told to its end.
-
-        Arrays as `topology.core.frames` can hold them, under any names; nobody writes to them, so they must be copies
-        of what this task goes on writing to.
-        """
-        return {}
-
-    def restore(self, saved: Saved) -> None:  # noqa: B027 - optional
-        """Go on behind batch `saved.number`, in place of a new component.
-
-        Called at most once, after `prepare` and before any batch, with what all tasks of all components have said:
-        what is held may be dealt out anew. The arrays are read-only. Nothing can be emitted yet.
-
-        Raises
-        ------
-        CheckpointError
-            If this component cannot go on from there: says why.
-        """
-
-    def close(self) -> None:  # noqa: B027 - optional
-        """Release resources; called once, also after a failure."""
