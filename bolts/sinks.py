@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from bolts.names import IdColumn
 from matching.errors import DeliveryError
-from matching.model import CHANGES, UpdateBatch, concatenate, empty
+from matching.model import CHANGES, UpdateBatch, concatenate
 
 UPDATE_SCHEMA = pa.schema(
     [
@@ -262,8 +262,3 @@ def writing(path: Path) -> Iterator[None]:
         raise DeliveryError(
             f"{path}: cannot be written ({reason}); free space or choose another output directory, and run again"
         ) from error
-
-
-def no_updates() -> UpdateBatch:
-    """An `UpdateBatch` without rows."""
-    return empty(UpdateBatch)

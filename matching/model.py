@@ -16,13 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEQ = np.int64
-NUMBER = np.int64
-SLOT = np.int32
 TERM = np.int32
 WEIGHT = np.float32
-COORD = np.float64
 SCORE = np.float64
-TIME_US = np.int64
 
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]

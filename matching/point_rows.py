@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from matching.errors import EngineError
 from matching.model import Float32, Float64, Int32, Int64, SubscriptionTable
-from matching.slots import SlotMap, part, resized
+from matching.slots import SlotMap, resized
 
 #: A pool is compacted when it is full and this share of it is dead.
 _DEAD_SHARE = 0.25
@@ -141,29 +141,13 @@ class SubscriptionStore:
         c.threshold[slots] = np.inf
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue, trimmed to what is in use."""
+        """Every array held, for figures of size, trimmed to what is in use."""
         used, c = self._pool_used, self._columns._asdict()
         columns = {name: np.ascontiguousarray(c[name][:used]) for name in _BY_TERM}
         columns |= {name: np.ascontiguousarray(c[name][: self.capacity]) for name in _BY_SLOT}
         pool = np.array([used, self._pool_dead], np.int64)
         columns["kind"] = self._kind[: self.capacity]
         return {**columns, **{f"slots_{name}": value for name, value in self._slots.arrays().items()}, "pool": pool}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "SubscriptionStore":
-        """Continue from `arrays`; everything is copied, since the store writes."""
-        store = cls()
-        store._slots = SlotMap.from_arrays(part(arrays, "slots_"))
-        store._pool_used, store._pool_dead = (int(value) for value in arrays["pool"])
-        store._pool = _new_pool(max(_FEWEST, store._pool_used))
-        store._grow_slots(store._slots.capacity)
-        kind = arrays["kind"][: store._kind.shape[0]]
-        store._kind[: kind.shape[0]] = kind
-        c = store._columns._asdict()
-        for name in _BY_TERM + _BY_SLOT:
-            values = arrays[name][: c[name].shape[0]]
-            c[name][: values.shape[0]] = values
-        return store
 
     def _grow_slots(self, needed: int) -> None:
         """Lengthen the rows to `needed`, and take over the number column of the slot map."""

@@ -11,7 +11,7 @@ from numba import njit
 
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int32, Int64, SubscriptionTable
-from matching.slots import SlotMap, as_input, grown_length, part, resized
+from matching.slots import SlotMap, as_input, grown_length, resized
 
 _DEAD_SHARE = 0.25
 #: `start` of a subscription that can never match: an unknown keyword, no keyword, or no region.
@@ -94,19 +94,10 @@ class SubscriptionRows:
         return np.repeat(able, length), np.where(terms < 0, ~terms, terms).astype(np.int32)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue, trimmed to what is in use."""
+        """Every array held, for figures of size, trimmed to what is in use."""
         used = self.slots.high_water
         columns = {"region": self._region[:used], "start": self._start[:used], "terms": self._terms[: self._pool[0]]}
         return columns | {"pool": self._pool} | {f"slots_{name}": value for name, value in self.slots.arrays().items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "SubscriptionRows":
-        """Continue from `arrays`; everything is copied, since the rows are written."""
-        rows = cls()
-        rows.slots = SlotMap.from_arrays(part(arrays, "slots_"))
-        rows._region, rows._start = arrays["region"].copy(), arrays["start"].copy()
-        rows._terms, rows._pool = arrays["terms"].copy(), arrays["pool"].copy()
-        return rows
 
     def allocated_bytes(self) -> int:
         """Memory held, unused rows included."""

@@ -89,16 +89,8 @@ class SlotMap:
         return slots
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue: `number` (up to the high-water mark), `index`, `state`."""
+        """Every array held, for figures of size: `number` (up to the high-water mark), `index`, `state`."""
         return {"number": self.number[: self.high_water], "index": self.index, "state": self._state}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "SlotMap":
-        """Continue from `arrays`; everything is copied."""
-        slots = cls()
-        slots.number, slots.index = arrays["number"].copy(), arrays["index"].copy()
-        slots._state = arrays["state"].copy()
-        return slots
 
     def allocated_bytes(self) -> int:
         """Memory held, unused rows included."""
@@ -130,11 +122,6 @@ def resized(column: np.ndarray, length: int, fill: int | float = 0) -> np.ndarra
     grown = np.full((length, *column.shape[1:]), fill, column.dtype)
     grown[: column.shape[0]] = column
     return grown
-
-
-def part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """The arrays whose name starts with the prefix, without it."""
-    return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
 
 
 def as_input(array: np.ndarray, dtype: type) -> np.ndarray:

@@ -85,7 +85,7 @@ class AnyOf:
         return owner, ~rows.columns.terms[rows.columns.start[held[order]]]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue."""
+        """Every array held, for figures of size."""
         return {"count": self.count} | {f"parts_{name}": value for name, value in self.parts.arrays().items()}
 
     def allocated_bytes(self) -> int:

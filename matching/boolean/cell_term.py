@@ -19,7 +19,7 @@ from matching.boolean.cell_match import match
 from matching.boolean.engine import BooleanEngine, Messages
 from matching.errors import EngineError
 from matching.model import Int32
-from matching.slots import SlotMap, as_input, part, resized
+from matching.slots import SlotMap, as_input, resized
 from matching.space import Space
 
 #: Pools are packed anew when this share of them is abandoned.
@@ -117,11 +117,6 @@ class CellTerm(BooleanEngine):
         columns |= {"box": self._box[: self._used[0]], "link": self._link[: self._used[0]]}
         columns |= {"cuts": self._cuts[: self._used[2]]}
         return columns | {f"terms_{name}": value for name, value in self._terms.arrays().items()}
-
-    def _restore_index(self, arrays: dict[str, np.ndarray]) -> None:
-        self._terms = SlotMap.from_arrays(part(arrays, "terms_"))
-        self._head, self._finest, self._used = (arrays[name].copy() for name in ("head", "finest", "used"))
-        self._box, self._link, self._cuts = (arrays[name].copy() for name in ("box", "link", "cuts"))
 
     def _index_bytes(self) -> int:
         columns = (self._head, self._finest, self._box, self._link, self._cuts, self._seen)

@@ -7,7 +7,7 @@ engines differ in how they find candidates: `inverted_list` (baseline), `cell_te
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -16,7 +16,7 @@ from matching.boolean.any_of import AnyOf
 from matching.errors import EngineError
 from matching.model import ANY_KEYWORD, BOOLEAN, UNKNOWN_TERM, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.region_rows import SubscriptionRows
-from matching.slots import as_input, part, resized
+from matching.slots import as_input, resized
 from matching.space import Space
 
 _FEWEST_HITS = 1 << 12
@@ -193,22 +193,11 @@ class BooleanEngine(ABC):
         )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue: names prefixed `rows_`, `index_` and perhaps `any_`. Views, no copies."""
+        """Every array held, for figures of size: prefixed `rows_`, `index_` and perhaps `any_`. Views, no copies."""
         rows = {f"rows_{name}": value for name, value in self.rows.arrays().items()}
         if self._any_of is not None:
             rows |= {f"any_{name}": value for name, value in self._any_of.arrays().items()}
         return rows | {f"index_{name}": value for name, value in self._index_arrays().items()}
-
-    @classmethod
-    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]) -> Self:
-        """Continue from the `arrays` of an engine of the same class and space; everything is copied."""
-        engine = cls(space)
-        engine.rows = SubscriptionRows.from_arrays(part(arrays, "rows_"))
-        engine._restore_index(part(arrays, "index_"))
-        if "any_count" in arrays:
-            loose = part(arrays, "any_")
-            engine._any_of = AnyOf(cls.from_arrays(space, part(loose, "parts_")), loose["count"].copy())
-        return engine
 
     def allocated_bytes(self) -> int:
         """Memory held, room for growth included."""
@@ -232,9 +221,6 @@ class BooleanEngine(ABC):
 
     @abstractmethod
     def _index_arrays(self) -> dict[str, np.ndarray]: ...
-
-    @abstractmethod
-    def _restore_index(self, arrays: dict[str, np.ndarray]) -> None: ...
 
     @abstractmethod
     def _index_bytes(self) -> int: ...

@@ -14,7 +14,7 @@ from matching.boolean.cells import FINEST, cell_range, fitting_level, lattice
 from matching.boolean.engine import BooleanEngine, Messages
 from matching.model import Int32, Int64
 from matching.region_rows import all_terms_in, region_meets
-from matching.slots import SlotMap, as_input, find_slot, grown_length, part, resized
+from matching.slots import SlotMap, as_input, find_slot, grown_length, resized
 from matching.space import Space
 
 _LATTICE_STEPS = 2.0**15
@@ -105,12 +105,6 @@ class HashedCells(BooleanEngine):
         columns = {"head": self._head[: self._keys.high_water], "first": self._first[: self.rows.slots.high_water]}
         columns |= {"used": self._used, "at_level": self._at_level}
         return nodes | columns | {f"keys_{name}": value for name, value in self._keys.arrays().items()}
-
-    def _restore_index(self, arrays: dict[str, np.ndarray]) -> None:
-        self._keys = SlotMap.from_arrays(part(arrays, "keys_"))
-        self._nodes = {name: arrays[name].copy() for name in self._nodes}
-        self._head, self._first = arrays["head"].copy(), arrays["first"].copy()
-        self._used, self._at_level = arrays["used"].copy(), arrays["at_level"].copy()
 
     def _index_bytes(self) -> int:
         columns = (*self._nodes.values(), self._head, self._first, self._seen)

@@ -12,7 +12,7 @@ from numba import njit
 from matching.boolean.engine import BooleanEngine, Messages
 from matching.model import Int32, Int64
 from matching.region_rows import all_terms_in, region_meets
-from matching.slots import SlotMap, as_input, find_slot, grown_length, part, resized
+from matching.slots import SlotMap, as_input, find_slot, grown_length, resized
 from matching.space import Space
 
 _DEAD_SHARE = 0.25
@@ -97,11 +97,6 @@ class InvertedList(BooleanEngine):
         columns = {"start": self._start[:terms], "length": self._length[:terms], "room": self._room[:terms]}
         columns |= {"pool": self._pool[: self._used[0]], "place": self._place[:slots], "used": self._used}
         return columns | {f"terms_{name}": value for name, value in self._terms.arrays().items()}
-
-    def _restore_index(self, arrays: dict[str, np.ndarray]) -> None:
-        self._terms = SlotMap.from_arrays(part(arrays, "terms_"))
-        self._start, self._length, self._room = (arrays[name].copy() for name in ("start", "length", "room"))
-        self._pool, self._place, self._used = (arrays[name].copy() for name in ("pool", "place", "used"))
 
     def _index_bytes(self) -> int:
         columns = (self._start, self._length, self._room, self._pool, self._place)

@@ -20,7 +20,7 @@ from matching.boolean.cells import GUARDS, ONE_IN_EACH_LANE, lattice, message_wo
 from matching.boolean.engine import BooleanEngine, Messages
 from matching.model import Int32
 from matching.region_rows import all_terms_in, box_meets, region_meets
-from matching.slots import as_input, part, resized
+from matching.slots import as_input, resized
 from matching.space import Space
 
 _LATTICE_STEPS = 2.0**15
@@ -175,14 +175,6 @@ class PartedEngine(BooleanEngine):
         for number, columns in enumerate(self._parts):
             arrays |= {f"part{number}_{name}": value for name, value in columns.items()}
         return arrays
-
-    def _restore_index(self, arrays: Arrays) -> None:
-        self._tail, self._place = arrays["tail"].copy(), arrays["place"].copy()
-        while columns := part(arrays, f"part{len(self._parts)}_"):
-            columns = {name: value.copy() for name, value in columns.items()}
-            self._parts.append(columns)
-            self._views.append(self._view(columns))
-            self._gone.append(int(np.count_nonzero(columns["slot"] == GONE)))
 
     def _index_bytes(self) -> int:
         parts = sum(column.nbytes for columns in self._parts for column in columns.values())

@@ -36,7 +36,7 @@ class BooleanRoom(Room):
     def __init__(self, engine: Callable[[Space], BooleanEngine], site: Site):
         self.engine = engine(site.space)
         self._closed = -1
-        self._met = np.zeros(0, np.int64)
+        self._matched_seq = np.zeros(0, np.int64)  # of each match of the last batch, ascending
 
     def __len__(self) -> int:
         return len(self.engine)
@@ -47,7 +47,7 @@ class BooleanRoom(Room):
 
     @property
     def met(self) -> Int64:
-        return self._met
+        return self._matched_seq[np.diff(self._matched_seq, prepend=-1) > 0]
 
     def holds(self, numbers: Int64) -> Bools:
         return self.engine.holds(numbers)
@@ -90,7 +90,7 @@ class BooleanRoom(Room):
             number, seq = _alive(changed, since, until, number, seq)
         self.engine.remove(gone)
         count = number.shape[0]
-        self._met = seq[np.diff(seq, prepend=-1) > 0]
+        self._matched_seq = seq
         updates = UpdateBatch(seq, number, seq, np.full(count, MATCH, np.int8), np.full(count, np.nan))
         return Matched(Step(updates, work=Work(hits.scanned, hits.verified, count)))
 

@@ -130,10 +130,6 @@ class RtTree(BooleanEngine):
         pools = {name: pool[: ends[name]] for name, pool in self._pools.items()}
         return pools | {"tree": self._tree, "used": self._used, "place": self._place[: self.rows.slots.high_water]}
 
-    def _restore_index(self, arrays: dict[str, np.ndarray]) -> None:
-        self._pools = {name: arrays[name].copy() for name in self._pools}
-        self._tree, self._used, self._place = (arrays[name].copy() for name in ("tree", "used", "place"))
-
     def _index_bytes(self) -> int:
         return self._tree.nbytes + self._place.nbytes + sum(pool.nbytes for pool in self._pools.values())
 

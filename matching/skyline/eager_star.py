@@ -112,12 +112,6 @@ class EagerStar(Eager):
         self._settle(self.index.live_slots())
         return super().arrays() | {"stale": self.stale}
 
-    @classmethod
-    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]):
-        engine = super().from_arrays(space, arrays)
-        engine.stale[: arrays["stale"].shape[0]] = arrays["stale"]
-        return engine
-
     def _ensure_slots(self) -> None:
         super()._ensure_slots()
         capacity, had = self.kept.view.start.shape[0], self.stale.shape[0]

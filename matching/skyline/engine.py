@@ -14,7 +14,7 @@ Read on in `matching.skyline.eager`, or in `matching.skyline.room` for what driv
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -23,7 +23,6 @@ from matching.model import Float64, Int32, Int64, SubscriptionTable
 from matching.skyline.index import SubscriptionIndex
 from matching.skyline.kept import UNDOMINATED, KeptPool, has_room, put
 from matching.skyline.window import Candidates
-from matching.slots import part
 from matching.space import Space
 from matching.state import Lists, State
 
@@ -114,18 +113,9 @@ class SkylineEngine(ABC):
         self.kept.view.due[slots] = state.rows["due"]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue."""
+        """Every array held, for figures of size."""
         arrays = {f"index_{name}": value for name, value in self.index.arrays().items()}
         return arrays | {f"kept_{name}": value for name, value in self.kept.arrays().items()}
-
-    @classmethod
-    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]) -> Self:
-        """Continue from the `arrays` of an engine of the same class and space; everything is copied."""
-        engine = cls(space)
-        engine.index = SubscriptionIndex.from_arrays(space, part(arrays, "index_"))
-        engine.kept = KeptPool.from_arrays(part(arrays, "kept_"))
-        engine._ensure_slots()
-        return engine
 
     def _ensure_slots(self) -> None:
         """Have room for every slot that the index hands out."""

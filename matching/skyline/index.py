@@ -15,9 +15,9 @@ from numba import njit
 
 from matching.boolean.cell_term import CellTerm
 from matching.errors import EngineError
-from matching.model import BOOLEAN, SKYLINE, Float64, Int32, Int64, MessageBatch, SubscriptionTable, take_ragged
+from matching.model import BOOLEAN, SKYLINE, Float64, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.skyline.window import Contents, SkylineQueries
-from matching.slots import SlotMap, as_input, grown_length, part, resized
+from matching.slots import SlotMap, as_input, grown_length, resized
 from matching.space import Space
 
 #: Keywords one subscription may have: the low bits of a number in the cell-term index say which keyword it is.
@@ -152,27 +152,11 @@ class SubscriptionIndex:
         )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue."""
+        """Every array held, for figures of size."""
         columns = {"region": self.region, "term_start": self.term_start, "term_count": self.term_count}
         columns |= {"terms": self.terms[: self._pool[0]], "pool": self._pool}
         columns |= {f"slots_{name}": value for name, value in self.slots.arrays().items()}
         return columns | {f"cells_{name}": value for name, value in self._cells.arrays().items()}
-
-    @classmethod
-    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]) -> "SubscriptionIndex":
-        """Continue from `arrays`; everything is copied."""
-        index = cls(space)
-        index.slots = SlotMap.from_arrays(part(arrays, "slots_"))
-        index.region, index.term_start = arrays["region"].copy(), arrays["term_start"].copy()
-        index.term_count, index.terms = arrays["term_count"].copy(), arrays["terms"].copy()
-        index._pool = arrays["pool"].copy()
-        index._cells = CellTerm.from_arrays(space, part(arrays, "cells_"))
-        room = index.slots.capacity
-        if room > index.term_count.shape[0]:
-            index.region, index.term_start, index.term_count = (
-                resized(column, room) for column in (index.region, index.term_start, index.term_count)
-            )
-        return index
 
     def _make_room(self, needed: int) -> int:
         """Have so much room at the end of the pool, whose place is returned."""
@@ -207,12 +191,6 @@ class SubscriptionIndex:
             number, np.full(count, BOOLEAN, np.int8), np.zeros(count, np.int64), blank, blank, region, zero, blank,
             np.arange(count + 1), asked.terms, np.ones(count, np.float32),
         )  # fmt: skip
-
-
-def take_contents(contents: Contents, rows: Int64) -> Contents:
-    """Some messages. O(their terms)."""
-    offsets, picked = take_ragged(contents.term_offsets, rows)
-    return Contents(contents.seq[rows], contents.lon[rows], contents.lat[rows], offsets, contents.terms[picked])
 
 
 @njit(cache=True, nogil=True)

@@ -7,7 +7,7 @@ The static form is used for spatial-keyword skylines by Shi, Wu and Mamoulis; ov
 `matching.skyline.mf_rtree`). Read on in `matching.skyline.window_cells`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -15,9 +15,9 @@ from numba import njit
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int8, Int32, Int64
 from matching.skyline import window_lists as lists_module
-from matching.skyline.window_lists import LONGEST, Lists, key_of, slot_at
+from matching.skyline.window_lists import LONGEST, key_of, slot_at
 from matching.skyline.window_log import offer
-from matching.skyline.window_tree import TreeWindow, copied, tables_of
+from matching.skyline.window_tree import TreeWindow, tables_of
 from matching.slots import resized
 from matching.space import Space
 
@@ -102,9 +102,6 @@ class InvertedKd(TreeWindow):
 
     def _state(self) -> dict[str, dict[str, np.ndarray]]:
         return tables_of(tree=self.tree, lists=self.lists)
-
-    def _restore(self, state: dict[str, dict[str, Any]]) -> None:
-        self.tree, self.lists = copied(KdTree, state["tree"]), copied(Lists, state["lists"])
 
 
 @njit(cache=True, nogil=True)

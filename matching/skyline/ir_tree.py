@@ -8,15 +8,13 @@ After Cong, Jensen and Wu, "Efficient retrieval of the top-k most relevant spati
 Deng et al. (see `matching.skyline.mf_rtree`). Read on in `matching.skyline.inverted_kd`.
 """
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
 from matching.errors import EngineError
 from matching.skyline import window_lists as lists_module
 from matching.skyline import window_rtree as rtree_module
-from matching.skyline.window_lists import Lists, key_of, slot_at
+from matching.skyline.window_lists import key_of, slot_at
 from matching.skyline.window_log import offer
 from matching.skyline.window_rtree import (
     FANOUT,
@@ -27,7 +25,6 @@ from matching.skyline.window_rtree import (
     ROOT,
     STACK,
     WRITES,
-    RTree,
     choose_leaf,
     fit_upwards,
     meets,
@@ -39,7 +36,7 @@ from matching.skyline.window_rtree import (
     split,
     widen_box,
 )
-from matching.skyline.window_tree import TreeWindow, copied, tables_of
+from matching.skyline.window_tree import TreeWindow, tables_of
 from matching.slots import resized
 from matching.space import Space
 
@@ -92,10 +89,6 @@ class IrTree(TreeWindow):
 
     def _state(self) -> dict[str, dict[str, np.ndarray]]:
         return tables_of(tree=self.tree, lists=self.lists) | {"nodes": {"distinct": self.distinct}}
-
-    def _restore(self, state: dict[str, dict[str, Any]]) -> None:
-        self.tree, self.lists = copied(RTree, state["tree"]), copied(Lists, state["lists"])
-        self.distinct = state["nodes"]["distinct"].copy()
 
 
 @njit(cache=True, nogil=True)

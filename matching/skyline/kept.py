@@ -153,16 +153,9 @@ class KeptPool:
                 self.make_room()
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue, the pool trimmed to what is in use."""
+        """Every array held, for figures of size, the pool trimmed to what is in use."""
         used = int(self.view.used[0])
         return {name: value[:used] if name in _POOLS else value for name, value in self.view._asdict().items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "KeptPool":
-        """Continue from `arrays`; everything is copied."""
-        pool = cls()
-        pool.view = Kept(**{name: arrays[name].copy() for name in Kept._fields})
-        return pool
 
 
 @njit(cache=True, nogil=True)

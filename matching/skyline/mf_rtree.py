@@ -23,8 +23,6 @@ data", with the memo's bookkeeping after Silva, Xiong and Aref, "The RUM-tree". 
 `matching.skyline.mf_nodes`; read on there.
 """
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
@@ -50,9 +48,8 @@ from matching.skyline.mf_nodes import (
     push,
 )
 from matching.skyline.mf_search import search
-from matching.skyline.window_filters import POOL_END, Filters
+from matching.skyline.window_filters import POOL_END
 from matching.skyline.window_log import object_of
-from matching.skyline.window_memo import Memo
 from matching.skyline.window_rtree import (
     FANOUT,
     HIGH,
@@ -62,7 +59,6 @@ from matching.skyline.window_rtree import (
     READS,
     ROOT,
     WRITES,
-    RTree,
     choose_leaf,
     fit_upwards,
     new_root,
@@ -72,7 +68,7 @@ from matching.skyline.window_rtree import (
     split,
     widen_box,
 )
-from matching.skyline.window_tree import TreeWindow, copied, tables_of
+from matching.skyline.window_tree import TreeWindow, tables_of
 from matching.slots import resized
 from matching.space import Space
 
@@ -208,10 +204,6 @@ class MfRtree(TreeWindow):
 
     def _state(self) -> dict[str, dict[str, np.ndarray]]:
         return tables_of(**self.mf._asdict())
-
-    def _restore(self, state: dict[str, dict[str, Any]]) -> None:
-        types = {"tree": RTree, "nodes": Nodes, "filters": Filters, "memo": Memo}
-        self.mf = Mf(**{name: copied(table_type, state[name]) for name, table_type in types.items()})
 
 
 @njit(cache=True, nogil=True)

@@ -7,7 +7,7 @@ for it. The indexes differ in what an arrival, an end and a query cost; their an
 """
 
 from abc import abstractmethod
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -94,15 +94,6 @@ class SkylineWindow(Share):
     @classmethod
     def merge(cls, parts: list[Candidates]) -> Candidates:
         return merge_answers(parts)
-
-    @abstractmethod
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue."""
-
-    @classmethod
-    @abstractmethod
-    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]) -> Self:
-        """Continue from `arrays`; everything is copied."""
 
     def _known_boundary(self, as_of: Boundary | None) -> Boundary:
         """The boundary asked about."""

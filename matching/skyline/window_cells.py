@@ -8,7 +8,7 @@ cell. A query goes down the quadtree of each of its keywords, and never sees a m
 Read on in `matching.skyline.il_quadtree` and `matching.skyline.i3`, which set the capacity.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numba import njit
@@ -16,9 +16,9 @@ from numba import njit
 from matching.errors import EngineError
 from matching.prefetch import prefetch
 from matching.skyline import window_lists as lists_module
-from matching.skyline.window_lists import COUNT, LONGEST, Lists, key_of, slot_at
+from matching.skyline.window_lists import COUNT, LONGEST, key_of, slot_at
 from matching.skyline.window_log import inside, lived_at, write_candidate
-from matching.skyline.window_tree import TreeWindow, copied, tables_of
+from matching.skyline.window_tree import TreeWindow, tables_of
 from matching.space import Space
 
 #: Levels below the root: cells of a hundredth of a degree. A list at the deepest level may be of any length.
@@ -71,10 +71,6 @@ class CellWindow(TreeWindow):
 
     def _state(self) -> dict[str, dict[str, np.ndarray]]:
         return tables_of(lists=self.lists) | {"cells": {"operations": self.operations}}
-
-    def _restore(self, state: dict[str, dict[str, Any]]) -> None:
-        self.lists = copied(Lists, state["lists"])
-        self.operations = state["cells"]["operations"].copy()
 
 
 @njit(cache=True, nogil=True)

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float64, Int32, Int64, MessageBatch
-from matching.slots import SlotMap, grown_length, part, resized
+from matching.slots import SlotMap, grown_length, resized
 
 #: Below this many terms the heap is never rewritten.
 _SMALL_HEAP = 1024
@@ -127,22 +127,6 @@ class MessageLog:
     def size_bytes(self) -> int:
         """Memory of all arrays, spare room included."""
         return sum(getattr(self, name).nbytes for name in (*_COLUMNS, "terms")) + self.slots.allocated_bytes()
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue."""
-        columns = {name: getattr(self, name)[: self.slots.high_water] for name in _COLUMNS}
-        columns |= {"terms": self.terms[: self.heap_used], "heap": np.array([self.heap_used, self.heap_dead])}
-        return columns | {f"slots.{name}": value for name, value in self.slots.arrays().items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], remembers: bool = False) -> "MessageLog":
-        """Continue from `arrays`; everything is copied."""
-        log = cls(remembers)
-        log.slots = SlotMap.from_arrays(part(arrays, "slots."))
-        for name in (*_COLUMNS, "terms"):
-            setattr(log, name, arrays[name].copy())
-        log.heap_used, log.heap_dead = arrays["heap"].tolist()
-        return log
 
 
 def centres(messages: MessageBatch) -> tuple[Float64, Float64]:

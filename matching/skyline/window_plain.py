@@ -53,9 +53,6 @@ class Ring(NamedTuple):
     newest: Int32
 
 
-_COLUMNS = ("seq", "life", "ended", "lon", "lat")
-
-
 class InvertedWindow(SkylineWindow):
     """Inverted lists over the ring of messages; see the module."""
 
@@ -124,25 +121,6 @@ class InvertedWindow(SkylineWindow):
     def size_bytes(self) -> int:
         """Memory held, room for growth included."""
         return sum(column.nbytes for column in self.ring)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The messages that anybody may ask about and the boundaries; the lists are made from them."""
-        self._rewrite(self.rows, self._places)
-        columns = {name: getattr(self.ring, name)[: self.rows] for name in _COLUMNS}
-        columns |= {"term_offsets": self.ring.term_offsets[: self.rows + 1], "terms": self.ring.terms[: self._places]}
-        return columns | {
-            "known": np.array(self.known, np.int64),
-            "kept_boundaries": np.array([self.kept_boundaries], np.int64),
-        }
-
-    @classmethod
-    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]) -> "InvertedWindow":
-        window = cls(space, int(arrays["kept_boundaries"][0]))
-        window.known = [Boundary(*row) for row in arrays["known"].tolist()]
-        columns = [arrays[name] for name in (*_COLUMNS, "term_offsets", "terms")]
-        if columns[0].shape[0]:
-            window._extend(*columns)
-        return window
 
     @property
     def _places(self) -> int:

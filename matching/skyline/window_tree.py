@@ -14,7 +14,7 @@ Read on in `matching.skyline.mf_rtree`, where an end is a note, or in `matching.
 
 from abc import abstractmethod
 from collections import deque
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -23,7 +23,7 @@ from matching.errors import EngineError
 from matching.model import Float64, Int32, Int64, MessageBatch
 from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
 from matching.skyline.window_log import NEVER, MessageLog, heap_expired, heap_push, heap_remove
-from matching.slots import as_input, part, resized
+from matching.slots import as_input, resized
 from matching.space import Space
 from matching.window import Boundary
 
@@ -197,40 +197,6 @@ class TreeWindow(SkylineWindow):
         untold = sum(slots.nbytes for _, slots in self._untold)
         return index + untold + self.log.size_bytes() + self._heap.nbytes + self._place.nbytes
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue."""
-        high = self.log.slots.high_water
-        state = {"known": np.array(self.known, np.int64), "visits": self._visits}
-        state["kept_boundaries"] = np.array([self.kept_boundaries], np.int64)
-        state |= {"heap": self._heap[: self._in_heap], "place": self._place[:high]}
-        for name, columns in {"log": self.log.arrays(), **self._state()}.items():
-            state |= {f"{name}.{key}": value for key, value in columns.items()}
-        return state
-
-    @classmethod
-    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray], **options: Any) -> Self:
-        """Continue from `arrays`, with the index's own options of the constructor; everything is copied."""
-        window = cls(space, int(arrays["kept_boundaries"][0]), **options)
-        window.known = [Boundary(*row) for row in arrays["known"].tolist()]
-        window._visits = arrays["visits"].copy()
-        window.log = MessageLog.from_arrays(part(arrays, "log."), window.log.remembers)
-        room = window.log.slots.capacity
-        window._in_heap = arrays["heap"].shape[0]
-        window._heap, window._place = resized(arrays["heap"], room), resized(arrays["place"], room, -1)
-        window._restore({name: part(arrays, f"{name}.") for name in window._state()})
-        window._untold = window._ends_in_log()
-        return window
-
-    def _ends_in_log(self) -> deque[tuple[int, Int32]]:
-        """What the tree has not been told, as it was noted."""
-        if not self.kept_boundaries:
-            return deque()
-        slots = self._heap[: self._in_heap]
-        slots = slots[self.log.ended[slots] != NEVER]
-        slots = slots[np.lexsort((self.log.slots.number[slots], self.log.ended[slots]))]
-        numbers, first = np.unique(self.log.ended[slots], return_index=True)
-        return deque(zip(numbers.tolist(), np.split(slots, first[1:]), strict=False))
-
     def _check(self, boundary: Boundary, messages: MessageBatch, objects: Int64 | None) -> None:
         last = self.boundary
         if boundary.number != last.number + 1 and last.number >= 0:
@@ -271,19 +237,10 @@ class TreeWindow(SkylineWindow):
     def _state(self) -> dict[str, dict[str, np.ndarray]]:
         """Arrays beside the log's, in groups."""
 
-    @abstractmethod
-    def _restore(self, state: dict[str, dict[str, np.ndarray]]) -> None:
-        """Take over copies of what `_state` gave."""
-
 
 def tables_of(**tables: Any) -> dict[str, dict[str, np.ndarray]]:
     """Groups of arrays from NamedTuples of arrays, by name."""
     return {name: table._asdict() for name, table in tables.items()}
-
-
-def copied(table_type: type, columns: dict[str, np.ndarray]) -> Any:
-    """A NamedTuple of arrays of its own from a group."""
-    return table_type(**{name: column.copy() for name, column in columns.items()})
 
 
 @njit(cache=True, nogil=True)

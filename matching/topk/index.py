@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
 from matching.point_rows import SubscriptionStore
-from matching.slots import as_input, part
+from matching.slots import as_input
 from matching.space import Space
 from matching.topk.postings import Postings
 
@@ -100,14 +100,6 @@ class TopkIndex(ABC):
         """Fill the hit arrays; returns (hits, next row, scanned, verified), hits = -1 if no row fitted."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue: names prefixed `store_` and `postings_`."""
+        """Every array held, for figures of size: names prefixed `store_` and `postings_`."""
         store = {f"store_{name}": value for name, value in self.store.arrays().items()}
         return store | {f"postings_{name}": value for name, value in self.postings.arrays().items()}
-
-    @classmethod
-    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]):
-        """Continue from `arrays`; everything is copied."""
-        index = cls(space)
-        index.store = SubscriptionStore.from_arrays(part(arrays, "store_"))
-        index.postings = Postings.from_arrays(part(arrays, "postings_"), cls.bounded)
-        return index

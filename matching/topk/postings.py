@@ -97,17 +97,10 @@ class Postings:
             _set_base(store.columns, slots, self.view)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue, the pool trimmed to what is in use."""
+        """Every array held, for figures of size, the pool trimmed to what is in use."""
         used = int(self.view.used[0])
         per_term = ("start", "count", "room", "used")
         return {name: value if name in per_term else value[:used] for name, value in self.view._asdict().items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], bounded: bool) -> "Postings":
-        """Continue from `arrays`; everything is copied."""
-        postings = cls(bounded)
-        postings.view = Lists(**{name: arrays[name].copy() for name in Lists._fields})
-        return postings
 
     def _ensure_terms(self, needed: int) -> None:
         v = self.view

@@ -288,15 +288,6 @@ class TopkRoom(Room):
         self._matched = boundary
         self.pending.start_at(boundary)
 
-    def refill_ranks(self, slots: Int32) -> Int32:
-        """How many of the best a refill of these slots asks for. O(n)."""
-        return self.rule.ranks(self._k[slots])
-
-    def load(self, answers: WindowAnswers, slots: Int32) -> None:
-        """Fill the empty buffers of slots in bulk, as of the boundary of `start_at`, from one answer. O(messages)."""
-        self.refill(slots, answers, self.pending.closed)
-        self.index.set_thresholds(slots, answers.threshold)
-
     # -- inside
 
     @property

@@ -271,22 +271,13 @@ class SkybandBuffers:
         return {"buffers": int(np.count_nonzero(self.view.count)), "entries": int(self.view.count.sum())}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue, the pool trimmed to what is in use."""
+        """Every array held, for figures of size, the pool trimmed to what is in use."""
         used = int(self.view.used[0])
         pools = ("score", "seq", "life", "dominators")
         arrays = {name: value[:used] if name in pools else value for name, value in self.view._asdict().items()}
         if self.seq_is_life:
             del arrays["life"]
         return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "SkybandBuffers":
-        """Continue from `arrays`; everything is copied."""
-        buffers = cls(seq_is_life="life" not in arrays)
-        copied: dict[str, np.ndarray] = {name: arrays[name].copy() for name in Buffers._fields if name in arrays}
-        copied.setdefault("life", copied["seq"])
-        buffers.view = Buffers(**copied)
-        return buffers
 
     def _shifted(self, floor: int) -> int:
         """A floor as lives are stored."""

@@ -16,8 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
-from matching.point_rows import SubscriptionStore
-from matching.slots import part
 from matching.space import Space
 from matching.topk.index import Hits, TopkIndex
 from matching.topk.skype_lists import SkypeLists
@@ -140,17 +138,7 @@ class Skype(TopkIndex):
         return found, next_row, int(done[SCANNED]), int(done[VERIFIED])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue: names prefixed `store_` and `lists_`, and the switches."""
+        """Every array held, for figures of size: names prefixed `store_` and `lists_`, and the switches."""
         store = {f"store_{name}": value for name, value in self.store.arrays().items()}
         lists = {f"lists_{name}": value for name, value in self.lists.arrays().items()}
         return store | lists | {"pruning": np.array(self.pruning, np.int64)}
-
-    @classmethod
-    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]):
-        """Continue from `arrays`, with the switches they were made with; everything is copied."""
-        *switches, group_size, cell_size = map(int, arrays["pruning"])
-        rules = dict(zip(Pruning._fields, map(bool, switches), strict=False))
-        index = cls(space, Pruning(**rules)._replace(group_size=group_size, cell_size=cell_size))
-        index.store = SubscriptionStore.from_arrays(part(arrays, "store_"))
-        index.lists.load(part(arrays, "lists_"))
-        return index

@@ -144,7 +144,7 @@ class SkypeLists:
                 self._make_node_room(2 * int(self.view.count[due[done]]))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array needed to continue, the pools trimmed to what is in use."""
+        """Every array held, for figures of size, the pools trimmed to what is in use."""
         used = self.view.used
         return {
             name: value
@@ -152,10 +152,6 @@ class SkypeLists:
             else value[: used[2] if name.startswith("node_") else used[0]]
             for name, value in self.view._asdict().items()
         }
-
-    def load(self, arrays: dict[str, np.ndarray]) -> None:
-        """Continue from `arrays`; everything is copied."""
-        self.view = Lists(**{name: arrays[name].copy() for name in Lists._fields})
 
     def _ensure_terms(self, needed: int) -> None:
         have = self.view.start.shape[0]

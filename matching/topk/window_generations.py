@@ -66,13 +66,6 @@ class GenerationIndex(WindowIndex):
         indexed = sum(array.nbytes for generation in self._generations for array in tuple(generation.index))
         return indexed + sum(rows.nbytes for rows in self._parts())
 
-    def fork(self):
-        other = type(self)(self.space, self.kept_boundaries)
-        other.boundaries = list(self.boundaries)
-        other._generations, other._fresh = list(self._generations), list(self._fresh)  # never written: both share them
-        other._fresh_life, other._scanned = list(self._fresh_life), self._scanned
-        return other
-
     @abstractmethod
     def _build(self, rows: WindowRows) -> Any:
         """Index messages that lie along the curve of `place_on_curve`: a NamedTuple of arrays."""
@@ -99,10 +92,6 @@ class GenerationIndex(WindowIndex):
             kept = [i for i, life in enumerate(self._fresh_life) if life > floor]
             self._fresh = [self._fresh[i] for i in kept]
             self._fresh_life = [self._fresh_life[i] for i in kept]
-
-    def _held(self) -> WindowRows:
-        rows = join_rows(self._parts())
-        return take_rows(rows, np.argsort(rows.head[:, 0]))
 
     def _search(self, asked: Asked, span: Span) -> list[Found]:
         self._settle(asked.x.shape[0])

@@ -16,13 +16,12 @@ from matching.errors import EngineError
 from matching.kind import Question, Share
 from matching.model import Float32, Float64, Int8, Int32, Int64, MessageBatch
 from matching.space import Space
-from matching.topk.window_search import Asked, Found, Span, WindowRows, drop_outlived, place_on_curve
+from matching.topk.window_search import Asked, Found, Span, drop_outlived, place_on_curve
 from matching.window import Boundary
 
 #: From so many rows on, neighbours are asked for one after another: they find the same messages in the cache.
 _SORTED_FROM = 32
 _NOBODY = np.zeros(0, np.int64)
-_MESSAGE_COLUMNS = ("seq", "x", "y", "life", "term_offsets", "terms", "weights")
 
 
 class WindowQueries(NamedTuple):
@@ -132,32 +131,6 @@ class WindowIndex(Share):
         return merge_answers(parts)
 
     @abstractmethod
-    def fork(self) -> "WindowIndex":
-        """Another window of the same messages, to go on by itself."""
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Messages and boundaries; the index is rebuilt from them, by whichever implementation reads them."""
-        arrays = {"boundaries": np.array([list(b) for b in self.boundaries], np.int64).reshape(-1, 4)}
-        if len(self):
-            rows = self._held()
-            seq, life, _, ends = np.ascontiguousarray(rows.head.T)
-            x, y = np.ascontiguousarray(rows.point.T)
-            columns = (seq, x, y, life, np.r_[0, ends], rows.terms, rows.weights)
-            arrays |= {f"message_{name}": value for name, value in zip(_MESSAGE_COLUMNS, columns, strict=True)}
-        arrays["kept_boundaries"] = np.array([self.kept_boundaries], np.int64)
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, space: Space, arrays: dict[str, np.ndarray]):
-        """Continue from `arrays`. Costs a `load`."""
-        index = cls(space, int(arrays["kept_boundaries"][0]))
-        index.boundaries = [Boundary(*map(int, row)) for row in arrays["boundaries"]]
-        if "message_seq" in arrays:
-            seq, x, y, life, offsets, terms, weights = (arrays[f"message_{name}"].copy() for name in _MESSAGE_COLUMNS)
-            index._load(MessageBatch(seq, x, y, x, y, x, y, life, offsets, terms, weights))
-        return index
-
-    @abstractmethod
     def _add(self, messages: MessageBatch) -> None:
         """Take the messages of a batch, at least one, newer than all before."""
 
@@ -168,10 +141,6 @@ class WindowIndex(Share):
     @abstractmethod
     def _drop(self, floor: int) -> None:
         """Nobody will ask again for messages with life <= floor: give up as many of them as is cheap."""
-
-    @abstractmethod
-    def _held(self) -> WindowRows:
-        """All messages, ascending in seq, their terms one behind the other."""
 
     @abstractmethod
     def _search(self, asked: Asked, span: Span) -> list[Found]:

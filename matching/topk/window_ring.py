@@ -83,18 +83,6 @@ class InvertedRing(WindowIndex):
     def size_bytes(self) -> int:
         return self._rows.nbytes + sum(array.nbytes for array in tuple(self._chains))
 
-    def fork(self) -> "InvertedRing":
-        other = InvertedRing(self.space, self.kept_boundaries)
-        other.boundaries = list(self.boundaries)
-        r, c = self._rows, self._chains
-        other._rows = WindowRows(r.head.copy(), r.point.copy(), r.terms.copy(), r.weights.copy())
-        other._chains = Chains(
-            c.ends.copy(), c.next.copy(), c.count.copy(), c.bounds.copy(), c.near.copy(), c.link.copy(), c.free.copy()
-        )
-        other._oldest, other._newest = self._oldest, self._newest
-        other._term_at, other._terms_held, other._longest = self._term_at, self._terms_held, self._longest
-        return other
-
     def _add(self, messages: MessageBatch) -> None:
         rows = rows_of(messages)
         self._make_room(rows)

@@ -37,6 +37,7 @@ SETTINGS = {
     "window": ("count:40", "time:30"),
     "batch": (2, 6, 20),
     "engine": tuple(KINDS.named("skyline").engines),
+    "index": tuple(KINDS.named("skyline").windows),
     "kinds": ((SKYLINE,), (BOOLEAN, TOPK, SKYLINE)),
 }
 MIXED = (BOOLEAN, TOPK, SKYLINE, SKYLINE)
@@ -62,7 +63,8 @@ def test_skylines_every_pair_of_settings_equal_oracle(row):
     )  # fmt: skip
     world = SkylineWorld(recipe, 31, row["kinds"])
     router = router_of(row["router"], row["query"], 31, row["signatures"])
-    plan = plan_of(world, router, engine=row["engine"], tuples=row["tuples"], distribution=row["distribution"])
+    tasks = {"tuples": row["tuples"], "distribution": row["distribution"]}
+    plan = plan_of(world, router, engine=row["engine"], index=row["index"], **tasks)
     assert not differences(world, run_local(plan, seed=31).components["delivery"].tasks[0].figures)
 
 
@@ -92,12 +94,12 @@ def run_random(seed: int, messages: int = 42, batches=(3, 7, 14)) -> tuple[str, 
         str(rng.choice(["off", "spatial", "spatial+text"])),
     )
     engine = str(rng.choice(tuple(KINDS.named("skyline").engines)))
+    index = tuple(KINDS.named("skyline").windows)[seed % 6]
     tuples, distribution, aggregation, credits = (
         int(rng.choice(choices)) for choices in ([1, 3], [1, 2], [1, 2], [1, 2, 4, 8])
     )
-    plan = plan_of(
-        world, router, engine=engine, tuples=tuples, distribution=distribution, aggregation=aggregation, credits=credits
-    )
+    tasks = {"tuples": tuples, "distribution": distribution, "aggregation": aggregation}
+    plan = plan_of(world, router, engine=engine, index=index, credits=credits, **tasks)
     report = run_local(plan, seed=seed)
     done = Counter(
         sent=figures_of(report, "query", "found_sent", "skyline"),

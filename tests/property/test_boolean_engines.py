@@ -61,7 +61,8 @@ def test_engine_on_any_world_agrees_with_the_oracle(name, space, subscriptions, 
     engine.insert(rows)
     wanted = oracle_pairs(rows, columns)
     assert engine_pairs(engine, columns) == wanted
-    restored = type(engine).from_arrays(space, engine.arrays())
+    restored = type(engine)(space)
+    restored.insert(engine.table())
     assert engine_pairs(restored, columns) == wanted
 
 

@@ -4,18 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from matching.errors import EngineError
 from matching.kind import Question
-from matching.model import UNKNOWN_TERM, MessageBatch
+from matching.model import UNKNOWN_TERM, MessageBatch, concatenate
 from matching.skyline.mf_rtree import CLEANING, MfRtree
 from matching.skyline.window import SkylineQueries, SkylineWindow
 from matching.skyline.window_tree import TreeWindow
 from matching.window import NO_FLOOR, Boundary
 from tests.unit.skyline_invariants import check
 from tests.unit.skyline_streams import SPACE, WINDOWS, Model, Step
-from topology.core.frames import decode, encode
 
 PLACES = st.integers(-2, 2).map(float)
 TERMS = st.frozensets(st.integers(0, 6), max_size=4)
@@ -37,6 +36,7 @@ class AnyWindow(RuleBasedStateMachine):
             name: window(SPACE, kept, **self.options.get(name, {})) for name, window in WINDOWS.items()
         }
         self.model = Model()
+        self.batches: list[MessageBatch] = []
         self.latest: dict[int, int] = {}
         self.kept, self.objects = kept, objects
         self.known, self.forgotten = [Boundary(-1, 0, -1, NO_FLOOR)], [Boundary(-1, 0, -1, NO_FLOOR + 1)]
@@ -89,6 +89,7 @@ class AnyWindow(RuleBasedStateMachine):
         ended += [seq for seq in again if seq in self.model.ended or seq >= self.seq]
         self.floor = max(self.floor, self.seq - 1 - window)
         messages, objects = batch_of(rows)
+        self.batches.append(messages)
         boundary = Boundary(self.number, first, self.seq - 1, self.floor)
         self.number += 1
         self.known = [*self.known, boundary]
@@ -151,12 +152,17 @@ class AnyWindow(RuleBasedStateMachine):
                 with pytest.raises(EngineError, match="cannot follow"):
                     self.give(index, late, *batch_of([])[:1], nothing, nothing)
 
+    @precondition(lambda self: not self.objects)
     @rule()
     def restore(self):
-        """Every index anew from what it would write to a file."""
-        for name, index in self.windows.items():
-            arrays = decode(encode({"state": "window"}, index.arrays()))[1]
-            self.windows[name] = WINDOWS[name].from_arrays(SPACE, arrays, **self.options.get(name, {}))
+        """Every index anew, from what lives at the last boundary: of those before it knows nothing."""
+        everything = concatenate(self.batches)
+        alive = everything.take(np.flatnonzero(np.isin(everything.seq, list(self.model.live))))
+        for name in self.windows:
+            self.windows[name] = WINDOWS[name](SPACE, self.kept, **self.options.get(name, {}))
+            self.windows[name].load(self.known[-1], alive)
+        self.forgotten += self.known[:-1]
+        self.known = self.known[-1:]
 
     @rule()
     def clean(self):

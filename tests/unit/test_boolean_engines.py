@@ -199,13 +199,13 @@ def test_engine_on_a_crowd_agrees_with_the_oracle_through_changes(engine, crowd)
     assert engine_pairs(engine, messages) == wanted
 
 
-def test_engine_from_read_only_arrays_continues_on_its_own(engine, crowd):
+def test_engine_made_of_the_table_of_another_continues_on_its_own(engine, crowd):
     subscriptions, messages = crowd
     engine.insert(subscriptions)
     engine.remove(np.arange(0, 20_000, 3))
-    state = {name: as_input(value.copy(), value.dtype.type) for name, value in engine.arrays().items()}
-    assert all(value.dtype != object and value.flags.c_contiguous for value in state.values())
-    other = type(engine).from_arrays(SPACE, state)
+    table = engine.table()
+    other = type(engine)(SPACE)
+    other.insert(SubscriptionTable(*(as_input(column, column.dtype.type) for column in table)))
     assert engine_pairs(other, messages) == engine_pairs(engine, messages) != []
     for each in (engine, other):
         each.remove(np.arange(1, 20_000, 3))
@@ -290,7 +290,8 @@ def test_engine_any_of_a_crowd_agrees_with_the_oracle_through_changes_and_a_rest
     assert engine_pairs(engine, messages) == wanted
     engine.remove(np.arange(0, 5_000, 2))
     assert engine_pairs(engine, messages) == [pair for pair in wanted if pair[0] % 2]
-    other = type(engine).from_arrays(SPACE, {name: array.copy() for name, array in engine.arrays().items()})
+    other = type(engine)(SPACE)
+    other.insert(engine.table())
     for each in (engine, other):
         each.insert(subscriptions.take(np.arange(0, 5_000, 2)))
         assert engine_pairs(each, messages) == wanted

@@ -25,7 +25,6 @@ from tests.unit.skyline_streams import (
     make_steps,
     messages_at,
 )
-from topology.core.frames import decode, encode
 
 VARIANTS = {
     **{name: (tree, {}) for name, tree in TREES.items()},
@@ -49,12 +48,7 @@ BUSY = Recipe(8, 300, 1_200, 60, 8, grid=None, objects=600)
 OPERATIONS = {"mf_rtree": 8_414, "ir_tree": 38_667, "il_quadtree": 45_919, "i3": 24_074, "inverted_kd": 38_381}
 
 
-def saved(arrays):
-    """Arrays as they come back from a file: read-only, and cut off from what goes on changing."""
-    return decode(encode({"state": "window"}, arrays))[1]
-
-
-def run(variant, recipe: Recipe, seed: int, restore: bool = False, objects: bool = True, kept: int = 0):
+def run(variant, recipe: Recipe, seed: int, objects: bool = True, kept: int = 0):
     """Differences from the model after each batch, as of every boundary kept, candidates compared, and the window."""
     tree, options = variant
     window, model, told, compared = tree(SPACE, kept, **options), Model(), [], 0
@@ -62,8 +56,6 @@ def run(variant, recipe: Recipe, seed: int, restore: bool = False, objects: bool
         number = step.boundary.number
         window.store(step.boundary, step.messages, step.ended, step.objects if objects else None)
         model.store(step)
-        if restore and number % 3 == 1:
-            window = tree.from_arrays(SPACE, saved(window.arrays()), **options)
         if number % 3 == 0 or recipe.batch < 100:
             queries = make_queries(recipe, seed + number, 4 if kept else 10, number * recipe.drift)
             for as_of in window.known:
@@ -78,7 +70,7 @@ def run(variant, recipe: Recipe, seed: int, restore: bool = False, objects: bool
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 def test_tree_over_random_streams_equals_plain_python(variant, recipe, kept):
-    told, compared, window = run(variant, recipe, 1, restore=True, kept=kept)
+    told, compared, window = run(variant, recipe, 1, kept=kept)
     assert not told, told[:3]
     assert compared > 10, "queries that find nothing prove nothing"
     check(window)
@@ -328,8 +320,8 @@ class ForgetsWhatEnded(IrTree):
     ],
 )
 def test_tree_with_a_past_broken_on_purpose_is_found_out(broken, recipe):
-    assert not run((broken.__base__, {}), recipe, 11, restore=True, kept=3)[0]
-    told, _, window = run((broken, {}), recipe, 11, restore=True, kept=3)
+    assert not run((broken.__base__, {}), recipe, 11, kept=3)[0]
+    told, _, window = run((broken, {}), recipe, 11, kept=3)
     if broken is ForgetsWhatEnded:
         with pytest.raises(AssertionError):
             check(window)

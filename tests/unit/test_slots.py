@@ -98,17 +98,6 @@ def test_slot_map_bad_removal_changes_nothing(bad):
     assert len(slots) == 10
 
 
-def test_slot_map_from_read_only_arrays_continues_on_its_own():
-    slots = SlotMap()
-    slots.insert(np.arange(20))
-    slots.remove(numbers(3, 11))
-    state = {name: as_input(value.copy(), value.dtype.type) for name, value in slots.arrays().items()}
-    other = SlotMap.from_arrays(state)
-    assert other.insert(numbers(30, 31, 32)).tolist() == slots.insert(numbers(30, 31, 32)).tolist()
-    assert other.find(np.arange(33)).tolist() == slots.find(np.arange(33)).tolist()
-    assert state["number"].shape[0] == 20, "the state that was handed over is left alone"
-
-
 def test_as_input_of_foreign_arrays_converts_once():
     strided = np.arange(10, dtype=np.int32)[::2]
     view = as_input(strided, np.int64)

@@ -12,9 +12,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import ray
@@ -25,8 +28,10 @@ from matching.errors import ConfigError, TopologyError
 #: How long the head of a cluster may take to answer, once the process that asks it has started, which may take as
 #: long; a node of it on this machine may still be starting, for twice as long.
 ANSWER_S = 8
-#: How long the system may take to end what was killed.
-_KILLED_S = 5.0
+#: How long the system may take to end what was killed, and how soon we look for what was born meanwhile.
+_KILLED_S, _LOOK_AGAIN_S = 5.0, 0.5
+#: Variable that marks what Ray has started for a block; children inherit it.
+_MARK = "SKYRAY_STARTED_BY"
 #: Said to whoever names a cluster that does not answer.
 _REMEDY = "start it (ray start --head), or leave --address out to run on this machine"
 #: Joins and leaves; the last line on standard output says why that failed, and an alarm ends what takes too long. Ray
@@ -78,28 +83,30 @@ def connected(address: str | None, log_to_driver: bool = False) -> Iterator[None
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    common = {"log_to_driver": log_to_driver, "logging_level": logging.ERROR}
     if address == "auto":
         address = _found()
     elif address == "local":
         address = None
     if address is not None:
         _try(address)
-    earlier = _processes()
+    with _ended_with_the_block():
+        try:
+            with _signals_kept():
+                _start(address, log_to_driver=log_to_driver, logging_level=logging.ERROR)
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _start(address: str | None, **options: Any) -> None:
     try:
-        with _signals_kept():
-            try:
-                if address is None:
-                    ray.init(address="local", _node_ip_address="127.0.0.1", include_dashboard=False, **common)
-                else:
-                    ray.init(address=address, **common)
-            except Exception as cause:
-                what = "Ray does not start on this machine" if address is None else f"cannot join Ray at {address!r}"
-                raise TopologyError(f"{what}: {_in_a_line(cause)}; see skyray doctor") from cause
-        yield
-    finally:
-        ray.shutdown()
-        _end(_processes() - earlier)  # those of a start that was interrupted, which Ray has no list of
+        if address is None:
+            ray.init(address="local", _node_ip_address="127.0.0.1", include_dashboard=False, **options)
+        else:
+            ray.init(address=address, **options)
+    except Exception as cause:
+        what = "Ray does not start on this machine" if address is None else f"cannot join Ray at {address!r}"
+        raise TopologyError(f"{what}: {_in_a_line(cause)}; see skyray doctor") from cause
 
 
 @contextmanager
@@ -185,27 +192,38 @@ def _split(address: str) -> tuple[str, str]:
 # -- a Ray of our own
 
 
-def _processes() -> set[psutil.Process]:
-    """Children of this process that belong to Ray."""
-    ours = set()
+@contextmanager
+def _ended_with_the_block() -> Iterator[None]:
+    """Whatever Ray starts within the block, and what that starts, has ended after it, however it was left.
+
+    Ray ends what it has a list of. A start that was interrupted left no list; and once a raylet has died of a Ctrl-C
+    that went to all, its agents are nobody's children and look for it every few seconds only. So all are marked by a
+    variable, which every process inherits.
+    """
+    mark = uuid.uuid4().hex
+    os.environ[_MARK] = mark
+    try:
+        yield
+    finally:
+        os.environ.pop(_MARK, None)
+        deadline = time.monotonic() + _KILLED_S
+        while (left := _marked(mark)) and time.monotonic() < deadline:
+            for process in left:
+                with suppress(psutil.Error):
+                    process.kill()  # nothing that a task holds is in it
+            psutil.wait_procs(left, timeout=_LOOK_AGAIN_S)
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    """Processes of Ray that run and carry this mark."""
+    found = []
     folder = str(Path(ray.__file__).parent)
-    for child in psutil.Process().children():
-        with suppress(psutil.Error):
-            if any(folder in word for word in child.cmdline()):
-                ours.add(child)
-    return ours
-
-
-def _end(processes: set[psutil.Process]) -> None:
-    """Kill processes and what they have started: nothing that a task holds is in them."""
-    doomed = set(processes)
-    for process in processes:
-        with suppress(psutil.Error):
-            doomed.update(process.children(recursive=True))
-    for process in doomed:
-        with suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(processes, timeout=_KILLED_S)  # the others are not ours to wait for
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            ours = any(folder in word or word.startswith("ray::") for word in process.cmdline())
+            if ours and process.environ().get(_MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def _in_a_line(error: BaseException) -> str:
