@@ -35,7 +35,7 @@ from benchmarks.drawing import pyplot, write
 from benchmarks.harness import Bench
 from benchmarks.peers import PEERS
 from benchmarks.workload import PLAIN_BOOLEAN, REGIONS, TEXTS, BooleanRecipe
-from matching.boolean.mbr_trie import MbrTrie
+from matching.boolean.engines.mbr_trie import MbrTrie
 from matching.errors import ConfigError
 from matching.kind import Kind
 from matching.kinds import KINDS

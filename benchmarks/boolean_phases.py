@@ -1,4 +1,5 @@
-"""Where the time of one message goes in `cell_term`: the phases of `matching.boolean.cell_match`, timed and counted.
+"""Where the time of one message goes in `cell_term`: the phases of `matching.boolean.engines.cell_match`, timed and
+counted.
 
 `python -m benchmarks.boolean_phases --subscriptions 1000000` prints JSON. No counter of the processor is needed: the
 messages are matched up to the first phase, then up to the second and so on, in turns, and a phase takes what it adds.
@@ -18,8 +19,9 @@ from numba import njit
 
 from benchmarks.cases import make_case
 from benchmarks.harness import Bench
-from matching.boolean.blocks import MORE
-from matching.boolean.cell_match import (
+from matching.boolean.engine import Messages
+from matching.boolean.engines.blocks import MORE
+from matching.boolean.engines.cell_match import (
     TABLE,
     find_cuts,
     find_runs,
@@ -30,8 +32,7 @@ from matching.boolean.cell_match import (
     verify,
     walk,
 )
-from matching.boolean.cell_term import CellTerm
-from matching.boolean.engine import Messages
+from matching.boolean.engines.cell_term import CellTerm
 from matching.kinds import KINDS
 
 PHASES = ("look_up", "find_cuts", "find_runs", "walk", "verify")

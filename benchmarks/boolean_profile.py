@@ -123,7 +123,7 @@ other core had work of its own; that changes both alike, so the ratios hold bett
 
 ## By phase
 
-The phases are those of `matching/boolean/cell_match.py`. Nanoseconds of a message, and share of the whole:
+The phases are those of `matching/boolean/engines/cell_match.py`. Nanoseconds of a message, and share of the whole:
 
 | phase | finds | 1,000,000 | share | 5,000,000 | share |
 | --- | --- | --- | --- | --- | --- |
@@ -163,8 +163,8 @@ foretold, and {waits[0][gathered_ns]:.1f} ns if nothing stands in the way; in 51
 | `cell_term` takes | {took} |
 
 So a message takes {times[0]} times what the memory alone would take at 1,000,000 and {times[1]} times at 5,000,000;
-waiting for each line would take at least {waiting} times as long as it does. Asking ahead (`matching/prefetch.py`) is
-what buys that: the phases know their addresses before they need what stands there.
+waiting for each line would take at least {waiting} times as long as it does. Asking ahead
+(`matching/storage/prefetch.py`) is what buys that: the phases know their addresses before they need what stands there.
 
 Tried, each in turns with the engine as it is, and left out: sorting blocks from 16 postings on instead of 32 (no
 faster, larger), and four sorted postings a bucket instead of two (slower).

@@ -36,7 +36,7 @@ from matching.model import (
     empty,
 )
 from matching.naive import Extras, Oracle, Result, tally
-from matching.state import State, join_states
+from matching.storage.state import State, join_states
 from matching.window import NO_FLOOR, Boundary
 
 #: Subscriptions that ask for the window together when it is filled.

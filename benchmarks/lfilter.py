@@ -2,7 +2,7 @@
 
 `python -m benchmarks.lfilter --subscriptions 200000` prints, for each group, messages a second of the trie alone, of
 the quadtree alone, of LFilter with each filter and verification forced, and of LFilter as it chooses. The constants in
-`matching.boolean.lfilter_cost` are right when the last is about the best of the others in every row.
+`matching.boolean.engines.lfilter_cost` are right when the last is about the best of the others in every row.
 
 Subscriptions are those of `benchmarks.workload`. Short texts are its messages; a long text is the words of 15 to 120
 messages together. A rectangle has a side of 0.01 % to 10 % of the world's width, log-uniform. As in the paper (section
@@ -21,9 +21,9 @@ import numpy as np
 
 from benchmarks.workload import WORLD, Messages, boolean_subscriptions, make_messages
 from matching.boolean.engine import BooleanEngine
-from matching.boolean.lfilter import FILTERS, VERIFICATIONS, LFilter
-from matching.boolean.mbr_trie import STRATEGIES, MbrTrie
-from matching.boolean.pt_quadtree import PtQuadtree
+from matching.boolean.engines.lfilter import FILTERS, VERIFICATIONS, LFilter
+from matching.boolean.engines.mbr_trie import STRATEGIES, MbrTrie
+from matching.boolean.engines.pt_quadtree import PtQuadtree
 from matching.model import MessageBatch
 
 GROUPS = ("point_short", "point_long", "range_short", "range_long")

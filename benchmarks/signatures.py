@@ -27,7 +27,7 @@ from distribution.signatures.cuckoo import CuckooFilter
 from distribution.signatures.signature import QuerySignature, SignatureBoard, SignatureSpec, claims_of
 from distribution.signatures.text import MinwiseFilter
 from distribution.signatures.warmup import warmup
-from matching.boolean.cell_term import CellTerm
+from matching.boolean.engines.cell_term import CellTerm
 from matching.model import BOOLEAN, MessageBatch, SubscriptionTable
 
 _BATCH = 5000

@@ -14,7 +14,7 @@ An operation is one node of a tree or cell of a quadtree that an update reads or
 term that it changes, or one entry of the memo. The paper counts operations without saying of what. Time is thread time.
 
 All indexes get the same batches in turns, and their candidates are held against plain Python before anything is
-reported. A figure is written as JSON and as PNG. Read on in `matching.skyline.window_tree`.
+reported. A figure is written as JSON and as PNG. Read on in `matching.skyline.windows.tree`.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,9 +33,9 @@ from matching.errors import ConfigError
 from matching.kinds import KINDS
 from matching.model import Int64, MessageBatch
 from matching.naive import Subscription, messages_of, skyline_scores
-from matching.skyline.mf_rtree import MfRtree
 from matching.skyline.window import SkylineQueries
-from matching.skyline.window_tree import TreeWindow
+from matching.skyline.windows.mf_rtree import MfRtree
+from matching.skyline.windows.tree import TreeWindow
 from matching.window import Boundary
 
 Tell = Callable[[str], None]

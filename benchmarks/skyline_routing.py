@@ -28,7 +28,7 @@ from distribution.signatures.warmup import warmup
 from matching.errors import ConfigError
 from matching.model import SKYLINE, MessageBatch, SubscriptionTable
 from matching.naive import common_terms, messages_of, skyline_scores, subscriptions_of
-from matching.skyline.index import SubscriptionIndex
+from matching.skyline.subscriptions import SubscriptionIndex
 
 Tell = Callable[[str], None]
 

@@ -33,9 +33,9 @@ from matching.errors import ConfigError
 from matching.kind import Site, Thresholds
 from matching.kinds import KINDS
 from matching.model import MessageBatch
-from matching.topk.index import TopkIndex
+from matching.topk.engine import TopkIndex
+from matching.topk.engines.skype import PAPER, Pruning, Skype
 from matching.topk.replicas import Replicas
-from matching.topk.skype import PAPER, Pruning, Skype
 from matching.warmup import warm_engine
 from matching.window import Window
 

@@ -5,7 +5,7 @@
 Every index holds the same window; it is first held, on a sample, against the best K of all messages worked out one by
 one. Then the indexes are timed in turns. `bulk` asks for many subscriptions at once, as when they are all registered;
 `single` asks for one at a time; `stream` stores batch after batch (as many messages expire) and asks for a few
-subscriptions after each, as a running topology does. Medians over the turns. Read on in `matching.topk.window_index`.
+subscriptions after each, as a running topology does. Medians over the turns. Read on in `matching.topk.window`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from matching.kind import Question, Share
 from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable, take_ragged
 from matching.topk import thresholds
-from matching.topk.window_index import WindowAnswers, WindowQueries
+from matching.topk.window import WindowAnswers, WindowQueries
 from matching.window import Boundary
 
 RESULTS = Path(__file__).parent / "results"

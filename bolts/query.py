@@ -30,7 +30,7 @@ from matching.model import (
     empty,
 )
 from matching.space import Space
-from matching.state import State, join_states
+from matching.storage.state import State, join_states
 from matching.window import NO_FLOOR, Boundary, Window
 from topology.core.component import Bolt, Context, Delivery, Saved
 

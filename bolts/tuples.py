@@ -17,8 +17,8 @@ from matching.kind import Kinds, Share
 from matching.kinds import KINDS
 from matching.model import MessageBatch, join_messages
 from matching.space import Space
+from matching.storage.message_log import WindowLog
 from matching.window import Boundary
-from matching.window_log import WindowLog
 from topology.core.component import Bolt, Context, Delivery, Saved
 
 

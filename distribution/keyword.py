@@ -29,9 +29,9 @@ from matching.model import (
     SubscriptionTable,
     empty,
 )
-from matching.point_rows import SubscriptionStore
-from matching.prefixes import prefix_lengths, task_of_term
-from matching.slots import SlotMap, resized
+from matching.storage.point_subscriptions import SubscriptionStore
+from matching.storage.prefixes import prefix_lengths, task_of_term
+from matching.storage.slots import SlotMap, resized
 
 
 class KeywordRouter(Router):
@@ -191,7 +191,7 @@ class KeywordTable(RoutingTable):
 
 
 def warmup() -> None:
-    """Compile, or load from the cache, the kernels of this module and of `matching.prefixes`."""
+    """Compile, or load from the cache, the kernels of this module and of `matching.storage.prefixes`."""
     one, number = np.ones(1, np.int32), np.zeros(1, np.int64)
     half, offsets = np.full(1, 0.5), np.array([0, 1])
     kind = np.full(1, np.argmax(KINDS.traits.replicas), np.int8)

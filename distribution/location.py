@@ -31,9 +31,9 @@ from distribution.signatures.spatial import Domain
 from matching.kind import Traits
 from matching.kinds import KINDS
 from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
-from matching.point_rows import SubscriptionStore
-from matching.slots import resized
 from matching.space import Space
+from matching.storage.point_subscriptions import SubscriptionStore
+from matching.storage.slots import resized
 
 CELLS_A_SIDE = 64
 #: Points on a cell border must fall on the same side whichever way they were projected.

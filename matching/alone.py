@@ -25,7 +25,7 @@ from matching.model import (
     empty,
 )
 from matching.space import Space
-from matching.state import State
+from matching.storage.state import State
 from matching.window import Boundary, Window
 
 

@@ -33,7 +33,7 @@ from matching.model import (
     empty,
 )
 from matching.space import Space
-from matching.state import State
+from matching.storage.state import State
 from matching.window import Boundary, Window
 
 Bools = NDArray[np.bool_]

@@ -5,37 +5,37 @@ and `knn` have no room yet: the oracle defines them, and a run sets their rows a
 what a row says, or in the room of a kind.
 """
 
-from matching.boolean.cell_term import CellTerm
-from matching.boolean.hashed_cells import HashedCells
-from matching.boolean.inverted_list import InvertedList
-from matching.boolean.lfilter import LFilter
-from matching.boolean.mbr_trie import MbrTrie
-from matching.boolean.pt_quadtree import PtQuadtree
+from matching.boolean.engines.cell_term import CellTerm
+from matching.boolean.engines.hashed_cells import HashedCells
+from matching.boolean.engines.inverted_list import InvertedList
+from matching.boolean.engines.lfilter import LFilter
+from matching.boolean.engines.mbr_trie import MbrTrie
+from matching.boolean.engines.pt_quadtree import PtQuadtree
+from matching.boolean.engines.rt_tree import RtTree
 from matching.boolean.room import BooleanRoom
-from matching.boolean.rt_tree import RtTree
 from matching.kind import Kind, Kinds, Recipe
 from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
-from matching.skyline.bnl import Bnl
-from matching.skyline.eager import Eager
-from matching.skyline.eager_star import EagerStar
-from matching.skyline.i3 import I3
-from matching.skyline.il_quadtree import IlQuadtree
-from matching.skyline.inverted_kd import InvertedKd
-from matching.skyline.ir_tree import IrTree
-from matching.skyline.lazy import Lazy
-from matching.skyline.mf_rtree import MfRtree
+from matching.skyline.engines.bnl import Bnl
+from matching.skyline.engines.eager import Eager
+from matching.skyline.engines.eager_star import EagerStar
+from matching.skyline.engines.lazy import Lazy
+from matching.skyline.engines.sweep import Sweep
 from matching.skyline.room import SkylineRoom
-from matching.skyline.sweep import Sweep
-from matching.skyline.window_plain import InvertedWindow
-from matching.topk.block_inverted_file import BlockInvertedFile
-from matching.topk.inverted_file import InvertedFile
-from matching.topk.l2_scan import L2Scan
+from matching.skyline.windows.i3 import I3
+from matching.skyline.windows.il_quadtree import IlQuadtree
+from matching.skyline.windows.inverted import InvertedWindow
+from matching.skyline.windows.inverted_kd import InvertedKd
+from matching.skyline.windows.ir_tree import IrTree
+from matching.skyline.windows.mf_rtree import MfRtree
+from matching.topk.engines.block_inverted_file import BlockInvertedFile
+from matching.topk.engines.inverted_file import InvertedFile
+from matching.topk.engines.l2_scan import L2Scan
+from matching.topk.engines.skype import Skype
 from matching.topk.room import TopkRoom
-from matching.topk.skype import Skype
-from matching.topk.window_ir_tree import IRTrees
-from matching.topk.window_quadtree import ILQuadtree
-from matching.topk.window_ring import InvertedRing
-from matching.topk.window_segments import Segments
+from matching.topk.windows.il_quadtree import ILQuadtree
+from matching.topk.windows.inverted_ring import InvertedRing
+from matching.topk.windows.ir_tree import IRTrees
+from matching.topk.windows.segments import Segments
 
 
 def _by_name(*classes: type) -> dict[str, type]:

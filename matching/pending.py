@@ -20,7 +20,7 @@ import numpy as np
 from matching.errors import EngineError
 from matching.kind import Ask, Question
 from matching.model import Int32, Int64, UpdateBatch
-from matching.slots import resized
+from matching.storage.slots import resized
 from matching.window import NO_FLOOR, Boundary
 
 _NOBODY = np.zeros(0, np.int32)

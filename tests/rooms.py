@@ -27,9 +27,9 @@ from matching.model import (
 )
 from matching.naive import Result
 from matching.space import Space
-from matching.state import State, join_states
+from matching.storage.message_log import WindowLog
+from matching.storage.state import State, join_states
 from matching.window import Boundary, Window
-from matching.window_log import WindowLog
 from topology.core.frames import decode, encode
 
 #: Every engine there is: (kind, engine).

@@ -38,7 +38,7 @@ def _topk(engine: Any, window: Any) -> Any:
 
 def _skyline(engine: Any, window: Any) -> Any:
     home = import_module("matching.skyline.home").SkylineHome(engine, 0)
-    share = import_module("matching.skyline.window_plain").InvertedWindow()
+    share = import_module("matching.skyline.windows.inverted").InvertedWindow()
     answers, concatenate = import_module("matching.skyline.answers"), import_module("matching.model").concatenate
     empty, update_batch = import_module("matching.model").empty, import_module("matching.model").UpdateBatch
     nobody = np.zeros(0, np.int64)

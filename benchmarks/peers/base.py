@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from matching.boolean.engine import MatchSet
 from matching.errors import ConfigError
 from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable
-from matching.slots import SlotMap
 from matching.space import Space
+from matching.storage.slots import SlotMap
 
 
 class Absence(NamedTuple):

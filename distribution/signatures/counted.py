@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from matching.errors import EngineError
 from matching.model import Int64
-from matching.slots import SlotMap, resized
+from matching.storage.slots import SlotMap, resized
 
 
 class CountedSet:

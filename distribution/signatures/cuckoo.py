@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from matching.errors import ConfigError, EngineError
 from matching.model import Int64
-from matching.slots import as_input
+from matching.storage.slots import as_input
 
 PLACES = 4
 #: Share of the places that a filter of this kind can be filled to before insertions begin to fail.

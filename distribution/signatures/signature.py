@@ -55,8 +55,8 @@ from matching.model import (
     SubscriptionTable,
     take_ragged,
 )
-from matching.region_rows import SubscriptionRows
 from matching.space import Space
+from matching.storage.region_subscriptions import SubscriptionRows
 
 #: As written after `--signatures`.
 MODES = ("off", "spatial", "spatial+text")

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from matching.errors import ConfigError, EngineError
 from matching.model import Float64, Int32, Int64, MessageBatch
-from matching.slots import as_input
 from matching.space import Space
+from matching.storage.slots import as_input
 
 #: Cells a side of the grid, as in the paper (about a million cells).
 CELLS_A_SIDE = 1024

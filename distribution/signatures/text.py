@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from distribution.signatures.cuckoo import hashes
 from distribution.signatures.spatial import Boxes
 from matching.model import Int32, Int64
-from matching.slots import as_input
+from matching.storage.slots import as_input
 
 #: Levels of the quadtree below the root: nodes of 1/64 of the world's side, about the router's cells.
 LEVELS = 6

@@ -7,8 +7,8 @@ from distribution.signatures.signature import QuerySignature, SignatureReplica, 
 from distribution.signatures.spatial import CellCounts, Numbering, region_boxes, whole_domain
 from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable
-from matching.slots import as_input
 from matching.space import EARTH, Space
+from matching.storage.slots import as_input
 
 _ROWS = 40
 

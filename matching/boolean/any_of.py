@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from matching.model import UNKNOWN_TERM, Int32, Int64, MessageBatch, SubscriptionTable
-from matching.slots import resized
+from matching.storage.slots import resized
 
 if TYPE_CHECKING:
     from matching.boolean.engine import BooleanEngine

@@ -15,9 +15,9 @@ from numba import njit
 from matching.boolean.any_of import AnyOf
 from matching.errors import EngineError
 from matching.model import ANY_KEYWORD, BOOLEAN, UNKNOWN_TERM, Int32, Int64, MessageBatch, SubscriptionTable
-from matching.region_rows import SubscriptionRows
-from matching.slots import as_input, resized
 from matching.space import Space
+from matching.storage.region_subscriptions import SubscriptionRows
+from matching.storage.slots import as_input, resized
 
 _FEWEST_HITS = 1 << 12
 

@@ -3,7 +3,7 @@
 An engine matches a batch against one set of subscriptions. Whoever is added inside the batch must not see the messages
 before, whoever is removed must not see those after. So everybody who lives at any seq of the batch takes part, and the
 hits of the few that changed are filtered by seq. A match is told at once by whoever finds it; there is no home, and
-nothing is asked. Read on in `matching.boolean.cell_term`, the engine that is used unless another is asked for.
+nothing is asked. Read on in `matching.boolean.engines.cell_term`, the engine that is used unless another is asked for.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from matching.boolean.engine import BooleanEngine
 from matching.errors import EngineError
 from matching.kind import Bools, Matched, Room, Site, Step, Turn, Work
 from matching.model import MATCH, Float64, Int32, Int64, SubscriptionTable, UpdateBatch
-from matching.slots import SlotMap, as_input, find_slot
 from matching.space import Space
-from matching.state import State
+from matching.storage.slots import SlotMap, as_input, find_slot
+from matching.storage.state import State
 from matching.window import Boundary
 
 _NEVER_ENDS = 2**62

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float64, Int32, Int64
-from matching.skyline.kept import dominates
+from matching.skyline.results import dominates
 
 
 class SkylineQueries(NamedTuple):

@@ -10,7 +10,7 @@ in a `KeptPool`, in which the skyline is marked. The engines:
 - `eager_star`      the same, and seldom looks into the window where an object moves, changes its words or is deleted;
                     the default
 
-Read on in `matching.skyline.eager`, or in `matching.skyline.room` for what drives them.
+Read on in `matching.skyline.engines.eager`, or in `matching.skyline.room` for what drives them.
 """
 
 from abc import ABC, abstractmethod
@@ -20,11 +20,11 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float64, Int32, Int64, SubscriptionTable
-from matching.skyline.index import SubscriptionIndex
-from matching.skyline.kept import UNDOMINATED, KeptPool, has_room, put
+from matching.skyline.results import UNDOMINATED, KeptPool, has_room, put
+from matching.skyline.subscriptions import SubscriptionIndex
 from matching.skyline.window import Candidates
 from matching.space import Space
-from matching.state import Lists, State
+from matching.storage.state import Lists, State
 
 
 class Offers(NamedTuple):

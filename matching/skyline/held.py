@@ -6,7 +6,7 @@ Read on in `matching.skyline.room`.
 import numpy as np
 
 from matching.model import Int64, MessageBatch, take_ragged
-from matching.skyline.kept import Held
+from matching.skyline.results import Held
 from matching.skyline.window import Contents
 from matching.window import Boundary
 

@@ -9,7 +9,8 @@ asked for its candidates as of that boundary. Slots are at different boundaries 
 engine looks at those that something happened to, or that are due at the floor it is given, and who has been led further
 is due at none of the floors before.
 
-A subscription that ends while it pends is told to its end like any other. Read on in `matching.skyline.eager_star`.
+A subscription that ends while it pends is told to its end like any other. Read on in
+`matching.skyline.engines.eager_star`.
 """
 
 from collections.abc import Callable
@@ -34,11 +35,11 @@ from matching.model import (
 from matching.pending import Lacking, News, Pending, join_offers, take_offers
 from matching.skyline.engine import Offers, SkylineEngine
 from matching.skyline.held import alive_rows, contents_of, held_nothing, join_held, take_held
-from matching.skyline.kept import Held, difference
+from matching.skyline.results import Held, difference
 from matching.skyline.window import Candidates, SkylineQueries
-from matching.slots import resized
 from matching.space import Space
-from matching.state import State
+from matching.storage.slots import resized
+from matching.storage.state import State
 from matching.window import NO_FLOOR, Boundary
 
 _NONE = np.zeros(0, np.int64)

@@ -3,7 +3,8 @@
 A candidate of a query stands in its closed rectangle and shares at least one keyword with it. Those who ask are behind
 those who store, so they ask as of a boundary: what died since the oldest that may be named is kept until nobody can ask
 for it. The indexes differ in what an arrival, an end and a query cost; their answers are the same. Read on in
-`matching.skyline.window_plain`, which runs unless another is asked for, then in `matching.skyline.mf_rtree`.
+`matching.skyline.windows.inverted`, which runs unless another is asked for, then in
+`matching.skyline.windows.mf_rtree`.
 """
 
 from abc import abstractmethod

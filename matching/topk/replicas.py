@@ -19,9 +19,9 @@ from matching.errors import EngineError
 from matching.kind import Site, Thresholds, Turn, Work
 from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.pending import join_offers
-from matching.prefixes import prefix_lengths, task_of_term
-from matching.slots import resized
-from matching.topk.index import Hits, TopkIndex
+from matching.storage.prefixes import prefix_lengths, task_of_term
+from matching.storage.slots import resized
+from matching.topk.engine import Hits, TopkIndex
 
 
 class HomeIndex(TopkIndex):

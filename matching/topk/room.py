@@ -1,13 +1,13 @@
 """The room of `topk`: standing top-k results over a stream, for the subscriptions that one query task is home to.
 
-Batch by batch the index (`matching.topk.index`) finds the messages that reach a subscription's threshold, the buffers
-(`matching.topk.skyband`) take them in and let the expired go, and what changed in the results is told. A buffer that
+Batch by batch the index (`matching.topk.engine`) finds the messages that reach a subscription's threshold, the buffers
+(`matching.topk.results`) take them in and let the expired go, and what changed in the results is told. A buffer that
 runs short pends (`matching.pending`): its threshold is minus infinity, and the window is asked for its best as of that
 boundary. A new subscription is the same thing with an empty result.
 
 Where routers place subscriptions by keyword, replicas (`matching.topk.replicas`) match in place of the index, here and
-elsewhere, and what they find comes to the home as `Found`. Read on in `matching.topk.skype`, the index that finds the
-messages.
+elsewhere, and what they find comes to the home as `Found`. Read on in `matching.topk.engines.skype`, the index that
+finds the messages.
 """
 
 from collections.abc import Callable
@@ -31,16 +31,16 @@ from matching.model import (
     concatenate,
 )
 from matching.pending import Lacking, News, Pending, join_offers, take_offers
-from matching.point_rows import take_ragged_at
-from matching.slots import resized
 from matching.space import Space
-from matching.state import Lists, State
-from matching.topk.index import TopkIndex
+from matching.storage.point_subscriptions import take_ragged_at
+from matching.storage.slots import resized
+from matching.storage.state import Lists, State
+from matching.topk.engine import TopkIndex
 from matching.topk.replicas import Found, HomeIndex, Replicas
-from matching.topk.skyband import Held, SkybandBuffers, concatenate_held
-from matching.topk.skyband_kernels import difference
+from matching.topk.results import Held, SkybandBuffers, concatenate_held
+from matching.topk.results_kernels import difference
 from matching.topk.thresholds import rule as threshold_rule
-from matching.topk.window_index import WindowAnswers, WindowQueries
+from matching.topk.window import WindowAnswers, WindowQueries
 from matching.window import Boundary
 
 _EVERY_HIT = 1 << 21

@@ -13,8 +13,8 @@ from matching.errors import TopologyError
 from matching.kind import Kinds, Site, Thresholds
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, BOOLEAN, TOPK, Removals, SubscriptionTable, concatenate
-from matching.point_rows import SubscriptionStore
-from matching.prefixes import prefix_lengths, task_of_term
+from matching.storage.point_subscriptions import SubscriptionStore
+from matching.storage.prefixes import prefix_lengths, task_of_term
 from matching.topk import thresholds
 from matching.topk.replicas import Replicas
 from matching.topk.room import TopkRoom

@@ -27,7 +27,7 @@ from matching.model import (
 )
 from matching.naive import tally
 from matching.pending import Lacking, News, Pending
-from matching.state import Lists, State
+from matching.storage.state import Lists, State
 from tests.skyline_topologies import SkylineMessages, SkylineWorld, router_of
 from tests.skyline_worlds import SPACE
 from tests.skyline_worlds import Recipe as WorldRecipe

@@ -16,7 +16,7 @@ from matching.errors import TopologyError
 from matching.kinds import KINDS
 from matching.model import BOOLEAN, SKYLINE, TOPK
 from matching.pending import Pending
-from matching.skyline.window_plain import InvertedWindow
+from matching.skyline.windows.inverted import InvertedWindow
 from tests.end_to_end.test_routers import pairwise
 from tests.end_to_end.test_topology_exact import plan_of as plan_of_any
 from tests.skyline_topologies import SkylineWorld, differences, plan_of, router_of

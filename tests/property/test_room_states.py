@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from matching.kinds import KINDS
 from matching.naive import tally
-from matching.skyline.eager_star import EagerStar
 from matching.skyline.engine import SkylineEngine
-from matching.state import State
+from matching.skyline.engines.eager_star import EagerStar
+from matching.storage.state import State
 from matching.topk.room import TopkRoom
 from tests import skyline_worlds
 from tests.any_kind import Recipe, Turn, expected, make_turns, window_of, without_text

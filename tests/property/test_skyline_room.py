@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from matching.kinds import KINDS
 from matching.naive import Skyline
-from matching.skyline.bnl import Bnl
-from matching.skyline.eager import Eager
-from matching.skyline.eager_star import EagerStar
 from matching.skyline.engine import Offers
-from matching.skyline.kept import UNDOMINATED, WAITS, remove_members
-from matching.skyline.regions import compare_marked
-from matching.skyline.sweep import Sweep
-from matching.skyline.window_plain import InvertedWindow
+from matching.skyline.engines.bnl import Bnl
+from matching.skyline.engines.eager import Eager
+from matching.skyline.engines.eager_star import EagerStar
+from matching.skyline.engines.regions import compare_marked
+from matching.skyline.engines.sweep import Sweep
+from matching.skyline.results import UNDOMINATED, WAITS, remove_members
+from matching.skyline.windows.inverted import InvertedWindow
 from tests.skyline_worlds import Recipe, differences, expected, make_world, run
 
 ENGINES = tuple(KINDS.named("skyline").engines)

@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from matching.errors import EngineError
 from matching.kind import Question
 from matching.model import UNKNOWN_TERM, MessageBatch, concatenate
-from matching.skyline.mf_rtree import CLEANING, MfRtree
 from matching.skyline.window import SkylineQueries, SkylineWindow
-from matching.skyline.window_tree import TreeWindow
+from matching.skyline.windows.mf_rtree import CLEANING, MfRtree
+from matching.skyline.windows.tree import TreeWindow
 from matching.window import NO_FLOOR, Boundary
 from tests.unit.skyline_invariants import check
 from tests.unit.skyline_streams import SPACE, WINDOWS, Model, Step

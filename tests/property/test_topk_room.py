@@ -16,9 +16,9 @@ from matching.naive import tally
 from matching.pending import Lacking
 from matching.topk import room as room_module
 from matching.topk import thresholds
-from matching.topk.l2_scan import L2Scan
+from matching.topk.engines.l2_scan import L2Scan
+from matching.topk.results import SkybandBuffers
 from matching.topk.room import TopkRoom
-from matching.topk.skyband import SkybandBuffers
 from matching.window import Window
 from tests.rooms import Tasks, kind_of
 from tests.worlds import SPACE, Recipe, World, make_world

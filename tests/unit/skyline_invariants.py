@@ -4,16 +4,16 @@ from collections import Counter
 
 import numpy as np
 
-from matching.skyline import window_filters as cuckoo
-from matching.skyline.inverted_kd import InvertedKd
-from matching.skyline.ir_tree import IrTree
-from matching.skyline.mf_nodes import mark_of
-from matching.skyline.mf_rtree import MfRtree
-from matching.skyline.window_cells import CellWindow
-from matching.skyline.window_lists import COUNT, Lists
-from matching.skyline.window_log import NEVER
-from matching.skyline.window_rtree import FANOUT, HIGH, ROOT, USED
-from matching.skyline.window_tree import TreeWindow
+from matching.skyline.windows import filters as cuckoo
+from matching.skyline.windows.inverted_kd import InvertedKd
+from matching.skyline.windows.ir_tree import IrTree
+from matching.skyline.windows.keyword_quadtrees import CellWindow
+from matching.skyline.windows.lists import COUNT, Lists
+from matching.skyline.windows.messages import NEVER
+from matching.skyline.windows.mf_nodes import mark_of
+from matching.skyline.windows.mf_rtree import MfRtree
+from matching.skyline.windows.rtree import FANOUT, HIGH, ROOT, USED
+from matching.skyline.windows.tree import TreeWindow
 
 
 def check(window: TreeWindow) -> None:

@@ -8,7 +8,7 @@ from matching.kinds import KINDS
 from matching.model import MessageBatch
 from matching.naive import Message, Subscription, messages_of, skyline_scores
 from matching.skyline.window import SkylineQueries, SkylineWindow
-from matching.skyline.window_tree import TreeWindow
+from matching.skyline.windows.tree import TreeWindow
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
 

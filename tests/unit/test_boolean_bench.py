@@ -19,7 +19,7 @@ from benchmarks.workload import (
 )
 from gateway.commands import run_bench
 from gateway.terminal import Terminal
-from matching.boolean.cell_term import CellTerm
+from matching.boolean.engines.cell_term import CellTerm
 from matching.errors import ConfigError
 from matching.kinds import KINDS
 from tests.unit.etl_folder import random_rows, write_etl

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
-from matching.boolean.cell_term import CellTerm
-from matching.boolean.cells import LANES, box_of, lattice, level_bits, level_of, message_word, subscription_word
-from matching.boolean.inverted_list import InvertedList
-from matching.boolean.rt_tree import RtTree
+from matching.boolean.engines.cell_term import CellTerm
+from matching.boolean.engines.cells import LANES, box_of, lattice, level_bits, level_of, message_word, subscription_word
+from matching.boolean.engines.inverted_list import InvertedList
+from matching.boolean.engines.rt_tree import RtTree
 from matching.errors import ConfigError, EngineError
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, TOPK, UNKNOWN_TERM, SubscriptionTable
-from matching.slots import as_input
 from matching.space import Space
+from matching.storage.slots import as_input
 from tests.unit.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, table
 
 EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)

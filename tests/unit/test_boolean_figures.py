@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import boolean_figures, cases
 from benchmarks.boolean_figures import FIGURES, figure
-from matching.boolean.inverted_list import InvertedList
+from matching.boolean.engines.inverted_list import InvertedList
 from matching.errors import ConfigError
 from matching.kinds import KINDS
 

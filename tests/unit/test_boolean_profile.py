@@ -10,7 +10,7 @@ from benchmarks.cases import make_case
 from benchmarks.harness import Bench
 from benchmarks.memory_limits import measure
 from matching.kinds import KINDS
-from matching.prefetch import prefetch
+from matching.storage.prefetch import prefetch
 
 
 def test_profile_phases_count_what_the_engine_counts():

@@ -8,7 +8,7 @@ import pytest
 
 from matching import warmup as warmup_module
 from matching.kinds import KINDS
-from matching.topk import l2_scan
+from matching.topk.engines import l2_scan
 
 ROOT = Path(warmup_module.__file__).parents[1]
 SOURCES = sorted(path for folder in ("matching", "distribution") for path in (ROOT / folder).rglob("*.py"))

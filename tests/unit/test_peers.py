@@ -14,7 +14,7 @@ from benchmarks.peers import PEERS, postgis
 from benchmarks.peers.guard import GuardedServer
 from benchmarks.peers.sqlite import SQLite
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages, widened
-from matching.boolean.inverted_list import InvertedList
+from matching.boolean.engines.inverted_list import InvertedList
 from matching.errors import ConfigError
 from matching.model import BOOLEAN, MessageBatch, SubscriptionTable
 

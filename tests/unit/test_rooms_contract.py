@@ -14,7 +14,7 @@ from matching.kind import Kind, Room, Site, Turn
 from matching.kinds import KINDS
 from matching.model import NO_MESSAGES, MessageBatch, SubscriptionTable
 from matching.naive import Oracle, tally
-from matching.state import State
+from matching.storage.state import State
 from matching.window import Boundary, Window
 from tests.any_kind import expected, make_turns, messages_of, removals_of, subscriptions_of, without_text
 from tests.rooms import ENGINES, NO_CHANGES, Tasks, kind_of

@@ -33,8 +33,8 @@ from distribution.signatures.text import MinwiseFilter, claimed_pairs, message_p
 from matching.errors import ConfigError, EngineError
 from matching.model import ANY_KEYWORD, BOOLEAN, SKYLINE, TOPK, UNKNOWN_TERM
 from matching.naive import common_terms, messages_of, skyline_scores, subscriptions_of
-from matching.region_rows import SubscriptionRows
 from matching.space import Space
+from matching.storage.region_subscriptions import SubscriptionRows
 from tests.unit.signature_tables import (
     SMALL,
     SPACE,

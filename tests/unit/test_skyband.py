@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from matching.errors import EngineError
-from matching.topk import skyband, skyband_kernels
-from matching.topk.skyband import SkybandBuffers
+from matching.topk import results as skyband
+from matching.topk import results_kernels as skyband_kernels
+from matching.topk.results import SkybandBuffers
 
 
 def offer(buffers: SkybandBuffers, slot: int, seqs: list[int], scores: list[float], k: int = 3) -> None:

@@ -11,7 +11,7 @@ from benchmarks.harness import Bench
 from benchmarks.workload import WORLD, make_messages, make_versions, skyline_subscriptions
 from matching.kinds import KINDS
 from matching.model import SKYLINE
-from matching.skyline.eager_star import EagerStar
+from matching.skyline.engines.eager_star import EagerStar
 
 _FIGURES = {
     "engine",

@@ -18,12 +18,12 @@ from matching.model import (
     empty,
     join_messages,
 )
-from matching.skyline.eager import sort_by_slot
-from matching.skyline.eager_star import EagerStar
-from matching.skyline.index import SubscriptionIndex
-from matching.skyline.kept import KeptPool, block_size
-from matching.skyline.sweep import mark_undominated
-from matching.skyline.window_plain import InvertedWindow
+from matching.skyline.engines.eager import sort_by_slot
+from matching.skyline.engines.eager_star import EagerStar
+from matching.skyline.engines.sweep import mark_undominated
+from matching.skyline.results import KeptPool, block_size
+from matching.skyline.subscriptions import SubscriptionIndex
+from matching.skyline.windows.inverted import InvertedWindow
 from matching.window import Boundary, Window
 from tests.rooms import NO_CHANGES, Tasks, kind_of
 from tests.skyline_worlds import SPACE, Recipe, Turn, differences, ended_of, expected, make_world, replayed, run
@@ -286,7 +286,7 @@ def test_skyline_pool_grown_and_packed_in_the_middle_of_everything_equals_oracle
         real(self)
         (grown if self.view.seq.shape[0] > size else packed).append(size)
 
-    monkeypatch.setattr("matching.skyline.kept._FEWEST", 8)
+    monkeypatch.setattr("matching.skyline.results._FEWEST", 8)
     monkeypatch.setattr(KeptPool, "make_room", counted)
     span, turns = make_world(Recipe(subscriptions=30, objects=40, terms=4, grid=4, batches=50), 4)
     wanted, _ = expected(span, turns)

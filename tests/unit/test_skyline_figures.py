@@ -9,7 +9,7 @@ from benchmarks import skyline_figures
 from benchmarks.run import bench
 from benchmarks.skyline_figures import TREES
 from matching.errors import ConfigError
-from matching.skyline.i3 import I3
+from matching.skyline.windows.i3 import I3
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ from matching.kinds import KINDS
 from matching.model import SKYLINE, TOPK
 from matching.naive import dominates
 from matching.skyline.answers import SkylineQueries
-from matching.skyline.window_plain import InvertedWindow
-from matching.topk.window_index import WindowQueries
+from matching.skyline.windows.inverted import InvertedWindow
+from matching.topk.window import WindowQueries
 from matching.window import Boundary
 from tests.saving import through_frames
 from tests.skyline_topologies import SkylineWorld, router_of

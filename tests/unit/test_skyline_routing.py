@@ -9,7 +9,7 @@ from benchmarks import skyline_routing
 from benchmarks.run import bench
 from distribution.signatures import signature as signature_module
 from matching.errors import ConfigError
-from matching.skyline.index import SubscriptionIndex
+from matching.skyline.subscriptions import SubscriptionIndex
 
 
 @pytest.fixture(autouse=True)

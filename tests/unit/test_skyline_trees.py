@@ -8,11 +8,11 @@ import pytest
 from matching.errors import ConfigError, EngineError
 from matching.kinds import KINDS
 from matching.model import MessageBatch, concatenate, empty
-from matching.skyline import window_filters as cuckoo
-from matching.skyline.ir_tree import IrTree
-from matching.skyline.mf_rtree import MfRtree
-from matching.skyline.mf_search import search
 from matching.skyline.window import SkylineQueries
+from matching.skyline.windows import filters as cuckoo
+from matching.skyline.windows.ir_tree import IrTree
+from matching.skyline.windows.mf_rtree import MfRtree
+from matching.skyline.windows.mf_search import search
 from matching.window import NO_FLOOR, Boundary
 from tests.unit.skyline_invariants import check
 from tests.unit.skyline_streams import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from matching.errors import EngineError
-from matching.slots import SlotMap, as_input, home_of
+from matching.storage.slots import SlotMap, as_input, home_of
 
 
 def numbers(*values: int) -> np.ndarray:

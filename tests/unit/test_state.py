@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from matching.errors import EngineError
 from matching.model import SubscriptionTable
-from matching.state import Lists, State, join_states
+from matching.storage.state import Lists, State, join_states
 from tests.worlds import Recipe, make_world
 from topology.core.frames import decode, encode
 

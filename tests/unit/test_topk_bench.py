@@ -13,7 +13,7 @@ from benchmarks.workload import WORLD
 from matching.alone import Alone
 from matching.kinds import KINDS
 from matching.model import NO_MESSAGES
-from matching.topk.l2_scan import L2Scan
+from matching.topk.engines.l2_scan import L2Scan
 
 TOPK = KINDS.named("topk")
 

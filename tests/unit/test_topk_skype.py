@@ -9,10 +9,10 @@ import pytest
 
 from matching.model import TOPK, MessageBatch, SubscriptionTable
 from matching.naive import tally
-from matching.topk import skype_lists, skype_scan
-from matching.topk.block_inverted_file import BlockInvertedFile
-from matching.topk.skype import PAPER, Pruning, Skype
-from matching.topk.skype_tree import FAR, NEAR
+from matching.topk.engines import skype_lists, skype_scan
+from matching.topk.engines.block_inverted_file import BlockInvertedFile
+from matching.topk.engines.skype import PAPER, Pruning, Skype
+from matching.topk.engines.skype_tree import FAR, NEAR
 from tests.rooms import Tasks, kind_of
 from tests.worlds import SPACE, Recipe, make_world
 

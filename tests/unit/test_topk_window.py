@@ -14,10 +14,13 @@ from matching.kind import Question
 from matching.kinds import KINDS
 from matching.model import MessageBatch, join_messages
 from matching.space import Space
-from matching.topk import window_generations, window_postings, window_ring, window_search
-from matching.topk.window_index import WindowIndex, WindowQueries
-from matching.topk.window_ring import InvertedRing
-from matching.topk.window_search import take_rows
+from matching.topk.window import WindowIndex, WindowQueries
+from matching.topk.windows import generations as window_generations
+from matching.topk.windows import inverted_ring as window_ring
+from matching.topk.windows import postings as window_postings
+from matching.topk.windows import search as window_search
+from matching.topk.windows.inverted_ring import InvertedRing
+from matching.topk.windows.search import take_rows
 from matching.window import NO_FLOOR, Boundary
 
 WINDOW_INDEXES: dict[str, Any] = dict(KINDS.named("topk").windows)

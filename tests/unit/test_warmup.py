@@ -99,7 +99,7 @@ def test_warmup_leaves_nothing_to_compile(chosen):
 
 def test_use_of_a_kernel_that_was_not_warmed_up_is_found_out():
     """The counts have teeth: a dtype that nobody has used makes a signature of its own."""
-    kernel = kernels()["matching.slots.find_slot"]
+    kernel = kernels()["matching.storage.slots.find_slot"]
     before = len(kernel.signatures)
     kernel(np.zeros(4, np.int32) - 1, np.zeros(4, np.int64), np.int64(3))
     known = len(kernel.signatures)

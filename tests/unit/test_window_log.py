@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from matching import window_log
 from matching.model import NO_MESSAGES, MessageBatch
+from matching.storage import message_log as window_log
+from matching.storage.message_log import WindowLog
 from matching.window import NO_FLOOR, Boundary
-from matching.window_log import WindowLog
 
 NOBODY = np.zeros(0, np.int64)
 

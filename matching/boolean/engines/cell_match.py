@@ -1,0 +1,300 @@
+"""How the cell-term index matches a message: phase by phase, each asking for the memory that the next one reads.
+
+A message meets some seventy pieces of blocks, far apart in memory. Followed one by one, each would be waited for; so a
+phase only finds out where the next has to look, asks for those places (`matching.storage.prefetch`), and goes on:
+
+1. `look_up`: the block of each of the message's terms;
+2. `find_cuts`: in each block, the buckets of the cells that the message covers, one a level in use;
+3. `find_runs`: the postings of those buckets;
+4. `walk`: one subtraction a posting (`matching.boolean.engines.cells`) leaves the candidates;
+5. `verify`: second keyword, degrees where the lattice cannot tell, then the keywords beyond the second.
+
+`match` runs them message by message. The phases are functions so that `benchmarks.boolean_phases` can time them.
+Read on in `matching.boolean.engines.blocks`, where the postings lie.
+"""
+
+import numpy as np
+from numba import njit
+
+from matching.boolean.engines.blocks import BUCKETS, CUTS, LEVELS, MORE, NO_SECOND, SORTED, START, TAIL, slot_of
+from matching.boolean.engines.cells import (
+    DEAD,
+    FINEST,
+    GUARDS,
+    LANES,
+    ONE_IN_EACH_LANE,
+    bucket_of,
+    cell_range,
+    lattice,
+    level_bits,
+    message_word,
+)
+from matching.storage.prefetch import prefetch
+from matching.storage.region_subscriptions import box_meets, term_in
+from matching.storage.slots import find_slot
+
+#: Level of a run whose postings count at any level: a whole block.
+_ANY_LEVEL = FINEST + 1
+_NO_CUT = -1
+#: Places (a power of two) of the table by which `verify` asks whether a message has a term.
+TABLE = 1024
+_NO_TERM = np.int32(-1)
+
+
+@njit(cache=True, nogil=True)
+def longer(array, needed):
+    """The array itself, or a longer one with the same beginning."""
+    if needed <= array.shape[0]:
+        return array
+    copy = np.empty(2 * needed, array.dtype)
+    copy[: array.shape[0]] = array
+    return copy
+
+
+@njit(cache=True, nogil=True)
+def on_lattice(messages, row, world_west, world_south, steps_per_degree):
+    """(usable, left, bottom, right, top) of a message; one with a NaN is not usable: it meets nothing."""
+    west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
+    usable = west == west and south == south and east == east and north == north
+    left, right = lattice(west, world_west, steps_per_degree), lattice(east, world_west, steps_per_degree)
+    bottom, top = lattice(south, world_south, steps_per_degree), lattice(north, world_south, steps_per_degree)
+    return usable, left, bottom, right, top
+
+
+@njit(cache=True, nogil=True)
+def look_up(messages, row, blocks, which):
+    """Write the blocks of a message's terms into which (int64[terms]); returns how many."""
+    count = 0
+    for j in range(messages.term_offsets[row], messages.term_offsets[row + 1]):
+        block = find_slot(blocks.lookup, blocks.term, np.int64(messages.terms[j]))
+        if block >= 0:
+            prefetch(blocks.head, block * 8)
+            which[count] = block
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def runs_of(left, bottom, right, top, blocks, which, count):
+    """How many runs `find_cuts` may write. A block adds more than one a level only for a message of several cells."""
+    if left == right and bottom == top:
+        return count * (FINEST + 2)
+    total = 0
+    for i in range(count):
+        levels = blocks.head[which[i], LEVELS]
+        cells = 2  # its tail, and the whole block
+        for level in range(FINEST + 1):
+            if levels >> level & 1:
+                a, b, c, d = cell_range(left, bottom, right, top, level)
+                cells += (b - a + 1) * (d - c + 1)
+        total += min(cells, blocks.head[which[i], BUCKETS] + 2)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def find_cuts(left, bottom, right, top, blocks, which, count, run_first, run_last, run_level, run_cut):
+    """Write the runs of a message; returns how many.
+
+    A run is a piece of a block. Tails and whole blocks are written as first and last place; of the pieces behind a
+    bucket only run_cut (position in `cuts`) and the block's start, as first place, are known here.
+    """
+    runs = 0
+    one_cell = left == right and bottom == top
+    for i in range(count):
+        head = blocks.head[which[i]]
+        start, buckets = np.int64(head[START]), head[BUCKETS]
+        if head[TAIL] > 0:
+            run_first[runs] = start + head[SORTED]
+            run_last[runs] = start + head[SORTED] + head[TAIL]
+            run_level[runs] = 0
+            run_cut[runs] = _NO_CUT
+            prefetch(blocks.box, run_first[runs])
+            runs += 1
+        if buckets == 0:
+            continue
+        levels, level = head[LEVELS], 0
+        if one_cell:
+            while levels != 0:
+                if levels & 1:
+                    shift = 15 - level
+                    cut = head[CUTS] + bucket_of(level, left >> shift, bottom >> shift, buckets)
+                    run_first[runs] = start
+                    run_level[runs] = level
+                    run_cut[runs] = cut
+                    prefetch(blocks.cuts, cut)
+                    runs += 1
+                levels >>= 1
+                level += 1
+            continue
+        cells = 0
+        for level in range(FINEST + 1):
+            if levels >> level & 1:
+                a, b, c, d = cell_range(left, bottom, right, top, level)
+                cells += (b - a + 1) * (d - c + 1)
+        if cells > buckets:
+            # More cells than buckets: the whole block is less work, and there the levels do not matter.
+            run_first[runs] = start
+            run_last[runs] = start + head[SORTED]
+            run_level[runs] = _ANY_LEVEL
+            run_cut[runs] = _NO_CUT
+            prefetch(blocks.box, start)
+            runs += 1
+            continue
+        for level in range(FINEST + 1):
+            if levels >> level & 1:
+                a, b, c, d = cell_range(left, bottom, right, top, level)
+                for cell_row in range(c, d + 1):
+                    for cell_column in range(a, b + 1):
+                        cut = head[CUTS] + bucket_of(level, cell_column, cell_row, buckets)
+                        run_first[runs] = start
+                        run_level[runs] = level
+                        run_cut[runs] = cut
+                        prefetch(blocks.cuts, cut)
+                        runs += 1
+    return runs
+
+
+@njit(cache=True, nogil=True)
+def find_runs(blocks, count, run_first, run_last, run_level, run_cut):
+    """Turn cuts into places and leave empty runs out; returns (runs left, postings in them)."""
+    runs, length = 0, 0
+    for i in range(count):
+        first, last, cut = run_first[i], run_last[i], run_cut[i]
+        if cut != _NO_CUT:
+            last = first + blocks.cuts[cut + 1]
+            first += blocks.cuts[cut]
+            prefetch(blocks.box, first)
+        run_first[runs] = first
+        run_last[runs] = last
+        run_level[runs] = run_level[i]
+        length += last - first
+        runs += last > first
+    return runs, length
+
+
+@njit(cache=True, nogil=True)
+def walk(left, bottom, right, top, blocks, runs, run_first, run_last, run_level, candidates):
+    """Write the places whose words the message reaches into candidates (int64[postings]); returns how many.
+
+    Written as 2 * place, plus one where a lattice coordinate is equal, so that the degrees have to be compared.
+    """
+    reach = message_word(left, bottom, right, top)
+    count = 0
+    for run in range(runs):
+        if run_level[run] == _ANY_LEVEL:
+            for place in range(run_first[run], run_last[run]):
+                word = blocks.box[place]
+                candidates[count] = place
+                count += word != DEAD and ((reach - (word & LANES)) & GUARDS) == GUARDS
+            continue
+        bits = level_bits(run_level[run])
+        for place in range(run_first[run], run_last[run]):
+            # Another level leaves guard bits in `word`, and those fail the test whatever the lanes say.
+            word = blocks.box[place] ^ bits
+            candidates[count] = place
+            count += ((reach - (word & LANES)) & ~word & GUARDS) == GUARDS
+    beyond = reach - ONE_IN_EACH_LANE
+    for i in range(count):
+        place = candidates[i]
+        prefetch(blocks.link, place)
+        candidates[i] = 2 * place + (((beyond - (blocks.box[place] & LANES)) & GUARDS) != GUARDS)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _has(table, messages, row, term):
+    """Whether the message whose terms stand in the table has a term."""
+    there = table[term & (TABLE - 1)]
+    if there == term:
+        return True
+    # Of two terms in one place of the table, one has to be searched for.
+    return there != _NO_TERM and term_in(
+        messages.terms, messages.term_offsets[row], messages.term_offsets[row + 1], term
+    )
+
+
+@njit(cache=True, nogil=True)
+def verify(messages, row, blocks, columns, count, candidates, table, seen, out_slot, found):
+    """Append the slots that match to out_slot from `found` on; returns where they end. There is room for all.
+
+    table : int32[TABLE]   all -1, and left so
+    seen : uint8[slots]    zeroed, and left zeroed; only needed for a range message
+    """
+    west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
+    one_hit = west == east and south == north
+    for j in range(messages.term_offsets[row], messages.term_offsets[row + 1]):
+        table[messages.terms[j] & (TABLE - 1)] = messages.terms[j]
+    kept = 0
+    for i in range(count):
+        link = blocks.link[candidates[i] >> 1]
+        second = link & 0x7FFFFFFF
+        if candidates[i] & 1 and not box_meets(columns.region, slot_of(link), link < 0, west, south, east, north):
+            continue
+        candidates[kept] = link
+        if link & MORE:
+            prefetch(columns.start, slot_of(link))
+        kept += second == NO_SECOND or _has(table, messages, row, second)
+    for i in range(kept):
+        if candidates[i] & MORE:
+            prefetch(columns.terms, columns.start[slot_of(candidates[i])] + 2)
+    before = found
+    for i in range(kept):
+        link = candidates[i]
+        slot = slot_of(link)
+        matches = True
+        if link & MORE:
+            position = columns.start[slot] + 2
+            while True:
+                term = columns.terms[position]
+                if not _has(table, messages, row, ~term if term < 0 else term):
+                    matches = False
+                    break
+                if term < 0:
+                    break
+                position += 1
+        if not one_hit and matches:
+            # A range message meets a subscription in several cells, and perhaps in both its boxes.
+            matches = seen[slot] == 0
+            seen[slot] = 1
+        out_slot[found] = slot
+        found += matches
+    if not one_hit:
+        for i in range(before, found):
+            seen[out_slot[i]] = 0
+    for j in range(messages.term_offsets[row], messages.term_offsets[row + 1]):
+        table[messages.terms[j] & (TABLE - 1)] = _NO_TERM
+    return found
+
+
+@njit(cache=True, nogil=True)
+def match(messages, first_row, blocks, columns, world_west, world_south, steps_per_degree, seen, out_slot, out_row):
+    """Match rows from `first_row` on; see `BooleanEngine._scan` for what is returned, `verify` for `seen`."""
+    found, scanned, verified = 0, 0, 0
+    which = np.empty(64, np.int64)
+    run_first, run_last = np.empty(512, np.int64), np.empty(512, np.int64)
+    run_level, run_cut = np.empty(512, np.int64), np.empty(512, np.int64)
+    candidates = np.empty(4096, np.int64)
+    table = np.full(TABLE, _NO_TERM, np.int32)
+    for row in range(first_row, messages.west.shape[0]):
+        usable, left, bottom, right, top = on_lattice(messages, row, world_west, world_south, steps_per_degree)
+        if not usable:
+            continue
+        which = longer(which, messages.term_offsets[row + 1] - messages.term_offsets[row])
+        terms = look_up(messages, row, blocks, which)
+        room = runs_of(left, bottom, right, top, blocks, which, terms)
+        run_first, run_last = longer(run_first, room), longer(run_last, room)
+        run_level, run_cut = longer(run_level, room), longer(run_cut, room)
+        runs = find_cuts(left, bottom, right, top, blocks, which, terms, run_first, run_last, run_level, run_cut)
+        runs, length = find_runs(blocks, runs, run_first, run_last, run_level, run_cut)
+        candidates = longer(candidates, length + 1)
+        count = walk(left, bottom, right, top, blocks, runs, run_first, run_last, run_level, candidates)
+        # One more than can match: `verify` writes before it knows.
+        if found + count >= out_slot.shape[0]:
+            return found, row, scanned + length, verified
+        before = found
+        found = verify(messages, row, blocks, columns, count, candidates, table, seen, out_slot, found)
+        for i in range(before, found):
+            out_row[i] = row
+        scanned += length
+        verified += count
+    return found, messages.west.shape[0], scanned, verified

@@ -1,0 +1,123 @@
+"""The cell-term index: postings by (level, cell, rarest keyword), our own engine and the default for `boolean`.
+
+A message looks, for each of its terms, into one bucket for each level in use, and walks the postings there with one
+subtraction each (`matching.boolean.engines.cells`). A posting carries the subscription's box on a lattice and its
+second keyword, so a subscription is touched only where lattice coordinates are equal or where it has a third keyword.
+Hash collisions and rounding cost work and never decide: a posting counts only in the block of its own term and at its
+own level, and what the lattice leaves open is compared in degrees.
+
+The plain form of the idea (an open-addressing table over the three-part key, a chain of slots behind each) pays a cache
+miss for each key and each candidate; this one keeps a bucket's postings side by side. Read on in
+`matching.boolean.engines.cell_match`, how a message is matched; `matching.boolean.engines.blocks` says how postings
+change, and `matching.naive` what must come out.
+"""
+
+import numpy as np
+
+from matching.boolean.engine import BooleanEngine, Messages
+from matching.boolean.engines.blocks import Blocks, append, describe, repack, slot_of, take_out
+from matching.boolean.engines.cell_match import match
+from matching.errors import EngineError
+from matching.model import Int32
+from matching.space import Space
+from matching.storage.slots import SlotMap, as_input, resized
+
+#: Pools are packed anew when this share of them is abandoned.
+_ABANDONED_SHARE = 0.25
+_LATTICE_STEPS = 2.0**15
+
+
+class CellTerm(BooleanEngine):
+    """Boolean subscriptions by (level, cell, rarest keyword); see the module."""
+
+    name = "cell_term"
+
+    def __init__(self, space: Space):
+        super().__init__(space)
+        self._steps_per_degree = _LATTICE_STEPS / max(space.east - space.west, space.north - space.south)
+        self._terms = SlotMap()
+        self._head = np.zeros((0, 8), np.int32)
+        self._finest = np.zeros(0, np.int8)
+        self._box = np.zeros(0, np.uint64)
+        self._link = np.zeros(0, np.int64)
+        self._cuts = np.zeros(0, np.int32)
+        self._used = np.zeros(4, np.int64)
+        self._seen = np.zeros(0, np.uint8)
+
+    def _blocks(self) -> Blocks:
+        pools = (self._box, self._link, self._cuts, self._used)
+        return Blocks(self._terms.index, self._terms.number, self._head, self._finest, *pools)
+
+    def _describe(self, slots: Int32):
+        """Postings of these slots: term int32[m], box uint64[m], link int64[m]."""
+        room = 2 * slots.shape[0]
+        term, box, link = np.empty(room, np.int32), np.empty(room, np.uint64), np.empty(room, np.int64)
+        frame = (self.space.west, self.space.south, self._steps_per_degree)
+        count = describe(as_input(slots, np.int32), self.rows.columns, *frame, term, box, link)
+        return term[:count], box[:count], link[:count]
+
+    def _index(self, slots: Int32) -> None:
+        term, box, link = self._describe(slots)
+        order = np.argsort(term, kind="stable")
+        in_order = term[order]
+        fresh = in_order[np.flatnonzero(np.diff(in_order, prepend=-1))].astype(np.int64)
+        self._terms.insert(fresh[self._terms.find(fresh) < 0])
+        if self._terms.capacity > self._head.shape[0]:
+            self._head = resized(self._head, self._terms.capacity)
+            self._finest = resized(self._finest, self._terms.capacity)
+        done = 0
+        while True:
+            done, places, cuts = append(order, term, box, link, done, self._blocks())
+            if done == term.shape[0]:
+                break
+            # What is still to come will want about this much: packing once is cheaper than packing at each step.
+            self._repack(max(places, term.shape[0] - done), cuts)
+        self._tidy()
+
+    def _withdraw(self, slots: Int32) -> None:
+        term, box, link = self._describe(slots)
+        done, unsorted = take_out(term, box, link, self._blocks())
+        if done < term.shape[0]:
+            number = self.rows.slots.number[slot_of(link[done])]
+            raise EngineError(
+                f"engine {self.name}: subscription {number} is not in the block of term {term[done]}; the state is "
+                "damaged, restore the last checkpoint"
+            )
+        if unsorted:
+            self._repack(0, 0)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        used, abandoned, used_cuts, abandoned_cuts = self._used.tolist()
+        if abandoned > _ABANDONED_SHARE * used or abandoned_cuts > _ABANDONED_SHARE * used_cuts:
+            self._repack(0, 0)
+
+    def _repack(self, places: int, cuts: int) -> None:
+        """Give every block a place in new pools with so much free, and an eighth for growth."""
+        used, abandoned, used_cuts, abandoned_cuts = self._used.tolist()
+        wanted = used - abandoned + places
+        wanted_cuts = used_cuts - abandoned_cuts + cuts
+        wanted, wanted_cuts = wanted + wanted // 8, wanted_cuts + wanted_cuts // 8
+        if wanted > 2**31 - 1:
+            raise EngineError(f"engine {self.name}: {wanted} postings do not fit one engine; use more query bolts")
+        pools = np.zeros(wanted, np.uint64), np.zeros(wanted, np.int64), np.zeros(wanted_cuts, np.int32)
+        repack(self._blocks(), *pools)
+        self._box, self._link, self._cuts = pools
+
+    def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
+        if not messages.are_points and self._seen.shape[0] < self.rows.slots.capacity:
+            self._seen = np.zeros(self.rows.slots.capacity, np.uint8)
+        columns = self.rows.columns
+        frame = (self.space.west, self.space.south, self._steps_per_degree)
+        return match(messages, first_row, self._blocks(), columns, *frame, self._seen, slots, rows)
+
+    def _index_arrays(self) -> dict[str, np.ndarray]:
+        terms = self._terms.high_water
+        columns = {"head": self._head[:terms], "finest": self._finest[:terms], "used": self._used}
+        columns |= {"box": self._box[: self._used[0]], "link": self._link[: self._used[0]]}
+        columns |= {"cuts": self._cuts[: self._used[2]]}
+        return columns | {f"terms_{name}": value for name, value in self._terms.arrays().items()}
+
+    def _index_bytes(self) -> int:
+        columns = (self._head, self._finest, self._box, self._link, self._cuts, self._seen)
+        return self._terms.allocated_bytes() + sum(column.nbytes for column in columns)

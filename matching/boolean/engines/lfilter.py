@@ -1,0 +1,410 @@
+"""LFilter: an MBRTrie and a PT-Quadtree over the same ranks, and for each message the cheaper way through them.
+
+After Yu, Li and Feng, CIKM 2015 (`matching.boolean.engines.mbr_trie` has the full title), section 5. Two decisions are
+made from estimates in nanoseconds (`matching.boolean.engines.lfilter_cost`), in each part of the index by itself:
+
+- Filter: the trie finds and verifies alone, or the quadtree finds the lists that may hold a match.
+- Verification, for each such list: every entry is looked at, or the list is pruned. Since lists ascend by rank and the
+  ranks below a node of the trie are one range, a binary search gives what part of a list lies below a node; for the
+  first level of the trie these are the nodes that the message's terms hit, found once for all lists. Below, the same
+  choice is made again for what is left of the list.
+
+The paper chooses in another order (trie or quadtree first, the verification after), with constants of one for every
+step. Here the filter is chosen with the cheaper verification in mind, since that is most of the work; and where asking
+is cheap, nothing is estimated: the trie is asked what some of the terms hit, the quadtree what lists a point is in.
+
+Weighing costs as much as some messages do. So a part keeps in mind how it chose of late for messages of that shape and
+length (`Habit`): where it always chose the same, only one message in 4,096 is weighed, and those that look far from
+usual. And a part with few of the subscriptions has no quadtree: it would be built often and save little.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.boolean.engine import Messages
+from matching.boolean.engines.lfilter_cost import (
+    CHILD_NS,
+    DIRECT,
+    NODE_NS,
+    PRUNE,
+    QUADTREE,
+    SAMPLE,
+    TRIE,
+    WORTH_A_LOOK,
+    direct_cost,
+    entries_of,
+    lists_within,
+    pays_to_prune,
+    pruned_cost,
+    root_cost,
+    trie_cost,
+)
+from matching.boolean.engines.lfilter_parts import (
+    MARK_WORDS,
+    ONLY_HERE,
+    Arrays,
+    Boxes,
+    PartedEngine,
+    boxes_view,
+    clear_terms,
+    first_not_below,
+    log2_of,
+    longer,
+    mark_terms,
+    reach_of,
+    tell,
+)
+from matching.boolean.engines.mbr_trie import (
+    ANY_HITS,
+    BUCKET,
+    CHEAPEST,
+    END_CHILD,
+    FIRST_CHILD,
+    HIGH,
+    LOW,
+    OWN,
+    Trie,
+    match_by_trie,
+    probe,
+    probe_root,
+    trie_view,
+    walk,
+)
+from matching.boolean.engines.mbr_trie_build import build_trie
+from matching.boolean.engines.pt_quadtree import (
+    LIST_END,
+    LIST_START,
+    Quadtree,
+    find_lists,
+    meets_within,
+    quadtree_view,
+    reach_within,
+    sift,
+)
+from matching.boolean.engines.pt_quadtree_build import LEAF_ROOM, build_quadtree
+from matching.model import Int32
+from matching.space import Space
+
+#: Filter and verification by name; the position is the code, `cheapest` decides by cost.
+FILTERS = ("cheapest", "trie", "quadtree")
+VERIFICATIONS = ("cheapest", "direct", "prune")
+#: A part has a quadtree if it has at least this share of the engine's subscriptions.
+_QUADTREE_SHARE = 1 / 16
+#: So many equal choices make a habit. Then one message in so many is weighed all the same.
+_SURE, _ONE_IN = 32, 4096
+#: From so many messages on that take the trie for sure they are matched by it in one go.
+_RUN = 16
+#: How much dearer than typical lists the lists of a message, or its walk of the trie, may look before an accustomed way
+#: is weighed after all.
+_LONG_LISTS, _LONG_WALK = 4.0, 1.0
+#: Columns of `Habit.leaning`: lengths of messages, by their binary logarithm.
+_LENGTHS = 16
+
+
+class Habit(NamedTuple):
+    """How a part chose of late; never part of a snapshot, since it changes no answer.
+
+    leaning : int16[2, 16]   by shape (point, rectangle) and length: how many messages in a row took the trie, or, as a
+                             negative number, the quadtree looked through
+    since : int64[1]         messages since one was weighed for all its habit
+    """
+
+    leaning: np.ndarray
+    since: np.ndarray
+
+
+class LFilter(PartedEngine):
+    """Boolean subscriptions in trie and quadtree, the cheaper one chosen for each message; see the module.
+
+    Parameters
+    ----------
+    space : Space
+    filter_by : str      one of `FILTERS`; other than `cheapest` for tests and benchmarks
+    verify_by : str      one of `VERIFICATIONS`, for the lists of the quadtree
+    bucket, leaf_room    as in `MbrTrie` and `PtQuadtree`
+    """
+
+    name = "lfilter"
+
+    def __init__(
+        self,
+        space: Space,
+        filter_by: str = "cheapest",
+        verify_by: str = "cheapest",
+        bucket: int = BUCKET,
+        leaf_room: int = LEAF_ROOM,
+    ):
+        super().__init__(space)
+        self.filter_by, self.verify_by = FILTERS.index(filter_by), VERIFICATIONS.index(verify_by)
+        self.bucket, self.leaf_room = bucket, leaf_room
+        #: Since the engine was made: messages by trie, by quadtree; lists looked through, lists pruned. For each part
+        #: that has a quadtree.
+        self.choices = np.zeros(4, np.int64)
+
+    def _build(self, slots: Int32) -> Arrays:
+        trie = build_trie(slots, self.rows.columns, self._boxes_of(slots), self.bucket)
+        if slots.shape[0] < _QUADTREE_SHARE * len(self.rows):
+            return trie
+        boxes = trie["slot"], trie["word"], trie["text"]
+        return trie | build_quadtree(*boxes, self.rows.columns, self.leaf_room)
+
+    def _view(self, arrays: Arrays) -> tuple[Boxes, Trie] | tuple[Boxes, Trie, Quadtree, Habit]:
+        boxes, trie = boxes_view(arrays), trie_view(arrays)
+        if "branch" not in arrays:
+            return boxes, trie
+        return boxes, trie, quadtree_view(arrays), Habit(np.zeros((2, _LENGTHS), np.int16), np.zeros(1, np.int64))
+
+    def _match_part(
+        self, messages: Messages, first_row: int, last_row: int, view: tuple, slots: Int32, rows: Int32
+    ) -> tuple[int, int, int, int]:
+        if len(view) == 2:
+            boxes, trie = view
+            where = messages, first_row, last_row, boxes, trie, self.rows.columns
+            return match_by_trie(*where, *self.frame, CHEAPEST, ANY_HITS, slots, rows)
+        how = self.filter_by, self.verify_by, self.choices
+        boxes, trie, tree, habit = view
+        where = messages, first_row, last_row, boxes, trie, tree, habit, self.rows.columns
+        return _match(*where, *self.frame, *how, slots, rows)
+
+
+@njit(cache=True, nogil=True)
+def _below(trie, tree, stack, node, first, low, high, depth):
+    """Push the part of a list that lies below a node of the trie, if any; returns (stack, depth, where it ends)."""
+    begin = first_not_below(tree.entry, low, high, trie.head[node, LOW])
+    end = first_not_below(tree.entry, begin, high, trie.head[node, HIGH])
+    if begin < end:
+        stack = longer(stack, 2 * depth + 2)
+        stack[2 * depth] = node << 32 | first
+        stack[2 * depth + 1] = begin << 32 | end
+        depth += 1
+    return stack, depth, end
+
+
+@njit(cache=True, nogil=True)
+def _prune(
+    trie, tree, low, high, cell, hits, many, terms, reach, narrow, marks, verify_by, stack, nodes, candidates, cells,
+    count,
+):  # fmt: skip
+    """Candidates among the entries [low, high) of one list, by the trie; room for all is there.
+
+    hits : int64[many]     nodes of the first level on the message's path, as `probe` pushes them, ascending
+    reach, narrow          the message for words of the trie, and for boxes of this list (`reach_within`)
+    stack, nodes           scratch; returned, since they may have grown
+
+    Returns (stack, nodes, count, entries and children looked at).
+    """
+    last = terms.shape[0]
+    scanned, depth, begin = 0, 0, low
+    for i in range(many):
+        stack, depth, begin = _below(trie, tree, stack, hits[i] >> 32, hits[i] & 0xFFFFFFFF, begin, high, depth)
+        if begin == high:
+            break
+    while depth > 0:
+        depth -= 1
+        node, first = stack[2 * depth] >> 32, stack[2 * depth] & 0xFFFFFFFF
+        begin, end = stack[2 * depth + 1] >> 32, stack[2 * depth + 1] & 0xFFFFFFFF
+        scanned += end - begin
+        own = trie.head[node, OWN]
+        while begin < end and tree.entry[begin] < own:
+            candidates[count] = tree.entry[begin]
+            cells[count] = cell
+            count += meets_within(narrow, tree.entry_box[begin])
+            begin += 1
+        if begin == end or first == last:
+            continue
+        children = trie.head[node, END_CHILD] - trie.head[node, FIRST_CHILD]
+        if children == 0 or not (
+            verify_by == PRUNE
+            or (verify_by != DIRECT and pays_to_prune(end - begin, min(children, last - first), last))
+        ):
+            count = sift(tree, begin, end, narrow, marks, cell, candidates, cells, count)
+            continue
+        nodes, found, looked = probe(trie, node, terms, first, last, reach, marks, CHEAPEST, nodes, 0)
+        scanned += looked
+        for i in range(found):
+            child, after = nodes[i] >> 32, nodes[i] & 0xFFFFFFFF
+            stack, depth, begin = _below(trie, tree, stack, child, after, begin, end, depth)
+            if begin == end:
+                break
+    return stack, nodes, count, scanned
+
+
+@njit(cache=True, nogil=True)
+def _note(habit, shape, length, by_quadtree):
+    """Remember a choice: it goes on with what was chosen before, or begins anew."""
+    lean = np.int64(habit.leaning[shape, length])
+    if by_quadtree:
+        habit.leaning[shape, length] = max(lean - 1, -_SURE) if lean < 0 else -1
+    else:
+        habit.leaning[shape, length] = min(lean + 1, _SURE) if lean > 0 else 1
+
+
+@njit(cache=True, nogil=True)
+def _kind_of(messages, row):
+    """Shape (0 for a point) and length of a message, as `Habit` tells them apart."""
+    is_point = messages.west[row] == messages.east[row] and messages.south[row] == messages.north[row]
+    size = messages.term_offsets[row + 1] - messages.term_offsets[row]
+    return 0 if is_point else 1, min(log2_of(size), _LENGTHS - 1)
+
+
+@njit(cache=True, nogil=True)
+def _sure_until(messages, row, last_row, habit):
+    """End of the messages from `row` on that take the trie without being weighed."""
+    last_row = min(last_row, row + _ONE_IN - habit.since[0])
+    while row < last_row:
+        shape, length = _kind_of(messages, row)
+        if habit.leaning[shape, length] != _SURE:
+            break
+        row += 1
+    return row
+
+
+@njit(cache=True, nogil=True)
+def _match(
+    messages, first_row, last_row, boxes, trie, tree, habit, columns, world_west, world_south, steps_per_degree,
+    filter_by, verify_by, choices, out_slot, out_row,
+):  # fmt: skip
+    """Match the rows of one part; see `BooleanEngine._scan` for what is returned."""
+    found, scanned, verified = 0, 0, 0
+    stack, lists, hits = np.empty(64, np.int64), np.empty(64, np.int64), np.empty(64, np.int64)
+    nodes = np.empty(64, np.int64)
+    candidates, cells, only_here = np.empty(1024, np.int64), np.empty(1024, np.int64), np.full(1024, ONLY_HERE)
+    marks = np.zeros(MARK_WORDS, np.uint64)
+    # what so many nodes of the first level cost at least is more than typical lists do
+    most_hits = np.int64(direct_cost(0.0, tree.typical[0], 0) / (NODE_NS + 2.0 * CHILD_NS))
+    next_row = first_row
+    look_from = first_row if filter_by == CHEAPEST and verify_by == CHEAPEST else last_row  # for the next run
+    while next_row < last_row:
+        row = next_row
+        if row >= look_from:
+            look_from = _sure_until(messages, row, last_row, habit)
+            if look_from - row >= _RUN:
+                more, next_row, looked, checked = match_by_trie(
+                    messages, row, look_from, boxes, trie, columns, world_west, world_south, steps_per_degree, CHEAPEST,
+                    most_hits, out_slot[found:], out_row[found:],
+                )  # fmt: skip
+                choices[0] += next_row - row
+                habit.since[0] += next_row - row
+                found, scanned, verified = found + more, scanned + looked, verified + checked
+                if next_row == look_from:
+                    continue
+                row = look_from = next_row  # no room, or more hits than usual: as any other message
+            look_from = max(look_from, row + 1)
+        next_row = row + 1
+        west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
+        if west != west or south != south or east != east or north != north:
+            continue  # a NaN meets no box, but would round to a lattice coordinate that does
+        left, bottom, right, top, reach = reach_of(
+            west, south, east, north, world_west, world_south, steps_per_degree
+        )  # fmt: skip
+        first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
+        terms = messages.terms[first:last]
+        signature = mark_terms(marks, messages.terms, first, last)
+        size = terms.shape[0]
+        shape, length = _kind_of(messages, row)
+        is_point = shape == 0
+        lean = np.int64(habit.leaning[shape, length])
+        habit.since[0] += 1
+        if filter_by != CHEAPEST or verify_by != CHEAPEST:
+            lean = 0
+        elif habit.since[0] > _ONE_IN:
+            lean, habit.since[0] = 0, 0
+        many, listed, is_listed, by_quadtree, needs_hits = 0, 0, False, filter_by == QUADTREE, verify_by != DIRECT
+        if lean == -_SURE:
+            stack, lists, listed, visited = find_lists(
+                tree, left, bottom, right, top, terms, signature, marks, stack, lists
+            )
+            scanned, is_listed = scanned + visited, True
+            by_quadtree = entries_of(tree, lists, listed) < _LONG_LISTS * tree.typical[0]
+            needs_hits = not by_quadtree
+        if not by_quadtree or needs_hits:
+            # The first level of the trie is probed by some of the terms, or by all if they are few.
+            step = max(1, size // SAMPLE) if filter_by != TRIE and lean != _SURE else 1
+            hits, many, looked = probe_root(trie, terms, step, reach, marks, CHEAPEST, hits)
+            scanned += looked
+            if step == 1 and many == 0:  # no subscription here begins with a term of the message
+                clear_terms(marks, messages.terms, first, last)
+                continue
+            again = root_cost(size) if step > 1 else 0.0
+            if filter_by == CHEAPEST:
+                by_trie = again + step * trie_cost(trie, hits, many, size)
+                # By far less than lists cost as a rule: not worth to look what they would cost here.
+                worth = _LONG_WALK if lean == _SURE else WORTH_A_LOOK
+                if by_trie > worth * direct_cost(0.0, tree.typical[0], size):
+                    if is_point and not is_listed:
+                        stack, lists, listed, visited = find_lists(
+                            tree, left, bottom, right, top, terms, signature, marks, stack, lists
+                        )
+                        scanned, is_listed = scanned + visited, True
+                    if is_listed:
+                        lists_ahead, entries_ahead = np.float64(listed), np.float64(entries_of(tree, lists, listed))
+                    else:
+                        lists_ahead, entries_ahead, stack = lists_within(tree, left, bottom, right, top, stack)
+                    direct = direct_cost(lists_ahead, entries_ahead, size)
+                    pruned = again + pruned_cost(lists_ahead, entries_ahead, many * step, size)
+                    by_quadtree = min(direct, pruned) < by_trie
+                    needs_hits = pruned < direct
+                if verify_by == CHEAPEST:
+                    if by_quadtree and needs_hits:
+                        habit.leaning[shape, length] = 0
+                    else:
+                        _note(habit, shape, length, by_quadtree)
+            if step > 1:
+                many = 0
+                if needs_hits or not by_quadtree:
+                    hits, many, looked = probe_root(trie, terms, 1, reach, marks, CHEAPEST, hits)
+                    scanned += looked
+
+        count = 0
+        if not by_quadtree:
+            choices[0] += 1
+            hits, candidates, count, more = walk(trie, boxes, terms, reach, marks, CHEAPEST, hits, many, candidates, 0)
+            scanned += more
+            if only_here.shape[0] < candidates.shape[0]:
+                only_here = np.full(candidates.shape[0], ONLY_HERE)
+        else:
+            choices[1] += 1
+            if not is_listed:
+                stack, lists, listed, visited = find_lists(
+                    tree, left, bottom, right, top, terms, signature, marks, stack, lists
+                )
+                scanned += visited
+            for i in range(listed):
+                low, high = int(tree.branch[lists[i], LIST_START]), int(tree.branch[lists[i], LIST_END])
+                candidates, cells = longer(candidates, count + high - low), longer(cells, count + high - low)
+                cell = ONLY_HERE if is_point else tree.cell[lists[i]]
+                narrow = reach_within(tree.cell[lists[i]], left, bottom, right, top)
+                if many > 0 and (verify_by == PRUNE or (verify_by != DIRECT and pays_to_prune(high - low, many, size))):
+                    choices[3] += 1
+                    stack, nodes, count, more = _prune(
+                        trie, tree, low, high, cell, hits, many, terms, reach, narrow, marks, verify_by, stack, nodes,
+                        candidates, cells, count,
+                    )  # fmt: skip
+                    scanned += more
+                else:
+                    choices[2] += 1
+                    count = sift(tree, low, high, narrow, marks, cell, candidates, cells, count)
+                    scanned += high - low
+        if found + count > out_slot.shape[0]:
+            return found, row, scanned, verified
+        found = tell(
+            messages,
+            row,
+            reach,
+            left,
+            bottom,
+            boxes,
+            columns,
+            marks,
+            candidates,
+            cells if by_quadtree else only_here,
+            count,
+            out_slot,
+            out_row,
+            found,
+        )
+        clear_terms(marks, messages.terms, first, last)
+        verified += count
+    return found, last_row, scanned, verified

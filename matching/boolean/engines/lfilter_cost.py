@@ -1,0 +1,126 @@
+"""What LFilter expects its ways to cost, in nanoseconds: formulas of the paper, constants measured.
+
+The paper's estimates (CIKM 2015, equations 1 to 6) count steps of binary search and assume that terms are independent
+and equally frequent. Neither holds for words, so where the tree can be asked it is: the first level of the trie is
+probed before anything is decided, and what lies below each node that was hit is known. The constants were fitted to
+times of the kernels: each way forced, over groups of 25 messages of like work, 300,000 subscriptions, all four kinds of
+message of `benchmarks.lfilter`. Nine in ten of the groups then take 0.7 to 1.4 times what is expected here, over a
+hundredfold range. Only the ratios matter; `benchmarks.lfilter` shows whether they still lead to the right choices.
+"""
+
+import numpy as np
+from numba import njit
+
+from matching.boolean.engines.lfilter_parts import log2_of, longer
+from matching.boolean.engines.mbr_trie import END_CHILD, FIRST_CHILD, LOW, OWN
+from matching.boolean.engines.mbr_trie_build import BLOCK
+from matching.boolean.engines.pt_quadtree import ENTRIES_BELOW, LIST_END, LIST_START, LISTS_BELOW
+
+TRIE, QUADTREE = 1, 2
+DIRECT, PRUNE = 1, 2
+
+#: The trie: a term sought at its first level, a node hit there, a block of its list, and each child that may be found
+#: below one, with all that follows.
+TERM_NS, NODE_NS, BLOCK_NS, CHILD_NS = 90.0, 43.0, 3.0, 26.0
+#: The quadtree: a list with the cell it belongs to; an entry looked at, and how much more for each term of the message,
+#: since a longer text lets more entries through.
+LIST_NS, ENTRY_NS, ENTRY_AND_TERM_NS = 140.0, 3.9, 0.023
+#: Pruning: a step of the search for a node's ranks in a list, and an entry of the list, most of which are never seen.
+LIST_STEP_NS, PRUNED_ENTRY_NS = 5.6, 0.5
+#: Terms of a long message by which its cost at the trie is judged.
+SAMPLE = 16
+#: A walk of the trie that costs less than this share of what lists cost as a rule is taken at once.
+WORTH_A_LOOK = 0.3
+
+
+@njit(cache=True, nogil=True)
+def root_cost(terms):
+    """Expected cost of probing the first level of the trie by so many terms."""
+    return TERM_NS * terms
+
+
+@njit(cache=True, nogil=True)
+def trie_cost(trie, hits, many, terms):
+    """Expected cost of walking the trie from the nodes hit at its first level."""
+    cost = 0.0
+    for i in range(many):
+        node, first = hits[i] >> 32, hits[i] & 0xFFFFFFFF
+        own = trie.head[node, OWN] - trie.head[node, LOW]
+        children = trie.head[node, END_CHILD] - trie.head[node, FIRST_CHILD]
+        cost += NODE_NS + BLOCK_NS * (own / BLOCK) + CHILD_NS * min(children, terms - first)
+    return cost
+
+
+@njit(cache=True, nogil=True)
+def direct_cost(lists, entries, terms):
+    """Expected cost of looking through so many lists with so many entries together."""
+    return lists * LIST_NS + entries * (ENTRY_NS + ENTRY_AND_TERM_NS * terms)
+
+
+@njit(cache=True, nogil=True)
+def prune_cost(entries, nodes):
+    """Expected cost of pruning a list by so many nodes of the trie: each is sought in the list."""
+    return nodes * log2_of(entries) * LIST_STEP_NS + entries * PRUNED_ENTRY_NS
+
+
+@njit(cache=True, nogil=True)
+def pays_to_prune(entries, nodes, terms):
+    """Whether a list is pruned rather than looked through."""
+    return prune_cost(entries, nodes) < direct_cost(0.0, entries, terms)
+
+
+@njit(cache=True, nogil=True)
+def pruned_cost(lists, entries, nodes, terms):
+    """Expected cost of verifying lists of average length, each the cheaper way."""
+    if lists <= 0.0:
+        return 0.0
+    each = entries / lists
+    return lists * (LIST_NS + min(prune_cost(np.int64(each), nodes), direct_cost(0.0, each, terms)))
+
+
+@njit(cache=True, nogil=True)
+def entries_of(tree, lists, listed):
+    """Entries of known lists together."""
+    entries = np.int64(0)
+    for i in range(listed):
+        entries += tree.branch[lists[i], LIST_END] - tree.branch[lists[i], LIST_START]
+    return entries
+
+
+@njit(cache=True, nogil=True)
+def lists_within(tree, left, bottom, right, top, stack):
+    """Expected lists and entries that a rectangle touches, text aside; returns (lists, entries, stack).
+
+    As in the paper: of a cell that is partly covered, the share that is covered; cells are not opened beyond the
+    level at which the rectangle is a few cells wide.
+    """
+    lists, entries, depth = 0.0, 0.0, 1
+    left, right, bottom, top = min(left, right), max(left, right), min(bottom, top), max(bottom, top)
+    widest = max(right - left, top - bottom) + 1
+    finest = 15 - log2_of(widest) + 1  # cells of this level are no larger than the rectangle
+    finest = min(finest + 2, 14)
+    stack[0] = 0
+    while depth > 0:
+        depth -= 1
+        node = stack[depth]
+        cell = tree.cell[node]
+        level, line, column = cell >> 28, cell >> 14 & 0x3FFF, cell & 0x3FFF
+        side = 1 << (15 - level)
+        wide = min(right, (column + 1) * side - 1) - max(left, column * side) + 1
+        high = min(top, (line + 1) * side - 1) - max(bottom, line * side) + 1
+        if wide <= 0 or high <= 0:
+            continue
+        share = wide * high / (side * side)
+        if level >= finest or share == 1.0:
+            lists += tree.branch[node, LISTS_BELOW] * share
+            entries += tree.branch[node, ENTRIES_BELOW] * share
+            continue
+        own = tree.branch[node, LIST_END] - tree.branch[node, LIST_START]
+        lists += own > 0
+        entries += own
+        stack = longer(stack, depth + 4)
+        for quarter in range(4):
+            if tree.branch[node, quarter] >= 0:
+                stack[depth] = tree.branch[node, quarter]
+                depth += 1
+    return lists, entries, stack

@@ -1,0 +1,260 @@
+"""Opponent: R-trees over the regions whose nodes know the rarest keywords below them (the R^t-tree of the literature).
+
+Source: the token-carrying R-tree of Li et al., "Location-aware publish/subscribe" (KDD 2013), the opponent that the
+MBRTrie and PT-Quadtree paper compares with. A subscription stands in one leaf under its rarest keyword; a node lists
+the keywords below it, each with the children that lead to them, and a message goes down into children that have one of
+its terms and whose box it meets. What it meets in a leaf is tested pair by pair. Upper nodes know nearly every
+keyword, so they prune by place alone: what `matching.boolean.engines.cell_term` avoids by asking for the keyword first.
+
+Changes: a stack of packed trees (sort-tile-recursive), each at least twice as large as the next. Who comes is packed
+together with the trees on top that are not larger; who goes is struck out in its leaf, and a tree that is half struck
+out is packed anew with all above it. Read on in `matching.boolean.engine`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.boolean.engine import BooleanEngine, Messages
+from matching.boolean.engines.cell_match import longer
+from matching.model import Int32, Int64
+from matching.space import Space
+from matching.storage.region_subscriptions import all_terms_in, region_meets
+from matching.storage.slots import as_input, grown_length, resized
+
+#: Children of a node, and entries of a leaf: one bit each of a mask.
+FANOUT = 32
+_NOBODY = -1
+#: Columns of `Forest.tree`.
+ENTRY, ENTRIES, NODE, LIVE = range(4)
+#: More levels than 2**31 entries need.
+_MOST_LEVELS = 8
+
+
+class Forest(NamedTuple):
+    """Kernel view of the stack; t trees, e entries, n nodes, k keywords of nodes.
+
+    tree : int64[t, 4]      a row a tree, the largest first: first ENTRY, ENTRIES, first NODE, LIVE entries
+    entry : int32[e]        slot, -1 for one that was struck out; 32 in a row are a leaf
+    box : float64[n, 4]     what surrounds the regions below a node; leaves first, then level by level, the root last
+    span : int32[n, 2]      the keywords of a node: first, and behind the last
+    keyword : int32[k]      ascending within a node
+    mask : uint32[k]        bit i: child (or entry) i has the keyword below it
+    """
+
+    tree: Int64
+    entry: Int32
+    box: np.ndarray
+    span: Int32
+    keyword: Int32
+    mask: np.ndarray
+
+
+class RtTree(BooleanEngine):
+    """Boolean subscriptions in R-trees with keywords in the nodes; see the module."""
+
+    name = "rt_tree"
+
+    def __init__(self, space: Space):
+        super().__init__(space)
+        self._tree = np.zeros((0, 4), np.int64)
+        self._used = np.zeros(3, np.int64)  # entries, nodes, keywords of nodes
+        self._pools = {
+            "entry": np.zeros(0, np.int32),
+            "box": np.zeros((0, 4), np.float64),
+            "span": np.zeros((0, 2), np.int32),
+            "keyword": np.zeros(0, np.int32),
+            "mask": np.zeros(0, np.uint32),
+        }
+        self._place = np.zeros(0, np.int32)  # entry of each slot
+
+    def _index(self, slots: Int32) -> None:
+        """Amortised O(log(n)**2) a subscription."""
+        if self.rows.slots.capacity > self._place.shape[0]:
+            self._place = resized(self._place, self.rows.slots.capacity, _NOBODY)
+        slots = slots[self.rows.columns.start[slots] >= 0]
+        kept, count = self._tree.shape[0], slots.shape[0]
+        while kept > 0 and self._tree[kept - 1, LIVE] < 2 * count:
+            kept -= 1
+            count += int(self._tree[kept, LIVE])
+        self._pack(kept, slots)
+
+    def _withdraw(self, slots: Int32) -> None:
+        """Amortised O(log(n)**2) a subscription."""
+        slots = slots[self.rows.columns.start[slots] >= 0]
+        places = self._place[slots]
+        self._pools["entry"][places] = _NOBODY
+        self._place[slots] = _NOBODY
+        which = np.searchsorted(self._tree[:, ENTRY], places, side="right") - 1
+        self._tree[:, LIVE] -= np.bincount(which, minlength=self._tree.shape[0])
+        thin = np.flatnonzero(2 * self._tree[:, LIVE] < self._tree[:, ENTRIES])
+        if thin.shape[0]:
+            self._pack(int(thin[0]), slots[:0])
+
+    def _pack(self, kept: int, slots: Int32) -> None:
+        """Replace the trees behind the first `kept` by one tree of their live entries and of these slots."""
+        if kept < self._tree.shape[0]:
+            first = int(self._tree[kept, ENTRY])
+            old = self._pools["entry"][first : self._used[0]]
+            slots = np.concatenate([old[old >= 0], slots])
+            node = int(self._tree[kept, NODE])
+            self._used[:] = first, node, self._pools["span"][node, 0]
+            self._tree = self._tree[:kept].copy()
+        if slots.shape[0] == 0:
+            return
+        slots, levels, spans, keywords, masks = _packed(as_input(slots, np.int32), self.rows.columns)
+        entry, node, keyword = self._used.tolist()
+        self._place[slots] = np.arange(entry, entry + slots.shape[0])
+        self._put("entry", entry, slots)
+        self._put("box", node, levels)
+        self._put("span", node, spans + keyword)
+        self._put("keyword", keyword, keywords)
+        self._put("mask", keyword, masks)
+        self._used += slots.shape[0], levels.shape[0], keywords.shape[0]
+        tree = np.array([[entry, slots.shape[0], node, slots.shape[0]]], np.int64)
+        self._tree = np.concatenate([self._tree, tree])
+
+    def _put(self, name: str, start: int, rows: np.ndarray) -> None:
+        pool, end = self._pools[name], start + rows.shape[0]
+        if end > pool.shape[0]:
+            pool = self._pools[name] = resized(pool, grown_length(pool.shape[0], end))
+        pool[start:end] = rows
+
+    def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
+        return _match(messages, first_row, Forest(self._tree, **self._pools), self.rows.columns, slots, rows)
+
+    def _index_arrays(self) -> dict[str, np.ndarray]:
+        entries, nodes, keywords = self._used.tolist()
+        ends = {"entry": entries, "box": nodes, "span": nodes, "keyword": keywords, "mask": keywords}
+        pools = {name: pool[: ends[name]] for name, pool in self._pools.items()}
+        return pools | {"tree": self._tree, "used": self._used, "place": self._place[: self.rows.slots.high_water]}
+
+    def _index_bytes(self) -> int:
+        return self._tree.nbytes + self._place.nbytes + sum(pool.nbytes for pool in self._pools.values())
+
+
+def _packed(slots: Int32, columns):
+    """Slots in the order of the leaves, and the boxes, spans, keywords and masks of the nodes. O(n log n)."""
+    region = columns.region[slots]
+    crosses = region[:, 0] > region[:, 2]
+    # One entry for both boxes of a region across the antimeridian: rare, and the test of the pair is exact.
+    region[crosses, 0], region[crosses, 2] = -180.0, 180.0
+    leaves = -(-slots.shape[0] // FANOUT)
+    slice_size = FANOUT * int(np.ceil(np.sqrt(leaves)))
+    by_lon = np.argsort(region[:, 0] + region[:, 2], kind="stable")
+    slice_of = np.empty(slots.shape[0], np.int64)
+    slice_of[by_lon] = np.arange(slots.shape[0]) // slice_size
+    order = np.lexsort((region[:, 1] + region[:, 3], slice_of))
+    slots, box = slots[order], region[order]
+    keyword = columns.terms[columns.start[slots]]
+    keyword = np.where(keyword < 0, ~keyword, keyword).astype(np.int64)
+    below, boxes, spans, keywords, masks = np.arange(slots.shape[0]), [], [], [], []
+    offset = 0
+    while True:
+        parent = below // FANOUT
+        key, first = parent << 32 | keyword, np.uint32(1)
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        starts = np.flatnonzero(np.diff(key, prepend=-1))
+        masks.append(np.bitwise_or.reduceat(first << (below[order] % FANOUT).astype(np.uint32), starts))
+        below, keyword = key[starts] >> 32, key[starts] & 0x7FFFFFFF
+        nodes = -(-box.shape[0] // FANOUT)
+        ends = np.searchsorted(below, np.arange(nodes + 1))
+        spans.append(offset + np.stack([ends[:-1], ends[1:]], axis=1).astype(np.int32))
+        offset += keyword.shape[0]
+        keywords.append(keyword.astype(np.int32))
+        firsts = np.arange(0, box.shape[0], FANOUT)
+        box = np.concatenate(
+            [np.minimum.reduceat(box[:, :2], firsts, axis=0), np.maximum.reduceat(box[:, 2:], firsts, axis=0)], axis=1
+        )
+        boxes.append(box)
+        if nodes == 1:
+            break
+    return slots, *(np.concatenate(parts) for parts in (boxes, spans, keywords, masks))
+
+
+@njit(cache=True, nogil=True)
+def _children(forest, node, terms, first, last):
+    """Mask of the children under which one of terms[first:last] stands."""
+    mask = np.uint32(0)
+    begin, end = forest.span[node, 0], forest.span[node, 1]
+    for j in range(first, last):
+        low, high = begin, end
+        while low < high:
+            middle = (low + high) >> 1
+            if forest.keyword[middle] < terms[j]:
+                low = middle + 1
+            else:
+                high = middle
+        if low < end and forest.keyword[low] == terms[j]:
+            mask |= forest.mask[low]
+    return mask
+
+
+@njit(cache=True, nogil=True)
+def _meets(box, node, west, south, east, north):
+    return box[node, 0] <= east and west <= box[node, 2] and box[node, 1] <= north and south <= box[node, 3]
+
+
+@njit(cache=True, nogil=True)
+def _match(messages, first_row, forest, columns, out_slot, out_row):
+    """Go down every tree with each message; see `BooleanEngine._scan` for what is returned.
+
+    Scanned are children and entries that have a term of the message, verified the entries among them.
+    """
+    found, scanned, verified = 0, 0, 0
+    pending_node, pending_level = np.empty(256, np.int64), np.empty(256, np.int64)
+    pending_index = np.empty(256, np.int64)
+    level_start = np.empty(_MOST_LEVELS + 1, np.int64)
+    for row in range(first_row, messages.west.shape[0]):
+        west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
+        first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
+        before, scanned_before, verified_before = found, scanned, verified
+        for tree in range(forest.tree.shape[0]):
+            first_entry, entries = forest.tree[tree, ENTRY], forest.tree[tree, ENTRIES]
+            levels, nodes, end = 0, (entries + FANOUT - 1) // FANOUT, forest.tree[tree, NODE]
+            while True:
+                level_start[levels] = end
+                end += nodes
+                levels += 1
+                if nodes == 1:
+                    break
+                nodes = (nodes + FANOUT - 1) // FANOUT
+            if not _meets(forest.box, end - 1, west, south, east, north):
+                continue
+            pending_node[0], pending_level[0], pending_index[0] = end - 1, levels - 1, 0
+            pending = 1
+            while pending > 0:
+                pending -= 1
+                node, level, index = pending_node[pending], pending_level[pending], pending_index[pending]
+                mask = _children(forest, node, messages.terms, first, last)
+                pending_node = longer(pending_node, pending + FANOUT)
+                pending_level = longer(pending_level, pending + FANOUT)
+                pending_index = longer(pending_index, pending + FANOUT)
+                for bit in range(FANOUT):
+                    if not mask >> np.uint32(bit) & np.uint32(1):
+                        continue
+                    scanned += 1
+                    child = index * FANOUT + bit
+                    if level > 0:
+                        below = level_start[level - 1] + child
+                        if _meets(forest.box, below, west, south, east, north):
+                            pending_node[pending], pending_level[pending] = below, level - 1
+                            pending_index[pending] = child
+                            pending += 1
+                        continue
+                    slot = forest.entry[first_entry + child]
+                    if slot == _NOBODY:
+                        continue
+                    verified += 1
+                    if not region_meets(columns.region, slot, west, south, east, north):
+                        continue
+                    if not all_terms_in(columns.terms, columns.start[slot], messages.terms, first, last):
+                        continue
+                    if found == out_slot.shape[0]:
+                        return before, row, scanned_before, verified_before
+                    out_slot[found] = slot
+                    out_row[found] = row
+                    found += 1
+    return found, messages.west.shape[0], scanned, verified

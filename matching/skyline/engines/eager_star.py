@@ -1,0 +1,192 @@
+"""Engine `eager_star`: `eager` with the third kind of event, for objects that move, change their words or go.
+
+After Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window
+streaming data" (2022), whose algorithm lets the skyline change at once but forgets what the ended message had kept out.
+Here:
+
+- An ended message that is not kept is of no account (see `matching.skyline.engines.eager`).
+- One that is kept may have kept others out: those it dominates that live no longer. The subscription is then filled
+  from the window anew.
+- That can wait while another kept message dominates the ended one: it dominates whatever the ended one kept out, so
+  nothing of that can be in the skyline before its life is over. The subscription is noted as `stale` until then, and
+  often ends, or is filled anew for another reason, before it comes to that.
+
+Newcomers that cannot change a skyline are put by before they are compared with anything:
+`matching.skyline.engines.tails`.
+
+A stale subscription lacks entries, but its skyline is right: while the message that covers them lives, they are
+dominated, and so is all that they dominate.
+"""
+
+import numpy as np
+from numba import njit
+
+from matching.model import Int32, Int64
+from matching.skyline.engine import Offers
+from matching.skyline.engines.eager import Eager
+from matching.skyline.engines.tails import clear, forget_ended, new_tails, note_members, put_by, settle_all, with_slots
+from matching.skyline.results import UNDOMINATED, WAITS, dominates, drop, place_of, set_due
+from matching.skyline.window import Candidates
+from matching.space import Space
+from matching.storage.state import Lists, State
+
+
+class EagerStar(Eager):
+    """Influence times and update events; see the module.
+
+    Parameters
+    ----------
+    space : Space
+    patient : bool    looking into the window waits until it can matter; for comparison, False does it at once
+    """
+
+    name = "eager_star"
+
+    def __init__(self, space: Space, patient: bool = True):
+        super().__init__(space)
+        self.patient = patient
+        self.stale = np.zeros(0, np.int64)
+        self._lacks = np.zeros(0, np.bool_)  # by slot, set and read within one `take`
+        self._tails = new_tails()
+        self._full = np.zeros(32, np.int32)
+
+    def entries(self) -> int:
+        self._settle(self.index.live_slots())
+        return super().entries()
+
+    def bytes(self) -> int:
+        return super().bytes() + self._tails.words.nbytes
+
+    def put_by(self, offers: Offers, slots: Int32, seqs: Int64) -> tuple[Offers, Int32, Int64]:
+        left, done = np.empty(offers.slot.shape[0], np.int32), np.zeros(3, np.int64)
+        while done[0] < offers.slot.shape[0]:
+            put_by(self.kept.view, self._tails, offers, done, self._full, left)
+            if done[0] < offers.slot.shape[0]:
+                self.kept.make_room()
+        left = left[: done[2]]
+        rest = Offers(offers.slot[left], offers.seq[left], offers.life[left], offers.spatial[left], offers.text[left])
+        kept = np.empty(slots.shape[0], np.int32)
+        kept = kept[: forget_ended(self.kept.view, self._tails, slots, seqs, kept)]
+        return rest, slots[kept], seqs[kept]
+
+    def take(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+        due = self.kept.due(floor)
+        touched = np.unique(np.concatenate([due, offers.slot, slots])).astype(np.int32)
+        self._settle(touched)
+        run_out = due[self.stale[due] <= floor]
+        self._lacks[run_out] = True
+        # by slot, so that all that one subscription loses is seen together
+        order = np.argsort(slots, kind="stable")
+        slots, seqs = slots[order], seqs[order]
+        _end(self.kept.view, slots, seqs, floor, self.stale, self._lacks, self.patient)
+        self._expire(floor)
+        self.kept.view.due[due] = np.minimum(self.kept.view.due[due], self.stale[due])
+        self._offer(offers)
+        note_members(self.kept.view, self._tails, touched, floor)
+        ran = np.unique(np.concatenate([run_out, slots]))
+        lacking = ran[self._lacks[ran]]
+        self._lacks[lacking] = False
+        return lacking
+
+    def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:
+        clear(self._tails, slots)
+        self.stale[slots] = WAITS
+        super().refill(slots, candidates, floor)
+        note_members(self.kept.view, self._tails, slots, floor)
+
+    def forget(self, slots: Int32) -> None:
+        super().forget(slots)
+        clear(self._tails, slots)
+        self.stale[slots] = WAITS
+
+    def state(self, slots: Int32) -> tuple[dict[str, np.ndarray], Lists]:
+        self._settle(slots)
+        rows, entries = super().state(slots)
+        return rows | {"stale": self.stale[slots]}, entries
+
+    def restore(self, slots: Int32, state: State, floor: int) -> None:
+        super().restore(slots, state, floor)
+        self.stale[slots] = state.rows["stale"]
+        note_members(self.kept.view, self._tails, slots, floor)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        self._settle(self.index.live_slots())
+        return super().arrays() | {"stale": self.stale}
+
+    def _ensure_slots(self) -> None:
+        super()._ensure_slots()
+        capacity, had = self.kept.view.start.shape[0], self.stale.shape[0]
+        if had < capacity:
+            stale, lacks = np.full(capacity, WAITS, np.int64), np.zeros(capacity, np.bool_)
+            stale[:had], lacks[:had] = self.stale, self._lacks
+            self.stale, self._lacks = stale, lacks
+        self._tails = with_slots(self._tails, capacity)
+
+    def _settle(self, slots: Int32) -> None:
+        """Nothing is left in the tails of these slots."""
+        done = 0
+        while done < slots.shape[0]:
+            done = settle_all(self.kept.view, self._tails, slots, done)
+            if done < slots.shape[0]:
+                self.kept.make_room()
+
+
+@njit(cache=True, nogil=True)
+def _end(v, slots, seqs, floor, stale, lacks, patient):
+    """Take ended messages out of the blocks and say what must be done about it.
+
+    Parameters
+    ----------
+    slots, seqs      ended pairs, by slot
+    stale, lacks     by slot, written
+    """
+    most = slots.shape[0]
+    life, spatial, text = np.empty(most, np.int64), np.empty(most), np.empty(most)
+    i = 0
+    while i < most:
+        slot, count = slots[i], 0
+        while i < most and slots[i] == slot:
+            at = place_of(v, slot, seqs[i])
+            if at >= 0:
+                life[count], spatial[count], text[count] = v.life[at], v.spatial[at], v.text[at]
+                count += 1
+                drop(v, slot, at)
+            i += 1
+        if count == 0 or lacks[slot]:
+            continue
+        # How long each of them is covered by one that stays: nothing it kept out can be seen before.
+        covered = np.int64(WAITS)
+        for r in range(count):
+            cover = _cover(v, slot, spatial[r], text[r])
+            if cover < life[r] and life[r] > floor:
+                covered = min(covered, cover)
+        if covered <= floor or not patient:
+            lacks[slot] = True
+            continue
+        stale[slot] = min(stale[slot], covered)
+        _find_until(v, slot)
+        set_due(v, slot, floor)
+        v.due[slot] = min(v.due[slot], stale[slot])
+
+
+@njit(cache=True, nogil=True)
+def _cover(v, slot, spatial, text):
+    """The longest life of an entry as good as this in both relevances."""
+    cover = np.int64(UNDOMINATED)
+    for at in range(v.start[slot], v.start[slot] + v.count[slot]):
+        if v.spatial[at] >= spatial and v.text[at] >= text:
+            cover = max(cover, v.life[at])
+    return cover
+
+
+@njit(cache=True, nogil=True)
+def _find_until(v, slot):
+    """Work the influence times of a block out anew. O(entries squared)."""
+    start = v.start[slot]
+    end = start + v.count[slot]
+    for at in range(start, end):
+        until = np.int64(UNDOMINATED)
+        for other in range(start, end):
+            if dominates(v.spatial[other], v.text[other], v.spatial[at], v.text[at]):
+                until = max(until, v.life[other])
+        v.until[at] = until

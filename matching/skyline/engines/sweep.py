@@ -1,0 +1,48 @@
+"""Engine `sweep`: the skyline from all candidates by one sort, whenever anything may have changed.
+
+With two relevances a skyline needs no comparison of pairs: in descending spatial relevance, a message belongs to it
+exactly if its text relevance is above all that came before, and the greatest among its equals in space. The baseline
+that asks nothing of anybody: no state but the result, no assumption about lives. See `matching.skyline.engines.bnl`.
+"""
+
+import numpy as np
+from numba import njit
+
+from matching.skyline.engine import Recomputing
+from matching.skyline.window import Candidates
+
+
+class Sweep(Recomputing):
+    """Sort and sweep; O(n log n) for n candidates."""
+
+    name = "sweep"
+
+    def _best(self, candidates: Candidates) -> np.ndarray:
+        best = np.zeros(candidates.seq.shape[0], np.bool_)
+        _sweep_rows(candidates, best)
+        return best
+
+
+@njit(cache=True, nogil=True)
+def _sweep_rows(candidates, best):
+    for row in range(candidates.offsets.shape[0] - 1):
+        begin, end = candidates.offsets[row], candidates.offsets[row + 1]
+        mark_undominated(candidates.spatial[begin:end], candidates.text[begin:end], best[begin:end])
+
+
+@njit(cache=True, nogil=True)
+def mark_undominated(spatial, text, best):
+    """Set best[i] for every i that no other one dominates; it is False before. Equal pairs stay together."""
+    order = np.argsort(-spatial)
+    highest = -1.0
+    i = 0
+    while i < order.shape[0]:
+        level, end, top = spatial[order[i]], i, -1.0
+        while end < order.shape[0] and spatial[order[end]] == level:
+            top = max(top, text[order[end]])
+            end += 1
+        if top > highest:
+            highest = top
+            for j in range(i, end):
+                best[order[j]] = text[order[j]] == top
+        i = end

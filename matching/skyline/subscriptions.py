@@ -1,0 +1,233 @@
+"""Which `skyline` subscriptions an arriving message is a candidate of, and how relevant it is to each.
+
+A candidate stands in the closed rectangle and shares at least one keyword. Every keyword of every subscription is
+entered into the cell-term index of the boolean subscriptions as if it were a subscription of its own, so a pair is
+found once for each keyword in common: counting how often gives the text relevance without looking at the texts.
+
+Read on in `matching.skyline.room`.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.boolean.engines.cell_term import CellTerm
+from matching.errors import EngineError
+from matching.model import BOOLEAN, SKYLINE, Float64, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.skyline.window import Contents, SkylineQueries
+from matching.space import Space
+from matching.storage.slots import SlotMap, as_input, grown_length, resized
+
+#: Keywords one subscription may have: the low bits of a number in the cell-term index say which keyword it is.
+_KEYWORD_BITS = 12
+#: The pool of keywords is rewritten when it is full and this share of it is dead.
+_DEAD_SHARE = 0.25
+
+
+class Hits(NamedTuple):
+    """Candidate pairs, each once, in ascending row.
+
+    slot : int32[n]     subscription
+    row : int32[n]      message, as row of the batch
+    spatial, text : float64[n]
+    scanned : int       postings looked at
+    """
+
+    slot: Int32
+    row: Int32
+    spatial: Float64
+    text: Float64
+    scanned: int
+
+
+class SubscriptionIndex:
+    """Columns of the skyline subscriptions by slot, and the index over their keywords and rectangles."""
+
+    def __init__(self, space: Space):
+        self.slots = SlotMap()
+        self.region = np.zeros((0, 4))
+        self.term_start = np.zeros(0, np.int64)
+        self.term_count = np.zeros(0, np.int32)
+        self.terms = np.zeros(0, np.int32)
+        self._pool = np.zeros(2, np.int64)  # end of the used part of `terms`, dead entries in it
+        self.space = space
+        self._cells = CellTerm(space)
+        self._common = np.zeros(0, np.int32)
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @property
+    def capacity(self) -> int:
+        """Every slot handed out is below this."""
+        return self.slots.capacity
+
+    def live_slots(self) -> Int32:
+        """Slots in use, ascending. O(capacity)."""
+        return np.flatnonzero(self.slots.number >= 0).astype(np.int32)
+
+    def find(self, numbers: Int64) -> Int32:
+        """Slots of these subscriptions, -1 where there is none. O(n)."""
+        return self.slots.find(np.ascontiguousarray(numbers, np.int64))
+
+    def insert(self, table: SubscriptionTable) -> Int32:
+        """Add subscriptions; returns their slots (int32[n]). O(n + terms), amortised.
+
+        Raises
+        ------
+        EngineError
+            If a number is here already, a row is of another kind, or has more keywords than fit; nothing is changed.
+        """
+        lengths = np.diff(table.term_offsets)
+        if np.any(table.kind != SKYLINE) or np.any(lengths >= 1 << _KEYWORD_BITS):
+            raise EngineError(f"skyline: takes skyline subscriptions of less than {1 << _KEYWORD_BITS} keywords only")
+        slots = self.slots.insert(np.ascontiguousarray(table.number, np.int64))
+        if self.slots.capacity > self.term_count.shape[0]:
+            self.region, self.term_start, self.term_count = (
+                resized(column, self.slots.capacity) for column in (self.region, self.term_start, self.term_count)
+            )
+        first, last = int(table.term_offsets[0]), int(table.term_offsets[-1])
+        used = self._make_room(last - first)
+        self.region[slots] = table.region
+        self.term_start[slots] = used + table.term_offsets[:-1] - first
+        self.term_count[slots] = lengths
+        self.terms[used : used + last - first] = table.terms[first:last]
+        self._pool[0] = used + last - first
+        self._cells.insert(self._postings(slots))
+        return slots
+
+    def withdraw(self, slots: Int32) -> None:
+        """These are matched no more; what they ask stays known until `remove`. O(their keywords)."""
+        self._cells.remove(self._posting_numbers(slots))
+
+    def remove(self, slots: Int32) -> None:
+        """Free withdrawn slots. O(n)."""
+        self._pool[1] += int(self.term_count[slots].sum())
+        self.term_count[slots] = 0
+        self.slots.remove(self.slots.number[slots])
+
+    def match(self, batch: MessageBatch) -> Hits:
+        """All candidate pairs of a batch, with relevances as `matching.naive.skyline_scores` has them, bit for bit."""
+        lon, lat = (batch.west + batch.east) / 2.0, (batch.south + batch.north) / 2.0
+        return self.match_at(Contents(batch.seq, lon, lat, batch.term_offsets, batch.terms))
+
+    def match_at(self, contents: Contents) -> Hits:
+        """The same for messages of which only the contents are known."""
+        lon, lat = contents.lon, contents.lat
+        nothing = np.zeros(0, np.float32)
+        points = MessageBatch(
+            contents.seq, lon, lat, lon, lat, lon, lat, contents.seq, contents.term_offsets, contents.terms, nothing
+        )  # fmt: skip
+        found = self._cells.match(points)
+        if self._common.shape[0] < self.capacity:
+            self._common = np.zeros(self.capacity, np.int32)
+        room = found.number.shape[0]
+        slot, row = np.empty(room, np.int32), np.empty(room, np.int32)
+        spatial, text = np.empty(room), np.empty(room)
+        count = _pairs(
+            as_input(found.number, np.int64), as_input(found.row, np.int32), as_input(lon, np.float64),
+            as_input(lat, np.float64), as_input(contents.term_offsets, np.int64), self.region, self.term_count,
+            self._common, slot, row, spatial, text,
+        )  # fmt: skip
+        return Hits(slot[:count], row[:count], spatial[:count], text[:count], found.scanned)
+
+    def queries(self, slots: Int32) -> SkylineQueries:
+        """What these slots ask of a window. O(n + terms)."""
+        lengths = self.term_count[slots]
+        offsets = np.zeros(slots.shape[0] + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        picked = np.arange(offsets[-1]) + np.repeat(self.term_start[slots] - offsets[:-1], lengths)
+        return SkylineQueries(self.region[slots], offsets, self.terms[picked])
+
+    def table(self, slots: Int32) -> SubscriptionTable:
+        """The subscriptions of these slots, without `at` and weights, of which nothing depends. O(n + terms)."""
+        n, asked = slots.shape[0], self.queries(slots)
+        nowhere, zeros = np.full(n, np.nan), np.zeros(n, np.int64)
+        return SubscriptionTable(
+            self.slots.number[slots], np.full(n, SKYLINE, np.int8), zeros, nowhere, nowhere, asked.region,
+            zeros.astype(np.int32), nowhere, asked.term_offsets, asked.terms,
+            np.zeros(asked.terms.shape[0], np.float32),
+        )  # fmt: skip
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array held, for figures of size."""
+        columns = {"region": self.region, "term_start": self.term_start, "term_count": self.term_count}
+        columns |= {"terms": self.terms[: self._pool[0]], "pool": self._pool}
+        columns |= {f"slots_{name}": value for name, value in self.slots.arrays().items()}
+        return columns | {f"cells_{name}": value for name, value in self._cells.arrays().items()}
+
+    def _make_room(self, needed: int) -> int:
+        """Have so much room at the end of the pool, whose place is returned."""
+        if self._pool[0] + needed > self.terms.shape[0]:
+            if self._pool[1] > _DEAD_SHARE * self._pool[0]:
+                # slots just handed out have no terms yet, freed ones none any more
+                used = self.slots.high_water
+                slots = np.flatnonzero((self.slots.number[:used] >= 0) & (self.term_count[:used] > 0)).astype(np.int32)
+                kept = self.queries(slots)
+                self.term_start[slots] = kept.term_offsets[:-1]
+                self._pool[:] = kept.terms.shape[0], 0
+                self.terms[: kept.terms.shape[0]] = kept.terms
+            wanted = int(self._pool[0]) + needed
+            if wanted > self.terms.shape[0]:
+                self.terms = resized(self.terms, grown_length(self.terms.shape[0], wanted))
+        return int(self._pool[0])
+
+    def _posting_numbers(self, slots: Int32) -> Int64:
+        """Numbers in the cell-term index of all keywords of these slots."""
+        lengths = self.term_count[slots].astype(np.int64)
+        ordinal = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return np.repeat(slots.astype(np.int64) << _KEYWORD_BITS, lengths) + ordinal
+
+    def _postings(self, slots: Int32) -> SubscriptionTable:
+        """A boolean subscription for each keyword of these slots."""
+        asked = self.queries(slots)
+        number = self._posting_numbers(slots)
+        count = number.shape[0]
+        region = np.repeat(asked.region, np.diff(asked.term_offsets), axis=0)
+        blank, zero = np.full(count, np.nan), np.zeros(count, np.int32)
+        return SubscriptionTable(
+            number, np.full(count, BOOLEAN, np.int8), np.zeros(count, np.int64), blank, blank, region, zero, blank,
+            np.arange(count + 1), asked.terms, np.ones(count, np.float32),
+        )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def spatial_relevance(region, lon, lat):
+    """1 at the centre of the rectangle, 0 at its corners; the expression of `matching.naive.skyline_scores`."""
+    west, south, east, north = region[0], region[1], region[2], region[3]
+    dx, dy = lon - (west + east) / 2.0, lat - (south + north) / 2.0
+    width, height = east - west, north - south
+    half_diagonal = math.sqrt(width * width + height * height) / 2.0
+    if half_diagonal == 0.0:
+        return 1.0
+    return max(0.0, 1.0 - math.sqrt(dx * dx + dy * dy) / half_diagonal)
+
+
+@njit(cache=True, nogil=True)
+def _pairs(
+    numbers, rows, lon, lat, term_offsets, region, keywords, common, out_slot, out_row, out_spatial, out_text
+):  # fmt: skip
+    """Make one pair of the hits of each (row, slot); returns how many.
+
+    common : int32[slots]    zeroed, and left zeroed
+    """
+    pairs, i = 0, 0
+    while i < rows.shape[0]:
+        row, first = rows[i], pairs
+        while i < rows.shape[0] and rows[i] == row:
+            slot = numbers[i] >> _KEYWORD_BITS
+            if common[slot] == 0:
+                out_slot[pairs] = slot
+                out_row[pairs] = row
+                pairs += 1
+            common[slot] += 1
+            i += 1
+        terms = term_offsets[row + 1] - term_offsets[row]
+        for pair in range(first, pairs):
+            slot = out_slot[pair]
+            out_spatial[pair] = spatial_relevance(region[slot], lon[row], lat[row])
+            out_text[pair] = common[slot] / (keywords[slot] + terms - common[slot])
+            common[slot] = 0
+    return pairs

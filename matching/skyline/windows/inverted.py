@@ -1,0 +1,243 @@
+"""The plain window index of `skyline` subscriptions: inverted lists over the messages in the order of their arrival.
+
+Messages are appended to columns, their terms to a pool; every place of the pool points to the one before it with the
+same term, so that the newest place of a term leads to all of them. Whatever dies stays where it is until the columns
+are full and half of it is dead; then all that live are written anew. An arrival costs one step a term, an end or an
+expiry nothing, a query the lists of all its keywords, wherever the messages stand.
+
+The tuple bolts hold their share of the window here too. They are ahead of those who ask, so they are asked as of a
+boundary of the past: what died since the oldest that may be named counts as alive until nobody can ask for it.
+
+Trees, which look only where the rectangle is: `matching.skyline.windows.mf_rtree`. Read on in
+`matching.skyline.answers`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.errors import EngineError
+from matching.model import Float64, Int32, Int64, MessageBatch, take_ragged
+from matching.skyline.subscriptions import spatial_relevance
+from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
+from matching.space import Space
+from matching.storage.slots import as_input, grown_length, resized
+from matching.window import Boundary
+
+#: `ended` of a message that no later version or deletion has ended.
+_NEVER = 2**63 - 1
+_FEWEST = 256
+
+
+class Ring(NamedTuple):
+    """Kernel view; the first `rows` of n messages and the first places of the pool are in use.
+
+    seq, life : int64[n]      ascending seq
+    ended : int64[n]          number of the batch that ended it, above all of them if none did
+    lon, lat : float64[n]
+    term_offsets : int64[n + 1]
+    terms, row : int32[pool]  term and message of a place
+    before : int32[pool]      the place before it with the same term, -1 if there is none
+    newest : int32[terms]     the last place of a term
+    """
+
+    seq: Int64
+    life: Int64
+    ended: Int64
+    lon: Float64
+    lat: Float64
+    term_offsets: Int64
+    terms: Int32
+    row: Int32
+    before: Int32
+    newest: Int32
+
+
+class InvertedWindow(SkylineWindow):
+    """Inverted lists over the ring of messages; see the module."""
+
+    name = "inverted"
+
+    def __init__(self, space: Space, kept_boundaries: int = 0):
+        super().__init__(space, kept_boundaries)
+        whole, real = np.zeros(0, np.int64), np.zeros(0)
+        short = np.zeros(0, np.int32)
+        self.ring = Ring(whole, whole, whole, real, real, np.zeros(1, np.int64), short, short, short, short)
+        self.rows = 0
+        self.checked = 0
+
+    def __len__(self) -> int:
+        """Live messages. O(rows)."""
+        return int(np.count_nonzero(self._alive(slice(self.rows), self.boundary)))
+
+    def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None:
+        """Take the next batch. O(terms), amortised.
+
+        Raises
+        ------
+        EngineError
+            If the batch is not the next one, or its messages do not follow.
+        """
+        last, seq = self.boundary, messages.seq
+        if boundary.number != last.number + 1 and last.number >= 0:
+            raise EngineError(f"window: batch {boundary.number} cannot follow batch {last.number}; store each one once")
+        if seq.shape[0] and (seq[0] <= last.last_seq or np.any(np.diff(seq) <= 0)):
+            raise EngineError(f"window: messages of batch {boundary.number} must ascend from seq {last.last_seq + 1}")
+        self.known = [*self.known, boundary][-1 - self.kept_boundaries :]
+        rows = self._find(ended)
+        self.ring.ended[rows] = np.minimum(self.ring.ended[rows], boundary.number)  # some may have ended before
+        kept = np.flatnonzero((messages.life > boundary.floor) & ~np.isin(seq, ended))
+        if kept.shape[0]:
+            self._append(messages.take(kept))
+
+    def candidates(self, queries: SkylineQueries, as_of: Boundary | None = None) -> Candidates:
+        """All candidates of each query that live at the last boundary, or at another that is asked for; ascending seq.
+
+        O(lists of the keywords).
+
+        Raises
+        ------
+        EngineError
+            If that boundary is not among the last ones kept.
+        """
+        as_of = self._known_boundary(as_of)
+        count, room = queries.region.shape[0], _FEWEST
+        region = as_input(queries.region, np.float64)
+        offsets, terms = as_input(queries.term_offsets, np.int64), as_input(queries.terms, np.int32)
+        ends, done = np.zeros(count + 1, np.int64), 0
+        row, spatial, text = np.empty(room, np.int32), np.empty(room), np.empty(room)
+        while True:
+            done, checked = _search(self.ring, as_of, region, offsets, terms, done, ends, row, spatial, text)
+            self.checked += checked
+            if done == count:
+                break
+            room = max(2 * room, int(ends[done + 1]))
+            row, spatial, text = resized(row, room), resized(spatial, room), resized(text, room)
+        total = int(ends[-1])
+        order = np.lexsort((row[:total], np.repeat(np.arange(count), np.diff(ends))))
+        rows = row[:total][order]
+        return Candidates(ends, self.ring.seq[rows], self.ring.life[rows], spatial[:total][order], text[:total][order])
+
+    def size_bytes(self) -> int:
+        """Memory held, room for growth included."""
+        return sum(column.nbytes for column in self.ring)
+
+    @property
+    def _places(self) -> int:
+        return int(self.ring.term_offsets[self.rows])
+
+    def _alive(self, rows: Int64 | slice, boundary: Boundary) -> np.ndarray:
+        """bool[n]: which rows live at a boundary that is not before them."""
+        return (self.ring.life[rows] > boundary.floor) & (self.ring.ended[rows] > boundary.number)
+
+    def _find(self, seqs: Int64) -> Int64:
+        """Rows of these messages; those that are not here are left out."""
+        known = self.ring.seq[: self.rows]
+        rows = np.searchsorted(known, seqs)
+        return rows[known[np.minimum(rows, self.rows - 1)] == seqs] if self.rows else np.zeros(0, np.int64)
+
+    def _append(self, messages: MessageBatch) -> None:
+        lon, lat = (messages.west + messages.east) / 2.0, (messages.south + messages.north) / 2.0
+        ended = np.full(len(messages), _NEVER)
+        self._extend(messages.seq, messages.life, ended, lon, lat, messages.term_offsets, messages.terms)
+
+    def _extend(self, seq, life, ended, lon, lat, term_offsets, terms) -> None:
+        """Append messages."""
+        end, places = self.rows + seq.shape[0], self._places + int(term_offsets[-1])
+        if end > self.ring.seq.shape[0] or places > self.ring.terms.shape[0]:
+            live = int(np.count_nonzero(self._alive(slice(self.rows), self.known[0])))
+            # growing while most are alive, rewriting while most are dead: both are paid for by as many arrivals
+            rows, pool = self.ring.seq.shape[0], self.ring.terms.shape[0]
+            if 2 * live > self.rows:
+                rows, pool = grown_length(rows, 2 * end), grown_length(pool, 2 * places)
+            self._rewrite(max(rows, end), max(pool, places))
+            end, places = self.rows + seq.shape[0], self._places + int(term_offsets[-1])
+        highest = int(terms.max(initial=-1))
+        if highest >= self.ring.newest.shape[0]:
+            newest = resized(self.ring.newest, grown_length(self.ring.newest.shape[0], highest + 1), -1)
+            self.ring = self.ring._replace(newest=newest)
+        ring, first, place = self.ring, self.rows, self._places
+        ring.seq[first:end], ring.life[first:end], ring.ended[first:end] = seq, life, ended
+        ring.lon[first:end], ring.lat[first:end] = lon, lat
+        ring.term_offsets[first + 1 : end + 1] = term_offsets[1:] + place
+        ring.terms[place:places] = terms
+        _link(ring, first, end)
+        self.rows = end
+
+    def _rewrite(self, rows: int, pool: int) -> None:
+        """Write what may be asked for to new columns of these lengths, which suffice, and link it."""
+        old, live = self.ring, np.flatnonzero(self._alive(slice(self.rows), self.known[0]))
+        offsets, picked = take_ragged(old.term_offsets, live)
+        new_offsets = np.zeros(rows + 1, np.int64)
+        new_offsets[: offsets.shape[0]] = offsets
+        self.ring = Ring(
+            seq=resized(old.seq[live], rows),
+            life=resized(old.life[live], rows),
+            ended=resized(old.ended[live], rows),
+            lon=resized(old.lon[live], rows),
+            lat=resized(old.lat[live], rows),
+            term_offsets=new_offsets,
+            terms=resized(old.terms[picked], pool),
+            row=np.zeros(pool, np.int32),
+            before=np.zeros(pool, np.int32),
+            newest=np.full(old.newest.shape[0], -1, np.int32),
+        )
+        self.rows = live.shape[0]
+        _link(self.ring, 0, self.rows)
+
+
+@njit(cache=True, nogil=True)
+def _link(ring, first, end):
+    """Enter the terms of rows `first` to `end` - 1 into the lists."""
+    for row in range(first, end):
+        for place in range(ring.term_offsets[row], ring.term_offsets[row + 1]):
+            ring.row[place] = row
+            ring.before[place] = ring.newest[ring.terms[place]]
+            ring.newest[ring.terms[place]] = place
+
+
+@njit(cache=True, nogil=True)
+def _search(ring, as_of, region, offsets, terms, first, ends, out_row, out_spatial, out_text):
+    """Answer queries from `first` on; returns the first that did not fit (its end is in `ends`), messages checked."""
+    checked = 0
+    for query in range(first, region.shape[0]):
+        end = ends[query]
+        begin, last = offsets[query], offsets[query + 1]
+        for j in range(begin, last):
+            place = ring.newest[terms[j]] if terms[j] < ring.newest.shape[0] else np.int32(-1)
+            while place >= 0:
+                row = ring.row[place]
+                place = ring.before[place]
+                checked += 1
+                lon, lat = ring.lon[row], ring.lat[row]
+                if not (
+                    region[query, 0] <= lon <= region[query, 2] and region[query, 1] <= lat <= region[query, 3]
+                ) or not (
+                    ring.life[row] > as_of.floor and ring.ended[row] > as_of.number and ring.seq[row] <= as_of.last_seq
+                ):
+                    continue
+                # A message comes up in the list of each keyword it has: it counts in that of the first one.
+                common, k, p, p_last = 0, begin, ring.term_offsets[row], ring.term_offsets[row + 1]
+                while k < last and p < p_last:
+                    if terms[k] < ring.terms[p]:
+                        k += 1
+                    elif terms[k] > ring.terms[p]:
+                        p += 1
+                    else:
+                        if common == 0 and k != j:
+                            break
+                        common += 1
+                        k += 1
+                        p += 1
+                if common == 0:
+                    continue
+                if end < out_row.shape[0]:
+                    out_row[end] = row
+                    out_spatial[end] = spatial_relevance(region[query], lon, lat)
+                    out_text[end] = common / (last - begin + p_last - ring.term_offsets[row] - common)
+                end += 1
+        ends[query + 1] = end
+        if end > out_row.shape[0]:
+            return query, checked
+    return region.shape[0], checked

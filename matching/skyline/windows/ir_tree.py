@@ -1,0 +1,297 @@
+"""The IR-tree: an R-tree whose every node has an inverted file, kept up to date at once; for comparison.
+
+A leaf has the list of its messages for each of their terms; an inner node has, for each term below it, in how many
+messages it occurs (the pseudo-document of the node, as far as a query by any keyword needs it). An arrival therefore
+touches every one of its terms at every level, and so does an end, which has to find the leaf first.
+
+After Cong, Jensen and Wu, "Efficient retrieval of the top-k most relevant spatial web objects"; used over a window by
+Deng et al. (see `matching.skyline.windows.mf_rtree`). Read on in `matching.skyline.windows.inverted_kd`.
+"""
+
+import numpy as np
+from numba import njit
+
+from matching.errors import EngineError
+from matching.skyline.windows import lists as lists_module
+from matching.skyline.windows import rtree as rtree_module
+from matching.skyline.windows.lists import key_of, slot_at
+from matching.skyline.windows.messages import offer
+from matching.skyline.windows.rtree import (
+    FANOUT,
+    HIGHEST,
+    LISTS,
+    MEMO,
+    READS,
+    ROOT,
+    STACK,
+    WRITES,
+    choose_leaf,
+    fit_upwards,
+    meets,
+    new_root,
+    nodes_left,
+    put,
+    remove_empty,
+    shorten,
+    split,
+    widen_box,
+)
+from matching.skyline.windows.tree import TreeWindow, tables_of
+from matching.space import Space
+from matching.storage.slots import resized
+
+#: Positions in `progress` of an insertion.
+_DONE, _KEYS, _WORDS = range(3)
+
+
+class IrTree(TreeWindow):
+    """R-tree with inverted files.
+
+    Notes
+    -----
+    An arrival or an end costs O(height * terms) lists, and a search for its leaf; a query the nodes whose box meets its
+    rectangle and below which one of its keywords occurs.
+    """
+
+    name = "ir_tree"
+
+    def __init__(self, space: Space, kept_boundaries: int = 0):
+        super().__init__(space, kept_boundaries)
+        self.tree = rtree_module.new_rtree()
+        self.lists = lists_module.new_lists()
+        self.distinct = np.zeros(self.tree.count.shape[0], np.int32)  # terms of an inner node's pseudo-document
+
+    def _insert(self, slots):
+        log, progress = self.log.view, np.zeros(3, np.int64)
+        while not _insert(self.tree, self.lists, self.distinct, log, slots, progress):
+            if nodes_left(self.tree) <= HIGHEST:
+                self.tree = rtree_module.grown(self.tree)
+                self.distinct = resized(self.distinct, self.tree.count.shape[0])
+            self.lists = lists_module.grown(self.lists, int(progress[_KEYS]), int(progress[_WORDS]))
+
+    def _end(self, slots):
+        missing = _delete(self.tree, self.lists, self.distinct, self.log.view, slots)
+        if missing:
+            raise EngineError(f"ir_tree: {missing} messages that ended are not where they should be; start anew")
+        self.log.remove(slots)
+
+    def _search(self, as_of, region, offsets, terms, first, ends, found):
+        log = self.log.view
+        return _search(self.tree, self.lists, log, as_of, region, offsets, terms, first, ends, found, self._visits)
+
+    def _update_work(self) -> tuple[int, int, int, int]:
+        meta = self.tree.meta
+        return int(meta[READS]), int(meta[WRITES]), int(meta[LISTS]), int(meta[MEMO])
+
+    def _index_bytes(self) -> int:
+        nodes = rtree_module.used_bytes(self.tree) + 4 * int(self.tree.meta[rtree_module.HIGH])
+        return nodes + lists_module.used_bytes(self.lists)
+
+    def _state(self) -> dict[str, dict[str, np.ndarray]]:
+        return tables_of(tree=self.tree, lists=self.lists) | {"nodes": {"distinct": self.distinct}}
+
+
+@njit(cache=True, nogil=True)
+def _count_terms(tree, lists, distinct, log, node, slot, amount):
+    """Add a message to the pseudo-document of an inner node, or take it out (amount 1 or -1)."""
+    for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
+        count = lists_module.add_to_count(lists, key_of(log.terms[p], node), amount)
+        if count == 0:
+            distinct[node] -= 1
+        elif count == 1 and amount > 0:
+            distinct[node] += 1
+        tree.meta[LISTS] += 1
+
+
+@njit(cache=True, nogil=True)
+def _list_terms(tree, lists, log, leaf, slot, adding):
+    """Put a message on the lists of a leaf, or take it off."""
+    for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
+        key = key_of(log.terms[p], leaf)
+        if adding:
+            lists_module.append(lists, key, slot)
+        else:
+            lists_module.take_out(lists, key, slot)
+        tree.meta[LISTS] += 1
+
+
+@njit(cache=True, nogil=True)
+def _all_below(tree, node, stack, out):
+    """Slots of all messages below a node, into out; returns how many."""
+    stack[0], height, count = node, 1, 0
+    while height:
+        height -= 1
+        at = stack[height]
+        for i in range(tree.count[at]):
+            if tree.level[at] > 0:
+                stack[height] = tree.child[at, i]
+                height += 1
+            else:
+                out[count] = tree.child[at, i]
+                count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _needed(tree, distinct, log, leaf, slot, progress):
+    """Keys and words that an insertion into a leaf takes at most, into `progress`."""
+    terms = log.term_count[slot]
+    keys, words, node = terms * (HIGHEST + 1), terms * 2 * FANOUT, np.int64(leaf)
+    while node >= 0 and tree.count[node] == FANOUT:
+        if tree.level[node] == 0:
+            for i in range(FANOUT):
+                keys += log.term_count[tree.child[node, i]]
+            words += 4 * keys
+        else:
+            keys += distinct[node]
+        node = np.int64(tree.parent[node])
+    if node < 0:  # a new root has all terms
+        root = tree.meta[ROOT]
+        keys += distinct[root] if tree.level[root] > 0 else keys
+    progress[_KEYS], progress[_WORDS] = keys, words
+
+
+@njit(cache=True, nogil=True)
+def _insert(tree, lists, distinct, log, slots, progress):
+    """Insert the messages that `progress` has not seen yet; returns whether all of them are in now.
+
+    If there is no room left, `progress` says how many keys and words the lists need.
+    """
+    everything, stack = np.empty(0, np.int32), np.empty(STACK, np.int32)
+    while progress[_DONE] < slots.shape[0]:
+        slot = slots[progress[_DONE]]
+        lon, lat = log.lon[slot], log.lat[slot]
+        if nodes_left(tree) <= HIGHEST:
+            progress[_KEYS] = progress[_WORDS] = 0
+            return False
+        leaf = choose_leaf(tree, lon, lat)
+        _needed(tree, distinct, log, leaf, slot, progress)
+        if not lists_module.has_room(lists, progress[_KEYS], progress[_WORDS]):
+            return False
+        put(tree, leaf, tree.count[leaf], slot)
+        if tree.count[leaf] == 1:
+            fit_upwards(tree, log, leaf)
+        _list_terms(tree, lists, log, leaf, slot, True)
+        tree.meta[WRITES] += 1
+        node = np.int64(leaf)
+        while node >= 0:
+            if widen_box(tree, node, lon, lat):
+                tree.meta[WRITES] += 1
+            if node != leaf:
+                _count_terms(tree, lists, distinct, log, node, slot, 1)
+            node = np.int64(tree.parent[node])
+        node = np.int64(leaf)
+        while tree.count[node] > FANOUT:
+            if everything.shape[0] == 0:
+                everything = np.empty(log.seq.shape[0], np.int32)
+            if tree.meta[ROOT] == node:
+                root = new_root(tree)
+                for i in range(_all_below(tree, node, stack, everything)):
+                    _count_terms(tree, lists, distinct, log, root, everything[i], 1)
+            other = split(tree, log, node)
+            for i in range(_all_below(tree, other, stack, everything)):
+                moved = everything[i]
+                if tree.level[node] == 0:
+                    _list_terms(tree, lists, log, node, moved, False)
+                    _list_terms(tree, lists, log, other, moved, True)
+                else:
+                    _count_terms(tree, lists, distinct, log, node, moved, -1)
+                    _count_terms(tree, lists, distinct, log, other, moved, 1)
+            node = np.int64(tree.parent[node])
+        progress[_DONE] += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _find_leaf(tree, log, slot, stack):
+    """(leaf, position) of a message: every node whose box has its point may be on the way. (-1, -1) if nowhere."""
+    lon, lat = log.lon[slot], log.lat[slot]
+    stack[0], height = tree.meta[ROOT], 1
+    while height:
+        height -= 1
+        node = stack[height]
+        tree.meta[READS] += 1
+        for i in range(tree.count[node]):
+            child = tree.child[node, i]
+            if tree.level[node] == 0:
+                if child == slot:
+                    return np.int64(node), i
+                continue
+            box = tree.box[child]
+            if box[0] <= lon <= box[2] and box[1] <= lat <= box[3]:
+                stack[height] = child
+                height += 1
+    return np.int64(-1), -1
+
+
+@njit(cache=True, nogil=True)
+def _delete(tree, lists, distinct, log, slots):
+    """Take messages out; returns how many could not be found."""
+    stack, gone = np.empty(STACK, np.int32), np.empty(HIGHEST, np.int64)
+    missing = 0
+    for slot in slots:
+        leaf, at = _find_leaf(tree, log, slot, stack)
+        if leaf < 0:
+            missing += 1
+            continue
+        tree.count[leaf] -= 1
+        tree.child[leaf, at] = tree.child[leaf, tree.count[leaf]]
+        tree.meta[WRITES] += 1
+        _list_terms(tree, lists, log, leaf, slot, False)
+        node = np.int64(tree.parent[leaf])
+        while node >= 0:
+            _count_terms(tree, lists, distinct, log, node, slot, -1)
+            node = np.int64(tree.parent[node])
+        _, stays = remove_empty(tree, leaf, gone)
+        if tree.count[stays] == 0:
+            tree.level[stays] = 0
+            continue
+        fit_upwards(tree, log, stays)
+        shortened = shorten(tree, gone)
+        if shortened:
+            below = np.empty(log.seq.shape[0], np.int32)
+            for i in range(_all_below(tree, tree.meta[ROOT], stack, below)):
+                for k in range(shortened):
+                    _count_terms(tree, lists, distinct, log, gone[k], below[i], -1)
+    return missing
+
+
+@njit(cache=True, nogil=True)
+def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found, visits):
+    """Answer queries from `first` on; see `matching.skyline.windows.tree.TreeWindow`."""
+    stack = np.empty(STACK, np.int32)
+    for query in range(first, region.shape[0]):
+        box, keywords = region[query], terms[offsets[query] : offsets[query + 1]]
+        row = ends[query]
+        stack[0], height = tree.meta[ROOT], 1
+        while height:
+            height -= 1
+            node = stack[height]
+            visits[0] += 1
+            if tree.level[node] > 0:
+                for i in range(tree.count[node]):
+                    child = tree.child[node, i]
+                    if not meets(tree.box[child], box):
+                        continue
+                    if tree.level[child] == 0:
+                        stack[height] = child
+                        height += 1
+                        continue
+                    for k in range(keywords.shape[0]):
+                        visits[0] += 1
+                        if lists_module.find(lists, key_of(keywords[k], child)) >= 0:
+                            stack[height] = child
+                            height += 1
+                            break
+                continue
+            for k in range(keywords.shape[0]):
+                entry = lists_module.find(lists, key_of(keywords[k], node))
+                visits[0] += 1
+                if entry >= 0:
+                    for i in range(lists.length[entry]):
+                        visits[1] += 1
+                        row = offer(log, as_of, slot_at(lists, entry, i), box, keywords, k, found, row)
+        ends[query + 1] = row
+        if row > found.seq.shape[0]:
+            return query
+    return region.shape[0]

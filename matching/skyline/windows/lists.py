@@ -1,0 +1,292 @@
+"""Inverted lists that change all the time: one hash table from (term, place in a tree) to a short list of slots.
+
+The trees that the memo tree is compared with keep their texts here. A place is a node of an R-tree or KD-tree or a
+cell of a quadtree. A list of one slot needs no memory but its entry; longer ones lie in blocks of the next power of
+two. An entry may also be a mere count (`COUNT`): how many messages below an inner node have the term.
+
+Kernels cannot make arrays longer, so callers ask for room before they start (`has_room`) and return to Python, which
+calls `grown`, if there is none. Read on in `matching.skyline.windows.ir_tree`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import Int32, Int64
+from matching.storage.prefetch import prefetch
+
+#: Stands in `value` for an entry without a list.
+COUNT = -2
+_EMPTY = -1
+_FULLEST = 0.75
+#: Positions in `meta`.
+_KEYS, _POOL_END, LONGEST, _FREE = 0, 1, 2, 4
+_CLASSES = 31
+
+
+class Lists(NamedTuple):
+    """key : int64[c]             term << 32 | place, -1 for an empty entry; c is a power of two
+    value : int32[c]           the slot of a list of one, where a longer one starts in `pool`, or `COUNT`
+    length : int32[c]
+    pool : int32[p]            blocks of a power of two; a free block starts with the start of the next free one
+    meta : int64[4 + 31]       keys, end of the used pool, longest list ever, -, first free block by size
+    """
+
+    key: Int64
+    value: Int32
+    length: Int32
+    pool: Int32
+    meta: Int64
+
+
+def new_lists() -> Lists:
+    """No lists."""
+    meta = np.zeros(_FREE + _CLASSES, np.int64)
+    meta[_FREE:] = _EMPTY
+    entries = 64
+    return Lists(
+        np.full(entries, _EMPTY, np.int64), np.zeros(entries, np.int32), np.zeros(entries, np.int32),
+        np.zeros(64, np.int32), meta,
+    )  # fmt: skip
+
+
+def grown(lists: Lists, keys: int, words: int) -> Lists:
+    """Lists with room for so many more keys and words of lists, and half as many again as there are. O(all)."""
+    wanted = int(lists.meta[_POOL_END]) + words
+    pool = lists.pool
+    if wanted > pool.shape[0]:
+        if wanted + wanted // 2 > 2**31 - 1:
+            wanted = min(wanted, 2**31 - 1)
+        pool = np.zeros(wanted + wanted // 2, np.int32)
+        pool[: lists.pool.shape[0]] = lists.pool
+    entries = lists.key.shape[0]
+    while int(lists.meta[_KEYS]) + keys > _FULLEST * entries:
+        entries *= 2
+    if entries == lists.key.shape[0]:
+        return lists._replace(pool=pool)
+    larger = Lists(
+        np.full(entries, _EMPTY, np.int64), np.zeros(entries, np.int32), np.zeros(entries, np.int32), pool, lists.meta
+    )  # fmt: skip
+    _rehash(lists, larger)
+    return larger
+
+
+def used_bytes(lists: Lists) -> int:
+    """Memory of the table and of the pool as far as it has been used."""
+    table = lists.key.nbytes + lists.value.nbytes + lists.length.nbytes
+    return table + 4 * int(lists.meta[_POOL_END]) + lists.meta.nbytes
+
+
+@njit(cache=True, nogil=True)
+def key_of(term, place):
+    """Key of a term (int32) at a place (below 2**32)."""
+    return (np.int64(term) << 32) | np.int64(place)
+
+
+@njit(cache=True, nogil=True)
+def has_room(lists, keys, words):
+    """Whether so many keys, and lists of so many words all told, can be added without growing."""
+    if lists.meta[_POOL_END] + words > lists.pool.shape[0]:
+        return False
+    return lists.meta[_KEYS] + keys <= _FULLEST * lists.key.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _home(key, entries):
+    """Where a key belongs; within 63 bits, so that it means the same with the compiler switched off."""
+    folded = ((key >> 32) * 0x2545F491 & 0x7FFFFFFF) ^ ((key & 0xFFFFFFFF) * 0x1B873593 & 0x7FFFFFFF)
+    folded = (folded ^ (folded >> 15)) * 0x2C1B3C6D & 0x7FFFFFFF
+    return (folded ^ (folded >> 13)) & (entries - 1)
+
+
+@njit(cache=True, nogil=True)
+def ask_for(lists, key):
+    """Have what `find` will read come from memory."""
+    entry = _home(key, lists.key.shape[0])
+    prefetch(lists.key, entry)
+    prefetch(lists.value, entry)
+    prefetch(lists.length, entry)
+
+
+@njit(cache=True, nogil=True)
+def find(lists, key):
+    """Entry of a key, -1 if there is none. O(1) expected."""
+    last = lists.key.shape[0] - 1
+    entry = _home(key, last + 1)
+    while lists.key[entry] != key:
+        if lists.key[entry] == _EMPTY:
+            return -1
+        entry = (entry + 1) & last
+    return entry
+
+
+@njit(cache=True, nogil=True)
+def _enter(lists, key):
+    """Entry of a key, made if need be: then with length 0."""
+    last = lists.key.shape[0] - 1
+    entry = _home(key, last + 1)
+    while lists.key[entry] != key:
+        if lists.key[entry] == _EMPTY:
+            lists.key[entry] = key
+            lists.value[entry] = COUNT
+            lists.length[entry] = 0
+            lists.meta[_KEYS] += 1
+            return entry
+        entry = (entry + 1) & last
+    return entry
+
+
+@njit(cache=True, nogil=True)
+def _forget(lists, hole):
+    """Drop an entry; later ones of the run move back, since a tombstone would make searches longer for ever."""
+    last = lists.key.shape[0] - 1
+    entry = (hole + 1) & last
+    while lists.key[entry] != _EMPTY:
+        home = _home(lists.key[entry], last + 1)
+        if ((entry - home) & last) >= ((entry - hole) & last):
+            lists.key[hole] = lists.key[entry]
+            lists.value[hole] = lists.value[entry]
+            lists.length[hole] = lists.length[entry]
+            hole = entry
+        entry = (entry + 1) & last
+    lists.key[hole] = _EMPTY
+    lists.meta[_KEYS] -= 1
+
+
+@njit(cache=True, nogil=True)
+def _size_class(length):
+    """Exponent of the block of a list of `length` > 1."""
+    size = 1
+    while (1 << size) < length:
+        size += 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _take_block(lists, size):
+    start = lists.meta[_FREE + size]
+    if start >= 0:
+        lists.meta[_FREE + size] = lists.pool[start]
+    else:
+        start = lists.meta[_POOL_END]
+        lists.meta[_POOL_END] += 1 << size
+    return start
+
+
+@njit(cache=True, nogil=True)
+def _free_block(lists, start, size):
+    lists.pool[start] = lists.meta[_FREE + size]
+    lists.meta[_FREE + size] = start
+
+
+@njit(cache=True, nogil=True)
+def append(lists, key, slot):
+    """Add a slot to the list of a key; returns its new length. O(1) amortised."""
+    entry = _enter(lists, key)
+    length = lists.length[entry]
+    if length == 0:
+        lists.value[entry] = slot
+    elif length == 1:
+        start = _take_block(lists, 1)
+        lists.pool[start], lists.pool[start + 1] = lists.value[entry], slot
+        lists.value[entry] = start
+    else:
+        size, start = _size_class(length), lists.value[entry]
+        if length == 1 << size:
+            larger = _take_block(lists, size + 1)
+            for i in range(length):
+                lists.pool[larger + i] = lists.pool[start + i]
+            _free_block(lists, start, size)
+            start = larger
+            lists.value[entry] = start
+        lists.pool[start + length] = slot
+    lists.length[entry] = length + 1
+    lists.meta[LONGEST] = max(lists.meta[LONGEST], length + 1)
+    return length + 1
+
+
+@njit(cache=True, nogil=True)
+def slot_at(lists, entry, i):
+    """The i-th slot of an entry's list."""
+    if lists.length[entry] == 1:
+        return lists.value[entry]
+    return lists.pool[lists.value[entry] + i]
+
+
+@njit(cache=True, nogil=True)
+def take_out(lists, key, slot):
+    """Remove a slot from the list of a key; returns what is left, -1 if it was not there. O(length)."""
+    entry = find(lists, key)
+    if entry < 0 or lists.value[entry] == COUNT:
+        return -1
+    length = lists.length[entry]
+    if length == 1:
+        if lists.value[entry] != slot:
+            return -1
+        _forget(lists, entry)
+        return 0
+    start, at = lists.value[entry], 0
+    while at < length and lists.pool[start + at] != slot:
+        at += 1
+    if at == length:
+        return -1
+    length -= 1
+    lists.pool[start + at] = lists.pool[start + length]
+    lists.length[entry] = length
+    size = _size_class(length + 1)
+    if length == 1:
+        lists.value[entry] = lists.pool[start]
+        _free_block(lists, start, size)
+    elif length <= 1 << (size - 1):
+        _halve(lists, entry, size)
+    return length
+
+
+@njit(cache=True, nogil=True)
+def _halve(lists, entry, size):
+    """Move a list into a block of half the size.
+
+    Keeping the first half in place would save the copy, but large blocks would fall apart for good; it is done only
+    where the pool has no room, since deletions do not ask for any.
+    """
+    start = lists.value[entry]
+    if lists.meta[_FREE + size - 1] < 0 and lists.meta[_POOL_END] + (1 << (size - 1)) > lists.pool.shape[0]:
+        _free_block(lists, start + (1 << (size - 1)), size - 1)
+        return
+    smaller = _take_block(lists, size - 1)
+    for i in range(lists.length[entry]):
+        lists.pool[smaller + i] = lists.pool[start + i]
+    _free_block(lists, start, size)
+    lists.value[entry] = smaller
+
+
+@njit(cache=True, nogil=True)
+def add_to_count(lists, key, amount):
+    """Add to the count of a key, which is made or dropped as needed; returns the new count."""
+    entry = _enter(lists, key)
+    lists.length[entry] += amount
+    count = lists.length[entry]
+    if count == 0:
+        _forget(lists, entry)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def drop(lists, entry):
+    """Forget an entry with its list."""
+    if lists.value[entry] != COUNT and lists.length[entry] > 1:
+        _free_block(lists, lists.value[entry], _size_class(lists.length[entry]))
+    _forget(lists, entry)
+
+
+@njit(cache=True, nogil=True)
+def _rehash(old, new):
+    last = new.key.shape[0] - 1
+    for entry in range(old.key.shape[0]):
+        key = old.key[entry]
+        if key != _EMPTY:
+            place = _home(key, last + 1)
+            while new.key[place] != _EMPTY:
+                place = (place + 1) & last
+            new.key[place], new.value[place], new.length[place] = key, old.value[entry], old.length[entry]

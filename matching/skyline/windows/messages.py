@@ -1,0 +1,300 @@
+"""The messages behind every tree of `matching.skyline`: their columns by slot, and what the trees have in common.
+
+A tree says where messages are; what they say (place, life, terms, object) stands here once, by a slot that is handed
+out again when the message is gone from the tree for good. Terms lie in one heap that is rewritten when half of it is
+dead. Also here: whether a message was alive at a boundary, relevance of one message to one query, exactly as
+`matching.naive.skyline_scores` has it, and a heap of slots by life, from which trees that delete eagerly learn what has
+expired.
+
+Read on in `matching.skyline.windows.tree`, the half of a window that all trees share.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import Float64, Int32, Int64, MessageBatch
+from matching.storage.slots import SlotMap, grown_length, resized
+
+#: Below this many terms the heap is never rewritten.
+_SMALL_HEAP = 1024
+#: `ended` of a message that no later version or deletion has ended.
+NEVER = 2**63 - 1
+
+
+class Log(NamedTuple):
+    """Columns by slot, as kernels take them.
+
+    seq : int64[n]           negative for a free slot
+    life : int64[n]
+    object : int64[n or 0]   empty while every message is an object of its own, whose number is its seq
+    ended : int64[n or 0]    number of the batch that ended it, `NEVER` if none did; empty where nobody may ask about
+                             the past: then whatever a tree holds is alive, unless the tree says otherwise itself
+    lon, lat : float64[n]    degrees; of a range message the centre
+    term_start : int64[n], term_count : int32[n]   where in `terms`
+    terms : int32[]          the heap
+    """
+
+    seq: Int64
+    life: Int64
+    object: Int64
+    ended: Int64
+    lon: Float64
+    lat: Float64
+    term_start: Int64
+    term_count: Int32
+    terms: Int32
+
+
+#: Columns by slot beside `seq`.
+_COLUMNS = ("life", "object", "ended", "lon", "lat", "term_start", "term_count")
+
+
+class MessageLog:
+    """Messages by slot; slots come and go in bulk.
+
+    Parameters
+    ----------
+    remembers : bool    whether to keep `ended`, of which questions about the past have need
+    """
+
+    def __init__(self, remembers: bool = False):
+        self.remembers = remembers
+        self.slots = SlotMap()
+        self.life = np.zeros(0, np.int64)
+        self.object, self.ended = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.lon, self.lat = np.zeros(0), np.zeros(0)
+        self.term_start, self.term_count = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        self.terms = np.zeros(0, np.int32)
+        self.heap_used = self.heap_dead = 0
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @property
+    def view(self) -> Log:
+        """The columns for a kernel; good until the next change."""
+        return Log(
+            self.slots.number, self.life, self.object, self.ended, self.lon, self.lat, self.term_start, self.term_count,
+            self.terms,
+        )  # fmt: skip
+
+    def insert(self, messages: MessageBatch, objects: Int64 | None) -> Int32:
+        """Take messages; returns their slots. O(terms), amortised."""
+        slots = self.slots.insert(messages.seq)
+        room = self.slots.capacity
+        if room > self.life.shape[0]:
+            for name in ("life", "lon", "lat", "term_start", "term_count"):
+                setattr(self, name, resized(getattr(self, name), room))
+        if objects is not None:
+            self.object = resized(self.object, room) if room > self.object.shape[0] else self.object
+            self.object[slots] = objects
+        if self.remembers:
+            self.ended = resized(self.ended, room) if room > self.ended.shape[0] else self.ended
+            self.ended[slots] = NEVER
+        self.life[slots] = messages.life
+        self.lon[slots], self.lat[slots] = centres(messages)
+        counts = np.diff(messages.term_offsets)
+        end = self.heap_used + messages.terms.shape[0]
+        if end > self.terms.shape[0]:
+            self.terms = resized(self.terms, grown_length(self.terms.shape[0], end))
+        self.terms[self.heap_used : end] = messages.terms
+        self.term_start[slots] = self.heap_used + messages.term_offsets[:-1]
+        self.term_count[slots] = counts
+        self.heap_used = end
+        return slots
+
+    def remove(self, slots: Int32) -> None:
+        """Forget messages. O(n); the heap of terms is rewritten when half of it is dead."""
+        if not slots.shape[0]:
+            return
+        self.heap_dead += int(self.term_count[slots].sum())
+        self.slots.remove(self.slots.number[slots])
+        if self.heap_dead * 2 > self.heap_used and self.heap_used > _SMALL_HEAP:
+            live = np.flatnonzero(self.slots.number[: self.slots.high_water] >= 0)
+            terms = np.empty(self.heap_used - self.heap_dead, np.int32)
+            _compact(self.view, live, terms)
+            self.terms, self.heap_used, self.heap_dead = terms, terms.shape[0], 0
+
+    def used_bytes(self) -> int:
+        """Memory of rows and heap up to the highest that is or was in use, and of the map from seq to slot."""
+        high = self.slots.high_water
+        columns = (self.slots.number, *(getattr(self, name) for name in _COLUMNS))
+        return sum(c[:high].nbytes for c in columns) + 4 * self.heap_used + self.slots.index.nbytes
+
+    def size_bytes(self) -> int:
+        """Memory of all arrays, spare room included."""
+        return sum(getattr(self, name).nbytes for name in (*_COLUMNS, "terms")) + self.slots.allocated_bytes()
+
+
+def centres(messages: MessageBatch) -> tuple[Float64, Float64]:
+    """Longitude and latitude at which messages stand: of a range message the centre. O(n)."""
+    return (messages.west + messages.east) / 2.0, (messages.south + messages.north) / 2.0
+
+
+@njit(cache=True, nogil=True)
+def _compact(log, live, terms):
+    """Copy the terms of live slots to `terms`, one after the other."""
+    end = 0
+    for slot in live:
+        first = log.term_start[slot]
+        log.term_start[slot] = end
+        for p in range(first, first + log.term_count[slot]):
+            terms[end] = log.terms[p]
+            end += 1
+
+
+@njit(cache=True, nogil=True)
+def object_of(log, slot):
+    """Number of the object a message speaks of."""
+    if log.object.shape[0] == 0:
+        return log.seq[slot]
+    return log.object[slot]
+
+
+@njit(cache=True, nogil=True)
+def lived_at(log, slot, as_of):
+    """Whether a message was alive at a boundary; of a log without a past, that it is in the tree says so already."""
+    if log.ended.shape[0] == 0:
+        return True
+    return log.seq[slot] <= as_of.last_seq and log.life[slot] > as_of.floor and log.ended[slot] > as_of.number
+
+
+@njit(cache=True, nogil=True)
+def common_terms(log, slot, keywords):
+    """(number of common terms, the first of them or -1); both sides ascend. O(terms + keywords)."""
+    p, end = log.term_start[slot], log.term_start[slot] + log.term_count[slot]
+    common, first, k = 0, -1, 0
+    while p < end and k < keywords.shape[0]:
+        term, keyword = log.terms[p], keywords[k]
+        if term == keyword:
+            if common == 0:
+                first = k
+            common += 1
+        if term <= keyword:
+            p += 1
+        if keyword <= term:
+            k += 1
+    return common, first
+
+
+@njit(cache=True, nogil=True)
+def inside(log, slot, region):
+    """Whether a message stands in the closed rectangle (float64[4], degrees)."""
+    return region[0] <= log.lon[slot] <= region[2] and region[1] <= log.lat[slot] <= region[3]
+
+
+@njit(cache=True, nogil=True)
+def spatial_relevance(lon, lat, region):
+    """1 in the middle of a rectangle (float64[4], degrees), 0 at its corners; bit for bit the oracle's expressions."""
+    west, south, east, north = region[0], region[1], region[2], region[3]
+    dx, dy = lon - (west + east) / 2.0, lat - (south + north) / 2.0
+    width, height = east - west, north - south
+    half_diagonal = math.sqrt(width * width + height * height) / 2.0
+    if half_diagonal == 0.0:
+        return 1.0
+    return max(0.0, 1.0 - math.sqrt(dx * dx + dy * dy) / half_diagonal)
+
+
+@njit(cache=True, nogil=True)
+def text_relevance(keywords, terms, common):
+    """Jaccard similarity of so many keywords and terms with so many in common, as the oracle has it."""
+    return common / (keywords + terms - common)
+
+
+@njit(cache=True, nogil=True)
+def write_candidate(log, slot, region, keyword_count, common, found, row):
+    """Write message `slot` as candidate `row` of `found`."""
+    found.seq[row] = log.seq[slot]
+    found.life[row] = log.life[slot]
+    found.spatial[row] = spatial_relevance(log.lon[slot], log.lat[slot], region)
+    found.text[row] = text_relevance(keyword_count, log.term_count[slot], common)
+
+
+@njit(cache=True, nogil=True)
+def offer(log, as_of, slot, region, keywords, via, found, row):
+    """Write a message that keyword `via` (its position) led to, if it was a candidate; returns the next free row.
+
+    It is written only by way of the first term it shares with the query, so that it comes once.
+    """
+    if inside(log, slot, region) and lived_at(log, slot, as_of):
+        common, first = common_terms(log, slot, keywords)
+        if first == via:
+            if row < found.seq.shape[0]:
+                write_candidate(log, slot, region, keywords.shape[0], common, found, row)
+            return row + 1
+    return row
+
+
+# ----------------------------------------------------------------------------------------------- slots by life
+
+
+@njit(cache=True, nogil=True)
+def heap_push(heap, place, size, life, slots):
+    """Put slots on the heap of `size` entries; returns the new size. heap, place : int32[slots of the log]."""
+    for slot in slots:
+        heap[size], place[slot] = slot, size
+        _rise(heap, place, life, size)
+        size += 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def heap_remove(heap, place, size, life, slots):
+    """Take slots off the heap wherever they are, which makes their place -1; returns the new size."""
+    for slot in slots:
+        at = place[slot]
+        place[slot] = -1
+        size -= 1
+        last = heap[size]
+        if last != slot:
+            heap[at], place[last] = last, at
+            _rise(heap, place, life, at)
+            _sink(heap, place, life, place[last], size)
+    return size
+
+
+@njit(cache=True, nogil=True)
+def heap_expired(heap, place, size, life, floor, out):
+    """Take every slot with life <= floor off the heap, into `out`; returns how many."""
+    count = 0
+    while size and life[heap[0]] <= floor:
+        out[count] = heap[0]
+        place[heap[0]] = -1
+        count += 1
+        size -= 1
+        if size:
+            heap[0] = heap[size]
+            place[heap[0]] = 0
+            _sink(heap, place, life, 0, size)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _rise(heap, place, life, at):
+    slot = heap[at]
+    while at > 0:
+        above = (at - 1) >> 1
+        if life[heap[above]] <= life[slot]:
+            break
+        heap[at] = heap[above]
+        place[heap[at]] = at
+        at = above
+    heap[at], place[slot] = slot, at
+
+
+@njit(cache=True, nogil=True)
+def _sink(heap, place, life, at, size):
+    slot = heap[at]
+    while 2 * at + 1 < size:
+        below = 2 * at + 1
+        if below + 1 < size and life[heap[below + 1]] < life[heap[below]]:
+            below += 1
+        if life[heap[below]] >= life[slot]:
+            break
+        heap[at] = heap[below]
+        place[heap[at]] = at
+        at = below
+    heap[at], place[slot] = slot, at

@@ -1,0 +1,290 @@
+"""What the nodes of the memo-and-filter R-tree keep: filters of keywords, and the lookup tables and marks of leaves.
+
+What they are for stands in `matching.skyline.windows.mf_rtree`, which builds, cleans and searches the tree with them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import Int8, Int32, Int64
+from matching.skyline.windows import filters as filters_module
+from matching.skyline.windows import memo as memo_module
+from matching.skyline.windows.filters import FULLEST, INNER, LEAF, Filters
+from matching.skyline.windows.memo import Memo
+from matching.skyline.windows.messages import object_of
+from matching.skyline.windows.rtree import FANOUT, STACK, WRITES, RTree
+
+#: How many times as many places as are taken a filter has at least, so that it need not be built anew at once, and how
+#: often it may be doubled when it is built.
+_ROOM, _DOUBLINGS = 1.25, 3
+NO_FILTER = -1
+#: Bits of both words of a mark that stand for terms; terms of a message for whose hashes there is room beforehand.
+_TERM_BITS, _MORE_BITS, USUAL_TERMS = 55, 63, 64
+#: Position in the `state` of nodes.
+LEAF_FILTERS = 2
+
+
+class Nodes(NamedTuple):
+    """What the nodes of the R-tree keep beside it.
+
+    stack : int8[n, FANOUT + 1]   leaves: at the newest version of an object how many versions of it are here, else 0
+    mark : int64[n, 2, FANOUT + 1]
+                                  leaves: of each entry, see `mark_of`
+    start : int64[n]              first bucket of the filter
+    bits : int8[n]                the filter has 2**bits buckets; -1 without one
+    places : int32[n]             places taken in the filter
+    built : int32[n]              the same when it was built
+    below : int32[n]              entries below
+    stale : int32[n]              inner nodes: entries below that were removed since the filter was built
+    state : int64[3]              entries in the tree, cursor of the cleaner, whether leaves have filters
+    """
+
+    stack: Int8
+    mark: Int64
+    start: Int64
+    bits: Int8
+    places: Int32
+    built: Int32
+    below: Int32
+    stale: Int32
+    state: Int64
+
+
+class Mf(NamedTuple):
+    """Everything kernels work on."""
+
+    tree: RTree
+    nodes: Nodes
+    filters: Filters
+    memo: Memo
+
+
+# ------------------------------------------------------------------------------------------------------ keywords
+
+
+@njit(cache=True, nogil=True)
+def mark_of(log, slot):
+    """(bits of all its terms with the tag of the object above, more bits of all its terms)."""
+    one = two = np.int64(0)
+    for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
+        bits, more = bits_of(filters_module.hash_term(log.terms[p]))
+        one |= bits
+        two |= more
+    return one | (_tag_of(object_of(log, slot)) << _TERM_BITS), two
+
+
+@njit(cache=True, nogil=True)
+def bits_of(hashed):
+    """Two bits of each word of a mark, or fewer if they coincide: all of them set, of a text of ten words, for less
+    than 1 % of other words."""
+    rest = hashed * 0x2545F491
+    few, many = np.int64(_TERM_BITS), np.int64(_MORE_BITS)
+    bits = np.int64(1) << ((((hashed >> 10) & 0x7FF) * few) >> 11)
+    bits |= np.int64(1) << ((((rest >> 20) & 0x7FF) * few) >> 11)
+    more = np.int64(1) << ((((rest >> 31) & 0x7FF) * many) >> 11)
+    more |= np.int64(1) << ((((rest >> 42) & 0x7FF) * many) >> 11)
+    return bits, more
+
+
+@njit(cache=True, nogil=True)
+def _tag_of(number):
+    return (((number ^ (number >> 20)) & 0x7FFFFFFF) * 0x9E3779B1 >> 20) & 0xFF
+
+
+@njit(cache=True, nogil=True)
+def hash_terms(log, slot, out):
+    """Hashes of a message's terms, into out if it is long enough; returns them (int64[terms])."""
+    count = log.term_count[slot]
+    hashed = out[:count] if count <= out.shape[0] else np.empty(count, np.int64)
+    for i in range(count):
+        hashed[i] = filters_module.hash_term(log.terms[log.term_start[slot] + i])
+    return hashed
+
+
+@njit(cache=True, nogil=True)
+def has_filter(mf, node):
+    return mf.tree.level[node] > 0 or mf.nodes.state[LEAF_FILTERS] != 0
+
+
+@njit(cache=True, nogil=True)
+def add_keywords(mf, node, hashed):
+    """Add hashed terms to a node's filter: 0 if nothing changed, 1 if something did, -1 if it is full."""
+    nodes = mf.nodes
+    if not has_filter(mf, node):
+        return 1
+    start, bits = nodes.start[node], nodes.bits[node]
+    if bits < 0:
+        return -1
+    leaf = mf.tree.level[node] == 0
+    most = FULLEST * (LEAF[0] if leaf else INNER[0]) * (1 << bits)
+    changed = 1 if leaf else 0
+    for each in hashed:
+        if leaf:
+            answer = filters_module.add(mf.filters.words, start, bits, each, LEAF)
+        elif filters_module.holds(mf.filters.words, start, bits, each):
+            continue
+        else:
+            answer = filters_module.add(mf.filters.words, start, bits, each, INNER)
+        if answer < 0:
+            return -1
+        if answer == 1:
+            nodes.places[node] += 1
+            changed = 1
+            if nodes.places[node] > most:
+                return -1
+    return changed
+
+
+@njit(cache=True, nogil=True)
+def drop_filter(mf, node):
+    if mf.nodes.bits[node] >= 0:
+        filters_module.free_block(mf.filters, mf.nodes.start[node], mf.nodes.bits[node])
+        mf.nodes.bits[node] = NO_FILTER
+
+
+@njit(cache=True, nogil=True)
+def build_filter(mf, log, node, places):
+    """Build the filter of a node from all entries below it, large enough for so many places or more.
+
+    Returns whether it was built; also counts the entries below.
+    """
+    nodes, tree = mf.nodes, mf.tree
+    if not has_filter(mf, node):
+        nodes.below[node], nodes.stale[node] = tree.count[node], 0
+        return True
+    per_bucket = LEAF[0] if tree.level[node] == 0 else INNER[0]
+    bits = 0
+    while FULLEST * per_bucket * (1 << bits) < _ROOM * places:
+        bits += 1
+    most = bits + _DOUBLINGS
+    stack, hashed = np.empty(STACK, np.int32), np.empty(USUAL_TERMS * FANOUT, np.int64)
+    while bits <= most:
+        drop_filter(mf, node)
+        start = filters_module.take_block(mf.filters, bits)
+        if start < 0:
+            return False
+        nodes.start[node], nodes.bits[node] = start, bits
+        nodes.places[node] = nodes.below[node] = nodes.stale[node] = 0
+        stack[0], height, full = node, 1, False
+        while height and not full:
+            height -= 1
+            at = stack[height]
+            if tree.level[at] > 0:
+                for i in range(tree.count[at]):
+                    stack[height] = tree.child[at, i]
+                    height += 1
+                continue
+            # The texts of a leaf first, all from anywhere: read in a loop that does nothing else, they come together.
+            nodes.below[node] += tree.count[at]
+            count = 0
+            for i in range(tree.count[at]):
+                slot = tree.child[at, i]
+                for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
+                    hashed[count] = filters_module.hash_term(log.terms[p])
+                    count += 1
+                    if count == hashed.shape[0]:
+                        full = full or add_keywords(mf, node, hashed) < 0
+                        count = 0
+            full = full or add_keywords(mf, node, hashed[:count]) < 0
+        if not full:
+            nodes.built[node] = nodes.places[node]
+            tree.meta[WRITES] += 1
+            return True
+        bits += 1
+    return False
+
+
+@njit(cache=True, nogil=True)
+def holds_too_much(mf, node):
+    """Whether so much in an inner filter may be of the past that it is worth building anew.
+
+    The number of keywords tells that better than the number of messages gone: above, the same words come again.
+    """
+    nodes = mf.nodes
+    if mf.tree.level[node] == 0 or nodes.places[node] * 2 < nodes.built[node] * 3:
+        return False
+    return nodes.stale[node] * 2 > nodes.below[node] + FANOUT
+
+
+@njit(cache=True, nogil=True)
+def places_of(mf, log, node):
+    """Places that a filter of what is below takes, for a leaf without one at most."""
+    if has_filter(mf, node):
+        return np.int64(mf.nodes.places[node])
+    places = np.int64(0)
+    for i in range(mf.tree.count[node]):
+        places += log.term_count[mf.tree.child[node, i]]
+    return places
+
+
+@njit(cache=True, nogil=True)
+def needed_words(mf, log, leaf, terms):
+    """Words that an insertion into a leaf may take at most."""
+    words, node = np.int64(terms), np.int64(leaf)
+    if mf.tree.parent[leaf] < 0:
+        words += places_of(mf, log, leaf)
+    while node >= 0:
+        words += np.int64(1) << max(0, mf.nodes.bits[node])
+        node = np.int64(mf.tree.parent[node])
+    return 64 + words * (8 << _DOUBLINGS)
+
+
+# -------------------------------------------------------------------------------------------------- lookup tables
+
+
+@njit(cache=True, nogil=True)
+def is_obsolete(mf, log, slot):
+    """Whether an entry counts no more, by the memo."""
+    return memo_module.is_superseded(mf.memo, object_of(log, slot), log.seq[slot])
+
+
+@njit(cache=True, nogil=True)
+def _look_up(mf, log, leaf, number):
+    """Where the newest version of an object stands in a leaf, or belongs: at the end."""
+    tag, count = _tag_of(number), mf.tree.count[leaf]
+    mark = mf.nodes.mark[leaf]
+    for i in range(count):
+        if mark[0, i] >> _TERM_BITS == tag and object_of(log, mf.tree.child[leaf, i]) == number:
+            return i
+    return count
+
+
+@njit(cache=True, nogil=True)
+def push(mf, log, leaf, slot):
+    """Put a message on top of the versions of its object."""
+    tree, stack, mark = mf.tree, mf.nodes.stack[leaf], mf.nodes.mark[leaf]
+    child, count = tree.child[leaf], tree.count[leaf]
+    at = _look_up(mf, log, leaf, object_of(log, slot))
+    for i in range(count, at, -1):
+        child[i], stack[i] = child[i - 1], stack[i - 1]
+        mark[0, i], mark[1, i] = mark[0, i - 1], mark[1, i - 1]
+    child[at], stack[at] = slot, 1
+    mark[0, at], mark[1, at] = mark_of(log, slot)
+    tree.count[leaf] = count + 1
+    if at < count:
+        stack[at] = stack[at + 1] + 1
+        stack[at + 1] = 0
+
+
+@njit(cache=True, nogil=True)
+def arrange(mf, log, leaf):
+    """Put the entries of a leaf in the order of a lookup table, count its stacks and mark all."""
+    stack, mark, entries = mf.nodes.stack[leaf], mf.nodes.mark[leaf], mf.tree.child[leaf]
+    count = mf.tree.count[leaf]
+    numbers, seqs = np.empty(count, np.int64), np.empty(count, np.int64)
+    for i in range(count):
+        slot, at = entries[i], i
+        number, seq = object_of(log, slot), log.seq[slot]
+        while at > 0 and (numbers[at - 1] > number or (numbers[at - 1] == number and seqs[at - 1] < seq)):
+            numbers[at], seqs[at], entries[at] = numbers[at - 1], seqs[at - 1], entries[at - 1]
+            at -= 1
+        numbers[at], seqs[at], entries[at] = number, seq, slot
+    top = 0
+    for i in range(count):
+        if i == 0 or numbers[i] != numbers[i - 1]:
+            top = i
+        stack[i] = 0
+        stack[top] += 1
+        mark[0, i], mark[1, i] = mark_of(log, entries[i])

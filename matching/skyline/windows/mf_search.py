@@ -1,0 +1,180 @@
+"""Queries of the memo-and-filter R-tree, in the order of how near together lies what has to be read.
+
+Boxes and filters of inner nodes come first, then the marks of the leaves that are left, all of a leaf at once, and only
+then the messages themselves, whose columns lie anywhere: where all of them stand, then where their texts are, then the
+texts. Each of these is a loop that decides nothing, so that its reads wait for memory together. Whether a message
+is alive is read in the window's own record by slot, which says the same as the memo does of the newest in a leaf; where
+questions may reach back, the log's columns are read beside it.
+
+Of each object in a leaf only the newest version is looked at, unless the question is about the past: then an older one
+may be the one that lived.
+"""
+
+import numpy as np
+from numba import njit
+
+from matching.skyline.windows import filters as filters_module
+from matching.skyline.windows.filters import LEAF
+from matching.skyline.windows.messages import spatial_relevance, text_relevance
+from matching.skyline.windows.mf_nodes import LEAF_FILTERS, bits_of, has_filter
+from matching.skyline.windows.rtree import FANOUT, ROOT, STACK
+
+#: Leaves whose entries are looked at together.
+_TOGETHER = 64
+#: Columns of what is gathered of a message: where its text starts, how many terms it has, seq, life, and where what is
+#: only read ahead goes; and longitude, latitude.
+_SEEN, _SEEN_PLACE = 5, 2
+#: Keywords from this one on share a bit.
+_LAST_BIT = 62
+
+
+@njit(cache=True, nogil=True)
+def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, found, visits):
+    """Answer queries from `first` on; see `matching.skyline.windows.tree.TreeWindow`.
+
+    place : int32[slots]     negative for a message that nobody can ask about any more
+    past : bool              whether `as_of` is another boundary than the last
+    """
+    child, count, level = mf.tree.child, mf.tree.count, mf.tree.level
+    box = mf.tree.box
+    leaves_have_filters = mf.nodes.state[LEAF_FILTERS] != 0
+    stack, leaves = np.empty(STACK, np.int32), np.empty(_TOGETHER + FANOUT, np.int32)
+    entries = (_TOGETHER + FANOUT) * FANOUT + 1
+    picked, hit = np.empty(entries, np.int32), np.empty(FANOUT + 1, np.int64)
+    asked = np.empty(entries, np.int64)
+    seen, seen_place = np.empty((entries, _SEEN), np.int64), np.empty((entries, _SEEN_PLACE), np.float64)
+    for query in range(first, region.shape[0]):
+        rectangle, keywords = region[query], terms[offsets[query] : offsets[query + 1]]
+        west, south, east, north = rectangle[0], rectangle[1], rectangle[2], rectangle[3]
+        hashed, wanted = np.empty(keywords.shape[0], np.int64), np.empty((keywords.shape[0], 2), np.int64)
+        for k in range(keywords.shape[0]):
+            hashed[k] = filters_module.hash_term(keywords[k])
+            wanted[k, 0], wanted[k, 1] = bits_of(hashed[k])
+        row, many = ends[query], 0
+        stack[0], height = mf.tree.meta[ROOT], 1
+        if level[stack[0]] > 0 and not _may_hold(mf, stack[0], hashed):
+            height = 0
+        while height:
+            height -= 1
+            node = stack[height]
+            if level[node] == 0:  # a root
+                leaves[0], many = node, 1
+                break
+            visits[0] += 1
+            to_leaves = level[node] == 1 and not leaves_have_filters
+            for i in range(count[node]):
+                below = child[node, i]
+                # all four comparisons in any case: which boxes meet cannot be foreseen
+                meets = (
+                    (box[below, 0] <= east)
+                    & (west <= box[below, 2])
+                    & (box[below, 1] <= north)
+                    & (south <= box[below, 3])
+                )
+                if to_leaves:
+                    leaves[many] = below
+                    many += meets
+                elif meets and _may_hold(mf, below, hashed):
+                    if level[below] > 0:
+                        stack[height] = below
+                        height += 1
+                    else:
+                        leaves[many] = below
+                        many += 1
+            if many >= _TOGETHER:
+                taken = _pick(mf, leaves[:many], wanted, past, hit, picked, asked)
+                visits[0] += many
+                visits[1] += taken
+                near = picked[:taken]
+                row = _verify(log, place, as_of, near, asked, rectangle, keywords, seen, seen_place, found, row)
+                many = 0
+        taken = _pick(mf, leaves[:many], wanted, past, hit, picked, asked)
+        visits[0] += many
+        visits[1] += taken
+        row = _verify(log, place, as_of, picked[:taken], asked, rectangle, keywords, seen, seen_place, found, row)
+        ends[query + 1] = row
+        if row > found.seq.shape[0]:
+            return query
+    return region.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _may_hold(mf, node, hashed):
+    """Whether a node's filter, if it has one, may hold one of the hashed keywords."""
+    if not has_filter(mf, node):
+        return True
+    start, bits, words = mf.nodes.start[node], mf.nodes.bits[node], mf.filters.words
+    for each in hashed:
+        if mf.tree.level[node] > 0:
+            if filters_module.holds(words, start, bits, each):
+                return True
+        elif filters_module.may_hold(words, start, bits, each, LEAF):
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _pick(mf, leaves, wanted, past, hit, picked, asked):
+    """Slots in leaves, newest versions only or all (`past`), whose marks have a keyword's bits; returns how many.
+
+    asked : int64[n]            of each slot the keywords whose bits it has, as bits; the last is for all that follow
+    hit : int64[FANOUT + 1]     scratch
+    """
+    child, count, mark, versions = mf.tree.child, mf.tree.count, mf.nodes.mark, mf.nodes.stack
+    taken = 0
+    for leaf in leaves:
+        for i in range(count[leaf]):
+            hit[i] = 0
+        for k in range(wanted.shape[0]):
+            one, two, bit = wanted[k, 0], wanted[k, 1], np.int64(1) << min(k, _LAST_BIT)
+            for i in range(count[leaf]):
+                hit[i] |= bit if ((mark[leaf, 0, i] & one) == one) & ((mark[leaf, 1, i] & two) == two) else 0
+        for i in range(count[leaf]):
+            picked[taken], asked[taken] = child[leaf, i], hit[i]
+            taken += (hit[i] != 0) & ((versions[leaf, i] != 0) | past)
+    return taken
+
+
+@njit(cache=True, nogil=True)
+def _verify(log, place, as_of, picked, asked, rectangle, keywords, seen, seen_place, found, row):
+    """Write those of the picked messages that are candidates; returns the next free row."""
+    west, south, east, north = rectangle[0], rectangle[1], rectangle[2], rectangle[3]
+    kept = 0
+    for i in range(picked.shape[0]):
+        slot = picked[i]
+        lon, lat = log.lon[slot], log.lat[slot]
+        picked[kept], asked[kept] = slot, asked[i]
+        seen_place[kept, 0], seen_place[kept, 1] = lon, lat
+        kept += (west <= lon) & (lon <= east) & (south <= lat) & (lat <= north) & (place[slot] >= 0)
+    if log.ended.shape[0]:
+        inside, kept = kept, 0
+        for i in range(inside):
+            slot = picked[i]
+            picked[kept], asked[kept] = slot, asked[i]
+            seen_place[kept, 0], seen_place[kept, 1] = seen_place[i, 0], seen_place[i, 1]
+            lived = (log.seq[slot] <= as_of.last_seq) & (log.ended[slot] > as_of.number)
+            kept += lived & (log.life[slot] > as_of.floor)
+    for i in range(kept):
+        slot = picked[i]
+        seen[i, 0], seen[i, 1] = log.term_start[slot], log.term_count[slot]
+        seen[i, 2], seen[i, 3] = log.seq[slot], log.life[slot]
+    for i in range(kept):
+        seen[i, 4] = log.terms[seen[i, 0]] + log.terms[seen[i, 0] + seen[i, 1] - 1] if seen[i, 1] else 0
+    for i in range(kept):
+        start, length = seen[i, 0], seen[i, 1]
+        common = 0
+        k, rest = 0, asked[i]
+        while rest and k < keywords.shape[0]:
+            if rest & 1:
+                for p in range(start, start + length):  # all of a few: searching would have to decide
+                    common += log.terms[p] == keywords[k]
+            rest >>= k < _LAST_BIT
+            k += 1
+        if common == 0:
+            continue
+        if row < found.seq.shape[0]:
+            found.seq[row], found.life[row] = seen[i, 2], seen[i, 3]
+            found.spatial[row] = spatial_relevance(seen_place[i, 0], seen_place[i, 1], rectangle)
+            found.text[row] = text_relevance(keywords.shape[0], length, common)
+        row += 1
+    return row

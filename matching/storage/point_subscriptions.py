@@ -1,0 +1,225 @@
+"""Columns of subscriptions with a point, one dense slot each, shared by every top-k index and by routers.
+
+A slot is reused after its subscription has gone. Terms of a slot lie together in a pool that is compacted when a
+quarter of it is dead. Beside each term stands the place of its posting, so that a change of threshold reaches the
+postings of a subscription without a search (`matching.topk.engines.postings`).
+
+A subscription is looked at here and there, at random, so what is read together lies together: the columns of a slot
+are views of one array of rows, those of a term of another. A pair costs two or three cache misses, not nine.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from matching.errors import EngineError
+from matching.model import Float32, Float64, Int32, Int64, SubscriptionTable
+from matching.storage.slots import SlotMap, resized
+
+#: A pool is compacted when it is full and this share of it is dead.
+_DEAD_SHARE = 0.25
+#: Room that is always there; with a row or none, numpy and so Numba would take a view for contiguous.
+_FEWEST = 16
+#: A slot: x, y, alpha, threshold, term_start in 8 bytes each; term_count and k in 4.
+_ROW_WORDS, _ROW_HALVES = 6, 12
+#: A term: itself, its weight, its position.
+_TERM_HALVES = 3
+_BY_TERM = ("terms", "weights", "position")
+_BY_SLOT = ("x", "y", "alpha", "threshold", "term_start", "term_count", "k")
+
+
+class Subscriptions(NamedTuple):
+    """Kernel view of the store; n slots, of which only live ones mean anything. All but `number` are strided.
+
+    number : int64[n]      negative for a free slot; the column of the store's `SlotMap`
+    x, y, alpha, threshold : float64[n]
+    k : int32[n]
+    term_start : int64[n]  term_start[s] : term_start[s] + term_count[s] are the terms of slot s
+    term_count : int32[n]
+    terms : int32[pool]    ascending within a slot
+    weights : float32[pool]
+    position : int32[pool] place of the term's posting; -1 if this engine has none for it (`TopkIndex.insert`)
+    """
+
+    number: Int64
+    x: Float64
+    y: Float64
+    alpha: Float64
+    threshold: Float64
+    k: Int32
+    term_start: Int64
+    term_count: Int32
+    terms: Int32
+    weights: Float32
+    position: Int32
+
+
+class SubscriptionStore:
+    """Subscriptions by slot, with insertion, removal and round trip through arrays."""
+
+    def __init__(self):
+        self._slots = SlotMap()
+        self._rows, self._pool = _new_rows(_FEWEST), _new_pool(_FEWEST)
+        self._columns = _columns(self._slots.number, self._rows, self._pool)
+        self._kind = np.zeros(_FEWEST, np.int8)
+        self._pool_used = 0
+        self._pool_dead = 0
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @property
+    def columns(self) -> Subscriptions:
+        """The arrays as they are now; grown arrays are new arrays, so fetch this again after `insert`."""
+        return self._columns
+
+    @property
+    def capacity(self) -> int:
+        """How many slots the columns have, free ones included."""
+        return self._slots.capacity
+
+    def live_slots(self) -> Int32:
+        """Slots in use, ascending. O(capacity)."""
+        return np.flatnonzero(self._columns.number >= 0).astype(np.int32)
+
+    def find(self, numbers: Int64) -> Int32:
+        """Slots of these subscriptions, -1 where there is none. O(n)."""
+        return self._slots.find(np.ascontiguousarray(numbers, np.int64))
+
+    def insert(self, table: SubscriptionTable, posted: NDArray[np.bool_] | None = None) -> Int32:
+        """Add rows with threshold minus infinity; returns their slots (int32[n]). O(n + terms), amortised.
+
+        Terms that are not `posted` (bool, as long as `table.terms`) get position -1.
+
+        Raises
+        ------
+        EngineError
+            If a number is already here.
+        """
+        slots = self._slots.insert(np.ascontiguousarray(table.number, np.int64))
+        self._grow_slots(self._slots.capacity)
+        lengths = np.diff(table.term_offsets).astype(np.int32)
+        needed = int(lengths.sum())
+        if self._pool_used + needed > self._pool.shape[0]:
+            self._make_room(needed)
+        c = self._columns
+        c.x[slots], c.y[slots], c.alpha[slots] = table.x, table.y, table.alpha
+        c.threshold[slots] = -np.inf
+        c.k[slots], self._kind[slots] = table.k, table.kind
+        c.term_count[slots] = lengths
+        starts = np.zeros(len(table), np.int64)
+        np.cumsum(lengths[:-1], out=starts[1:])
+        c.term_start[slots] = starts + self._pool_used
+        first, last = table.term_offsets[0], table.term_offsets[-1]
+        self._columns.terms[self._pool_used : self._pool_used + needed] = table.terms[first:last]
+        self._columns.weights[self._pool_used : self._pool_used + needed] = table.weights[first:last]
+        position = self._columns.position[self._pool_used : self._pool_used + needed]
+        position[:] = 0 if posted is None else posted[first:last].astype(np.int32) - 1
+        self._pool_used += needed
+        return slots
+
+    def rows(self, slots: Int32) -> SubscriptionTable:
+        """What was inserted, but for `at`. O(n + terms)."""
+        c = self._columns
+        offsets, picked = take_ragged_at(c.term_start[slots], c.term_count[slots])
+        n = slots.shape[0]
+        return SubscriptionTable(
+            c.number[slots], self._kind[slots], np.zeros(n, np.int64), c.x[slots], c.y[slots],
+            np.full((n, 4), np.nan), c.k[slots], c.alpha[slots], offsets, c.terms[picked], c.weights[picked],
+        )  # fmt: skip
+
+    def remove(self, slots: Int32) -> None:
+        """Free live slots. O(n)."""
+        c = self._columns
+        if np.any(c.number[slots] < 0):
+            raise EngineError("store: a slot to be removed is not in use; this is a fault of the caller")
+        self._pool_dead += int(c.term_count[slots].sum())
+        self._slots.remove(c.number[slots])
+        c.term_count[slots] = 0
+        c.threshold[slots] = np.inf
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array held, for figures of size, trimmed to what is in use."""
+        used, c = self._pool_used, self._columns._asdict()
+        columns = {name: np.ascontiguousarray(c[name][:used]) for name in _BY_TERM}
+        columns |= {name: np.ascontiguousarray(c[name][: self.capacity]) for name in _BY_SLOT}
+        pool = np.array([used, self._pool_dead], np.int64)
+        columns["kind"] = self._kind[: self.capacity]
+        return {**columns, **{f"slots_{name}": value for name, value in self._slots.arrays().items()}, "pool": pool}
+
+    def _grow_slots(self, needed: int) -> None:
+        """Lengthen the rows to `needed`, and take over the number column of the slot map."""
+        have = self._rows.shape[0]
+        if have < needed:
+            rows = _new_rows(needed)
+            rows[:have] = self._rows
+            self._rows, self._kind = rows, resized(self._kind, needed)
+        self._columns = _columns(self._slots.number, self._rows, self._pool)
+
+    def _make_room(self, needed: int) -> None:
+        """Compact the pool of terms if that pays, else grow it."""
+        c = self._columns
+        if self._pool_dead > _DEAD_SHARE * max(1, self._pool_used):
+            slots = self.live_slots()
+            order = slots[np.argsort(c.term_start[slots], kind="stable")]
+            self._pool_used = int(_compact_pool(order, c))
+            self._pool_dead = 0
+        size = self._pool.shape[0]
+        if self._pool_used + needed > size:
+            pool = _new_pool(max(self._pool_used + needed, size + size // 2))
+            pool[:size] = self._pool
+            self._pool = pool
+            self._columns = _columns(self._slots.number, self._rows, self._pool)
+
+
+def _new_rows(count: int) -> Int64:
+    """Rows of slots, free ones: their threshold is infinite."""
+    rows = np.zeros((count, _ROW_WORDS), np.int64)
+    rows.view(np.float64)[:, 3] = np.inf
+    return rows
+
+
+def _new_pool(count: int) -> Int32:
+    return np.zeros((count, _TERM_HALVES), np.int32)
+
+
+def _columns(number: Int64, rows: Int64, pool: Int32) -> Subscriptions:
+    """The columns as views of the rows of slots and of the pool of terms."""
+    doubles, halves = rows.view(np.float64), rows.view(np.int32)
+    return Subscriptions(
+        number=number,
+        x=doubles[:, 0],
+        y=doubles[:, 1],
+        alpha=doubles[:, 2],
+        threshold=doubles[:, 3],
+        k=halves[:, _ROW_HALVES - 1],
+        term_start=rows[:, 4],
+        term_count=halves[:, _ROW_HALVES - 2],
+        terms=pool[:, 0],
+        weights=pool.view(np.float32)[:, 1],
+        position=pool[:, 2],
+    )
+
+
+def take_ragged_at(starts: Int64, counts: Int32) -> tuple[Int64, Int64]:
+    """Offsets and places of rows that lie at `starts` of a pool. O(entries)."""
+    offsets = np.zeros(starts.shape[0] + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets, np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
+
+
+@njit(cache=True, nogil=True)
+def _compact_pool(order, c):
+    """Move the terms of the slots in `order` (ascending by place) to the front of the pool; returns its new end."""
+    end = 0
+    for slot in order:
+        start, count = c.term_start[slot], c.term_count[slot]
+        for j in range(count):
+            c.terms[end + j] = c.terms[start + j]
+            c.weights[end + j] = c.weights[start + j]
+            c.position[end + j] = c.position[start + j]
+        c.term_start[slot] = end
+        end += count
+    return end

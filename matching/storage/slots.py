@@ -1,0 +1,221 @@
+"""Numbers to slots: which dense row of an engine's columns holds the subscription of a given number.
+
+A slot is an int32 row that is handed out again once its subscription has gone; numbers are the engine-wide int64
+ids, never used twice. Every engine keeps its columns by slot and one `SlotMap` beside them. The table is open
+addressing over slots alone: the number is compared in the `number` column, which an engine wants anyhow.
+
+Read on in `matching.storage.region_subscriptions`, the simplest columns kept this way.
+"""
+
+import numpy as np
+from numba import njit
+
+from matching.errors import EngineError
+from matching.model import Int32, Int64
+
+EMPTY = -1
+#: Longer runs of linear probing cost more than the 4 bytes an empty place takes.
+_FULLEST = 0.7
+_FEWEST_BITS = 4
+_END_OF_FREE = -1
+
+
+class SlotMap:
+    """Open-addressing map from number (int64, >= 0) to slot, in bulk.
+
+    Deletion shifts later entries back, so lookups stay short however long the stream of changes runs. Free slots
+    form a list inside the `number` column (entry -2 - next for a free slot), so they cost no memory of their own.
+    """
+
+    def __init__(self):
+        self.index = np.full(1 << _FEWEST_BITS, EMPTY, np.int32)
+        self.number = np.full(0, -1, np.int64)
+        self._state = np.array([0, 0, _END_OF_FREE], np.int64)  # live, high-water mark, first free slot
+
+    def __len__(self) -> int:
+        return int(self._state[0])
+
+    @property
+    def capacity(self) -> int:
+        """Rows that columns by slot need: every slot handed out is below this."""
+        return self.number.shape[0]
+
+    @property
+    def high_water(self) -> int:
+        """Slots from here on have never been used."""
+        return int(self._state[1])
+
+    def find(self, numbers: Int64) -> Int32:
+        """Slots of these numbers, int32[n], -1 where there is none. O(n)."""
+        slots = np.empty(numbers.shape[0], np.int32)
+        find_slots(self.index, self.number, as_input(numbers, np.int64), slots)
+        return slots
+
+    def insert(self, numbers: Int64) -> Int32:
+        """Give each number a slot, int32[n]; grown `number` and `index` are new arrays. O(n), amortised.
+
+        Raises
+        ------
+        EngineError
+            If a number is negative, here already, or there twice; nothing is changed then.
+        """
+        numbers = as_input(numbers, np.int64)
+        self._grow(len(self) + numbers.shape[0])
+        slots = np.empty(numbers.shape[0], np.int32)
+        done = _insert(self.index, self.number, self._state, numbers, slots)
+        if done < numbers.shape[0]:
+            # In reverse, so that the slots return to the free list in the order in which they came off it.
+            _remove(self.index, self.number, self._state, as_input(slots[:done][::-1], np.int32))
+            raise EngineError(
+                f"subscription {numbers[done]} cannot be added: numbers are not negative and never used twice; "
+                "remove the old one first or take the next number"
+            )
+        return slots
+
+    def remove(self, numbers: Int64) -> Int32:
+        """Forget these numbers; returns the slots they had. O(n).
+
+        Raises
+        ------
+        EngineError
+            If a number is not here or there twice; nothing is changed then.
+        """
+        slots = self.find(numbers)
+        if slots.shape[0] and (slots.min() < 0 or np.unique(slots).shape[0] < slots.shape[0]):
+            unknown = numbers[slots < 0]
+            which = f"{unknown[0]} is not here" if unknown.shape[0] else "is named twice"
+            raise EngineError(f"subscriptions cannot be removed: {which}; remove each one once, after it was added")
+        _remove(self.index, self.number, self._state, as_input(slots, np.int32))
+        return slots
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array held, for figures of size: `number` (up to the high-water mark), `index`, `state`."""
+        return {"number": self.number[: self.high_water], "index": self.index, "state": self._state}
+
+    def allocated_bytes(self) -> int:
+        """Memory held, unused rows included."""
+        return self.number.nbytes + self.index.nbytes + self._state.nbytes
+
+    def _grow(self, needed: int) -> None:
+        if needed > self.capacity:
+            if needed > 2**31 - 1:
+                raise EngineError(
+                    f"{needed} subscriptions do not fit one engine: use more query bolts (at most 2**31 - 1 each)"
+                )
+            self.number = resized(self.number, grown_length(self.capacity, needed), -1)
+        if needed > _FULLEST * self.index.shape[0]:
+            bits = max(_FEWEST_BITS, int(np.ceil(np.log2(needed / _FULLEST))))
+            self.index = np.full(1 << bits, EMPTY, np.int32)
+            _index_all(self.index, self.number, self.high_water)
+
+
+def grown_length(have: int, needed: int) -> int:
+    """Rows to allocate when `have` are not enough: half as many again, so that growth is amortised."""
+    return needed if have == 0 else max(needed, have + have // 2)
+
+
+def resized(column: np.ndarray, length: int, fill: int | float = 0) -> np.ndarray:
+    """A longer copy of a column, the new part filled; the filling keeps its type, so that no integer is rounded.
+
+    O(length).
+    """
+    grown = np.full((length, *column.shape[1:]), fill, column.dtype)
+    grown[: column.shape[0]] = column
+    return grown
+
+
+def as_input(array: np.ndarray, dtype: type) -> np.ndarray:
+    """The array as every kernel takes its inputs: C-contiguous, aligned, read-only.
+
+    Arrays from the object store are read-only and others are not; seen through this, a kernel needs one compiled
+    signature for both. No copy unless dtype or layout differ.
+    """
+    view = np.require(array, dtype, ("C", "A")).view()
+    view.flags.writeable = False
+    return view
+
+
+@njit(cache=True, nogil=True)
+def home_of(number, places):
+    """Where a number belongs in a table of `places` (a power of two) entries: multiplicative hashing.
+
+    Kept within 63 bits, so that it means the same with the compiler switched off.
+    """
+    folded = (number ^ (number >> 31)) & 0x7FFFFFFF
+    return ((folded * 0x9E3779B1 & 0xFFFFFFFF) * places) >> 32
+
+
+@njit(cache=True, nogil=True)
+def find_slot(index, numbers, number):
+    """Slot of one number, -1 if it is not there. For use inside other kernels."""
+    place = home_of(number, index.shape[0])
+    while True:
+        slot = index[place]
+        if slot < 0 or numbers[slot] == number:
+            return slot
+        place = (place + 1) & (index.shape[0] - 1)
+
+
+@njit(cache=True, nogil=True)
+def find_slots(index, column, numbers, out):
+    """Write the slot of each of `numbers` into out (int32[n]), -1 where there is none."""
+    for i in range(numbers.shape[0]):
+        out[i] = find_slot(index, column, numbers[i])
+
+
+@njit(cache=True, nogil=True)
+def _insert(index, column, state, numbers, out):
+    """Give slots to numbers, the most recently freed first; returns how many, short of all at the first bad one."""
+    for i in range(numbers.shape[0]):
+        number = numbers[i]
+        if number < 0 or find_slot(index, column, number) >= 0:
+            return i
+        slot = state[2]
+        if slot >= 0:
+            state[2] = -2 - column[slot]
+        else:
+            slot = state[1]
+            state[1] += 1
+        column[slot] = number
+        state[0] += 1
+        out[i] = slot
+        _enter(index, column, slot)
+    return numbers.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _enter(index, column, slot):
+    place = home_of(column[slot], index.shape[0])
+    while index[place] >= 0:
+        place = (place + 1) & (index.shape[0] - 1)
+    index[place] = slot
+
+
+@njit(cache=True, nogil=True)
+def _index_all(index, column, high_water):
+    """Fill an empty index with every live slot."""
+    for slot in range(high_water):
+        if column[slot] >= 0:
+            _enter(index, column, slot)
+
+
+@njit(cache=True, nogil=True)
+def _remove(index, column, state, slots):
+    """Free live slots. A tombstone would make lookups longer for ever, so later entries of the run move back."""
+    last = index.shape[0] - 1
+    for slot in slots:
+        hole = home_of(column[slot], index.shape[0])
+        while index[hole] != slot:
+            hole = (hole + 1) & last
+        place = (hole + 1) & last
+        while index[place] >= 0:
+            home = home_of(column[index[place]], index.shape[0])
+            # An entry may fill the hole unless its home lies behind the hole, counted in the direction of probing.
+            if ((place - home) & last) >= ((place - hole) & last):
+                index[hole] = index[place]
+                hole = place
+            place = (place + 1) & last
+        index[hole] = EMPTY
+        column[slot] = -2 - state[2]
+        state[2] = slot
+        state[0] -= 1

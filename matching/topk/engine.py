@@ -1,0 +1,105 @@
+"""What every top-k index offers: subscriptions in, messages in, hits out.
+
+A hit is a pair whose exact score reaches the subscription's threshold. Thresholds are constants while a batch is
+matched; they change only through `set_thresholds`. What becomes of the hits is the business of `matching.topk.room`.
+The indexes differ in `_scan` alone: `matching.topk.engines.l2_scan`, `matching.topk.engines.inverted_file`.
+"""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
+from matching.space import Space
+from matching.storage.point_subscriptions import SubscriptionStore
+from matching.storage.slots import as_input
+from matching.topk.engines.postings import Postings
+
+
+class Hits(NamedTuple):
+    """Pairs that reach the threshold, in ascending row.
+
+    slot : int32[h]      subscription
+    row : int32[h]       message, as row of the batch
+    score : float64[h]   exact
+    next_row : int       first row not matched yet (the number of rows when all are)
+    scanned, verified : int    postings looked at; pairs whose score was computed
+    """
+
+    slot: Int32
+    row: Int32
+    score: Float64
+    next_row: int
+    scanned: int
+    verified: int
+
+
+class TopkIndex(ABC):
+    """An index over top-k subscriptions: a store, posting lists, and a way to scan them."""
+
+    #: Name in `matching.kinds`.
+    name: str
+    #: Whether the posting lists carry the columns of the L2 suffix bound.
+    bounded = False
+
+    def __init__(self, space: Space):
+        self.max_distance = space.max_distance
+        self.store = SubscriptionStore()
+        self.postings = Postings(self.bounded)
+        self._hit_room = 1 << 17
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def insert(self, table: SubscriptionTable, posted: NDArray[np.bool_] | None = None) -> Int32:
+        """Add subscriptions with threshold minus infinity; returns their slots. O(n + terms), amortised.
+
+        Parameters
+        ----------
+        table : SubscriptionTable
+        posted : bool[len(table.terms)], optional
+            Only these terms are indexed, and a pair is a hit only if its first common term (the lowest id) is one of
+            them: so several indexes that share out the terms of a subscription find each pair once (spec 3.4).
+        """
+        slots = self.store.insert(table, posted)
+        self.postings.insert(self.store, slots, self.max_distance)
+        return slots
+
+    def remove(self, slots: Int32) -> None:
+        """Forget live slots. O(n + terms)."""
+        self.withdraw(slots)
+        self.store.remove(slots)
+
+    def withdraw(self, slots: Int32) -> None:
+        """Match these slots no more, but keep their columns; `store.remove` must follow, and no new threshold."""
+        self.postings.remove(self.store, slots)
+
+    def set_thresholds(self, slots: Int32, thresholds: Float64 | float) -> None:
+        """Set thresholds (float64[n] or one for all), up or down. O(n + terms)."""
+        self.store.columns.threshold[slots] = thresholds
+        self.postings.set_thresholds(self.store, slots)
+
+    def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
+        """Match rows from `first_row` on, stopping after the row that brings the hits to `most_hits`."""
+        batch = MessageBatch(*(as_input(column, column.dtype.type) for column in batch))
+        while True:
+            slot = np.empty(self._hit_room, np.int32)
+            row = np.empty(self._hit_room, np.int32)
+            score = np.empty(self._hit_room, np.float64)
+            found, next_row, scanned, verified = self._scan(batch, first_row, most_hits, slot, row, score)
+            if found >= 0:
+                if next_row < len(batch) and found < most_hits:  # whoever takes rows together would begin too often
+                    self._hit_room = min(2 * self._hit_room, max(self._hit_room, 2 * most_hits))
+                return Hits(slot[:found], row[:found], score[:found], next_row, scanned, verified)
+            self._hit_room *= 2  # not even one row fitted: nothing is lost, the row is matched again
+
+    @abstractmethod
+    def _scan(self, batch, first_row, most_hits, slot, row, score) -> tuple[int, int, int, int]:
+        """Fill the hit arrays; returns (hits, next row, scanned, verified), hits = -1 if no row fitted."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array held, for figures of size: names prefixed `store_` and `postings_`."""
+        store = {f"store_{name}": value for name, value in self.store.arrays().items()}
+        return store | {f"postings_{name}": value for name, value in self.postings.arrays().items()}

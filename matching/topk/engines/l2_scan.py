@@ -1,0 +1,137 @@
+"""Engine `l2_scan`: a flat scan of the message's posting lists that skips by the L2 suffix bound.
+
+For each term of a message its whole list is bounded in float32, many postings at a time, and only where the
+bound reaches the threshold is the pair verified: exactly, over all common terms, and only if the scanned term is
+their first common one (where it is not, the pair was decided at an earlier term). The bound is that of
+`matching.topk.engines.postings`; the rule is Skype's Theorem 5.1 with norms instead of weight sums (as in L2AP).
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from matching.topk.engine import TopkIndex
+
+_BLOCK = 1024
+
+
+class L2Scan(TopkIndex):
+    """Posting lists with the L2 suffix bound. A message costs O(postings of its terms), vectorised."""
+
+    name = "l2_scan"
+    bounded = True
+
+    def _scan(self, batch, first_row, most_hits, slot, row, score):
+        return _scan(
+            self.store.columns, self.postings.view, batch, self.max_distance, first_row, most_hits, slot, row, score
+        )
+
+
+@njit(cache=True, nogil=True)
+def exact_score(c, slot, term, x, y, terms, weights, max_distance):
+    """Score of a pair if `term` is its first common term, else NaN.
+
+    Notes
+    -----
+    O(terms of both). The expression and its order of summation are those of `matching.naive`.
+    """
+    at, end = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
+    text = 0.0
+    common = 0
+    i = 0
+    while at < end and i < terms.shape[0]:
+        if c.terms[at] < terms[i]:
+            at += 1
+        elif c.terms[at] > terms[i]:
+            i += 1
+        else:
+            if common == 0 and terms[i] != term:
+                return np.nan
+            common += 1
+            text += np.float64(c.weights[at]) * np.float64(weights[i])
+            at += 1
+            i += 1
+    return whole_score(c.x[slot], c.y[slot], c.alpha[slot], text, x, y, max_distance)
+
+
+@njit(cache=True, nogil=True)
+def whole_score(own_x, own_y, alpha, text, x, y, max_distance):
+    """Score of a subscription and a message from its text part: the expression of `matching.naive`."""
+    dx = own_x - x
+    dy = own_y - y
+    spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
+    return alpha * spatial + (1.0 - alpha) * text
+
+
+@njit(cache=True, nogil=True)
+def _bound_block(x, y, steepness, base, own, rest, message_x, message_y, message_weight, message_rest, passed):
+    """Set passed[p] to 1 where the bound of posting p reaches its threshold. All float32; the loop vectorises."""
+    for p in range(x.shape[0]):
+        room = base[p] + own[p] * message_weight + rest[p] * message_rest
+        dx = x[p] - message_x
+        dy = y[p] - message_y
+        # room >= alpha / MaxDist * distance, without the root
+        passed[p] = (room >= np.float32(0.0)) & (room * room >= steepness[p] * (dx * dx + dy * dy))
+
+
+@njit(cache=True, nogil=True)
+def _scan(c, v, batch, max_distance, first_row, most_hits, out_slot, out_row, out_score):
+    passed = np.zeros(_BLOCK, np.uint8)
+    words = passed.view(np.uint64)
+    found = 0
+    scanned = 0
+    verified = 0
+    for r in range(first_row, batch.seq.shape[0]):
+        found_before = found
+        if found >= most_hits:
+            return found, r, scanned, verified
+        first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
+        terms, weights = batch.terms[first:last], batch.weights[first:last]
+        x, y = batch.x[r], batch.y[r]
+        square = 0.0
+        for i in range(terms.shape[0] - 1, -1, -1):
+            weight = np.float64(weights[i])
+            rest = math.sqrt(square)
+            square += weight * weight
+            term = terms[i]
+            if term >= v.start.shape[0]:
+                continue
+            start, count = v.start[term], v.count[term]
+            scanned += count
+            for block in range(start, start + count, _BLOCK):
+                size = min(_BLOCK, start + count - block)
+                end = block + size
+                # zero what the last word holds beyond the block, so that words can be tested whole
+                words[(size - 1) >> 3] = 0
+                _bound_block(
+                    v.x[block:end],
+                    v.y[block:end],
+                    v.steepness[block:end],
+                    v.base[block:end],
+                    v.own[block:end],
+                    v.rest[block:end],
+                    np.float32(x),
+                    np.float32(y),
+                    np.float32(weight),
+                    np.float32(rest),
+                    passed,
+                )
+                for word in range((size + 7) >> 3):
+                    if words[word] == 0:
+                        continue
+                    for p in range(word << 3, min(size, (word + 1) << 3)):
+                        if passed[p] == 0:
+                            continue
+                        slot = v.slot[block + p]
+                        score = exact_score(c, slot, term, x, y, terms, weights, max_distance)
+                        verified += 1
+                        if score >= c.threshold[slot]:  # False for NaN: not the first common term
+                            if found == out_slot.shape[0]:
+                                # no room for this row: hand over the rows before it, or ask for more room
+                                return (found_before if r > first_row else -1), r, scanned, verified
+                            out_slot[found] = slot
+                            out_row[found] = r
+                            out_score[found] = score
+                            found += 1
+    return found, batch.seq.shape[0], scanned, verified

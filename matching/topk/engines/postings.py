@@ -1,0 +1,264 @@
+"""Posting lists over top-k subscriptions: for each term the subscriptions that carry it, as flat arrays.
+
+A list lies contiguous in one pool and is moved to its end when it outgrows its room; removal fills the gap with the
+last posting. A bounded list carries beside each slot what the L2 suffix bound needs, in float32 and in its own arrays,
+so that a scan reads them in a row, many at a time, and touches a subscription only where the bound lets it
+(`matching.topk.engines.l2_scan`).
+
+The bound of posting (s, j) for a message m whose i-th term it is, if that is their first common term:
+score <= alpha * (1 - distance / MaxDist) + (1 - alpha) * (s_j * m_i + |s after j| * |m after i|)
+(all further common terms lie after both; Cauchy-Schwarz over them; spec 1.3 and 1.4). It is tighter than the product of
+the norms from j and i on, and exact where either has no term left.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import Float32, Int32, Int64
+from matching.storage.point_subscriptions import SubscriptionStore
+from matching.storage.slots import resized
+
+#: Added to every bound: float32 rounding of its parts stays below 2e-6, and stored unit vectors may have norms up to
+#: 1 + 5e-8. Pruning must never be tighter than the exact score.
+SLACK = np.float32(1e-5)
+_DEAD_SHARE = 0.25
+
+
+class Lists(NamedTuple):
+    """Kernel view of the posting lists; t terms, p places.
+
+    start : int64[t], count : int32[t], room : int32[t]
+    slot : int32[p]         the subscription
+    ordinal : int16[p]      which of its terms this is
+    x, y : float32[p]       its point                                      (bounded lists only, else empty)
+    steepness : float32[p]  (alpha / MaxDist) squared
+    base : float32[p]       alpha - threshold + slack; plus infinity without a threshold
+    own : float32[p]        (1 - alpha) * its weight of this term
+    rest : float32[p]       (1 - alpha) * norm of its weights after this term
+    used : int64[2]         end of the used part of the pool, dead places in it
+    """
+
+    start: Int64
+    count: Int32
+    room: Int32
+    slot: Int32
+    ordinal: np.ndarray
+    x: Float32
+    y: Float32
+    steepness: Float32
+    base: Float32
+    own: Float32
+    rest: Float32
+    used: Int64
+
+
+class Postings:
+    """Posting lists of a `SubscriptionStore`; `bounded` keeps the columns of the L2 suffix bound."""
+
+    def __init__(self, bounded: bool):
+        self.bounded = bounded
+        self.view = Lists(
+            np.zeros(0, np.int64),
+            np.zeros(0, np.int32),
+            np.zeros(0, np.int32),
+            np.zeros(0, np.int32),
+            np.zeros(0, np.int16),
+            x=np.zeros(0, np.float32),
+            y=np.zeros(0, np.float32),
+            steepness=np.zeros(0, np.float32),
+            base=np.zeros(0, np.float32),
+            own=np.zeros(0, np.float32),
+            rest=np.zeros(0, np.float32),
+            used=np.zeros(2, np.int64),
+        )
+        self._added = np.zeros(0, np.int32)  # zeroed counters, one a term; `_append` leaves them zeroed
+
+    def insert(self, store: SubscriptionStore, slots: Int32, max_distance: float) -> None:
+        """Add the postings of slots that the store has just been given. O(their terms), amortised."""
+        c = store.columns
+        self._ensure_terms(int(_largest_term(c, slots)) + 1)
+        if self._added.shape[0] < self.view.start.shape[0]:
+            self._added = np.zeros(self.view.start.shape[0], np.int32)
+        needed = _count_added(c, slots, self.view, self._added)
+        if self.view.used[0] + needed > self.view.slot.shape[0]:
+            self._make_room(store, needed)
+        _append(c, slots, self.view, self._added, max_distance, self.bounded)
+
+    def remove(self, store: SubscriptionStore, slots: Int32) -> None:
+        """Take the postings of these slots out; call before the store forgets the slots. O(their terms)."""
+        _remove(store.columns, slots, self.view, self.bounded)
+
+    def set_thresholds(self, store: SubscriptionStore, slots: Int32) -> None:
+        """Bring the bounds of these slots in line with the store's thresholds. O(their terms)."""
+        if self.bounded:
+            _set_base(store.columns, slots, self.view)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array held, for figures of size, the pool trimmed to what is in use."""
+        used = int(self.view.used[0])
+        per_term = ("start", "count", "room", "used")
+        return {name: value if name in per_term else value[:used] for name, value in self.view._asdict().items()}
+
+    def _ensure_terms(self, needed: int) -> None:
+        v = self.view
+        if v.start.shape[0] < needed:
+            terms = max(needed, v.start.shape[0] + v.start.shape[0] // 4)
+            self.view = v._replace(
+                start=resized(v.start, terms), count=resized(v.count, terms), room=resized(v.room, terms)
+            )
+
+    def _make_room(self, store: SubscriptionStore, needed: int) -> None:
+        """Compact the pool if that pays, and grow it to hold `needed` more places."""
+        v = self.view
+        used, dead = int(v.used[0]), int(v.used[1])
+        if dead > _DEAD_SHARE * used:
+            order = np.argsort(v.start, kind="stable")
+            _compact(order, v, store.columns, self.bounded)
+            used = int(v.used[0])
+        size = v.slot.shape[0]
+        if used + needed > size:
+            size = max(used + needed, size + size // 4)
+            wide = {name: resized(getattr(v, name), size) for name in ("slot", "ordinal")}
+            if self.bounded:
+                wide |= {
+                    name: resized(getattr(v, name), size) for name in ("x", "y", "steepness", "base", "own", "rest")
+                }
+            self.view = v._replace(**wide)
+
+
+@njit(cache=True, nogil=True)
+def _largest_term(c, slots):
+    largest = -1
+    for slot in slots:
+        if c.term_count[slot] > 0:
+            largest = max(largest, c.terms[c.term_start[slot] + c.term_count[slot] - 1])
+    return largest
+
+
+@njit(cache=True, nogil=True)
+def _room_for(count, added):
+    """Places a list of `count` that must take `added` more is given: exact at first, then half as much again."""
+    return added if count == 0 else count + added + (count + added) // 2 + 2
+
+
+@njit(cache=True, nogil=True)
+def _count_added(c, slots, v, added):
+    """Count the new postings of each term into `added`; returns the places that moved lists will need."""
+    needed = 0
+    for slot in slots:
+        for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            if c.position[at] < 0:
+                continue
+            term = c.terms[at]
+            before = v.count[term] + added[term]
+            added[term] += 1
+            # the list's last step counts whole, earlier ones are taken back
+            if before + 1 > v.room[term]:
+                needed += _room_for(v.count[term], added[term])
+                if added[term] > 1 and before > v.room[term]:
+                    needed -= _room_for(v.count[term], added[term] - 1)
+    return needed
+
+
+@njit(cache=True, nogil=True)
+def _append(c, slots, v, added, max_distance, bounded):
+    """Append the postings of the slots, moving each list that is too small once; zeroes `added` again."""
+    for slot in slots:
+        start, count = c.term_start[slot], c.term_count[slot]
+        square = 0.0
+        for j in range(count - 1, -1, -1):
+            term = c.terms[start + j]
+            weight = np.float64(c.weights[start + j])
+            rest = math.sqrt(square)
+            square += weight * weight
+            if c.position[start + j] < 0:
+                continue
+            if added[term] > 0:
+                if v.count[term] + added[term] > v.room[term]:
+                    _move_list(v, c, term, added[term], bounded)
+                added[term] = 0
+            place = v.start[term] + v.count[term]
+            v.count[term] += 1
+            v.slot[place] = slot
+            v.ordinal[place] = j
+            c.position[start + j] = place
+            if bounded:
+                v.x[place] = c.x[slot]
+                v.y[place] = c.y[slot]
+                ratio = c.alpha[slot] / max_distance
+                v.steepness[place] = ratio * ratio
+                v.base[place] = c.alpha[slot] - c.threshold[slot] + SLACK
+                v.own[place] = (1.0 - c.alpha[slot]) * weight
+                v.rest[place] = (1.0 - c.alpha[slot]) * rest
+
+
+@njit(cache=True, nogil=True)
+def _move_list(v, c, term, added, bounded):
+    """Move a list to the end of the pool, with room for `added` more."""
+    old, count = v.start[term], v.count[term]
+    room = _room_for(count, added)
+    new = v.used[0]
+    v.used[0] = new + room
+    v.used[1] += v.room[term]
+    for i in range(count):
+        _copy_place(v, c, old + i, new + i, bounded)
+    v.start[term] = new
+    v.room[term] = room
+
+
+@njit(cache=True, nogil=True)
+def _copy_place(v, c, source, target, bounded):
+    """Copy a posting and tell its subscription where it now is."""
+    slot = v.slot[source]
+    v.slot[target] = slot
+    v.ordinal[target] = v.ordinal[source]
+    c.position[c.term_start[slot] + v.ordinal[source]] = target
+    if bounded:
+        v.x[target] = v.x[source]
+        v.y[target] = v.y[source]
+        v.steepness[target] = v.steepness[source]
+        v.base[target] = v.base[source]
+        v.own[target] = v.own[source]
+        v.rest[target] = v.rest[source]
+
+
+@njit(cache=True, nogil=True)
+def _remove(c, slots, v, bounded):
+    for slot in slots:
+        start = c.term_start[slot]
+        for j in range(c.term_count[slot]):
+            term, place = c.terms[start + j], c.position[start + j]
+            if place < 0:
+                continue
+            last = v.start[term] + v.count[term] - 1
+            if place != last:
+                _copy_place(v, c, last, place, bounded)
+            v.count[term] -= 1
+
+
+@njit(cache=True, nogil=True)
+def _set_base(c, slots, v):
+    for slot in slots:
+        base = np.float32(c.alpha[slot] - c.threshold[slot] + SLACK)
+        for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            if c.position[at] >= 0:
+                v.base[c.position[at]] = base
+
+
+@njit(cache=True, nogil=True)
+def _compact(order, v, c, bounded):
+    """Close the gaps of the pool, list by list in `order` of their places; rooms are kept."""
+    end = 0
+    for term in order:
+        if v.room[term] == 0:
+            continue
+        old = v.start[term]
+        for i in range(v.count[term]):
+            _copy_place(v, c, old + i, end + i, bounded)
+        v.start[term] = end
+        end += v.room[term]
+    v.used[0] = end
+    v.used[1] = 0

@@ -1,0 +1,144 @@
+"""Engine `skype`: quadtree cells and alpha groups over inverted lists, pruned by every rule of the Skype paper.
+
+A message walks the trees of its terms from the root down (`matching.topk.engines.skype_tree`), skipping cells and
+groups that hold nobody it could reach, scans the postings of the groups that are left
+(`matching.topk.engines.skype_lists`), and verifies what passes (`matching.topk.engines.skype_scan`): exactly, over all
+common terms, and only if the scanned term is the pair's first common one. That last rule makes every filter safe at any
+term (the printed algorithm adds up products as it goes and loses results).
+
+Each rule is a switch in `Pruning` and has a counter of what it cut, so that its share can be measured:
+`Skype.counters`. All bounds are in multiplied form, threshold <= alpha * spatial + (1 - alpha) * text, so that alpha
+0 and 1 need no case of their own. What it must come to stands in `matching.naive`: read on there.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
+from matching.space import Space
+from matching.topk.engine import Hits, TopkIndex
+from matching.topk.engines.skype_lists import SkypeLists
+from matching.topk.engines.skype_scan import COUNTERS, MOST_TOGETHER, SCANNED, VERIFIED, scan
+from matching.topk.engines.skype_tree import Shape
+
+
+class Pruning(NamedTuple):
+    """Which rules are applied; answers never depend on it.
+
+    cells : skip an inner cell of the tree, from the root down (Lemma 6, with the text bound of the term)
+    groups : skip a group (Theorem 5.3)
+    envelope : bound alpha and threshold of a node together, by chords over the maximum of their lines
+    early_stop : stop inside a group (Theorem 5.4)
+    prefix : location-aware prefix with weight sums and maximum weights (Theorem 5.1, Lemma 4)
+    l2 : the same with the product of this term's weights and the norms of what follows (tighter; as in L2AP)
+    inner_outer : distance of the subscription to its cell's side plus distance of the message to the cell
+    exact_distance : distance to the subscription itself, kept beside the posting
+    signature : a posting none of whose later terms is in the message is bounded by this term alone (needs `l2`)
+    unseen : give up verification once the products so far and the bound of the rest do not reach (Theorem 5.2)
+    adaptive : split a cell by what its postings differ in most; otherwise cells first, then alpha, as in the paper
+    group_size, cell_size : postings of a group; of a cell that is split by alpha (not `adaptive`)
+    """
+
+    cells: bool = True
+    groups: bool = True
+    envelope: bool = True
+    early_stop: bool = False
+    prefix: bool = False
+    l2: bool = True
+    inner_outer: bool = False
+    exact_distance: bool = True
+    signature: bool = True
+    unseen: bool = False
+    adaptive: bool = True
+    group_size: int = 64
+    cell_size: int = 512
+
+
+#: The rules the paper itself has.
+PAPER = Pruning(
+    envelope=False, early_stop=True, prefix=True, l2=False, inner_outer=True,
+    exact_distance=False, signature=False, unseen=True, adaptive=False,
+)  # fmt: skip
+
+
+class Skype(TopkIndex):
+    """Trees over posting lists. A message costs what its terms' lists hold near its place and within its reach.
+
+    Parameters
+    ----------
+    space : Space
+    pruning : Pruning
+        The class attribute of the same name by default.
+
+    Attributes
+    ----------
+    together : int          messages that are taken together; `MOST_TOGETHER` at most
+    most_candidates : int   fewer are taken together where they would have more candidates, at 16 bytes each
+    """
+
+    name = "skype"
+    pruning = Pruning()
+    together = MOST_TOGETHER
+    most_candidates = 1 << 22
+
+    def __init__(self, space: Space, pruning: Pruning | None = None):
+        super().__init__(space)
+        self.pruning = pruning or self.pruning
+        if self.pruning.signature and not self.pruning.l2:
+            self.pruning = self.pruning._replace(signature=False)
+        p = self.pruning
+        on = tuple(name for name, value in p._asdict().items() if value is True)
+        self.lists = SkypeLists(space.max_distance, on, Shape(p.adaptive, p.group_size, p.cell_size, p.l2))
+        self._counters = np.zeros(len(COUNTERS), np.int64)
+
+    def insert(self, table: SubscriptionTable, posted: np.ndarray | None = None) -> Int32:
+        """Add subscriptions with threshold minus infinity; returns their slots. O(n + terms), amortised O(log) a term.
+
+        posted : bool[nnz] or None
+            Aligned with `table.terms`: only these terms are indexed, and a pair is a hit only if its first common
+            term is one of them. None: all.
+        """
+        slots = self.store.insert(table)
+        first, last = table.term_offsets[0], table.term_offsets[-1]
+        chosen = np.ones(last - first, np.bool_) if posted is None else np.ascontiguousarray(posted[first:last])
+        self.lists.insert(self.store, slots, chosen)
+        return slots
+
+    def withdraw(self, slots: Int32) -> None:
+        """Match these slots no more, but keep their columns; `store.remove` must follow, and no new threshold."""
+        self.lists.remove(self.store, slots)
+
+    def set_thresholds(self, slots: Int32, thresholds: Float64 | float) -> None:
+        """Set thresholds (float64[n] or one for all), up or down. O(terms * (depth + group))."""
+        self.store.columns.threshold[slots] = thresholds
+        self.lists.set_thresholds(self.store, slots)
+
+    def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
+        """Match rows from `first_row` on, stopping after the row that brings the hits to `most_hits`."""
+        self.lists.settle(self.store)
+        return super().match(batch, first_row, most_hits)
+
+    def counters(self) -> dict[str, int]:
+        """What was looked at and what each rule has cut since the engine was made.
+
+        `postings` is what a flat scan would have read; `cells`, `groups` and `early_stop` are postings never read;
+        `prefix` to `signature` are postings read and cut, each by the first rule in this order that could;
+        `first_common` and `unseen` are pairs given up in verification; `nodes` are nodes tested.
+        """
+        return dict(zip(COUNTERS, self._counters.tolist(), strict=True))
+
+    def _scan(self, batch, first_row, most_hits, slot, row, score):
+        before = self._counters.copy()
+        found, next_row = scan(
+            self.store.columns, self.lists.view, batch, self.max_distance, self.pruning, self._counters,
+            self.together, self.most_candidates, first_row, most_hits, slot, row, score,
+        )  # fmt: skip
+        done = self._counters - before
+        return found, next_row, int(done[SCANNED]), int(done[VERIFIED])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array held, for figures of size: names prefixed `store_` and `lists_`, and the switches."""
+        store = {f"store_{name}": value for name, value in self.store.arrays().items()}
+        lists = {f"lists_{name}": value for name, value in self.lists.arrays().items()}
+        return store | lists | {"pruning": np.array(self.pruning, np.int64)}

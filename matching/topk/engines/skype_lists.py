@@ -1,0 +1,531 @@
+"""Posting lists of engine `skype`: for each term a tree of cells and groups over its postings, and a short tail.
+
+The list of a term lies contiguous in one pool. Its front is *built*: ordered so that every node of the term's tree is a
+run of it (`matching.topk.engines.skype_tree`). Behind follow the newest postings, the *tail*, which is scanned flat
+until it is worth building again. Removal leaves a tombstone in the built part and a gap filled by the last posting in
+the tail. Which columns a posting has depends on the switches (`matching.topk.engines.skype.Pruning`).
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import Float32, Int32, Int64
+from matching.storage.point_subscriptions import SubscriptionStore
+from matching.storage.slots import resized
+from matching.topk.engines.postings import SLACK
+from matching.topk.engines.skype_tree import (
+    DEEPEST,
+    FLOATS,
+    INTS,
+    Shape,
+    Tree,
+    build_tree,
+    change_base,
+)
+
+#: A list is built again when its tail, or what is dead in it, passes this share of what is built.
+_TAIL_SHARE = 1 / 12
+_DEAD_SHARE = 0.25
+#: ... and when this share of its thresholds has moved from or to minus infinity since.
+_STALE_SHARE = 0.25
+
+
+class Lists(NamedTuple):
+    """Kernel view; t terms, p places of the pool, n nodes of the pool of trees.
+
+    start : int64[t], count, room : int32[t]    the list, tail included
+    built : int32[t]                            postings in the tree
+    dead, stale : int32[t]                      of the built: tombstones, thresholds set or lost since
+    node_start : int64[t], node_count, node_room : int32[t]
+    slot : int32[p]           the subscription; -1 for a tombstone
+    ordinal : int16[p]        which of its terms this is
+    x, y : float32[p]         its point
+    slope : float32[p]        alpha / MaxDist
+    base : float32[p]         alpha - threshold + slack
+    own, rest : float32[p]    (1 - alpha) * weight of this term, norm of the weights after it       (l2)
+    signature : int32[p]      a bit for each of its terms after this one                            (signature)
+    total, peak : float32[p]  (1 - alpha) * sum, maximum of the weights from this term on           (prefix)
+    inner : float32[p]        distance to the nearest side of its cell                              (inner_outer)
+    stop_base, stop_text : float32[p]   maxima from here to the end of its group                    (early_stop)
+    node_floats : float32[n, FLOATS], node_ints : int32[n, INTS]    see `matching.topk.engines.skype_tree`
+    used : int64[4]           end of the pool, dead places in it; end of the nodes, dead nodes
+    """
+
+    start: Int64
+    count: Int32
+    room: Int32
+    built: Int32
+    dead: Int32
+    stale: Int32
+    node_start: Int64
+    node_count: Int32
+    node_room: Int32
+    slot: Int32
+    ordinal: np.ndarray
+    x: Float32
+    y: Float32
+    slope: Float32
+    base: Float32
+    own: Float32
+    rest: Float32
+    signature: Int32
+    total: Float32
+    peak: Float32
+    inner: Float32
+    stop_base: Float32
+    stop_text: Float32
+    node_floats: Float32
+    node_ints: Int32
+    used: Int64
+
+
+_PER_TERM = ("start", "count", "room", "built", "dead", "stale", "node_start", "node_count", "node_room")
+_WIDE = ("start", "node_start")
+_ALWAYS = ("slot", "ordinal", "x", "y", "slope", "base")
+_OPTIONAL = {
+    "l2": ("own", "rest"),
+    "signature": ("signature",),
+    "prefix": ("total", "peak"),
+    "inner_outer": ("inner",),
+    "early_stop": ("stop_base", "stop_text"),
+}
+_DTYPES = {"slot": np.int32, "ordinal": np.int16, "signature": np.int32}
+
+
+class SkypeLists:
+    """Posting lists of a `SubscriptionStore` with a tree over each; `switches` tell which columns it keeps."""
+
+    def __init__(self, max_distance: float, switches: tuple[str, ...], shape: Shape):
+        self._max_distance = max_distance
+        self._kept = _ALWAYS + tuple(name for switch in switches for name in _OPTIONAL.get(switch, ()))
+        self._shape = shape
+        columns: dict[str, np.ndarray] = {
+            name: np.zeros(0, np.int64 if name in _WIDE else np.int32) for name in _PER_TERM
+        }
+        for name in Lists._fields[len(_PER_TERM) : -3]:
+            columns[name] = np.zeros(0, _DTYPES.get(name, np.float32))
+        columns["node_floats"], columns["node_ints"] = np.zeros((0, FLOATS), np.float32), np.zeros((0, INTS), np.int32)
+        self.view = Lists(**columns, used=np.zeros(4, np.int64))
+        self._added = np.zeros(0, np.int32)
+
+    def insert(self, store: SubscriptionStore, slots: Int32, posted: np.ndarray) -> None:
+        """Append the posted terms of new slots to the tails. O(their terms), amortised.
+
+        posted : bool[nnz], aligned with the terms of the slots one after the other
+        """
+        c = store.columns
+        self._ensure_terms(int(_largest_term(c, slots, posted)) + 1)
+        if self._added.shape[0] < self.view.start.shape[0]:
+            self._added = np.zeros(self.view.start.shape[0], np.int32)
+        needed = _count_added(c, slots, posted, self.view, self._added)
+        if self.view.used[0] + needed > self.view.slot.shape[0]:
+            self._make_room(store, needed)
+        _append(c, slots, posted, self.view, self._added, self._max_distance)
+
+    def remove(self, store: SubscriptionStore, slots: Int32) -> None:
+        """Take the postings of these slots out, before the store forgets the slots. O(their terms * depth)."""
+        _remove(store.columns, slots, self.view)
+
+    def set_thresholds(self, store: SubscriptionStore, slots: Int32) -> None:
+        """Bring the bounds of these slots in line with the store's thresholds. O(their terms * (depth + group))."""
+        _set_base(store.columns, slots, self.view)
+
+    def settle(self, store: SubscriptionStore) -> None:
+        """Build the trees that are due. O(terms) if none is; amortised O(log) a new posting."""
+        due = np.empty(self.view.start.shape[0], np.int32)
+        due = due[: _find_due(self.view, self._shape.group_size, due)]
+        done = 0
+        while done < due.shape[0]:
+            done = _build_lists(store.columns, self.view, due, done, self._shape)
+            if done < due.shape[0]:
+                self._make_node_room(2 * int(self.view.count[due[done]]))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array held, for figures of size, the pools trimmed to what is in use."""
+        used = self.view.used
+        return {
+            name: value
+            if name in _PER_TERM or name == "used"
+            else value[: used[2] if name.startswith("node_") else used[0]]
+            for name, value in self.view._asdict().items()
+        }
+
+    def _ensure_terms(self, needed: int) -> None:
+        have = self.view.start.shape[0]
+        if have < needed:
+            terms = max(needed, have + have // 4)
+            self.view = self.view._replace(**{name: resized(getattr(self.view, name), terms) for name in _PER_TERM})
+
+    def _make_room(self, store: SubscriptionStore, needed: int) -> None:
+        v = self.view
+        if v.used[1] > _DEAD_SHARE * v.used[0]:
+            _compact(np.argsort(v.start, kind="stable"), v, store.columns)
+        size = v.slot.shape[0]
+        if v.used[0] + needed > size:
+            size = max(int(v.used[0]) + needed, size + size // 4)
+            self.view = v._replace(**{name: resized(getattr(v, name), size) for name in self._kept})
+
+    def _make_node_room(self, needed: int) -> None:
+        v = self.view
+        if v.used[3] > _DEAD_SHARE * v.used[2]:
+            _compact_nodes(np.argsort(v.node_start, kind="stable"), v)
+        size = v.node_ints.shape[0]
+        if v.used[2] + needed > size:
+            size = max(int(v.used[2]) + needed, size + size // 4)
+            self.view = v._replace(node_floats=resized(v.node_floats, size), node_ints=resized(v.node_ints, size))
+
+
+@njit(cache=True, nogil=True)
+def signature_bit(term):
+    """The bit of a term in a signature."""
+    return np.int32(1) << np.int32((np.int64(term) * np.int64(0x61C88647) >> 16) % 31)
+
+
+@njit(cache=True, nogil=True)
+def _base_of(alpha, threshold):
+    """`base` of a posting, finite: infinity would make NaN of an interpolation."""
+    return np.float32(min(1e6, max(-1e6, alpha - threshold + SLACK)))
+
+
+@njit(cache=True, nogil=True)
+def _largest_term(c, slots, posted):
+    largest = -1
+    at = 0
+    for slot in slots:
+        for j in range(c.term_count[slot]):
+            if posted[at]:
+                largest = max(largest, c.terms[c.term_start[slot] + j])
+            at += 1
+    return largest
+
+
+@njit(cache=True, nogil=True)
+def _room_for(count, added):
+    """Places a list of `count` that must take `added` more is given: exact at first, then a quarter more."""
+    return added if count == 0 else count + added + (count + added) // 4 + 2
+
+
+@njit(cache=True, nogil=True)
+def _count_added(c, slots, posted, v, added):
+    """Count the new postings of each term into `added`; returns the places that moved lists will need."""
+    needed = 0
+    at = 0
+    for slot in slots:
+        for place in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            if posted[at]:
+                term = c.terms[place]
+                added[term] += 1
+                if v.count[term] + added[term] > v.room[term]:
+                    needed += _room_for(v.count[term], added[term])
+                    if added[term] > 1 and v.count[term] + added[term] - 1 > v.room[term]:
+                        needed -= _room_for(v.count[term], added[term] - 1)
+            at += 1
+    return needed
+
+
+@njit(cache=True, nogil=True)
+def _append(c, slots, posted, v, added, max_distance):
+    """Append postings to the tails, moving each list that is too small once; zeroes `added` again."""
+    before = 0
+    for slot in slots:
+        start, count = c.term_start[slot], c.term_count[slot]
+        factor = 1.0 - c.alpha[slot]
+        square = total = peak = 0.0
+        signature = np.int32(0)
+        for j in range(count - 1, -1, -1):
+            term = c.terms[start + j]
+            weight = np.float64(c.weights[start + j])
+            rest = math.sqrt(square)
+            square += weight * weight
+            total += weight
+            peak = max(peak, weight)
+            later = signature
+            signature |= signature_bit(term)
+            if not posted[before + j]:
+                c.position[start + j] = -1
+                continue
+            if added[term] > 0:
+                if v.count[term] + added[term] > v.room[term]:
+                    _move_list(v, c, term, added[term])
+                added[term] = 0
+            place = v.start[term] + v.count[term]
+            v.count[term] += 1
+            v.slot[place] = slot
+            v.ordinal[place] = j
+            c.position[start + j] = place
+            v.x[place] = c.x[slot]
+            v.y[place] = c.y[slot]
+            v.slope[place] = c.alpha[slot] / max_distance
+            v.base[place] = _base_of(c.alpha[slot], c.threshold[slot])
+            if v.own.shape[0]:
+                v.own[place] = factor * weight
+                v.rest[place] = factor * rest
+            if v.signature.shape[0]:
+                v.signature[place] = later
+            if v.total.shape[0]:
+                v.total[place] = factor * total
+                v.peak[place] = factor * peak
+        before += count
+
+
+@njit(cache=True, nogil=True)
+def _move_list(v, c, term, added):
+    """Move a list to the end of the pool, with room for `added` more."""
+    old, count = v.start[term], v.count[term]
+    room = _room_for(count, added)
+    new = v.used[0]
+    v.used[0] = new + room
+    v.used[1] += v.room[term]
+    for i in range(count):
+        _copy_place(v, c, old + i, new + i)
+    v.start[term] = new
+    v.room[term] = room
+
+
+@njit(cache=True, nogil=True)
+def _copy_place(v, c, source, target):
+    """Copy a posting and tell its subscription where it now is."""
+    slot = v.slot[source]
+    v.slot[target] = slot
+    v.ordinal[target] = v.ordinal[source]
+    if slot >= 0:
+        c.position[c.term_start[slot] + v.ordinal[source]] = target
+    v.x[target] = v.x[source]
+    v.y[target] = v.y[source]
+    v.slope[target] = v.slope[source]
+    v.base[target] = v.base[source]
+    if v.own.shape[0]:
+        v.own[target] = v.own[source]
+        v.rest[target] = v.rest[source]
+    if v.signature.shape[0]:
+        v.signature[target] = v.signature[source]
+    if v.total.shape[0]:
+        v.total[target] = v.total[source]
+        v.peak[target] = v.peak[source]
+    if v.inner.shape[0]:
+        v.inner[target] = v.inner[source]
+    if v.stop_base.shape[0]:
+        v.stop_base[target] = v.stop_base[source]
+        v.stop_text[target] = v.stop_text[source]
+
+
+@njit(cache=True, nogil=True)
+def _tree(v, term):
+    """The tree of a term and the postings under it."""
+    a, b = v.node_start[term], v.node_start[term] + v.node_count[term]
+    first = v.start[term]
+    last = first + v.built[term]
+    stop = v.stop_base[first:last] if v.stop_base.shape[0] else v.stop_base
+    return Tree(v.node_floats[a:b], v.node_ints[a:b], v.slope[first:last], v.base[first:last], stop)
+
+
+@njit(cache=True, nogil=True)
+def _remove(c, slots, v):
+    path = np.empty(DEEPEST, np.int32)
+    for slot in slots:
+        start = c.term_start[slot]
+        for j in range(c.term_count[slot]):
+            term, place = c.terms[start + j], c.position[start + j]
+            if place < 0:
+                continue
+            local = place - v.start[term]
+            if local < v.built[term]:
+                change_base(_tree(v, term), local, np.float32(-1e6), path)
+                v.slot[place] = -1
+                v.dead[term] += 1
+            else:
+                last = v.start[term] + v.count[term] - 1
+                if place != last:
+                    _copy_place(v, c, last, place)
+                v.count[term] -= 1
+            c.position[start + j] = -1
+
+
+@njit(cache=True, nogil=True)
+def _set_base(c, slots, v):
+    path = np.empty(DEEPEST, np.int32)
+    for slot in slots:
+        base = _base_of(c.alpha[slot], c.threshold[slot])
+        for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            term, place = c.terms[at], c.position[at]
+            if place < 0:
+                continue
+            local = place - v.start[term]
+            if local < v.built[term]:
+                was = v.base[place]
+                if was != base:
+                    if base < np.float32(1e5) and was > np.float32(1e5):
+                        v.stale[term] += 1
+                    change_base(_tree(v, term), local, base, path)
+            else:
+                v.base[place] = base
+
+
+@njit(cache=True, nogil=True)
+def _find_due(v, group_size, due):
+    """Terms whose list is to be built (again), into `due`; returns how many."""
+    found = 0
+    for term in range(v.start.shape[0]):
+        built = v.built[term]
+        tail = v.count[term] - built
+        if tail + built <= group_size and v.dead[term] == 0:
+            continue
+        if (
+            tail > max(group_size, built * _TAIL_SHARE)
+            or v.dead[term] > group_size // 2 + built * _DEAD_SHARE
+            or v.stale[term] > group_size // 2 + built * _STALE_SHARE
+        ):
+            due[found] = term
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _build_lists(c, v, due, done, shape):
+    """Build the lists due[done:]; returns how far it came before the nodes ran out of room."""
+    most = 0
+    for i in range(done, due.shape[0]):
+        most = max(most, v.count[due[i]])
+    order = np.empty(most, np.int32)
+    floats = np.empty((2 * most + 1, FLOATS), np.float32)
+    ints = np.empty((2 * most + 1, INTS), np.int32)
+    text = np.empty((most, 4), np.float32)
+    kept = np.empty(most, np.float32)
+    kept_ints = np.empty(most, np.int32)
+    for i in range(done, due.shape[0]):
+        term = due[i]
+        start = v.start[term]
+        # only now close the gaps, so that nothing is lost should the nodes run out of room
+        n = 0
+        for local in range(v.count[term]):
+            if v.slot[start + local] >= 0:
+                if n < local:
+                    _copy_place(v, c, start + local, start + n)
+                n += 1
+        v.count[term] = n
+        v.built[term] = v.dead[term] = v.stale[term] = v.node_count[term] = 0
+        if n <= shape.group_size:
+            v.used[3] += v.node_room[term]
+            v.node_room[term] = 0
+            continue
+        _text_statistics(c, v, start, n, text)
+        x, y = v.x[start : start + n], v.y[start : start + n]
+        slope, base = v.slope[start : start + n], v.base[start : start + n]
+        nodes = build_tree(x, y, slope, base, text[:n], order[:n], floats, ints, shape)
+        if nodes > v.node_room[term]:
+            if v.used[2] + nodes > v.node_ints.shape[0]:
+                return i
+            v.used[3] += v.node_room[term]
+            v.node_start[term] = v.used[2]
+            v.node_room[term] = nodes
+            v.used[2] += nodes
+        v.node_count[term] = nodes
+        first_node = v.node_start[term]
+        v.node_floats[first_node : first_node + nodes] = floats[:nodes]
+        v.node_ints[first_node : first_node + nodes] = ints[:nodes]
+        _permute(v, c, start, n, order, kept, kept_ints)
+        v.built[term] = n
+        if v.inner.shape[0] or v.stop_base.shape[0]:
+            _finish_groups(v, term, text, order, shape.l2)
+    return due.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _text_statistics(c, v, start, n, text):
+    """(1 - alpha) * weight, norm after, sum from, maximum from, of each posting of a list, into text[:n]."""
+    for p in range(n):
+        slot, j = v.slot[start + p], v.ordinal[start + p]
+        at = c.term_start[slot]
+        square = total = peak = 0.0
+        for i in range(c.term_count[slot] - 1, j - 1, -1):
+            weight = np.float64(c.weights[at + i])
+            total += weight
+            peak = max(peak, weight)
+            if i > j:
+                square += weight * weight
+        factor = 1.0 - c.alpha[slot]
+        text[p, 0] = factor * c.weights[at + j]
+        text[p, 1] = factor * math.sqrt(square)
+        text[p, 2] = factor * total
+        text[p, 3] = factor * peak
+
+
+@njit(cache=True, nogil=True)
+def _permute_column(column, start, n, order, kept):
+    if column.shape[0]:
+        for p in range(n):
+            kept[p] = column[start + order[p]]
+        for p in range(n):
+            column[start + p] = kept[p]
+
+
+@njit(cache=True, nogil=True)
+def _permute(v, c, start, n, order, kept, kept_ints):
+    """Bring the postings of a list into `order`."""
+    _permute_column(v.slot, start, n, order, kept_ints)
+    _permute_column(v.ordinal, start, n, order, kept_ints)
+    _permute_column(v.signature, start, n, order, kept_ints)
+    for column in (v.x, v.y, v.slope, v.base, v.own, v.rest, v.total, v.peak):
+        _permute_column(column, start, n, order, kept)
+    for p in range(start, start + n):
+        c.position[c.term_start[v.slot[p]] + v.ordinal[p]] = p
+
+
+@njit(cache=True, nogil=True)
+def _finish_groups(v, term, text, order, l2):
+    """The columns that belong to a posting's group: `inner`, `stop_base`, `stop_text`."""
+    start = v.start[term]
+    for node in range(v.node_start[term], v.node_start[term] + v.node_count[term]):
+        if v.node_ints[node, 2] != 1:
+            continue
+        first, last = v.node_ints[node, 0], v.node_ints[node, 1]
+        box = v.node_floats[node]
+        if v.inner.shape[0]:
+            for p in range(start + first, start + last):
+                aside = min(v.x[p] - box[0], box[2] - v.x[p])
+                v.inner[p] = max(np.float32(0.0), min(aside, v.y[p] - box[1], box[3] - v.y[p]))
+        if v.stop_base.shape[0]:
+            largest_base, largest_text = np.float32(-1e6), np.float32(0.0)
+            for p in range(last - 1, first - 1, -1):
+                largest_base = max(largest_base, v.base[start + p])
+                row = text[order[p]]
+                norm = np.float32(math.sqrt(row[0] * row[0] + row[1] * row[1]))
+                largest_text = max(largest_text, norm if l2 else row[3])
+                v.stop_base[start + p] = largest_base
+                v.stop_text[start + p] = largest_text
+
+
+@njit(cache=True, nogil=True)
+def _compact(order, v, c):
+    """Close the gaps of the pool, list by list in `order` of their places; rooms are kept."""
+    end = 0
+    for term in order:
+        if v.room[term] == 0:
+            continue
+        old = v.start[term]
+        for i in range(v.count[term]):
+            _copy_place(v, c, old + i, end + i)
+        v.start[term] = end
+        end += v.room[term]
+    v.used[0] = end
+    v.used[1] = 0
+
+
+@njit(cache=True, nogil=True)
+def _compact_nodes(order, v):
+    """Close the gaps in the pool of nodes; rooms shrink to what is used."""
+    end = 0
+    for term in order:
+        count = v.node_count[term]
+        old = v.node_start[term]
+        for i in range(count):
+            v.node_floats[end + i] = v.node_floats[old + i]
+            v.node_ints[end + i] = v.node_ints[old + i]
+        v.node_start[term] = end
+        v.node_room[term] = count
+        end += count
+    v.used[2] = end
+    v.used[3] = 0

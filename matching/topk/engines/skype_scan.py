@@ -1,0 +1,560 @@
+"""Kernels of engine `skype`: from a batch of messages to the pairs that reach their thresholds.
+
+Messages are taken together, many at a time. First every pair of message and term, term by term: the walk down the
+term's tree, then the bounds of the postings in the groups that are left, then what else the posting knows
+(`_find_candidates`). Then message by message, with the candidates of all its terms: the text part, the exact score
+(`_verify`). What a switch means stands in `matching.topk.engines.skype.Pruning`, columns in
+`matching.topk.engines.skype_lists`.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from matching.topk.engines.l2_scan import whole_score
+from matching.topk.engines.skype_lists import signature_bit
+from matching.topk.engines.skype_tree import FAR, NEAR
+
+_BLOCK = 1024
+#: Postings at the front of a run that are touched ahead of their use, and how many of them share a cache line.
+_AHEAD = 256
+_LINE = 16
+#: The most messages that may be taken together: their number within the chunk must fit into 12 bits (`_by_term`).
+MOST_TOGETHER = 4096
+#: Pairs of message and term that are led at once.
+_PAIRS = 64
+#: An empty place of the hash table of a message's terms.
+_EMPTY, _NO_PLACE = -1, 2**31 - 1
+#: Columns of what is gathered of a candidate: slot, term_start, term_count, and where what is only read ahead goes; and
+#: text part, x, y, alpha, threshold.
+_SEEN, _SEEN_SCORE = 4, 5
+
+#: What is counted, and the place of each count (`matching.topk.engines.skype.Skype.counters`).
+COUNTERS = (
+    "postings", "nodes", "cells", "groups", "early_stop", "scanned", "prefix", "l2", "inner_outer",
+    "exact_distance", "signature", "first_common", "unseen", "verified", "hits",
+)  # fmt: skip
+(
+    _POSTINGS, _NODES, _CELLS, _GROUPS, _EARLY_STOP, SCANNED, _PREFIX, _L2, _INNER_OUTER,
+    _EXACT_DISTANCE, _SIGNATURE, _FIRST_COMMON, _UNSEEN, VERIFIED, _HITS,
+) = range(len(COUNTERS))  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _bound_l2(
+    x, y, slope, base, own, rest, first, last, message_x, message_y, message_weight, message_rest, passed
+):  # fmt: skip
+    """Set passed[p] to 1 where the bound of posting first + p reaches its threshold. All float32; it vectorises."""
+    x, y, slope, base = x[first:last], y[first:last], slope[first:last], base[first:last]
+    own, rest = own[first:last], rest[first:last]
+    for p in range(x.shape[0]):
+        room = base[p] + own[p] * message_weight + rest[p] * message_rest
+        dx = x[p] - message_x
+        dy = y[p] - message_y
+        steep = slope[p]
+        # room >= slope * distance, without the root
+        passed[p] = (room >= np.float32(0.0)) & (room * room >= steep * steep * (dx * dx + dy * dy))
+
+
+@njit(cache=True, nogil=True)
+def _bound_any(
+    v_x, v_y, v_slope, v_base, v_own, v_rest, v_total, v_peak, v_inner, first, last, x, y, away, weight, rest, total,
+    peak, norm, max_distance, rules, counters, passed,
+):  # fmt: skip
+    """As `_bound_l2`, for any choice of rules, counting what each of them cuts."""
+    for p in range(first, last):
+        passed[p - first] = 0
+        slope = v_slope[p]
+        room = v_base[p] - slope * away
+        text = (np.float32(1.0) - slope * max_distance) * norm
+        if rules.prefix:
+            text = min(text, v_total[p] * peak, v_peak[p] * total)
+            if room + text < np.float32(0.0):
+                counters[_PREFIX] += 1
+                continue
+        if rules.l2:
+            text = min(text, v_own[p] * weight + v_rest[p] * rest)
+            if room + text < np.float32(0.0):
+                counters[_L2] += 1
+                continue
+        if rules.inner_outer and away > np.float32(0.0):
+            room -= slope * v_inner[p]
+            if room + text < np.float32(0.0):
+                counters[_INNER_OUTER] += 1
+                continue
+        if rules.exact_distance:
+            dx, dy = v_x[p] - x, v_y[p] - y
+            if v_base[p] + text < slope * np.float32(math.sqrt(dx * dx + dy * dy)):
+                counters[_EXACT_DISTANCE] += 1
+                continue
+        passed[p - first] = 1
+
+
+@njit(cache=True, nogil=True)
+def _within(floats, node, away, weight, rest, total, peak, norm, max_distance, prefix, l2, envelope):
+    """Whether a node at distance `away` may hold somebody the message reaches. All float32."""
+    text = (np.float32(1.0) - floats[node, 4] * max_distance) * norm
+    if prefix:
+        text = min(text, floats[node, 10] * peak, floats[node, 11] * total)
+    if l2:
+        text = min(text, floats[node, 8] * weight + floats[node, 9] * rest)
+    at_zero = floats[node, 5]
+    if not envelope:
+        return at_zero + text >= floats[node, 4] * away
+    if away < NEAR:
+        reach = at_zero + (floats[node, 6] - at_zero) * (away * np.float32(1.0 / NEAR))
+    elif away < FAR:
+        reach = floats[node, 6] + (floats[node, 7] - floats[node, 6]) * ((away - NEAR) * np.float32(1.0 / (FAR - NEAR)))
+    else:
+        reach = floats[node, 7] - floats[node, 4] * (away - FAR)
+    return reach + text >= np.float32(0.0)
+
+
+@njit(cache=True, nogil=True)
+def _stop_at(stop_base, stop_text, first, last, least_slope, away, weight):
+    """The first posting of a group from which on none can reach; both columns fall, so it is found by bisection."""
+    low, high = first, last
+    while low < high:
+        middle = (low + high) // 2
+        if stop_base[middle] + stop_text[middle] * weight < least_slope * away:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@njit(cache=True, nogil=True)
+def _find_runs(
+    floats, ints, stop_base, stop_text, start, x, y, weight, rest, total, peak, norm, here, max_distance, rules,
+    merge, counters, runs, run_away,
+):  # fmt: skip
+    """Walk the tree of a term; writes first and last posting of what is left, and its distance; returns how many.
+
+    With `merge`, neighbouring groups become one run; then the distance means nothing.
+    """
+    found = 0
+    node = 0
+    while node < ints.shape[0]:
+        size = ints[node, 2]
+        if size == 1 or rules.cells:
+            counters[_NODES] += 1
+            dx = max(np.float32(0.0), floats[node, 0] - x, x - floats[node, 2])
+            dy = max(np.float32(0.0), floats[node, 1] - y, y - floats[node, 3])
+            away = np.float32(math.sqrt(dx * dx + dy * dy))
+            if (rules.groups or size > 1) and not _within(
+                floats, node, away, weight, rest, total, peak, norm, max_distance, rules.prefix, rules.l2,
+                rules.envelope,
+            ):  # fmt: skip
+                counters[_GROUPS if size == 1 else _CELLS] += ints[node, 1] - ints[node, 0]
+                node += size
+                continue
+            if size == 1:
+                first, last = start + ints[node, 0], start + ints[node, 1]
+                if rules.early_stop:
+                    earlier = _stop_at(stop_base, stop_text, first, last, floats[node, 4], away, here)
+                    counters[_EARLY_STOP] += last - earlier
+                    last = earlier
+                if merge and found and runs[found - 1, 1] == first:
+                    runs[found - 1, 1] = last
+                elif first < last:
+                    runs[found, 0], runs[found, 1], run_away[found] = first, last, away
+                    found += 1
+        node += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _find_term(keys, term):
+    """Place of a term in the small hash table of a message's terms, or of the empty place where it is not."""
+    mask = keys.shape[0] - 1
+    at = (np.int64(term) * 0x9E3779B1 >> 15) & mask
+    while keys[at] != term and keys[at] != _EMPTY:
+        at = (at + 1) & mask
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _text_score(terms, weights, start, count, first, keys, place_of, weight_of):
+    """Text part of a pair if its first common term is the message's term number `first`, else -1.
+
+    terms, weights : of all subscriptions; this one's are `count` from `start` on
+    keys, place_of, weight_of : hash table of the message's terms (`_find_term`): which of them, and its weight; a
+        large number and zero where empty
+
+    The sum is that of a merge of both in ascending order, to the bit: zeros change nothing. Hardly a branch depends on
+    the data, where a merge would mispredict one in most of its steps.
+    """
+    text = 0.0
+    lowest = np.int32(_NO_PLACE)
+    for at in range(start, start + count):
+        place = _find_term(keys, terms[at])
+        lowest = min(lowest, place_of[place])
+        text += np.float64(weights[at]) * weight_of[place]
+    return text if lowest == first else -1.0
+
+
+@njit(cache=True, nogil=True)
+def _may_reach(c, slot, term, x, y, terms, weights, rest, total, peak, max_distance):
+    """1 if the pair may reach its threshold, 0 if it cannot, -1 if `term` is not its first common one (Theorem 5.2)."""
+    at, end = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
+    dx = c.x[slot] - x
+    dy = c.y[slot] - y
+    alpha = c.alpha[slot]
+    needed = c.threshold[slot] - alpha * (1.0 - math.sqrt(dx * dx + dy * dy) / max_distance)
+    square = sum_ = largest = 0.0
+    for j in range(at, end):
+        weight = np.float64(c.weights[j])
+        square += weight * weight
+        sum_ += weight
+        largest = max(largest, weight)
+    text = 0.0
+    common = 0
+    i = 0
+    while at < end and i < terms.shape[0]:
+        if c.terms[at] > terms[i]:
+            i += 1
+            continue
+        weight = np.float64(c.weights[at])
+        square -= weight * weight
+        sum_ -= weight
+        if c.terms[at] == terms[i]:
+            if common == 0 and terms[i] != term:
+                return -1
+            common += 1
+            text += weight * weights[i]
+            i += 1
+            more = min(math.sqrt(max(0.0, square)) * rest[i], sum_ * peak[i], largest * total[i])
+            if (1.0 - alpha) * (text + more) + 1e-5 < needed:
+                return 0
+        at += 1
+    return 1
+
+
+@njit(cache=True, nogil=True)
+def _longer(column):
+    """A copy with room for as many again."""
+    grown = np.empty(2 * column.shape[0], column.dtype)
+    grown[: column.shape[0]] = column
+    return grown
+
+
+@njit(cache=True, nogil=True)
+def _longer_rows(column, more=0):
+    """As `_longer`, for an array of rows; with room for `more` beyond that."""
+    grown = np.empty((2 * column.shape[0] + more, column.shape[1]), column.dtype)
+    grown[: column.shape[0]] = column
+    return grown
+
+
+@njit(cache=True, nogil=True)
+def _morton(x, y):
+    """Place in the unit square on a curve through a grid of 64 cells a side, 0 to 4,095; neighbours are mostly near."""
+    column, row = np.int64(min(63.0, max(0.0, x * 64.0))), np.int64(min(63.0, max(0.0, y * 64.0)))
+    code = np.int64(0)
+    for bit in range(6):
+        code |= (column >> bit & 1) << (2 * bit) | (row >> bit & 1) << (2 * bit + 1)
+    return code
+
+
+@njit(cache=True, nogil=True)
+def _suffixes(batch, first_row, last_row, stats, signature):
+    """Of each message and each of its terms: norm, sum and maximum of the weights, and bits of the terms, from it on.
+
+    A message has one row more than terms, so that what follows the last one is there, too: its rows begin at its
+    first term's place within the chunk plus its number.
+    """
+    first = batch.term_offsets[first_row]
+    for r in range(first_row, last_row):
+        end = batch.term_offsets[r + 1] - first + (r - first_row)
+        square = sum_ = 0.0
+        stats[end] = 0.0
+        signature[end] = 0
+        for at in range(end - 1, batch.term_offsets[r] - first + (r - first_row) - 1, -1):
+            j = at - (r - first_row) + first
+            own = np.float64(batch.weights[j])
+            square += own * own
+            sum_ += own
+            stats[at, 0], stats[at, 1] = math.sqrt(square), sum_
+            stats[at, 2] = max(stats[at + 1, 2], batch.weights[j])
+            signature[at] = signature[at + 1] | signature_bit(batch.terms[j])
+
+
+@njit(cache=True, nogil=True)
+def _by_term(batch, first_row, last_row, row_of):
+    """Pairs of message and term, as places of the term, by term and then along the curve; fills `row_of` a place."""
+    first = batch.term_offsets[first_row]
+    key = np.empty(batch.term_offsets[last_row] - first, np.int64)
+    for r in range(first_row, last_row):
+        near = _morton(batch.x[r], batch.y[r]) << 12 | (r - first_row)
+        for j in range(batch.term_offsets[r] - first, batch.term_offsets[r + 1] - first):
+            row_of[j] = r - first_row
+            key[j] = np.int64(batch.terms[first + j]) << 24 | near
+    return np.argsort(key)
+
+
+@njit(cache=True, nogil=True)
+def _find_candidates(
+    v, batch, first_row, last_row, stats, signature, row_of, order, max_distance, rules, counters, room, ints, floats
+):  # fmt: skip
+    """Pairs that may reach their thresholds, as rows of `ints` (slot, place of the term within the chunk) and of
+    `floats` (what the text part must reach, slope of the posting).
+
+    Returns how many, -1 for more than `room`, and the two arrays, grown. Messages are taken together, term by term:
+    those that share a term find its tree and its postings in the cache, and a few pairs are led at once so that their
+    cache misses overlap: first all their runs, asking for the postings on the way, then the bounds, then the rest of
+    the postings that passed.
+    """
+    passed = np.zeros(_BLOCK, np.uint8)
+    words = passed.view(np.uint64)
+    runs, run_away = np.empty((1024, 2), np.int64), np.empty(1024, np.float32)
+    run_end = np.empty(_PAIRS, np.int64)  # where the runs of each pair end
+    plain = rules.l2 and rules.exact_distance and not rules.prefix and not rules.inner_outer
+    merge = plain and not rules.early_stop
+    diagonal = np.float32(max_distance)
+    p_x, p_y, p_slope, p_base, p_own, p_rest = v.x, v.y, v.slope, v.base, v.own, v.rest
+    p_slot, p_signature = v.slot, v.signature
+    at_place, at_pair = np.empty(1024, np.int64), np.empty(1024, np.int64)
+    fresh = np.empty((1024, 2), np.int32)
+    first = batch.term_offsets[first_row]
+    candidates = 0
+    for first_pair in range(0, order.shape[0], _PAIRS):
+        pairs = order[first_pair : first_pair + _PAIRS]
+        run_count = 0
+        for n in range(pairs.shape[0]):
+            j = pairs[n]
+            run_end[n] = run_count
+            term = batch.terms[first + j]
+            if term >= v.start.shape[0] or v.count[term] == 0:
+                continue
+            r = row_of[j]
+            start, built = v.start[term], v.built[term]
+            counters[_POSTINGS] += v.count[term]
+            while run_count + v.node_count[term] + 1 > runs.shape[0]:
+                runs, run_away = _longer_rows(runs), _longer(run_away)
+            before_term = run_count
+            if built:
+                at = j + r  # of the statistics from this term on
+                norm = stats[batch.term_offsets[first_row + r] - first + r, 0] * np.float32(1.000001)
+                root, end = v.node_start[term], v.node_start[term] + v.node_count[term]
+                run_count += _find_runs(
+                    v.node_floats[root:end], v.node_ints[root:end], v.stop_base, v.stop_text, start,
+                    np.float32(batch.x[first_row + r]), np.float32(batch.y[first_row + r]), batch.weights[first + j],
+                    stats[at + 1, 0], stats[at, 1], stats[at, 2], norm, stats[at, 0] if rules.l2 else stats[at, 1],
+                    diagonal, rules, merge, counters, runs[run_count:], run_away[run_count:],
+                )  # fmt: skip
+            if built < v.count[term]:
+                runs[run_count, 0], runs[run_count, 1] = start + built, start + v.count[term]
+                run_away[run_count] = 0.0
+                run_count += 1
+            run_end[n] = run_count
+            if plain:
+                for run in range(before_term, run_count):
+                    touched = np.float32(0.0)
+                    for p in range(runs[run, 0], min(runs[run, 1], runs[run, 0] + _AHEAD), _LINE):
+                        touched += p_x[p] + p_y[p] + p_slope[p] + p_base[p] + p_own[p] + p_rest[p]
+                    run_away[run] = touched
+        run = passing = 0
+        for n in range(pairs.shape[0]):
+            j = pairs[n]
+            r = row_of[j]
+            at = j + r
+            x, y = np.float32(batch.x[first_row + r]), np.float32(batch.y[first_row + r])
+            weight, rest = batch.weights[first + j], stats[at + 1, 0]
+            while run < run_end[n]:
+                run_first, run_last = runs[run, 0], runs[run, 1]
+                counters[SCANNED] += run_last - run_first
+                for block in range(run_first, run_last, _BLOCK):
+                    end = min(block + _BLOCK, run_last)
+                    size = end - block
+                    # zero what the last word holds beyond the block, so that words can be tested whole
+                    words[(size - 1) >> 3] = 0
+                    if plain:
+                        _bound_l2(p_x, p_y, p_slope, p_base, p_own, p_rest, block, end, x, y, weight, rest, passed)
+                    else:
+                        norm = stats[batch.term_offsets[first_row + r] - first + r, 0] * np.float32(1.000001)
+                        _bound_any(
+                            p_x, p_y, p_slope, p_base, p_own, p_rest, v.total, v.peak, v.inner, block, end, x, y,
+                            run_away[run], weight, rest, stats[at, 1], stats[at, 2], norm, diagonal, rules, counters,
+                            passed,
+                        )  # fmt: skip
+                    while passing + size > at_place.shape[0]:
+                        at_place, at_pair = _longer(at_place), _longer(at_pair)
+                    for word in range((size + 7) >> 3):
+                        if words[word] == 0:
+                            continue
+                        for p in range(block + (word << 3), min(end, block + ((word + 1) << 3))):
+                            if passed[p - block]:
+                                at_place[passing] = p
+                                at_pair[passing] = j
+                                passing += 1
+                run += 1
+        if passing > fresh.shape[0]:
+            fresh = np.empty((2 * passing, 2), np.int32)
+        for k in range(passing):
+            fresh[k, 0] = p_slot[at_place[k]]
+            fresh[k, 1] = p_signature[at_place[k]] if rules.signature else np.int32(-1)
+        if candidates + passing > ints.shape[0]:
+            if candidates + passing > room:
+                return -1, ints, floats
+            ints, floats = _longer_rows(ints, passing), _longer_rows(floats, passing)
+        for k in range(passing):
+            p, j = at_place[k], at_pair[k]
+            if fresh[k, 0] < 0:
+                continue
+            r = row_of[j]
+            dx, dy = p_x[p] - np.float32(batch.x[first_row + r]), p_y[p] - np.float32(batch.y[first_row + r])
+            needed = p_slope[p] * np.float32(math.sqrt(dx * dx + dy * dy)) - p_base[p]
+            if rules.signature and fresh[k, 1] & signature[j + r + 1] == 0:
+                if p_own[p] * batch.weights[first + j] < needed:
+                    counters[_SIGNATURE] += 1
+                    continue
+            ints[candidates, 0], ints[candidates, 1] = fresh[k, 0], j
+            floats[candidates, 0], floats[candidates, 1] = needed, p_slope[p]
+            candidates += 1
+    return candidates, ints, floats
+
+
+@njit(cache=True, nogil=True)
+def _by_row(candidates, ints, floats, row_of, rows):
+    """Candidates message by message: (offsets, ints, floats), each message's in the order of its terms."""
+    offsets = np.zeros(rows + 1, np.int64)
+    for k in range(candidates):
+        offsets[row_of[ints[k, 1]] + 1] += 1
+    for r in range(rows):
+        offsets[r + 1] += offsets[r]
+    ordered, ordered_floats = np.empty((candidates, 2), np.int32), np.empty((candidates, 2), np.float32)
+    free = offsets[:-1].copy()
+    for k in range(candidates):
+        r = row_of[ints[k, 1]]
+        at = free[r]
+        ordered[at, 0], ordered[at, 1] = ints[k, 0], ints[k, 1]
+        ordered_floats[at, 0], ordered_floats[at, 1] = floats[k, 0], floats[k, 1]
+        free[r] += 1
+    return offsets, ordered, ordered_floats
+
+
+@njit(cache=True, nogil=True)
+def scan(
+    c, v, batch, max_distance, rules, counters, together, most_candidates, first_row, most_hits, slots, rows, scores
+):  # fmt: skip
+    """Match rows from `first_row` on; returns (hits, next row), hits = -1 if not one row fitted.
+
+    `together` messages are taken as a chunk, fewer where they have more than `most_candidates` candidates.
+    """
+    found = np.int64(0)  # a literal would have `_verify` compiled twice
+    r = first_row
+    size = min(1 << 14, most_candidates)
+    ints, floats = np.empty((size, 2), np.int32), np.empty((size, 2), np.float32)
+    while r < batch.seq.shape[0]:
+        if found >= most_hits:
+            return found, r
+        last_row = min(r + together, batch.seq.shape[0])
+        first = batch.term_offsets[r]
+        pairs = batch.term_offsets[last_row] - first
+        stats, signature = np.empty((pairs + last_row - r, 3), np.float32), np.empty(pairs + last_row - r, np.int32)
+        row_of = np.empty(pairs, np.int32)
+        _suffixes(batch, r, last_row, stats, signature)
+        order = _by_term(batch, r, last_row, row_of)
+        before = counters.copy()
+        room = most_candidates if last_row - r > 1 else 1 << 31
+        candidates, ints, floats = _find_candidates(
+            v, batch, r, last_row, stats, signature, row_of, order, max_distance, rules, counters, room, ints, floats
+        )  # fmt: skip
+        if candidates < 0:  # thresholds are low: take fewer messages together
+            counters[:] = before
+            together = max(1, (last_row - r) // 4)
+            continue
+        offsets, ordered, ordered_floats = _by_row(candidates, ints, floats, row_of, last_row - r)
+        found, next_row = _verify(
+            c, batch, max_distance, rules, counters, r, last_row, most_hits, stats, offsets, ordered, ordered_floats,
+            found, slots, rows, scores,
+        )  # fmt: skip
+        if next_row < last_row:
+            return (found if next_row > first_row else -1), next_row
+        r = next_row
+    return found, batch.seq.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _verify(
+    c, batch, max_distance, rules, counters, first_row, last_row, most_hits, stats, offsets, ints, floats, found,
+    slots, rows, scores,
+):  # fmt: skip
+    """Verify the candidates of a chunk, message by message; returns (hits so far, next row), as `scan` does.
+
+    All candidates of a message go together and column by column: the loads of a loop without branches overlap, where
+    one candidate after the other would wait for each of its cache misses.
+    """
+    longest = most = 0
+    for r in range(first_row, last_row):
+        longest = max(longest, batch.term_offsets[r + 1] - batch.term_offsets[r])
+        most = max(most, offsets[r - first_row + 1] - offsets[r - first_row])
+    size = 64
+    while size < 16 * longest:
+        size *= 2
+    keys, places = np.full(size, _EMPTY, np.int32), np.full(size, _NO_PLACE, np.int32)
+    exact_weights = np.zeros(size, np.float64)
+    seen, seen_score = np.empty((most, _SEEN), np.int64), np.empty((most, _SEEN_SCORE), np.float64)
+    chunk_first = batch.term_offsets[first_row]
+    rest, total, peak = stats[:, 0], stats[:, 1], stats[:, 2]
+    for r in range(first_row, last_row):
+        if found >= most_hits:
+            return found, r
+        before = found
+        first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
+        terms, weights = batch.terms[first:last], batch.weights[first:last]
+        count = last - first
+        of_row = first - chunk_first + (r - first_row)
+        for i in range(count):
+            place = _find_term(keys, terms[i])
+            keys[place], places[place], exact_weights[place] = terms[i], i, np.float64(weights[i])
+        exact_x, exact_y = batch.x[r], batch.y[r]
+        mine, mine_floats = ints[offsets[r - first_row] :], floats[offsets[r - first_row] :]
+        candidates = offsets[r - first_row + 1] - offsets[r - first_row]
+        for k in range(candidates):
+            slot = mine[k, 0]
+            seen[k, 0], seen[k, 1], seen[k, 2] = slot, c.term_start[slot], c.term_count[slot]
+        for k in range(candidates):
+            first_place, last_place = seen[k, 1], seen[k, 1] + seen[k, 2] - 1
+            seen[k, 3] = c.terms[first_place] + c.terms[last_place]
+            seen_score[k, 0] = c.weights[first_place] + c.weights[last_place]
+        close = 0
+        for k in range(candidates):
+            slot, i = seen[k, 0], mine[k, 1] + chunk_first - first
+            if rules.unseen:
+                may = _may_reach(
+                    c, slot, terms[i], exact_x, exact_y, terms, weights, rest[of_row:], total[of_row:], peak[of_row:],
+                    max_distance,
+                )  # fmt: skip
+                if may <= 0:
+                    counters[_UNSEEN if may == 0 else _FIRST_COMMON] += 1
+                    continue
+            text_score = _text_score(c.terms, c.weights, seen[k, 1], seen[k, 2], i, keys, places, exact_weights)
+            counters[VERIFIED] += 1
+            if text_score < 0.0:
+                counters[_FIRST_COMMON] += 1
+                continue
+            # the posting had the rest of the score nearly exact; this spares a cache miss a pair
+            if np.float32((1.0 - mine_floats[k, 1] * max_distance) * text_score) < mine_floats[k, 0]:
+                continue
+            seen[close, 0], seen_score[close, 0] = slot, text_score
+            close += 1
+        for k in range(close):
+            slot = seen[k, 0]
+            seen_score[k, 1], seen_score[k, 2] = c.x[slot], c.y[slot]
+            seen_score[k, 3], seen_score[k, 4] = c.alpha[slot], c.threshold[slot]
+        for k in range(close):
+            text_score, s_x, s_y, alpha, threshold = seen_score[k]
+            score = whole_score(s_x, s_y, alpha, text_score, exact_x, exact_y, max_distance)
+            if score >= threshold:
+                if found == slots.shape[0]:
+                    # no room for this row: hand over the rows before it, or ask for more room
+                    return before, r
+                slots[found] = seen[k, 0]
+                rows[found] = r
+                scores[found] = score
+                found += 1
+        keys[:], places[:], exact_weights[:] = _EMPTY, _NO_PLACE, 0.0
+        counters[_HITS] += found - before
+    return found, last_row

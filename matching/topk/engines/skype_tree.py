@@ -1,0 +1,282 @@
+"""The tree over one posting list of engine `skype`: quadtree cells down to groups of postings alike in alpha and bound.
+
+The paper has one quadtree over all subscriptions and an inverted file in each leaf. Here every keyword has a quadtree
+of its own over its postings, so that a rare keyword has no tree at all and a frequent one has small cells where its
+subscriptions crowd; a cell is shrunk to its content. Nodes lie in preorder, each with the number of nodes under it, so
+that a cell that cannot matter is skipped in one step. A leaf is a *group* of at most `group_size` postings.
+
+A node keeps maxima that bound every posting in it (multiplied form: no division by 1 - alpha). With d the distance
+from the message to its box, score - threshold <= envelope(d) + text, where envelope(d) = max (base - slope * d) over
+its postings. That maximum is convex in d, so chords between a few stored values lie above it.
+
+Built in two ways: `adaptive` splits a node by what its postings differ in most (place, alpha, base, text); otherwise
+as the paper does, cells first, down to `cell_size`, then by alpha. Read on in `matching.topk.engines.skype`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import Float32, Int32
+
+#: Columns of node_floats: box west, south, east, north, least slope, envelope at 0, NEAR and FAR, and the maxima of
+#: own, rest, total and peak (see `matching.topk.engines.skype_lists`).
+FLOATS = 12
+#: Columns of node_ints: first and last (exclusive) posting, nodes of the subtree (1: a group).
+INTS = 3
+#: Where the envelope is stored, in the unit square.
+NEAR, FAR = np.float32(0.06), np.float32(0.3)
+#: Nodes from the root to a group at most.
+DEEPEST = 96
+_QUADRANTS_DOWN_TO = 60
+#: How much a spread of each statistic loosens the bound of a group: typical distance, weight, norm of what follows.
+_DISTANCE, _WEIGHT, _REST = 0.2, 0.3, 0.4
+
+
+class Shape(NamedTuple):
+    """How trees are made.
+
+    adaptive : bool    split by what the postings of a node differ in most; else cells first, then alpha
+    group_size : int   postings of a group at most
+    cell_size : int    cells are split into quadrants down to this many postings, if not `adaptive`
+    l2 : bool          early termination bounds texts by norms, else by sums and maxima
+    """
+
+    adaptive: bool
+    group_size: int
+    cell_size: int
+    l2: bool
+
+
+class Tree(NamedTuple):
+    """The tree of a term, and the columns of the built postings of its list.
+
+    floats : float32[n, FLOATS], ints : int32[n, INTS]
+    slope, base, stop_base : float32[p]   the last one empty without early termination
+    """
+
+    floats: Float32
+    ints: Int32
+    slope: Float32
+    base: Float32
+    stop_base: Float32
+
+
+@njit(cache=True, nogil=True)
+def build_tree(x, y, slope, base, text, order, floats, ints, shape):
+    """Split postings into cells and groups; returns the number of nodes.
+
+    Parameters
+    ----------
+    x, y, slope, base : float32[p]
+    text : float32[p, 4]     own, rest, total, peak
+    order : int32[p]         out: the order of the postings in which every node is a run
+    floats, ints             out: at least 2 p nodes
+    shape : Shape
+
+    Notes
+    -----
+    O(p log p) expected.
+    """
+    n = order.shape[0]
+    key = np.empty(n, np.float32)
+    stack = np.empty((4 * DEEPEST, 3), np.int64)
+    for p in range(n):
+        order[p] = p
+    stack[0, 0], stack[0, 1], stack[0, 2] = 0, n, 0
+    height = 1
+    nodes = 0
+    while height:
+        height -= 1
+        first, last, depth = stack[height, 0], stack[height, 1], stack[height, 2]
+        row = floats[nodes]
+        _summarise(x, y, slope, base, text, order, first, last, row)
+        ints[nodes, 0], ints[nodes, 1] = first, last
+        nodes += 1
+        if last - first <= shape.group_size:
+            continue
+        wide = max(row[2] - row[0], row[3] - row[1])
+        if shape.adaptive:
+            by = _choose(x, y, slope, base, text, order, first, last)
+        else:
+            by = 0 if last - first > shape.cell_size else 1
+        if by == 0 and wide > 0.0 and depth < _QUADRANTS_DOWN_TO:
+            middle_x, middle_y = (row[0] + row[2]) * np.float32(0.5), (row[1] + row[3]) * np.float32(0.5)
+            half = _partition(order, first, last, x, middle_x)
+            cuts = (
+                first,
+                _partition(order, first, half, y, middle_y),
+                half,
+                _partition(order, half, last, y, middle_y),
+                last,
+            )
+            for quadrant in range(3, -1, -1):
+                if cuts[quadrant] < cuts[quadrant + 1]:
+                    stack[height, 0], stack[height, 1] = cuts[quadrant], cuts[quadrant + 1]
+                    stack[height, 2] = depth + 1
+                    height += 1
+        else:
+            for p in range(first, last):
+                i = order[p]
+                key[i] = base[i] if by == 2 else text[i, 0] if by == 3 else text[i, 1] if by == 4 else slope[i]
+            middle = (first + last) // 2
+            _select(order, first, last, middle, key)
+            stack[height, 0], stack[height, 1], stack[height, 2] = middle, last, depth + 1
+            stack[height + 1, 0], stack[height + 1, 1], stack[height + 1, 2] = first, middle, depth + 1
+            height += 2
+    for node in range(nodes - 1, -1, -1):
+        size = 1
+        while node + size < nodes and ints[node + size, 0] < ints[node, 1]:
+            size += ints[node + size, 2]
+        ints[node, 2] = size
+        if size == 1:
+            # the highest bases first, as early termination wants them
+            group = order[ints[node, 0] : ints[node, 1]].copy()
+            order[ints[node, 0] : ints[node, 1]] = group[np.argsort(-base[group])]
+    return nodes
+
+
+@njit(cache=True, nogil=True)
+def _summarise(x, y, slope, base, text, order, first, last, row):
+    """The floats of a node over the postings order[first:last]."""
+    row[0] = row[1] = row[4] = np.inf
+    row[2] = row[3] = row[5] = row[6] = row[7] = -np.inf
+    row[8] = row[9] = row[10] = row[11] = 0.0
+    for p in range(first, last):
+        i = order[p]
+        row[0], row[2] = min(row[0], x[i]), max(row[2], x[i])
+        row[1], row[3] = min(row[1], y[i]), max(row[3], y[i])
+        row[4] = min(row[4], slope[i])
+        row[5] = max(row[5], base[i])
+        row[6] = max(row[6], base[i] - slope[i] * NEAR)
+        row[7] = max(row[7], base[i] - slope[i] * FAR)
+        for column in range(4):
+            row[8 + column] = max(row[8 + column], text[i, column])
+
+
+@njit(cache=True, nogil=True)
+def _choose(x, y, slope, base, text, order, first, last):
+    """What to split by: 0 place, 1 alpha, 2 base, 3 weight, 4 norm of what follows."""
+    count = last - first
+    mean = np.zeros(6)
+    square = np.zeros(6)
+    value = np.zeros(6)
+    for p in range(first, last):
+        i = order[p]
+        value[0], value[1], value[2] = x[i], y[i], slope[i]
+        value[3] = min(np.float32(1.0), base[i])
+        value[4], value[5] = text[i, 0], text[i, 1]
+        for column in range(6):
+            mean[column] += value[column]
+            square[column] += value[column] * value[column]
+    mean /= count
+    spread = np.sqrt(np.maximum(0.0, square / count - mean * mean))
+    loss = np.array(
+        [
+            mean[2] * np.sqrt(spread[0] * spread[0] + spread[1] * spread[1]),
+            spread[2] * _DISTANCE,
+            spread[3],
+            spread[4] * _WEIGHT,
+            spread[5] * _REST,
+        ]
+    )
+    return np.argmax(loss)
+
+
+@njit(cache=True, nogil=True)
+def _partition(order, first, last, key, limit):
+    """Bring those with key < limit to the front of order[first:last]; returns where the others begin."""
+    front = first
+    for p in range(first, last):
+        if key[order[p]] < limit:
+            order[p], order[front] = order[front], order[p]
+            front += 1
+    return front
+
+
+@njit(cache=True, nogil=True)
+def _select(order, first, last, nth, key):
+    """Partial sort of order[first:last] by key, so that place `nth` parts smaller from larger (Hoare's selection)."""
+    low, high = first, last - 1
+    while low < high:
+        pivot = key[order[(low + high) // 2]]
+        i, j = low, high
+        while i <= j:
+            while key[order[i]] < pivot:
+                i += 1
+            while key[order[j]] > pivot:
+                j -= 1
+            if i <= j:
+                order[i], order[j] = order[j], order[i]
+                i += 1
+                j -= 1
+        if nth <= j:
+            high = j
+        elif nth >= i:
+            low = i
+        else:
+            return
+
+
+@njit(cache=True, nogil=True)
+def change_base(tree, local, base, path):
+    """Set the base of a built posting and keep every maximum above it exact.
+
+    Parameters
+    ----------
+    tree : Tree
+    local : int              place of the posting from the start of its list
+    base : float32
+    path : int32[DEEPEST]    scratch
+
+    Notes
+    -----
+    O(depth), and O(group + children) more where the posting was the maximum. A maximum left too high would only cost
+    time, but a subscription that waits for a refill has no bound at all, and would spoil its cells for good.
+    """
+    floats, ints = tree.floats, tree.ints
+    old, slope = tree.base[local], tree.slope[local]
+    tree.base[local] = base
+    new_near, new_far = base - slope * NEAR, base - slope * FAR
+    node = depth = 0
+    while True:
+        row = floats[node]
+        row[5] = max(row[5], base)
+        row[6] = max(row[6], new_near)
+        row[7] = max(row[7], new_far)
+        path[depth] = node
+        depth += 1
+        if ints[node, 2] == 1:
+            break
+        node += 1
+        while ints[node, 1] <= local:
+            node += ints[node, 2]
+    first, last = ints[node, 0], ints[node, 1]
+    if tree.stop_base.shape[0]:
+        for p in range(local, first - 1, -1):
+            behind = tree.stop_base[p + 1] if p + 1 < last else np.float32(-1e6)
+            tree.stop_base[p] = max(tree.base[p], behind)
+    if base >= old:
+        return
+    # the slack covers what float32 makes of the same sum in another register
+    old_near, old_far = old - slope * NEAR + np.float32(1e-6), old - slope * FAR + np.float32(1e-6)
+    for level in range(depth - 1, -1, -1):
+        node = path[level]
+        row = floats[node]
+        if old < row[5] and old_near < row[6] and old_far < row[7]:
+            return  # somebody else holds every maximum here, and so further up
+        at_zero = at_near = at_far = np.float32(-np.inf)
+        if ints[node, 2] == 1:
+            for p in range(first, last):
+                at_zero = max(at_zero, tree.base[p])
+                at_near = max(at_near, tree.base[p] - tree.slope[p] * NEAR)
+                at_far = max(at_far, tree.base[p] - tree.slope[p] * FAR)
+        else:
+            child = node + 1
+            while child < node + ints[node, 2]:
+                at_zero = max(at_zero, floats[child, 5])
+                at_near = max(at_near, floats[child, 6])
+                at_far = max(at_far, floats[child, 7])
+                child += ints[child, 2]
+        row[5], row[6], row[7] = at_zero, at_near, at_far

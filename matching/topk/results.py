@@ -1,0 +1,320 @@
+"""Result buffers: for each subscription the k-skyband of the messages that reach its threshold, as flat arrays.
+
+A message is dominated by another that ranks above it (higher score; of equal scores the higher seq) and lives at
+least as long. Whatever is dominated by k others can never be among the k best again, so it is dropped; the rest is
+the k-skyband (Wang et al., Skype, section 6). Two facts make it exact:
+
+- while a buffer holds at least k messages, or has no threshold, its k first are the k best of the window;
+- it holds fewer than k exactly when fewer than k messages of the window reach the threshold. Then the
+  threshold must fall, which needs the window: a refill (`matching.pending`).
+
+Entries of a slot lie in one block of a pool in rank order, so its result is the front of the block, and what
+a newcomer dominates is a part of what stands behind it. The work is done in `matching.topk.results_kernels`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matching.errors import EngineError
+from matching.model import Float64, Int32, Int64, take_ragged
+from matching.storage.block_pool import NO_BLOCK
+from matching.storage.slots import resized
+from matching.topk.results_kernels import (
+    SPARE,
+    chain,
+    clear_all,
+    close_all,
+    copy_held,
+    expire_all,
+    find_due,
+    offer_all,
+    pack,
+    raise_all,
+    shift_all,
+)
+
+#: What the pool has lost to free blocks when it is full is won back by packing if it is at least this share.
+_FREE_SHARE = 0.125
+_HALF = 2**30
+#: Block sizes by class: steps of about a third keep the waste of a block below that share.
+_SIZES = np.array([4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128] + [192 << i for i in range(24)], np.int64)
+
+
+class Buffers(NamedTuple):
+    """Kernel view of the buffers; n slots.
+
+    start : int64[n]        place of the slot's block in the pool, -1 if it has none
+    size_class : int8[n]    its size, as position in the table of sizes
+    count : int32[n]        entries in use, in rank order: score descending, then seq descending
+    oldest : int64[n]       a lower bound of the lives in the block (nothing to expire while it is above the floor)
+    score : float64[pool]
+    seq : int32[pool]       less `base`
+    life : int64[pool]      for count windows the same array as `seq`
+    dominators : int16[pool] how many entries dominate this one, always below k
+    free : int64[classes]   first block of a list of free ones by size, chained through `seq`; -1 ends it
+    used : int64[2]         end of the used part of the pool; `base`, from which seqs (and lives that are seqs) count
+    """
+
+    start: Int64
+    size_class: np.ndarray
+    count: Int32
+    oldest: Int64
+    score: Float64
+    seq: Int32
+    life: np.ndarray
+    dominators: np.ndarray
+    free: Int64
+    used: Int64
+
+
+class Held(NamedTuple):
+    """Results of some slots, row after row: `offsets` int64[rows + 1], `seq` int64, `score` float64."""
+
+    offsets: Int64
+    seq: Int64
+    score: Float64
+
+    def take(self, rows: Int64) -> "Held":
+        """Some rows. O(rows + entries)."""
+        offsets, picked = take_ragged(self.offsets, rows)
+        return Held(offsets, self.seq[picked], self.score[picked])
+
+
+class Closed(NamedTuple):
+    """What a batch did to the buffers (`SkybandBuffers.close`).
+
+    touched : int32[t], count : int32[t]    slots that took something in or lost something, ascending; entries left
+    slot : int32[u], seq : int64[u], score : float64[u], enters : bool[u]    how results changed, slot by slot
+    short : int32[s], before : Held         slots that fell below k under a threshold: not in the former, but with the
+                                            result they had
+    """
+
+    touched: Int32
+    count: Int32
+    slot: Int32
+    seq: Int64
+    score: Float64
+    enters: np.ndarray
+    short: Int32
+    before: Held
+
+
+class SkybandBuffers:
+    """The buffers of all slots of a store.
+
+    Parameters
+    ----------
+    seq_is_life : bool
+        True for count windows, where a message's life is its seq and need not be kept twice.
+    """
+
+    def __init__(self, seq_is_life: bool):
+        self.seq_is_life = seq_is_life
+        seq = np.zeros(0, np.int32)
+        self.view = Buffers(
+            np.zeros(0, np.int64),
+            np.zeros(0, np.int8),
+            np.zeros(0, np.int32),
+            np.zeros(0, np.int64),
+            np.zeros(0, np.float64),
+            seq,
+            seq if seq_is_life else np.zeros(0, np.int64),
+            np.zeros(0, np.int16),
+            np.full(_SIZES.shape[0], NO_BLOCK, np.int64),
+            np.zeros(2, np.int64),
+        )
+        self._head = np.zeros(0, np.int32)
+
+    def ensure_slots(self, capacity: int) -> None:
+        """Have room for slots 0 to `capacity` - 1, new ones empty."""
+        v = self.view
+        if v.start.shape[0] < capacity:
+            self.view = v._replace(
+                start=resized(v.start, capacity, NO_BLOCK),
+                size_class=resized(v.size_class, capacity),
+                count=resized(v.count, capacity),
+                oldest=resized(v.oldest, capacity, np.iinfo(np.int64).max),
+            )
+
+    def offer(self, slots: Int32, seqs: Int64, lives: Int64, scores: Float64, k: Int32) -> None:
+        """Offer message i to the buffer of `slots[i]`; every score reaches the slot's threshold already.
+
+        O(entries of a block) an offer. Order does not matter; offering a message twice is the caller's fault.
+        """
+        if not slots.shape[0]:
+            return
+        latest = int(seqs.max())
+        if latest - self.view.used[1] >= _HALF:
+            self._rebase(latest)
+        base = self.view.used[1]
+        seqs = (seqs - base).astype(np.int32)
+        lives = seqs if self.seq_is_life else lives
+        done = 0
+        while done < slots.shape[0]:
+            done = offer_all(self.view, slots, seqs, lives, scores, k, done, _SIZES)
+            if done < slots.shape[0]:
+                self._make_room()
+
+    def close(
+        self,
+        slots: Int32,
+        seqs: Int64,
+        lives: Int64,
+        scores: Float64,
+        floor: int,
+        k: Int32,
+        dominators: Int32,
+        threshold: Float64,
+        passed_over: NDArray[np.bool_],
+    ) -> Closed:
+        """Offer the hits of a batch, drop what has life <= floor from all slots, and tell how results changed.
+
+        The same as `held`, `offer`, `expire` and `difference` one after the other, but slot by slot, so that each
+        buffer is fetched from memory once, and in ascending order.
+
+        Parameters
+        ----------
+        slots, seqs, lives, scores
+            As for `offer`.
+        floor : int
+        k, dominators, threshold, passed_over
+            By slot: wanted results; how many dominators drop an entry; threshold (float64, minus infinity for none);
+            bool, slots to be left alone (no hit may be theirs).
+
+        Notes
+        -----
+        O(slots) for one pass over two columns, and O(entries) a slot that is due or hit.
+        """
+        v = self.view
+        if slots.shape[0]:
+            latest = int(seqs.max())
+            if latest - v.used[1] >= _HALF:
+                self._rebase(latest)
+        seqs = (seqs - v.used[1]).astype(np.int32)
+        lives = seqs if self.seq_is_life else lives
+        if self._head.shape[0] < v.start.shape[0]:
+            self._head = np.full(v.start.shape[0], -1, np.int32)
+        following = np.empty(slots.shape[0], np.int32)
+        chain(slots, self._head, following)
+        room = max(1 << 16, 4 * slots.shape[0])
+        touched, count = np.empty(v.start.shape[0], np.int32), np.empty(v.start.shape[0], np.int32)
+        parts: list[tuple[np.ndarray, ...]] = []
+        done = np.zeros(5, np.int64)  # next slot; touched; updates; short slots; entries of their results
+        while not parts or done[0] < v.start.shape[0]:
+            slot, seq, score = np.empty(room, np.int32), np.empty(room, np.int64), np.empty(room)
+            enters, short, ends = np.empty(room, np.bool_), np.empty(room, np.int32), np.empty(room, np.int64)
+            before_seq, before_score = np.empty(room, np.int64), np.empty(room)
+            done[2:] = 0
+            first = int(done[0])
+            full = close_all(
+                self.view, self._head, following, seqs, lives, scores, self._shifted(floor), k, dominators, threshold,
+                passed_over, touched, count, slot, seq, score, enters, short, ends, before_seq, before_score, done,
+                _SIZES,
+            )  # fmt: skip
+            _, _, updates, shorts, entries = done.tolist()
+            parts.append(
+                (slot[:updates], seq[:updates], score[:updates], enters[:updates], short[:shorts], ends[:shorts],
+                 before_seq[:entries], before_score[:entries])
+            )  # fmt: skip
+            if full:
+                self._make_room()
+            elif done[0] == first:
+                room *= 4  # not even one slot's results fitted
+        columns = [np.concatenate(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
+        lengths = np.concatenate([np.diff(part[5], prepend=0) for part in parts])
+        offsets = np.zeros(lengths.shape[0] + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        before = Held(offsets, columns[6], columns[7])
+        slot, seq, score, enters, short = columns[:5]
+        return Closed(touched[: done[1]], count[: done[1]], slot, seq, score, enters, short, before)
+
+    def expire(self, slots: Int32, floor: int) -> None:
+        """Drop from these slots whatever has life <= floor. O(entries)."""
+        expire_all(self.view, slots, self._shifted(floor))
+
+    def due(self, floor: int) -> Int32:
+        """Slots that may hold something with life <= floor (int32, ascending). O(slots), one pass over one array."""
+        return find_due(self.view.oldest, self._shifted(floor))
+
+    def raise_threshold(self, slots: Int32, ranks: Int32, thresholds: Float64) -> None:
+        """Set thresholds[slot] to the score at rank ranks[i] of the buffer of slots[i] and drop what lies below.
+
+        O(entries). Each slot must hold at least that many; entries equal to the new threshold stay.
+        """
+        raise_all(self.view, slots, ranks, thresholds, _SIZES)
+
+    def clear(self, slots: Int32) -> None:
+        """Empty the buffers of these slots and free their blocks. O(slots)."""
+        clear_all(self.view, slots)
+
+    def held(self, slots: Int32, k: Int32) -> Held:
+        """The results of these slots: the first min(k, count) entries of each. O(result)."""
+        offsets = np.zeros(slots.shape[0] + 1, np.int64)
+        np.cumsum(np.minimum(self.view.count[slots], k[slots]), out=offsets[1:])
+        held = Held(offsets, np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.float64))
+        copy_held(self.view, slots, held)
+        return held
+
+    def entries(self, slots: Int32) -> tuple[Int64, Int64, Int64, Float64]:
+        """All that these slots hold, best first: offsets, seq, life, score. O(entries)."""
+        v = self.view
+        offsets = np.zeros(slots.shape[0] + 1, np.int64)
+        np.cumsum(v.count[slots], out=offsets[1:])
+        picked = np.arange(offsets[-1]) + np.repeat(v.start[slots] - offsets[:-1], v.count[slots])
+        seq = v.seq[picked] + v.used[1]
+        return offsets, seq, seq if self.seq_is_life else v.life[picked], v.score[picked]
+
+    def describe(self) -> dict[str, int]:
+        """How many buffers hold something, and how many entries all of them hold. O(slots)."""
+        return {"buffers": int(np.count_nonzero(self.view.count)), "entries": int(self.view.count.sum())}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array held, for figures of size, the pool trimmed to what is in use."""
+        used = int(self.view.used[0])
+        pools = ("score", "seq", "life", "dominators")
+        arrays = {name: value[:used] if name in pools else value for name, value in self.view._asdict().items()}
+        if self.seq_is_life:
+            del arrays["life"]
+        return arrays
+
+    def _shifted(self, floor: int) -> int:
+        """A floor as lives are stored."""
+        return floor - int(self.view.used[1]) if self.seq_is_life else floor
+
+    def _rebase(self, latest: int) -> None:
+        """Count seqs from `latest` from now on. O(entries), once in 2**30 messages."""
+        v = self.view
+        shift = latest - int(v.used[1])
+        if not shift_all(v.start, v.count, v.seq, shift):
+            raise EngineError("top-k buffers: a message is 2**31 behind the newest; the window is too long for one run")
+        if self.seq_is_life:
+            held = v.count > 0
+            v.oldest[held] -= shift
+        v.used[1] = latest
+
+    def _make_room(self) -> None:
+        """Pack the pool if enough of it is free, else let it grow by a quarter."""
+        v = self.view
+        order = np.flatnonzero(v.start >= 0)
+        fitting = np.searchsorted(_SIZES, v.count[order] + SPARE)
+        live = int(_SIZES[np.minimum(fitting, v.size_class[order])].sum())
+        if int(v.used[0]) - live > max(_FREE_SHARE * live, 4096):
+            pack(v, order[np.argsort(v.start[order], kind="stable")], _SIZES)
+            return
+        size = max(4096, v.score.shape[0] + v.score.shape[0] // 4)
+        seq = resized(v.seq, size)
+        self.view = v._replace(
+            score=resized(v.score, size),
+            seq=seq,
+            life=seq if self.seq_is_life else resized(v.life, size),
+            dominators=resized(v.dominators, size),
+        )
+
+
+def concatenate_held(parts: list[Held]) -> Held:
+    """Join results row-wise. O(rows + entries)."""
+    offsets = np.zeros(1 + sum(part.offsets.shape[0] - 1 for part in parts), np.int64)
+    np.cumsum(np.concatenate([np.diff(part.offsets) for part in parts]), out=offsets[1:])
+    return Held(offsets, np.concatenate([part.seq for part in parts]), np.concatenate([part.score for part in parts]))

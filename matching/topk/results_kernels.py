@@ -1,0 +1,335 @@
+"""Kernels of the result buffers of `matching.topk.results`, where the view `v` they work on is described."""
+
+import numpy as np
+from numba import njit
+
+from matching.storage.block_pool import forget_free, free_block, take_block
+
+#: Places a block keeps free when the pool is packed.
+SPARE = 2
+
+
+@njit(cache=True, nogil=True)
+def shift_all(start, count, seq, shift):
+    """Take `shift` off every stored seq; False if one does not fit any more."""
+    fits = True
+    for slot in range(start.shape[0]):
+        for at in range(start[slot], start[slot] + count[slot]):
+            moved = np.int64(seq[at]) - shift
+            fits = fits and moved >= -(2**31)
+            seq[at] = np.int32(moved)
+    return fits
+
+
+@njit(cache=True, nogil=True)
+def pack(v, order, sizes):
+    """Move the blocks of the slots in `order` (ascending by place) together, no larger than they need to be.
+
+    Nothing is free afterwards.
+    """
+    end = 0
+    for slot in order:
+        start = v.start[slot]
+        if end < start:
+            for i in range(v.count[slot]):
+                _copy_entry(v, start + i, end + i)
+            v.start[slot] = end
+        fitting = 0
+        while sizes[fitting] < v.count[slot] + SPARE:
+            fitting += 1
+        v.size_class[slot] = min(v.size_class[slot], fitting)
+        end += sizes[v.size_class[slot]]
+    forget_free(v, end)
+
+
+@njit(cache=True, nogil=True)
+def _copy_entry(v, source, target):
+    """Copy an entry from one place of the pool to another; in count windows seq and life are the same array."""
+    v.score[target] = v.score[source]
+    v.seq[target] = v.seq[source]
+    v.life[target] = v.life[source]
+    v.dominators[target] = v.dominators[source]
+
+
+@njit(cache=True, nogil=True)
+def chain(slots, head, following):
+    """Chain the hits of each slot: head[slot] is its last, following[hit] the one before, -1 ends it."""
+    for hit in range(slots.shape[0]):
+        following[hit] = head[slots[hit]]
+        head[slots[hit]] = hit
+
+
+@njit(cache=True, nogil=True)
+def close_all(
+    v, head, following, seqs, lives, scores, floor, k, dominators, threshold, passed_over, touched, count, out_slot,
+    out_seq, out_score, out_enters, short, short_end, before_seq, before_score, done, sizes,
+):  # fmt: skip
+    """Close slots from done[0] on; stops where the pool (returns True) or the output (False) has no room for the next.
+
+    Unchains the hits it takes. `done` as in `SkybandBuffers.close`; `short_end` has the end of each result before.
+    """
+    was_seq, was_score = np.empty(64, np.int64), np.empty(64, np.float64)
+    base = v.used[1]
+    for slot in range(done[0], v.start.shape[0]):
+        hit = head[slot]
+        if hit < 0 and (v.oldest[slot] > floor or passed_over[slot]):
+            continue
+        wanted = k[slot]
+        if done[2] + 2 * wanted > out_slot.shape[0] or done[4] + wanted > before_seq.shape[0]:
+            done[0] = slot
+            return False
+        if hit >= 0 and not _has_room(v, slot, hit, following, sizes):
+            done[0] = slot
+            return True
+        held = min(v.count[slot], wanted)
+        if held > was_seq.shape[0]:
+            was_seq, was_score = np.empty(2 * held, np.int64), np.empty(2 * held, np.float64)
+        start = v.start[slot]
+        for i in range(held):
+            was_seq[i] = base + v.seq[start + i]
+            was_score[i] = v.score[start + i]
+        while hit >= 0:
+            if v.start[slot] < 0 or v.count[slot] == sizes[v.size_class[slot]]:
+                _move_block(v, slot, 0 if v.start[slot] < 0 else v.size_class[slot] + 1, sizes)
+            _offer(v, slot, seqs[hit], lives[hit], scores[hit], dominators[slot])
+            hit = following[hit]
+        head[slot] = -1
+        _expire(v, slot, floor)
+        touched[done[1]] = slot
+        count[done[1]] = v.count[slot]
+        done[1] += 1
+        if v.count[slot] < wanted and threshold[slot] > -np.inf:
+            for i in range(held):
+                before_seq[done[4] + i] = was_seq[i]
+                before_score[done[4] + i] = was_score[i]
+            done[4] += held
+            short[done[3]] = slot
+            short_end[done[3]] = done[4]
+            done[3] += 1
+            continue
+        # both results in rank order; what left is told before what entered
+        start, now = v.start[slot], min(v.count[slot], wanted)
+        j = 0
+        for i in range(held):
+            while j < now and _above(v.score[start + j], base + v.seq[start + j], was_score[i], was_seq[i]):
+                j += 1
+            if j == now or base + v.seq[start + j] != was_seq[i]:
+                _note(out_slot, out_seq, out_score, out_enters, done, slot, was_seq[i], was_score[i], False)
+        i = 0
+        for j in range(now):
+            seq, score = base + v.seq[start + j], v.score[start + j]
+            while i < held and _above(was_score[i], was_seq[i], score, seq):
+                i += 1
+            if i == held or was_seq[i] != seq:
+                _note(out_slot, out_seq, out_score, out_enters, done, slot, seq, score, True)
+    done[0] = v.start.shape[0]
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _above(score, seq, than_score, than_seq):
+    """Whether one entry ranks above another; scores are exact copies."""
+    return score > than_score or (score == than_score and seq > than_seq)
+
+
+@njit(cache=True, nogil=True)
+def _note(out_slot, out_seq, out_score, out_enters, done, slot, seq, score, enters):
+    at = done[2]
+    out_slot[at], out_seq[at], out_score[at], out_enters[at] = slot, seq, score, enters
+    done[2] = at + 1
+
+
+@njit(cache=True, nogil=True)
+def _has_room(v, slot, hit, following, sizes):
+    """Whether the pool has room for every move that the chained hits of a slot may ask for."""
+    needed = 0 if v.start[slot] < 0 else v.count[slot]
+    while hit >= 0:
+        needed += 1
+        hit = following[hit]
+    its_class = -1 if v.start[slot] < 0 else v.size_class[slot]
+    end = v.used[0]
+    while its_class < 0 or sizes[its_class] < needed:
+        its_class += 1
+        end += sizes[its_class]
+    return end <= v.score.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def offer_all(v, slots, seqs, lives, scores, k, first, sizes):
+    """Offer from hit `first` on; returns the hit that found no room in the pool, or the number of hits."""
+    for hit in range(first, slots.shape[0]):
+        slot = slots[hit]
+        if v.start[slot] < 0 or v.count[slot] == sizes[v.size_class[slot]]:
+            if not _move_block(v, slot, 0 if v.start[slot] < 0 else v.size_class[slot] + 1, sizes):
+                return hit
+        _offer(v, slot, seqs[hit], lives[hit], scores[hit], k[slot])
+    return slots.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _offer(v, slot, seq, life, score, k):
+    """Insert one message into a block that has room, counting whom it dominates and who dominates it."""
+    start, count = v.start[slot], v.count[slot]
+    # Entries that rank above the newcomer come first; of them, those that live as long dominate it.
+    above = 0
+    dominators = 0
+    while above < count:
+        at = start + above
+        if v.score[at] < score or (v.score[at] == score and v.seq[at] < seq):
+            break
+        if v.life[at] >= life:
+            dominators += 1
+        above += 1
+    if dominators >= k:
+        return
+    kept = above
+    for at in range(start + above, start + count):
+        now = v.dominators[at] + (1 if v.life[at] <= life else 0)
+        if now < k:
+            v.dominators[start + kept] = now
+            v.score[start + kept] = v.score[at]
+            v.seq[start + kept] = v.seq[at]
+            v.life[start + kept] = v.life[at]
+            kept += 1
+    for at in range(start + kept, start + above, -1):
+        _copy_entry(v, at - 1, at)
+    at = start + above
+    v.score[at] = score
+    v.seq[at] = seq
+    v.life[at] = life
+    v.dominators[at] = dominators
+    v.count[slot] = kept + 1
+    v.oldest[slot] = min(v.oldest[slot], life)
+
+
+@njit(cache=True, nogil=True)
+def _move_block(v, slot, new_class, sizes):
+    """Move a slot's entries to a block of another size; False if the pool has no such block left."""
+    new_start = take_block(v, new_class, sizes[new_class])
+    if new_start < 0:
+        return False
+    old_start = v.start[slot]
+    if old_start >= 0:
+        for i in range(v.count[slot]):
+            _copy_entry(v, old_start + i, new_start + i)
+        free_block(v, slot)
+    v.start[slot] = new_start
+    v.size_class[slot] = new_class
+    return True
+
+
+@njit(cache=True, nogil=True)
+def clear_all(v, slots):
+    for slot in slots:
+        if v.start[slot] >= 0:
+            free_block(v, slot)
+        v.count[slot] = 0
+        v.oldest[slot] = np.iinfo(np.int64).max
+
+
+@njit(cache=True, nogil=True)
+def expire_all(v, slots, floor):
+    for slot in slots:
+        _expire(v, slot, floor)
+
+
+@njit(cache=True, nogil=True)
+def _expire(v, slot, floor):
+    """Drop dead entries. No counter changes: what dies dominates only what dies with it or before it."""
+    if v.oldest[slot] > floor:
+        return
+    start = v.start[slot]
+    kept = 0
+    oldest = np.iinfo(np.int64).max
+    for at in range(start, start + v.count[slot]):
+        if v.life[at] > floor:
+            to = start + kept
+            v.score[to] = v.score[at]
+            v.seq[to] = v.seq[at]
+            v.life[to] = v.life[at]
+            v.dominators[to] = v.dominators[at]
+            oldest = min(oldest, v.life[to])
+            kept += 1
+    v.count[slot] = kept
+    v.oldest[slot] = oldest
+
+
+@njit(cache=True, nogil=True)
+def find_due(oldest, floor):
+    found = 0
+    for slot in range(oldest.shape[0]):
+        if oldest[slot] <= floor:
+            found += 1
+    due = np.empty(found, np.int32)
+    found = 0
+    for slot in range(oldest.shape[0]):
+        if oldest[slot] <= floor:
+            due[found] = slot
+            found += 1
+    return due
+
+
+@njit(cache=True, nogil=True)
+def raise_all(v, slots, ranks, thresholds, sizes):
+    """Cut the blocks off at their new thresholds, moving what is left into a smaller block where half is unused."""
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        start = v.start[slot]
+        threshold = v.score[start + ranks[i] - 1]
+        count = ranks[i]
+        while count < v.count[slot] and v.score[start + count] >= threshold:
+            count += 1
+        v.count[slot] = count
+        thresholds[slot] = threshold
+        if 2 * count < sizes[v.size_class[slot]]:
+            new_class = 0
+            while sizes[new_class] < count + count // 4 + 1:
+                new_class += 1
+            _move_block(v, slot, new_class, sizes)  # no room is no harm: the block stays as large as it was
+
+
+@njit(cache=True, nogil=True)
+def copy_held(v, slots, held):
+    for row in range(slots.shape[0]):
+        start, first = v.start[slots[row]], held.offsets[row]
+        for i in range(held.offsets[row + 1] - first):
+            held.seq[first + i] = v.used[1] + v.seq[start + i]
+            held.score[first + i] = v.score[start + i]
+
+
+@njit(cache=True, nogil=True)
+def difference(before, after, out_row, out_seq, out_score, out_enters):
+    """Write the set difference of two results of the same rows; returns how many were written.
+
+    Parameters
+    ----------
+    before, after : Held
+        Results in rank order, row for row; a message keeps its score.
+    out_row : int32[m], out_seq : int64[m], out_score : float64[m], out_enters : bool[m]
+        m at least the entries of both together; what left a row stands before what entered it.
+
+    Notes
+    -----
+    One pass over both in rank order. Reference: set difference in `matching.naive`.
+    """
+    written = 0
+    for row in range(before.offsets.shape[0] - 1):
+        for enters in (False, True):
+            old = after if enters else before
+            new = before if enters else after
+            i, last_i = old.offsets[row], old.offsets[row + 1]
+            j, last_j = new.offsets[row], new.offsets[row + 1]
+            while i < last_i:
+                # skip what ranks above old[i]; scores and seqs are exact copies, so equality is exact
+                while j < last_j and (
+                    new.score[j] > old.score[i] or (new.score[j] == old.score[i] and new.seq[j] > old.seq[i])
+                ):
+                    j += 1
+                if j == last_j or new.seq[j] != old.seq[i]:
+                    out_row[written] = row
+                    out_seq[written] = old.seq[i]
+                    out_score[written] = old.score[i]
+                    out_enters[written] = enters
+                    written += 1
+                i += 1
+    return written

@@ -1,0 +1,147 @@
+"""A window index made of generations: spans of the stream, each indexed once and never written again.
+
+What is new is first kept as it came. A question looks through it message by message, until that has cost about what
+indexing would have; then it becomes a generation. Small generations are merged into larger ones of at most an eighth
+of the window (as log-structured merge trees do), a generation half of which is too old is written again without that
+half, and dropped when all of it is. Read on in `matching.topk.windows.segments`, one way to index a generation.
+"""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from matching.model import MessageBatch
+from matching.space import Space
+from matching.topk.window import WindowIndex
+from matching.topk.windows.search import (
+    Asked,
+    Found,
+    Span,
+    WindowRows,
+    join_rows,
+    place_on_curve,
+    rows_of,
+    scan,
+    take_rows,
+)
+
+#: Generations of about the same size that are merged into one.
+_FAN_IN = 4
+_LEAST_MERGED = 1 << 12
+#: Indexing a message, merges included, costs about as much as looking at so many messages one by one.
+_SCANS_AN_INDEXING = 100
+
+
+class Generation(NamedTuple):
+    """An indexed span of the stream.
+
+    rows : WindowRows       the messages along a Z-order curve: what one subscription looks at lies together
+    index : NamedTuple      what the implementation made of them
+    last_seq : int
+    half_life, last_life : int     half of them, and all of them, are too old once the floor reaches it
+    """
+
+    rows: WindowRows
+    index: Any
+    last_seq: int
+    half_life: int
+    last_life: int
+
+
+class GenerationIndex(WindowIndex):
+    """Messages in generations, oldest first; implementations say how one is indexed and searched."""
+
+    def __init__(self, space: Space, kept_boundaries: int = 0):
+        super().__init__(space, kept_boundaries)
+        self._generations: list[Generation] = []
+        self._fresh: list[WindowRows] = []  # newer than all generations
+        self._fresh_life: list[int] = []  # the longest life in each
+        self._scanned = 0  # messages looked at one by one since the last generation was made
+
+    def __len__(self) -> int:
+        return sum(len(rows) for rows in self._parts())
+
+    def size_bytes(self) -> int:
+        indexed = sum(array.nbytes for generation in self._generations for array in tuple(generation.index))
+        return indexed + sum(rows.nbytes for rows in self._parts())
+
+    @abstractmethod
+    def _build(self, rows: WindowRows) -> Any:
+        """Index messages that lie along the curve of `place_on_curve`: a NamedTuple of arrays."""
+
+    @abstractmethod
+    def _search_one(self, index: Any, rows: WindowRows, asked: Asked, span: Span) -> Found:
+        """`_search` within one generation."""
+
+    def _add(self, messages: MessageBatch) -> None:
+        self._fresh.append(rows_of(messages))
+        self._fresh_life.append(int(messages.life.max()))
+
+    def _load(self, messages: MessageBatch) -> None:
+        self._generations = [self._generation(rows_of(messages))]
+
+    def _drop(self, floor: int) -> None:
+        if (
+            self._generations
+            and self._generations[0].last_life <= floor
+            or self._fresh
+            and self._fresh_life[0] <= floor
+        ):
+            self._generations = [one for one in self._generations if one.last_life > floor]
+            kept = [i for i, life in enumerate(self._fresh_life) if life > floor]
+            self._fresh = [self._fresh[i] for i in kept]
+            self._fresh_life = [self._fresh_life[i] for i in kept]
+
+    def _search(self, asked: Asked, span: Span) -> list[Found]:
+        self._settle(asked.x.shape[0])
+        found = []
+        # the largest first: the more there is to choose from, the higher the first bar
+        for generation in sorted(self._generations, key=lambda one: -len(one.rows)):
+            if generation.last_seq > span.after_seq and generation.last_life > span.floor:
+                found.append(self._search_one(generation.index, generation.rows, asked, span))
+        for rows in self._fresh:
+            if rows.head[-1, 0] > span.after_seq:
+                found.append(scan(rows, asked, span))
+        return found
+
+    def _parts(self) -> list[WindowRows]:
+        return [*(generation.rows for generation in self._generations), *self._fresh]
+
+    def _generation(self, rows: WindowRows) -> Generation:
+        rows = take_rows(rows, np.argsort(place_on_curve(rows.point[:, 0], rows.point[:, 1]), kind="stable"))
+        life = rows.head[:, 1]
+        half = int(np.partition(life, (life.size - 1) // 2)[(life.size - 1) // 2])
+        return Generation(rows, self._build(rows), int(rows.head[:, 0].max()), half, int(life.max()))
+
+    def _settle(self, asked: int) -> None:
+        """Index what is fresh if it has been, or would now be, looked through too often, and clear up."""
+        fresh = sum(len(rows) for rows in self._fresh)
+        if fresh == 0:
+            return
+        if self._scanned + asked * fresh < _SCANS_AN_INDEXING * fresh:
+            self._scanned += asked * fresh
+            self._fresh = [join_rows(self._fresh)]  # one call of a kernel costs as much as some hundred messages
+            self._fresh_life = [max(self._fresh_life)]
+            return
+        self._generations.append(self._generation(join_rows(self._fresh)))
+        self._fresh, self._fresh_life, self._scanned = [], [], 0
+        floor = self.boundaries[0].floor
+        self._generations = [
+            self._generation(take_rows(one.rows, np.flatnonzero(one.rows.head[:, 1] > floor)))
+            if one.half_life <= floor
+            else one
+            for one in self._generations
+            if one.last_life > floor
+        ]
+        self._merge()
+
+    def _merge(self) -> None:
+        """Merge the newest generations while there are several of about the same size."""
+        largest = max(_LEAST_MERGED, len(self) // 8)
+        while len(self._generations) >= _FAN_IN:
+            tail = self._generations[-_FAN_IN:]
+            sizes = [len(generation.rows) for generation in tail]
+            if sizes[0] > _FAN_IN * sizes[-1] or sum(sizes) > largest:
+                return
+            self._generations[-_FAN_IN:] = [self._generation(join_rows([generation.rows for generation in tail]))]

@@ -1,0 +1,173 @@
+"""Window index `il_quadtree`: for each term a quadtree over the messages that have it, best node first.
+
+The lists of `matching.topk.windows.postings` lie along a Z-order curve, so a tile of a quadtree is a piece of its list.
+Tiles are split while they hold more than a leaf may; a tile all of whose messages lie in one quarter is skipped. Every
+node knows the bounding box of what it holds, the largest weight of its term and the largest norm of the weights after.
+
+After IL-Quadtree (Zhang, Zhang, Zhang, Lin: Inverted Linear Quadtree, TKDE 2016), which answers boolean queries and
+keeps bit signatures for tiles; here the bounds take their place, and the terms of a query are joined by the rule of the
+first common one. See `matching.topk.windows.generations` for how messages come and go.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import Float32, Int32, Int64
+from matching.topk.windows.generations import GenerationIndex
+from matching.topk.windows.postings import WHOLE, build_postings, push_reaching, summarise, visit_postings, widen
+from matching.topk.windows.search import (
+    Asked,
+    Found,
+    Span,
+    WindowRows,
+    find_term,
+    grown,
+    most_terms,
+    place_on_curve,
+    pop,
+    queue_room,
+    settle_row,
+    term_bounds,
+)
+
+_LEAF = 48
+_VISIT = 64
+#: Two bits of the curve a level; see `window_search.place_on_curve`.
+_DEEPEST = 16
+
+
+class Quadtrees(NamedTuple):
+    """Quadtrees of t terms over p postings, n nodes in all (see `window_postings.Postings`).
+
+    term : int32[t]          ascending; node i is the root of the i-th
+    near : float32[p, 4]
+    link : int32[p, 2]
+    nodes : float32[n, 6]    see `window_postings.summarise`
+    parts : int64[n, 4]      first posting and end, first child and end; a leaf has no children
+    """
+
+    term: Int32
+    near: Float32
+    link: Int32
+    nodes: Float32
+    parts: Int64
+
+
+class ILQuadtree(GenerationIndex):
+    """A quadtree a term, for each generation.
+
+    Notes
+    -----
+    `store` is O(1); a message is indexed in O(terms * (depth + log(window / batch))) amortised. A query visits the
+    nodes that its bar cannot rule out, from the roots of its terms on.
+    """
+
+    name = "il_quadtree"
+
+    def _build(self, rows: WindowRows) -> Quadtrees:
+        return build_quadtrees(rows)
+
+    def _search_one(self, index: Quadtrees, rows: WindowRows, asked: Asked, span: Span) -> Found:
+        return Found(*_search(index, rows, asked, span))
+
+
+def build_quadtrees(rows: WindowRows) -> Quadtrees:
+    """Index messages. O(n log n + p * depth) for n messages and p postings."""
+    postings = build_postings(rows)
+    curve = place_on_curve(rows.point[:, 0], rows.point[:, 1])
+    parts = _split(postings.start, postings.link, curve)
+    nodes = np.empty((parts.shape[0], 6), np.float32)
+    _summarise(postings.near, nodes, parts)
+    return Quadtrees(postings.term, postings.near, postings.link, nodes, parts)
+
+
+@njit(cache=True, nogil=True)
+def _split(start, link, curve):
+    """Cut the lists into nodes (`Quadtrees.parts`); children stand behind their parent, side by side."""
+    lists = start.shape[0] - 1
+    parts = np.zeros((2 * lists + 4, 4), np.int64)
+    for t in range(lists):
+        parts[t, 0], parts[t, 1] = start[t], start[t + 1]
+    count, at = lists, 0
+    while at < count:
+        first, last = parts[at, 0], parts[at, 1]
+        parts[at, 2] = parts[at, 3] = count
+        if last - first > _LEAF:
+            if count + 4 > parts.shape[0]:
+                more = np.zeros((2 * parts.shape[0], 4), np.int64)
+                more[:count] = parts[:count]
+                parts = more
+            low, high = curve[link[first, 0]], curve[link[last - 1, 0]]
+            shift = 2 * (_DEEPEST - 1)
+            while shift >= 0 and low >> shift == high >> shift:
+                shift -= 2
+            if shift >= 0:
+                begin = first
+                for p in range(first + 1, last + 1):
+                    if p == last or curve[link[p, 0]] >> shift != curve[link[begin, 0]] >> shift:
+                        parts[count, 0], parts[count, 1] = begin, p
+                        count += 1
+                        begin = p
+            parts[at, 3] = count
+        at += 1
+    return parts[:count].copy()
+
+
+@njit(cache=True, nogil=True)
+def _summarise(near, nodes, parts):
+    """Fill the bounds, leaves before what stands above them. O(p + n)."""
+    for n in range(parts.shape[0] - 1, -1, -1):
+        if parts[n, 2] == parts[n, 3]:
+            summarise(near, parts[n, 0], parts[n, 1], nodes, n)
+            continue
+        nodes[n] = nodes[parts[n, 2]]
+        for child in range(parts[n, 2] + 1, parts[n, 3]):
+            widen(nodes, n, nodes[child])
+
+
+@njit(cache=True, nogil=True)
+def _search(trees, rows, asked, span):
+    """Find the messages of the span that reach the bars; returns the arrays of `Found`."""
+    term, near, link, tiles, parts = trees
+    best, bars, max_distance = asked.best, asked.bars, asked.max_distance
+    messages, scores = np.empty((256, 3), np.int64), np.empty(256)
+    found = 0
+    most = most_terms(asked.term_offsets)
+    own, rest = np.empty(most), np.empty(most)
+    bounds, nodes = np.empty(max(256, 2 * most)), np.empty((max(256, 2 * most), 2), np.int64)
+    for r in asked.order:
+        before = found
+        first, last = asked.term_offsets[r], asked.term_offsets[r + 1]
+        x, y, alpha = asked.x[r], asked.y[r], asked.alpha[r]
+        term_bounds(asked, r, own, rest)
+        count = 0
+        for j in range(last - first):
+            t = find_term(term, asked.terms[first + j])
+            if t >= 0:
+                count = push_reaching(
+                    (bounds, nodes), count, tiles, t, t + 1, 1, j, x, y, alpha, own[j], rest[j], max_distance,
+                    best[bars[r]],
+                )  # fmt: skip
+        while count > 0 and bounds[0] >= best[bars[r]]:
+            node, j = nodes[0, 0], nodes[0, 1]
+            pop(bounds, nodes, count)
+            count -= 1
+            begin, end = parts[node, 2], parts[node, 3]
+            if begin < end:
+                bounds, nodes = queue_room(bounds, nodes, count + end - begin)
+                count = push_reaching(
+                    (bounds, nodes), count, tiles, begin, end, 1, j, x, y, alpha, own[j], rest[j], max_distance,
+                    best[bars[r]],
+                )  # fmt: skip
+                continue
+            for begin in range(parts[node, 0], parts[node, 1], _VISIT):
+                if found + _VISIT > scores.shape[0]:
+                    messages, scores = grown(messages, scores)
+                end = min(begin + _VISIT, parts[node, 1])
+                found = visit_postings(
+                    near, link, begin, end, WHOLE, rows, asked, span, r, j, own[j], rest[j], messages, scores, found
+                )
+        found = settle_row(asked, r, span, messages, scores, before, found)
+    return messages[:found].copy(), scores[:found].copy()

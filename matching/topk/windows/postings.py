@@ -1,0 +1,198 @@
+"""The messages of a generation as inverted lists whose postings lie along a Z-order curve.
+
+Both `matching.topk.windows.segments` and `matching.topk.windows.il_quadtree` are made of these; they differ in how they
+cut the lists up. A posting carries all that bounds the score of its message: the rounded point, the term's weight, the
+norm of the weights after it, and a *sign*, 32 bits of which every later term of the message sets one: a subscription's
+term whose bit is missing is not in the message. Of the candidates that norms alone let through, signs turn three in
+four away.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import Float32, Int32, Int64
+from matching.topk.windows.search import (
+    SLACK,
+    WindowRows,
+    note,
+    push,
+    replace_least,
+    score_of,
+    shared_text,
+    within,
+)
+
+_SLACK = SLACK
+#: Messages of a ring are counted with so many bits.
+_NUMBERS = 0x7FFFFFFF
+#: Rows that are never used again, as a ring (see `visit_postings`).
+WHOLE = (_NUMBERS, 0, _NUMBERS + 1)
+#: Terms are numbered densely through a table if it has at most so many places a posting.
+_TABLE_PLACES = 4
+
+
+class Postings(NamedTuple):
+    """Inverted lists of t distinct terms and p postings.
+
+    term : int32[t]          ascending
+    start : int64[t + 1]     where the list of each begins
+    near : float32[p, 4]     x and y (rounded), weight of the term, norm of the message's weights after it
+    link : int32[p, 2]       the message, as row of `WindowRows`, and the sign of its terms after this one
+    """
+
+    term: Int32
+    start: Int64
+    near: Float32
+    link: Int32
+
+
+def build_postings(rows: WindowRows) -> Postings:
+    """Invert messages, keeping their order in each list. O(p) for p postings, if terms are numbered densely."""
+    most = int(rows.terms.max(initial=-1)) + 1
+    if most <= _TABLE_PLACES * rows.terms.shape[0]:
+        counts = _count_terms(rows.terms, most)
+        term = np.flatnonzero(counts).astype(np.int32)
+        place = np.zeros(most, np.int32)
+        place[term] = np.arange(term.size, dtype=np.int32)
+        counts = counts[term]
+        local = place[rows.terms]
+    else:
+        term, local, counts = np.unique(rows.terms, return_inverse=True, return_counts=True)
+        local = local.astype(np.int32)
+    start = np.zeros(term.size + 1, np.int64)
+    np.cumsum(counts, out=start[1:])
+    near = np.empty((rows.terms.shape[0], 4), np.float32)
+    link = np.empty((rows.terms.shape[0], 2), np.int32)
+    _distribute(rows, local, start[:-1].copy(), near, link)
+    return Postings(term, start, near, link)
+
+
+@njit(cache=True, nogil=True)
+def term_sign(term):
+    """The bit a term sets."""
+    return np.int32(1) << np.int32(((np.int64(term) * 2654435769) >> 27) & 31)
+
+
+@njit(cache=True, nogil=True)
+def _count_terms(terms, most):
+    counts = np.zeros(most, np.int64)
+    for term in terms:
+        counts[term] += 1
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def _distribute(rows, local, cursor, near, link):
+    """Write every posting behind those of its list; `cursor` says where, and moves on."""
+    for row in range(rows.point.shape[0]):
+        x, y = rows.point[row, 0], rows.point[row, 1]
+        square = 0.0
+        sign = np.int32(0)
+        for p in range(rows.head[row, 3] - 1, rows.head[row, 2] - 1, -1):
+            at = cursor[local[p]]
+            cursor[local[p]] += 1
+            square, sign = link_term(near, link, at, x, y, row, rows.terms[p], rows.weights[p], square, sign)
+
+
+@njit(cache=True, nogil=True)
+def link_term(near, link, at, x, y, number, term, weight, square, sign):
+    """Write a posting; `square` and `sign` are of the terms after it, and come back with this one added."""
+    near[at, 0], near[at, 1], near[at, 2], near[at, 3] = x, y, weight, math.sqrt(square)
+    link[at, 0], link[at, 1] = number, sign
+    return square + np.float64(weight) * np.float64(weight), sign | term_sign(term)
+
+
+@njit(cache=True, nogil=True)
+def summarise(near, first, last, nodes, at):
+    """Bounds of postings first to last - 1 into nodes[at] (float32[6]): box, a little wider than it is, and maxima."""
+    west, south, east, north = np.float32(np.inf), np.float32(np.inf), np.float32(-np.inf), np.float32(-np.inf)
+    weight, rest = np.float32(0), np.float32(0)
+    for p in range(first, last):
+        west, east = min(west, near[p, 0]), max(east, near[p, 0])
+        south, north = min(south, near[p, 1]), max(north, near[p, 1])
+        weight, rest = max(weight, near[p, 2]), max(rest, near[p, 3])
+    # float32 rounds coordinates by less
+    nodes[at, 0], nodes[at, 1], nodes[at, 2], nodes[at, 3] = west - 1e-6, south - 1e-6, east + 1e-6, north + 1e-6
+    nodes[at, 4], nodes[at, 5] = weight, rest
+
+
+@njit(cache=True, nogil=True)
+def widen(nodes, at, other):
+    """Make the bounds of node `at` include those of node `other`'s row (float32[6])."""
+    for i in range(2):
+        nodes[at, i] = min(nodes[at, i], other[i])
+    for i in range(2, 6):
+        nodes[at, i] = max(nodes[at, i], other[i])
+
+
+@njit(cache=True, nogil=True)
+def upper_bound(nodes, n, x, y, alpha, own, rest, max_distance):
+    """No message under node n scores more for a term with these shares."""
+    dx = max(0.0, nodes[n, 0] - x, x - nodes[n, 2])
+    dy = max(0.0, nodes[n, 1] - y, y - nodes[n, 3])
+    spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
+    return alpha * spatial + own * nodes[n, 4] + rest * nodes[n, 5] + _SLACK
+
+
+@njit(cache=True, nogil=True)
+def push_reaching(queue, count, nodes, first, last, sign, j, x, y, alpha, own, rest, max_distance, bar):
+    """Enter those of nodes first to last - 1 into the queue that may reach the bar for the row's j-th term.
+
+    Node n is entered as n, or as -1 - n if `sign` is negative. Returns the new count. The queue has room.
+    """
+    bounds, entries = queue
+    for n in range(first, last):
+        bound = upper_bound(nodes, n, x, y, alpha, own, rest, max_distance)
+        if bound >= bar:
+            push(bounds, entries, count, bound, n if sign >= 0 else -1 - n, j)
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def visit_postings(near, link, begin, end, ring, rows, asked, span, r, j, own, rest, messages, scores, found):
+    """Look at postings begin to end - 1 of the row's j-th term; returns how many have now been found.
+
+    own, rest : (1 - alpha) * weight of the term, and * norm of the weights of those after it
+    ring : bits that make a row of `link`, the oldest message still there, how many there are (`WHOLE` unless rows are
+           used again)
+    messages, scores : the columns of `Found`, with room for all
+    """
+    head, point, message_terms, message_weights = rows
+    terms, weights, best = asked.terms, asked.weights, asked.best
+    first, last = asked.term_offsets[r], asked.term_offsets[r + 1]
+    x, y, alpha, max_distance = asked.x[r], asked.y[r], asked.alpha[r], asked.max_distance
+    heap, heap_end = asked.bars[r], asked.bars[r + 1]
+    row_bits, oldest, alive = ring
+    bar = best[heap]
+    for p in range(begin, end):
+        dx = x - near[p, 0]
+        dy = y - near[p, 1]
+        known = alpha * (1.0 - math.sqrt(dx * dx + dy * dy) / max_distance) + own * near[p, 2] + _SLACK
+        if known + rest * near[p, 3] < bar:
+            continue
+        square = 0.0
+        for i in range(first + j + 1, last):
+            if link[p, 1] & term_sign(terms[i]):
+                square += np.float64(weights[i]) * np.float64(weights[i])
+        if known + (1.0 - alpha) * math.sqrt(square) * near[p, 3] < bar:
+            continue
+        if (link[p, 0] - oldest) & _NUMBERS >= alive:
+            continue  # gone, and its row perhaps another's by now
+        row = link[p, 0] & row_bits
+        if not within(head, row, span):
+            continue
+        text = shared_text(head, message_terms, message_weights, row, terms, weights, first, last, j)
+        if text < 0.0:
+            continue  # found under an earlier term, or bounded out there
+        score = score_of(point, row, x, y, alpha, text, max_distance)
+        if score >= bar:
+            note(messages, scores, found, r, head, row, score)
+            found += 1
+            if span.push:
+                replace_least(best, heap, heap_end, score)
+                bar = best[heap]
+    return found

@@ -1,0 +1,180 @@
+"""Window index `segments`: inverted lists cut into blocks of like weight and near place, best block first.
+
+A list is ordered by level of weight, then along a Z-order curve, and cut into blocks of 64 postings; 16 blocks in a row
+are a stretch. Blocks and stretches know their bounding box, their largest weight and their largest norm of the weights
+that follow. A query takes stretches and blocks from a priority queue until the best bound left is below its bar.
+
+See `matching.topk.windows.generations` for how messages come and go, `matching.topk.windows.il_quadtree` for the same
+with quadtrees in the place of blocks.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import Float32, Int32, Int64
+from matching.topk.windows.generations import GenerationIndex
+from matching.topk.windows.postings import WHOLE, build_postings, push_reaching, summarise, visit_postings, widen
+from matching.topk.windows.search import (
+    Asked,
+    Found,
+    Span,
+    WindowRows,
+    find_term,
+    grown,
+    most_terms,
+    pop,
+    queue_room,
+    settle_row,
+    term_bounds,
+)
+
+_BLOCK = 64
+_STRETCH = 16
+_WEIGHT_LEVELS = 16
+
+
+class Segment(NamedTuple):
+    """Inverted lists of t distinct terms and p postings in b blocks and s stretches (see `window_postings.Postings`).
+
+    term : int32[t]             ascending
+    starts : int64[t + 1, 3]    first posting, first block, first stretch of each list; none has two lists in it
+    near : float32[p, 4]
+    link : int32[p, 2]
+    blocks : float32[b, 6]      see `window_postings.summarise`
+    stretches : float32[s, 6]
+    """
+
+    term: Int32
+    starts: Int64
+    near: Float32
+    link: Int32
+    blocks: Float32
+    stretches: Float32
+
+
+class Segments(GenerationIndex):
+    """Inverted lists in blocks, for each generation.
+
+    Notes
+    -----
+    `store` is O(1); a message is indexed in O(terms * log(window / batch)) amortised. A query of q terms visits the
+    stretches of its lists, of which there is one in 1024 postings, and the blocks that its bar cannot rule out.
+    """
+
+    name = "segments"
+
+    def _build(self, rows: WindowRows) -> Segment:
+        return build_segment(rows)
+
+    def _search_one(self, index: Segment, rows: WindowRows, asked: Asked, span: Span) -> Found:
+        return Found(*_search(index, rows, asked, span))
+
+
+def build_segment(rows: WindowRows) -> Segment:
+    """Index messages. O(n log n + p) for n messages and p postings."""
+    postings = build_postings(rows)
+    _order_by_level(postings.start, postings.near, postings.link)
+    starts = np.zeros((postings.term.size + 1, 3), np.int64)
+    starts[:, 0] = postings.start
+    blocks = -(-np.diff(postings.start) // _BLOCK)
+    np.cumsum(blocks, out=starts[1:, 1])
+    np.cumsum(-(-blocks // _STRETCH), out=starts[1:, 2])
+    segment = Segment(
+        postings.term,
+        starts,
+        postings.near,
+        postings.link,
+        np.empty((starts[-1, 1], 6), np.float32),
+        np.empty((starts[-1, 2], 6), np.float32),
+    )
+    _summarise(segment)
+    return segment
+
+
+@njit(cache=True, nogil=True)
+def _order_by_level(start, near, link):
+    """Reorder lists of more than a block by falling level of weight, keeping the order within a level. O(p)."""
+    at = np.empty(_WEIGHT_LEVELS + 1, np.int64)
+    for t in range(start.shape[0] - 1):
+        first, last = start[t], start[t + 1]
+        if last - first <= _BLOCK:
+            continue
+        at[:] = 0
+        for p in range(first, last):
+            at[_WEIGHT_LEVELS - min(_WEIGHT_LEVELS - 1, int(near[p, 2] * _WEIGHT_LEVELS))] += 1
+        for level in range(_WEIGHT_LEVELS):
+            at[level + 1] += at[level]
+        old_near, old_link = near[first:last].copy(), link[first:last].copy()
+        for p in range(last - first):
+            level = _WEIGHT_LEVELS - 1 - min(_WEIGHT_LEVELS - 1, int(old_near[p, 2] * _WEIGHT_LEVELS))
+            near[first + at[level]] = old_near[p]
+            link[first + at[level]] = old_link[p]
+            at[level] += 1
+
+
+@njit(cache=True, nogil=True)
+def _summarise(s):
+    """Fill the bounds of blocks and stretches. O(p)."""
+    for t in range(s.term.shape[0]):
+        first, last = s.starts[t, 0], s.starts[t + 1, 0]
+        for block in range(s.starts[t, 1], s.starts[t + 1, 1]):
+            begin = first + (block - s.starts[t, 1]) * _BLOCK
+            summarise(s.near, begin, min(begin + _BLOCK, last), s.blocks, block)
+        for stretch in range(s.starts[t, 2], s.starts[t + 1, 2]):
+            begin = s.starts[t, 1] + (stretch - s.starts[t, 2]) * _STRETCH
+            s.stretches[stretch] = s.blocks[begin]
+            for block in range(begin + 1, min(begin + _STRETCH, s.starts[t + 1, 1])):
+                widen(s.stretches, stretch, s.blocks[block])
+
+
+@njit(cache=True, nogil=True)
+def _search(s, rows, asked, span):
+    """Find the segment's messages of the span that reach the bars; returns the arrays of `Found`."""
+    term, starts, near, link, blocks, stretches = s
+    best, bars, max_distance = asked.best, asked.bars, asked.max_distance
+    messages, scores = np.empty((256, 3), np.int64), np.empty(256)
+    found = 0
+    most = most_terms(asked.term_offsets)
+    own, rest, lists = np.empty(most), np.empty(most), np.empty(most, np.int64)
+    bounds, nodes = np.empty(256), np.empty((256, 2), np.int64)
+    for r in asked.order:
+        before = found
+        first, last = asked.term_offsets[r], asked.term_offsets[r + 1]
+        x, y, alpha = asked.x[r], asked.y[r], asked.alpha[r]
+        term_bounds(asked, r, own, rest)
+        count = 0
+        for j in range(last - first):
+            t = find_term(term, asked.terms[first + j])
+            lists[j] = t
+            if t >= 0:
+                begin, end = starts[t, 2], starts[t + 1, 2]
+                bounds, nodes = queue_room(bounds, nodes, count + end - begin)
+                count = push_reaching(
+                    (bounds, nodes), count, stretches, begin, end, 1, j, x, y, alpha, own[j], rest[j], max_distance,
+                    best[bars[r]],
+                )  # fmt: skip
+        while count > 0 and bounds[0] >= best[bars[r]]:
+            node, j = nodes[0, 0], nodes[0, 1]
+            pop(bounds, nodes, count)
+            count -= 1
+            t = lists[j]
+            if node >= 0:  # a stretch: its blocks enter the queue, told apart by their sign
+                bounds, nodes = queue_room(bounds, nodes, count + _STRETCH)
+                begin = starts[t, 1] + (node - starts[t, 2]) * _STRETCH
+                end = min(begin + _STRETCH, starts[t + 1, 1])
+                count = push_reaching(
+                    (bounds, nodes), count, blocks, begin, end, -1, j, x, y, alpha, own[j], rest[j], max_distance,
+                    best[bars[r]],
+                )  # fmt: skip
+                continue
+            if found + _BLOCK > scores.shape[0]:
+                messages, scores = grown(messages, scores)
+            begin = starts[t, 0] + (-1 - node - starts[t, 1]) * _BLOCK
+            end = min(begin + _BLOCK, starts[t + 1, 0])
+            found = visit_postings(
+                near, link, begin, end, WHOLE, rows, asked, span, r, j, own[j], rest[j], messages, scores, found
+            )
+        found = settle_row(asked, r, span, messages, scores, before, found)
+    return messages[:found].copy(), scores[:found].copy()
