@@ -105,7 +105,7 @@ def profile(subscriptions: int, messages: int | None = None, rounds: int = _ROUN
 
     def run(phases: int, counts: np.ndarray, counting: bool = False) -> None:
         _match_up_to(
-            phases, view, engine._blocks(), engine.rows.columns, *frame, engine._seen, slots, counts, counting
+            phases, view, engine._blocks(), engine.subscriptions.columns, *frame, engine._seen, slots, counts, counting
         )  # fmt: skip
 
     counts = np.zeros(len(COUNTS), np.int64)

@@ -126,7 +126,7 @@ def make_case(
     if drawn.shape == "range":
         later = stream.take(np.arange(filled, count))
         stream = join_messages([stream.take(np.arange(filled)), widened(later, seed)])
-    ends = make_versions(count, filled, _UPDATES, seed) if kind.hears_ends else None
+    ends = make_versions(count, filled, _UPDATES, seed) if kind.needs_ended else None
     table = everybody.take(np.arange(subscriptions))
     lengths = np.diff(stream.term_offsets)[0 if kind.windowed else filled :]
     facts: dict[str, Any] = {

@@ -347,7 +347,7 @@ class Bench:
         oracle = Oracle(self.case.window, WORLD.max_distance)
         for boundary in (self._full, *boundaries):
             rows = boundary.first_seq + np.flatnonzero(wanted[boundary.first_seq : boundary.last_seq + 1])
-            extras = Extras(object_id=objects[rows].tolist()) if self.kind.hears_ends else None
+            extras = Extras(object_id=objects[rows].tolist()) if self.kind.needs_ended else None
             added = sample if boundary is self._full else empty(SubscriptionTable)
             updates = oracle.advance(boundary, self.case.messages.take(rows), added, NO_REMOVALS, extras)
             told += tally(updates) if boundary is not self._full else Counter()

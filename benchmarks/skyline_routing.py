@@ -28,7 +28,7 @@ from distribution.signatures.warmup import warmup
 from matching.errors import ConfigError
 from matching.model import SKYLINE, MessageBatch, SubscriptionTable
 from matching.naive import common_terms, messages_of, skyline_scores, subscriptions_of
-from matching.skyline.subscriptions import SubscriptionIndex
+from matching.skyline.subscriptions import SkylineSubscriptions
 
 Tell = Callable[[str], None]
 
@@ -151,7 +151,7 @@ def make_workload(count: int, messages: int, seed: int, regions: str, messages_f
 
 def candidates(work: Workload) -> np.ndarray:
     """bool[messages]: whether a message is a candidate of any subscription. O(pairs)."""
-    index = SubscriptionIndex(WORLD)
+    index = SkylineSubscriptions(WORLD)
     index.insert(work.table)
     found = np.zeros(len(work.messages), np.bool_)
     for rows in _batches(len(work.messages)):
@@ -165,7 +165,7 @@ def checked(work: Workload) -> bool:
         work.messages.take(np.arange(min(_CHECKED[0], len(work.messages)))),
         work.table.take(np.arange(min(_CHECKED[1], len(work.table)))),
     )
-    index = SubscriptionIndex(WORLD)
+    index = SkylineSubscriptions(WORLD)
     slots = index.insert(few.table)
     hits = index.match(few.messages)
     number = dict(zip(slots.tolist(), few.table.number.tolist(), strict=True))

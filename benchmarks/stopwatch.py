@@ -12,11 +12,11 @@ from matching.alone import Alone
 
 #: Part, path to an object, methods. What runs inside a refill counts as refill, whatever it calls.
 _CLOCKED = (
-    ("index", "room.index", ("match", "set_thresholds", "withdraw")),
+    ("index", "room.engine", ("match", "set_thresholds", "withdraw")),
     ("index", "room.engine", ("match",)),
-    ("index", "room.engine.index", ("match", "match_at", "withdraw", "remove")),
+    ("index", "room.engine.subscriptions", ("match", "match_at", "withdraw", "remove")),
     ("kept", "room.buffers", ("close", "offer", "expire", "due", "held", "raise_threshold", "clear")),
-    ("kept", "room.engine", ("take", "forget")),
+    ("kept", "room.engine", ("apply", "forget")),
     ("updates", "room", ("_tell",)),
     ("updates", "room.standing", ("tell",)),
     ("refills", "room", ("_pend", "answer")),

@@ -33,7 +33,7 @@ from matching.errors import ConfigError
 from matching.kind import Site, Thresholds
 from matching.kinds import KINDS
 from matching.model import MessageBatch
-from matching.topk.engine import TopkIndex
+from matching.topk.engine import TopkEngine
 from matching.topk.engines.skype import PAPER, Pruning, Skype
 from matching.topk.replicas import Replicas
 from matching.warmup import warm_engine
@@ -175,7 +175,7 @@ def _pruning(subscriptions, window, messages, engines, seed, tell):
     built = {name: load.build(name) for name in variants}
     measured = _beside(load, built, tell)
     for name, running in built.items():
-        index = running.room.index
+        index = running.room.engine
         assert isinstance(index, Skype)
         measured[name]["counters"] = index.counters()
     panels = [
@@ -242,12 +242,12 @@ def _pairs_without_router(table, least, stream, engine: str) -> np.ndarray:
     return _ordered(_all_pairs(index, stream))
 
 
-def _all_pairs(index: TopkIndex, stream: MessageBatch) -> np.ndarray:
+def _all_pairs(index: TopkEngine, stream: MessageBatch) -> np.ndarray:
     """Subscription number and seq of every hit: int64[hits, 2]."""
     parts, row = [np.zeros((0, 2), np.int64)], 0
     while row < len(stream):
         hits = index.match(stream, row)
-        parts.append(np.stack([index.store.columns.number[hits.slot], stream.seq[hits.row]], axis=1))
+        parts.append(np.stack([index.subscriptions.columns.number[hits.slot], stream.seq[hits.row]], axis=1))
         row = hits.next_row
     return np.concatenate(parts)
 

@@ -153,10 +153,10 @@ class DeliveryBolt(Bolt):
         else:
             self.results[sender] = payload
             return
-        self._take_late()
-        while (ready := self.inputs.take()) is not None:
-            self._take(ready.number, **ready.payloads)
-            self._take_late()
+        self._accept_late()
+        while (ready := self.inputs.pop()) is not None:
+            self._accept(ready.number, **ready.payloads)
+            self._accept_late()
         self._acknowledge()
 
     def finish(self) -> None:
@@ -278,7 +278,7 @@ class DeliveryBolt(Bolt):
             )
         return (ParquetSink if self.sink_name == "parquet" else JsonLinesSink)(updates, self.file_rows)
 
-    def _take(
+    def _accept(
         self, number: int, changes: tuple[ChangeList], ids: tuple[MessageIds], updates: tuple[Closed, ...]
     ) -> None:
         added, names, removed = changes[0].added, changes[0].names, changes[0].removed
@@ -305,7 +305,7 @@ class DeliveryBolt(Bolt):
             self._note_told(task, closed.complete_through)
         self._settle()
 
-    def _take_late(self) -> None:
+    def _accept_late(self) -> None:
         taken = False
         for task, waiting in enumerate(self.late):
             while waiting and waiting[0][0] <= self.processed:

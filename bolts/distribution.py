@@ -75,7 +75,7 @@ class DistributionBolt(Bolt):
         }
 
     def _advance(self) -> None:
-        while (ready := self.inputs.take()) is not None:
+        while (ready := self.inputs.pop()) is not None:
             changes: ChangeList = ready.payloads["changes"][0]
             self.table.change(changes.added, changes.removed)
             self.last_changes = ready.number
@@ -87,7 +87,7 @@ class DistributionBolt(Bolt):
     def _send(self, batch: StreamBatch) -> None:
         boundary, messages = batch.boundary, batch.messages
         self.context.emit("ids", MessageIds(boundary, batch.published_s, batch.names))
-        ended = batch.ended if self.table.hears_ends else NO_MESSAGES
+        ended = batch.ended if self.table.needs_ended else NO_MESSAGES
         if self.table.sends_all:
             part = Part(boundary, batch.published_s, messages, ended)
             self.context.emit("whole", part)

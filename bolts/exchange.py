@@ -56,11 +56,11 @@ class Exchange:
             if task == me or not self.sends[me, task]:
                 self.inputs.put(batch, "found", None, task)
 
-    def hear(self, found: Addressed, sender: int) -> None:
+    def receive(self, found: Addressed, sender: int) -> None:
         """Another task has matched a batch."""
         self.inputs.put(found.request, "found", found.body, sender)
 
     def ready(self) -> Iterator[tuple[Any, list[Any]]]:
         """Batches that can be closed: what this task found, and what the others did."""
-        while (ready := self.inputs.take()) is not None:
+        while (ready := self.inputs.pop()) is not None:
             yield ready.payloads["own"][0], [each for each in ready.payloads["found"] if each is not None]

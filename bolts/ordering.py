@@ -7,7 +7,7 @@ batches out once all of a batch is there:
     self.inputs = InOrder({"parts": 1, "changes": 1})
     ...
     self.inputs.put(part.boundary.number, "parts", part)
-    while (ready := self.inputs.take()) is not None:
+    while (ready := self.inputs.pop()) is not None:
         number, payloads = ready
         self.work(payloads["changes"][0], payloads["parts"][0])
 
@@ -103,7 +103,7 @@ class InOrder:
         waiting.payloads[stream][sender] = payload
         waiting.missing -= 1
 
-    def take(self) -> Ready | None:
+    def pop(self) -> Ready | None:
         """The next batch, or None while something of it is missing."""
         waiting = self._waiting.get(self.next_number)
         if waiting is None or waiting.missing:

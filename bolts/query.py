@@ -28,6 +28,7 @@ from matching.model import (
     UpdateBatch,
     concatenate,
     empty,
+    take_rows,
 )
 from matching.space import Space
 from matching.storage.state import State, join_states
@@ -104,7 +105,7 @@ class QueryBolt(Bolt):
             self.inputs.put(payload.batch, "changes", payload)
             self._advance()
         elif delivery.stream == "found":
-            self.exchanges[payload.kind].hear(payload, delivery.task)
+            self.exchanges[payload.kind].receive(payload, delivery.task)
             self._tell_late(self._close(payload.kind))
         elif delivery.stream == "answer":
             step = self.rooms[payload.kind].answer(payload.request, payload.body)
@@ -149,7 +150,7 @@ class QueryBolt(Bolt):
     # -- batches
 
     def _advance(self) -> None:
-        while (ready := self.inputs.take()) is not None:
+        while (ready := self.inputs.pop()) is not None:
             self._process(ready.payloads["changes"][0], ready.payloads["parts"][0])
 
     def _process(self, changes: ChangeList, part: Part) -> None:
@@ -191,7 +192,7 @@ class QueryBolt(Bolt):
         wanted = router.rows_for(kind.code, messages, task)
         if wanted is not None and wanted.size < len(messages):
             messages = messages.take(wanted)
-        ended = part.ended if kind.hears_ends else NO_MESSAGES
+        ended = part.ended if kind.needs_ended else NO_MESSAGES
         shared = kind.stands == "box" and router.shares_pairs(part.messages)
         owned = self._owned if shared else None
         removed = changes.removed.of_kind(kind.code)
@@ -250,7 +251,9 @@ class QueryBolt(Bolt):
             mine = np.flatnonzero(wanted[:, task])
             if task != self.context.task and mine.size:
                 self.raises_sent += mine.size
-                self.context.emit("thresholds", Addressed(code, self.context.task, 0, step.raised.take(mine)), to=task)
+                self.context.emit(
+                    "thresholds", Addressed(code, self.context.task, 0, take_rows(step.raised, mine)), to=task
+                )
 
     def _note_relaxed(self, relaxed: Addressed) -> None:
         key = relaxed.kind, relaxed.request

@@ -11,10 +11,9 @@ tasks have told everything up to the batch in which its predecessor was removed.
 from collections import deque
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matching.errors import TopologyError
-from matching.model import ChangeList, Int64, UpdateBatch, concatenate
+from matching.model import ChangeList, Int64, UpdateBatch, concatenate, take_rows
 
 
 class Succession:
@@ -75,9 +74,9 @@ class Succession:
         waits = np.isin(updates.number, self._waiting)
         if not waits.any():
             return updates
-        self._held.append(_rows_of(updates, waits))
+        self._held.append(take_rows(updates, waits))
         self.held_back += len(self._held[-1])
-        return _rows_of(updates, ~waits)
+        return take_rows(updates, ~waits)
 
     def release(self, told: int) -> UpdateBatch | None:
         """What may be written now that everything up to batch `told` is, by number and then as it came; maybe None.
@@ -93,11 +92,11 @@ class Succession:
             return None
         held = concatenate(self._held)
         goes = np.isin(held.number, numbers)
-        rest = _rows_of(held, ~goes)
+        rest = take_rows(held, ~goes)
         self._held = [rest] if len(rest) else []
         rows = np.flatnonzero(goes)
         # numbers are in the order of registration: of one id, whoever came first is written first
-        return _rows_of(held, rows[np.argsort(held.number[rows], kind="stable")]) if rows.shape[0] else None
+        return take_rows(held, rows[np.argsort(held.number[rows], kind="stable")]) if rows.shape[0] else None
 
     def _removed_in(self, numbers: Int64) -> Int64:
         """The batch in which each was removed, -1 for those whose batch has been told to its end."""
@@ -108,8 +107,3 @@ class Succession:
         order = np.argsort(removed)
         place = order[np.minimum(np.searchsorted(removed, numbers, sorter=order), removed.shape[0] - 1)]
         return np.where(removed[place] == numbers, batch[place], -1)
-
-
-def _rows_of(updates: UpdateBatch, rows: NDArray[np.integer] | NDArray[np.bool_]) -> UpdateBatch:
-    as_of, number, seq, change, score = updates
-    return UpdateBatch(as_of[rows], number[rows], seq[rows], change[rows], score[rows])

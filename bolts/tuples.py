@@ -70,7 +70,7 @@ class TupleBolt(Bolt):
             self.waiting.append(delivery.payload)
         else:
             self.inputs.put(delivery.payload.boundary.number, "window", delivery.payload)
-            while (ready := self.inputs.take()) is not None:
+            while (ready := self.inputs.pop()) is not None:
                 part: Part = ready.payloads["window"][0]
                 self.log.store(part.boundary, part.messages, part.ended.seq)
                 for share in self.shares.values():

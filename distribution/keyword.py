@@ -29,7 +29,7 @@ from matching.model import (
     SubscriptionTable,
     empty,
 )
-from matching.storage.point_subscriptions import SubscriptionStore
+from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.prefixes import prefix_lengths, task_of_term
 from matching.storage.slots import SlotMap, resized
 
@@ -101,7 +101,7 @@ class KeywordTable(RoutingTable):
 
     def __init__(self, router: KeywordRouter):
         super().__init__(router)
-        self.store = SubscriptionStore()
+        self.subscriptions = PointSubscriptions()
         self._length = np.zeros(0, np.int32)
         self._version = np.zeros(0, np.int64)
         self._registered = np.zeros(0, np.int32)
@@ -117,12 +117,12 @@ class KeywordTable(RoutingTable):
         scored, placed = (added.take(np.flatnonzero(strict[added.kind] == which)) for which in (False, True))
         self._ensure_terms(int(np.max(added.terms, initial=-1)) + 1)
         if len(scored):
-            slots = self.store.insert(scored)
-            if self._length.shape[0] < self.store.capacity:
-                self._length = resized(self._length, self.store.capacity)
-                self._version = resized(self._version, self.store.capacity)
+            slots = self.subscriptions.insert(scored)
+            if self._length.shape[0] < self.subscriptions.capacity:
+                self._length = resized(self._length, self.subscriptions.capacity)
+                self._version = resized(self._version, self.subscriptions.capacity)
             self._length[slots], self._version[slots] = 0, 0
-            self._register(slots, self.store.columns.term_count[slots])
+            self._register(slots, self.subscriptions.columns.term_count[slots])
         if len(placed):
             slots = self._placed.insert(placed.number)
             if self._placed_term.shape[0] < self._placed.capacity:
@@ -133,35 +133,35 @@ class KeywordTable(RoutingTable):
             self._count_placed(slots, 1)
         gone = removed.number[~strict[removed.kind]]
         if gone.size:
-            slots = self.store.find(gone)
+            slots = self.subscriptions.find(gone)
             self._register(slots, np.zeros(slots.size, np.int32))
-            self.store.remove(slots)
+            self.subscriptions.remove(slots)
         # these match up to the very seq of their removal: the messages of this batch must still reach them
         self._placed_gone = removed.number[strict[removed.kind]]
 
     def relax(self, number: Int64, version: Int64) -> None:
-        slots = self.store.find(number)
+        slots = self.subscriptions.find(number)
         known = slots >= 0  # others have been removed meanwhile
         slots, version = slots[known], version[known]
-        self.store.columns.threshold[slots] = -np.inf
+        self.subscriptions.columns.threshold[slots] = -np.inf
         self._version[slots] = version
-        self._register(slots, self.store.columns.term_count[slots])
+        self._register(slots, self.subscriptions.columns.term_count[slots])
 
     def raise_thresholds(self, number: Int64, version: Int64, threshold: Float64) -> None:
         if not self.router.prefix_only:
             return
-        slots = self.store.find(number)
+        slots = self.subscriptions.find(number)
         valid = slots >= 0
         valid[valid] = version[valid] >= self._version[slots[valid]]
         slots = slots[valid]
-        self.store.columns.threshold[slots] = threshold[valid]
-        self._register(slots, np.minimum(self._length[slots], prefix_lengths(self.store.columns, slots)))
+        self.subscriptions.columns.threshold[slots] = threshold[valid]
+        self._register(slots, np.minimum(self._length[slots], prefix_lengths(self.subscriptions.columns, slots)))
 
     def registrations(self, number: Int64, version: Int64) -> tuple[Int64, Int64, SubscriptionTable]:
         """Who of these is here: number, version, and their rows where replicas may have been given up."""
-        slots = self.store.find(number)
+        slots = self.subscriptions.find(number)
         known = slots >= 0
-        rows = self.store.rows(slots[known]) if self.router.prefix_only else empty(SubscriptionTable)
+        rows = self.subscriptions.rows(slots[known]) if self.router.prefix_only else empty(SubscriptionTable)
         return number[known], version[known], rows
 
     def route(self, messages: MessageBatch) -> list[Int64]:
@@ -177,7 +177,7 @@ class KeywordTable(RoutingTable):
 
     def _register(self, slots: Int32, length: Int32) -> None:
         """Be registered under the first `length` terms from now on."""
-        _register(self.store.columns, slots, self._length, length, self._registered)
+        _register(self.subscriptions.columns, slots, self._length, length, self._registered)
 
     def _forget_placed(self) -> None:
         """Those placed by one keyword that were removed in the batch before."""

@@ -32,7 +32,7 @@ from matching.kind import Traits
 from matching.kinds import KINDS
 from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
 from matching.space import Space
-from matching.storage.point_subscriptions import SubscriptionStore
+from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
 
 CELLS_A_SIDE = 64
@@ -147,7 +147,7 @@ class LocationTable(RoutingTable):
 
     def __init__(self, router: LocationRouter):
         super().__init__(router)
-        self.store = SubscriptionStore()
+        self.subscriptions = PointSubscriptions()
         self._task = np.zeros(0, np.int32)
         self._version = np.zeros(0, np.int64)
         self._least = np.full((router.tasks, 0), np.inf)
@@ -165,10 +165,10 @@ class LocationTable(RoutingTable):
             self._board.change(added.take(np.flatnonzero(region)), self.router.held_by)
         points = added.take(np.flatnonzero(~region))
         if len(points):
-            slots = self.store.insert(points)
-            if self._task.shape[0] < self.store.capacity:
-                self._task = resized(self._task, self.store.capacity)
-                self._version = resized(self._version, self.store.capacity)
+            slots = self.subscriptions.insert(points)
+            if self._task.shape[0] < self.subscriptions.capacity:
+                self._task = resized(self._task, self.subscriptions.capacity)
+                self._version = resized(self._version, self.subscriptions.capacity)
             self._task[slots] = self.router.owner[cell_of(points.x, points.y)]
             self._version[slots] = 0
             terms = int(np.max(points.terms, initial=-1)) + 1
@@ -179,23 +179,23 @@ class LocationTable(RoutingTable):
             self._lower(slots)
         gone = removed.number[~traits.region[removed.kind]]
         if gone.size:
-            slots = self.store.find(gone)
-            self.store.remove(slots)
+            slots = self.subscriptions.find(gone)
+            self.subscriptions.remove(slots)
             self._stale += slots.size
 
     def relax(self, number: Int64, version: Int64) -> None:
-        slots = self.store.find(number)
+        slots = self.subscriptions.find(number)
         known = slots >= 0  # others have been removed meanwhile
         slots, version = slots[known], version[known]
-        self.store.columns.threshold[slots] = -np.inf
+        self.subscriptions.columns.threshold[slots] = -np.inf
         self._version[slots] = version
         self._lower(slots)
 
     def raise_thresholds(self, number: Int64, version: Int64, threshold: Float64) -> None:
-        slots = self.store.find(number)
+        slots = self.subscriptions.find(number)
         valid = slots >= 0
         valid[valid] = version[valid] >= self._version[slots[valid]]
-        self.store.columns.threshold[slots[valid]] = threshold[valid]
+        self.subscriptions.columns.threshold[slots[valid]] = threshold[valid]
         self._stale += int(valid.sum())
 
     def apply(self, patch: SignaturePatch) -> None:
@@ -206,9 +206,9 @@ class LocationTable(RoutingTable):
         return {} if self._board is None else self._board.describe()
 
     def route(self, messages: MessageBatch) -> list[Int64]:
-        if self._stale > _REBUILD_SHARE * len(self.store):
+        if self._stale > _REBUILD_SHARE * len(self.subscriptions):
             self._least.fill(np.inf)
-            self._lower(self.store.live_slots())
+            self._lower(self.subscriptions.live_slots())
             self._stale = 0
         router = self.router
         wanted = np.zeros((router.tasks, len(messages)), np.bool_)
@@ -232,7 +232,7 @@ class LocationTable(RoutingTable):
         return [self._board.wanted(ended, mine, task, counted=False) for task, mine in enumerate(rows)]
 
     def _lower(self, slots: Int32) -> None:
-        _lower(self.store.columns, slots, self._task, self._least)
+        _lower(self.subscriptions.columns, slots, self._task, self._least)
 
 
 def warmup() -> None:

@@ -28,12 +28,12 @@ class RoutingTable:
     ----------
     sends_all : bool
         Whether every message goes to every query task, so that one payload serves all.
-    hears_ends : bool
+    needs_ended : bool
         Whether there has ever been a subscription of a kind that hears of ended messages: until then nobody needs to.
     """
 
     sends_all = True
-    hears_ends = False
+    needs_ended = False
 
     #: The signatures of the query tasks, where the router has any.
     _board: SignatureBoard | None = None
@@ -51,7 +51,7 @@ class RoutingTable:
 
     def change(self, added: SubscriptionTable, removed: Removals) -> None:
         """Take the changes of a batch, before the batch is routed."""
-        self.hears_ends |= bool(np.any(self.router.traits.hears_ends[added.kind]))
+        self.needs_ended |= bool(np.any(self.router.traits.needs_ended[added.kind]))
 
     def relax(self, number: Int64, version: Int64) -> None:
         """Treat these subscriptions as having no threshold, at once."""

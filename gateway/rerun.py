@@ -235,7 +235,7 @@ class _Extras:
                 raise InputError("null_times", f"{etl}: {without}, which {fading[0]} needs")
             self.event_time_us = times.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
             self.counts = table.column("counts")
-        if any(kind.hears_ends for kind in kinds):
+        if any(kind.needs_ended for kind in kinds):
             objects, deletes, own = _read_objects(etl)
             if any(deletes) or objects != own:
                 self.object_id, self.op = objects, deletes

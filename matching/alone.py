@@ -99,7 +99,7 @@ class Alone:
             room, of_kind = self.rooms[kind.code], len(self.kinds) == 1 and bool(np.all(added.kind == kind.code))
             mine = added if of_kind else added.of_kind(kind.code)
             home, held = np.zeros(len(mine), np.int64), np.ones(len(mine), np.bool_)
-            gone_messages = ended if kind.hears_ends else NO_MESSAGES
+            gone_messages = ended if kind.needs_ended else NO_MESSAGES
             turn = Turn(boundary, messages, gone_messages, mine, home, held, removed.of_kind(kind.code))
             steps += self._follow(kind.code, room.close(room.match(turn).mine, []))
         work = steps[0].work

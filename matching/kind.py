@@ -77,10 +77,6 @@ class Thresholds(NamedTuple):
     version: Int64
     threshold: Float64
 
-    def take(self, rows: np.ndarray) -> "Thresholds":
-        """Some of them. O(n)."""
-        return Thresholds(self.number[rows], self.version[rows], self.threshold[rows])
-
 
 NO_THRESHOLDS = Thresholds(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 NOTHING_TOLD: UpdateBatch = empty(UpdateBatch)
@@ -380,7 +376,7 @@ class Kind:
     standing : bool           has a result, kept by a home, that messages enter and leave; else pairs are told once
     windowed : bool           starts from the window and asks it; needs shares
     lasting : bool            a result may hold messages that have left the window
-    hears_ends : bool         a message is alive no more for it when a later version of its object comes
+    needs_ended : bool         a message is alive no more for it when a later version of its object comes
     fades : bool              scores fade with the time of the message, at a rate that the run says
     thresholds : bool         routers may keep back what cannot reach the threshold of a point's subscription
     replicas : bool           its room can be matched by replicas at the tasks of keywords
@@ -403,7 +399,7 @@ class Kind:
     standing: bool = True
     windowed: bool = True
     lasting: bool = False
-    hears_ends: bool = False
+    needs_ended: bool = False
     fades: bool = False
     thresholds: bool = False
     replicas: bool = False
@@ -469,7 +465,7 @@ class Traits(NamedTuple):
     box: Bools
     all_keywords: Bools
     standing: Bools
-    hears_ends: Bools
+    needs_ended: Bools
     thresholds: Bools
     replicas: Bools
 
@@ -541,7 +537,7 @@ class Kinds:
             box=self._flags(lambda kind: kind.place == "region" and kind.stands == "box"),
             all_keywords=self._flags(lambda kind: kind.all_keywords),
             standing=self._flags(lambda kind: kind.standing),
-            hears_ends=self._flags(lambda kind: kind.hears_ends),
+            needs_ended=self._flags(lambda kind: kind.needs_ended),
             thresholds=self._flags(lambda kind: kind.thresholds),
             replicas=self._flags(lambda kind: kind.replicas),
         )

@@ -87,7 +87,7 @@ KINDS = Kinds(
             "region",
             SkylineRoom,
             needs_extent=True,  # closeness is measured in half diagonals of the region
-            hears_ends=True,
+            needs_ended=True,
             kept_by_engine=True,
             engines=_by_name(EagerStar, Eager, Lazy, Bnl, Sweep),
             windows=_by_name(InvertedWindow, MfRtree, IrTree, IlQuadtree, I3, InvertedKd),

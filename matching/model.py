@@ -275,6 +275,11 @@ def empty(table_type: type):
     return table_type(**_columns(table_type))
 
 
+def take_rows(table: Any, rows: NDArray[Any]) -> Any:
+    """Some rows (mask or indices) of a NamedTuple of columns of one length. O(columns and rows)."""
+    return type(table)(*(column[rows] for column in table))
+
+
 def concatenate(tables: Sequence):
     """Join tables of one type row-wise; at least one is needed. O(total rows)."""
     first = tables[0]

@@ -12,14 +12,13 @@ What is kept, and how it is led, is a `Leader`'s business: a room of `matching.t
 """
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from matching.errors import EngineError
 from matching.kind import Ask, Question
-from matching.model import Int32, Int64, UpdateBatch
+from matching.model import Int32, Int64, UpdateBatch, take_rows
 from matching.storage.slots import resized
 from matching.window import NO_FLOOR, Boundary
 
@@ -47,7 +46,7 @@ class News(NamedTuple):
         lost = chosen[self.lost_slots]
         return News(
             self.boundary,
-            take_offers(self.offers, chosen[self.offers.slot]),
+            take_rows(self.offers, chosen[self.offers.slot]),
             self.leaving[chosen[self.leaving]],
             self.lost_slots[lost],
             self.lost_seqs[lost],
@@ -110,7 +109,7 @@ class Pending:
         self.waits = np.zeros(0, np.bool_)
         self.requests = self.asked = 0
         self._blocks: dict[int, _Block] = {}
-        self._put_by: deque[News] = deque()
+        self._deferred: deque[News] = deque()
         self._early: list[tuple[int, Any]] = []
 
     def __bool__(self) -> bool:
@@ -127,10 +126,10 @@ class Pending:
         if self.waits.shape[0] < capacity:
             self.waits = resized(self.waits, capacity)
 
-    def put_by(self, news: News) -> None:
+    def defer(self, news: News) -> None:
         """Keep what a batch has for those that wait, until they are led through it."""
         if self._blocks:
-            self._put_by.append(news)
+            self._deferred.append(news)
 
     def pend(self, as_of: Boundary, slots: Int32, before: Any, up_to: int | None = None) -> Ask:
         """Let slots wait for the window as of a boundary; `before` is what they were told to hold before it."""
@@ -185,14 +184,14 @@ class Pending:
         self.waits[block.slots] = False
         updates, asks = [self.leader.tell(block.as_of, block.slots, block.before)], []
         past = block.as_of
-        for news in self._put_by:
+        for news in self._deferred:
             boundary = news.boundary
             if boundary.number <= past.number:
                 continue
             mine = news.of(led)
             if boundary.number <= block.up_to and later is not None:
                 came = (later.seq >= boundary.first_seq) & (later.seq <= boundary.last_seq) & led[later.slot]
-                mine = mine._replace(offers=take_offers(later, came))
+                mine = mine._replace(offers=take_rows(later, came))
             told, lacking = self.leader.lead(past, mine, block.slots[led[block.slots]])
             updates.append(told)
             led[mine.leaving] = led[lacking.slots] = False
@@ -200,8 +199,8 @@ class Pending:
                 asks.append(self.pend(boundary, lacking.slots, lacking.before, max(block.up_to, boundary.number)))
             past = boundary
         oldest = min((each.as_of.number for each in self._blocks.values()), default=self.closed.number)
-        while self._put_by and self._put_by[0].boundary.number <= oldest:
-            self._put_by.popleft()
+        while self._deferred and self._deferred[0].boundary.number <= oldest:
+            self._deferred.popleft()
         return updates, asks, block.slots[led[block.slots]]
 
     def early(self) -> list[tuple[int, Any]]:
@@ -217,16 +216,3 @@ class Pending:
     def _ask(self, request: int) -> Ask:
         block = self._blocks[request]
         return Ask(request, Question(block.as_of, block.up_to, self.leader.question(block.slots)))
-
-
-def take_offers(offers: Any, rows: np.ndarray) -> Any:
-    """Some rows (mask or indices) of a NamedTuple of columns. O(n)."""
-    return type(offers)(*(column[rows] for column in offers))
-
-
-def join_offers(parts: Sequence[Any]) -> Any:
-    """All rows of NamedTuples of columns of one type; at least one of them. O(rows)."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    return type(first)(*(np.concatenate(column) for column in zip(*parts, strict=True)))

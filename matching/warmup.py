@@ -62,7 +62,7 @@ def warm_engine(kind: Kind, name: str) -> None:
             removed = Removals(gone, np.full(gone.shape[0], kind.code, np.int8), np.full(gone.shape[0], first + 4))
             boundary = Boundary(batch, first, first + _SIZE - 1, window.floor(first + _SIZE - 1, first + _SIZE - 1))
             messages = _messages(first, _SIZE, ranges=kind.place == "region" and batch % 2 == 1)
-            ended = _messages(first - 4, 4, ranges=False) if batch and kind.hears_ends else NO_MESSAGES
+            ended = _messages(first - 4, 4, ranges=False) if batch and kind.needs_ended else NO_MESSAGES
             alone.process(boundary, messages, subscriptions(kind, coming, first + 2), removed, ended)
         states = alone.states()
         again = Alone([kind], _SPACE, window, engines={kind.name: name})

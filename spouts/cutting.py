@@ -262,7 +262,7 @@ class MessageSpout(Spout):
             raise TopologyError(
                 f"{self._context.component}: batch {boundary.number} is next, but batch {number} was asked for"
             )
-        ended = self._versions.take(boundary)
+        ended = self._versions.pop_ended(boundary)
         payload = StreamBatch(boundary, self._context.now(), batch.messages, batch.names, ended)
         self._context.emit("batches", payload, to=number % self._receivers)
         self._context.count("messages", len(batch.messages))

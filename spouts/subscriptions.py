@@ -178,7 +178,7 @@ def load_changes(
         loader = _Loader(vocabulary, space, refused, kinds)
         for path in paths:
             for line, row in read_rows(path):
-                loader.take(os.fspath(path), line, row)
+                loader.add_row(os.fspath(path), line, row)
         return loader.changes()
 
 
@@ -319,12 +319,12 @@ class _Loader:
         self.endings: list[tuple[int, int, str, str, int]] = []
         self.counts = dict.fromkeys(("unknown_keywords", "stopped_keywords", "cannot_match"), 0)
 
-    def take(self, path: str, line: int, row: dict[str, Any] | str) -> None:
+    def add_row(self, path: str, line: int, row: dict[str, Any] | str) -> None:
         """One row: a dict, or the reason why it could not be decoded."""
         if isinstance(row, str):
             self.rejects.add(path, line, row, None)
         elif row.get("unsubscribe") is not None:
-            self._take_ending(path, line, row)
+            self._add_ending(path, line, row)
         else:
             if "unsubscribe" in row:
                 row = {name: value for name, value in row.items() if name != "unsubscribe"}  # null in a table
@@ -334,7 +334,7 @@ class _Loader:
             elif not self.kinds[parsed.kind].runs:
                 self.rejects.add(path, line, "kind_without_engine", row)
             else:
-                self._take_subscription(parsed)
+                self._add_subscription(parsed)
 
     def changes(self) -> Changes:
         """Number what takes effect and find where each ends."""
@@ -363,7 +363,7 @@ class _Loader:
         made = SubscriptionTable(**columns)
         return Changes(made, names, end[order], follows, counts, self.rejects.counts, self.kinds)
 
-    def _take_subscription(self, parsed: ParsedSubscription) -> None:
+    def _add_subscription(self, parsed: ParsedSubscription) -> None:
         self.ids.append(parsed.subscription_id)
         self.at.append(parsed.at)
         self.until.append(NEVER if parsed.until is None else parsed.until)
@@ -374,7 +374,7 @@ class _Loader:
         if len(self.chunk) == _CHUNK_ROWS:
             self._build()
 
-    def _take_ending(self, path: str, line: int, row: dict[str, Any]) -> None:
+    def _add_ending(self, path: str, line: int, row: dict[str, Any]) -> None:
         reason, subscription_id = None, identifier(row["unsubscribe"])
         at = 0 if row.get("at") is None else whole_number(row["at"])
         if not subscription_id or not encodes(subscription_id):

@@ -63,7 +63,7 @@ class Versions:
                 self._current[name] = seq
         self._pieces.append(_Piece(messages, names, int(messages.life.max())))
 
-    def take(self, boundary: Boundary) -> MessageBatch:
+    def pop_ended(self, boundary: Boundary) -> MessageBatch:
         """What ends in the batch of this boundary, the next one: those that have expired meanwhile are left out.
 
         O(ended log ended + their terms), and O(1) for every message that expires.

@@ -133,7 +133,7 @@ class Count(Bolt):
         if delivery.stream == "rulings":
             return self._hear(delivery.payload)
         self.inputs.put(delivery.payload.batch, delivery.stream, delivery.payload)
-        while (ready := self.inputs.take()) is not None:
+        while (ready := self.inputs.pop()) is not None:
             self._count(ready.number, ready.payloads["shares"][0].words)
 
     def _count(self, batch: int, words: np.ndarray) -> None:

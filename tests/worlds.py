@@ -238,7 +238,7 @@ class Collector(Bolt):
             self.complete[delivery.task] = max(self.complete[delivery.task], payload.complete_through)
         elif delivery.stream == "results":
             self.results.append(payload)
-        while (ready := self.inputs.take()) is not None:
+        while (ready := self.inputs.pop()) is not None:
             self.closed = ready.number
             for task, closed in enumerate(ready.payloads["updates"]):
                 self.updates.append(closed.updates)

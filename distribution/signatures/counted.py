@@ -16,7 +16,7 @@ from matching.storage.slots import SlotMap, resized
 class CountedSet:
     """Items (int64, 0 to 2**62) with a count each.
 
-    An item whose last copy went stays in its row until `take_changes` has told of it.
+    An item whose last copy went stays in its row until `pop_changes` has told of it.
     """
 
     def __init__(self):
@@ -82,7 +82,7 @@ class CountedSet:
         """Whether any item has come or gone, be it back again, since changes were last taken."""
         return bool(self._touched)
 
-    def take_changes(self) -> tuple[Int64, Int64]:
+    def pop_changes(self) -> tuple[Int64, Int64]:
         """Items that are there now and were not when this was last called, and the other way round; ascending."""
         if not self._touched:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)

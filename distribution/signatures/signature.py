@@ -56,7 +56,7 @@ from matching.model import (
     take_ragged,
 )
 from matching.space import Space
-from matching.storage.region_subscriptions import SubscriptionRows
+from matching.storage.region_subscriptions import RegionSubscriptions
 
 #: As written after `--signatures`.
 MODES = ("off", "spatial", "spatial+text")
@@ -217,7 +217,7 @@ def is_loose(table: SubscriptionTable, traits: Traits) -> NDArray[np.bool_]:
     return ~traits.all_keywords[table.kind] | (table.k < 0)
 
 
-def claims_of_rows(rows: SubscriptionRows, number: Int64) -> Claims:
+def claims_of_rows(rows: RegionSubscriptions, number: Int64) -> Claims:
     """Claims of subscriptions that want any of their keywords; of those that are here and can match. O(keywords)."""
     slots, columns = rows.slots.find(number), rows.columns
     slots = slots[slots >= 0]
@@ -287,7 +287,7 @@ class QuerySignature:
         self._cells = _Half(self.summary.cells, spec.spatial_filter, spec)
         self._pairs = _Half(self.summary.pairs, spec.text_filter, spec)
         self._serial = 0
-        self._loose = SubscriptionRows()
+        self._loose = RegionSubscriptions()
 
     def follow(self, added: SubscriptionTable, removed: Int64, strict: Claims) -> None:
         """Take in subscriptions to regions that stay beyond this batch, take out those that leave in it.
@@ -370,7 +370,7 @@ class _Half:
 
     def patch(self) -> FilterPatch:
         """Bring the filter up to date, and say how."""
-        came, gone = self.counts.take_changes()
+        came, gone = self.counts.pop_changes()
         if self.filter is None and not came.size:
             return _NO_PATCH
         if self._update(came, gone) and 8 * (came.size + gone.size) <= self.filter.nbytes:  # type: ignore[union-attr]

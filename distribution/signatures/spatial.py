@@ -147,7 +147,7 @@ class CellCounts:
         """Whether any cell has come or gone since changes were last taken."""
         return self._changed
 
-    def take_changes(self) -> tuple[Int64, Int64]:
+    def pop_changes(self) -> tuple[Int64, Int64]:
         """Cells that have a count now and had none when this was last called, and the other way round. O(cells)."""
         there = self.counts > 0
         differ = np.flatnonzero(there != self._told)

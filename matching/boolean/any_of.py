@@ -76,7 +76,7 @@ class AnyOf:
         known = slots < self.count.shape[0]
         count[known] = self.count[slots[known]]
         owner = np.repeat(np.arange(slots.shape[0]), count)
-        rows = self.parts.rows
+        rows = self.parts.subscriptions
         held = np.flatnonzero(rows.slots.number[: rows.slots.high_water] >= 0)
         number = rows.slots.number[held]
         place = np.full(int(slots.max(initial=-1)) + 1, -1)

@@ -16,7 +16,7 @@ from matching.boolean.any_of import AnyOf
 from matching.errors import EngineError
 from matching.model import ANY_KEYWORD, BOOLEAN, UNKNOWN_TERM, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.space import Space
-from matching.storage.region_subscriptions import SubscriptionRows
+from matching.storage.region_subscriptions import RegionSubscriptions
 from matching.storage.slots import as_input, resized
 
 _FEWEST_HITS = 1 << 12
@@ -75,13 +75,13 @@ class BooleanEngine(ABC):
 
     def __init__(self, space: Space):
         self.space = space
-        self.rows = SubscriptionRows()
+        self.subscriptions = RegionSubscriptions()
         self._any_of: AnyOf | None = None
         # Hits of a batch are written here first: fresh pages for every batch took a third of the time of a match.
         self._hit_slot, self._hit_row = np.empty(_FEWEST_HITS, np.int32), np.empty(_FEWEST_HITS, np.int32)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.subscriptions)
 
     def insert(self, table: SubscriptionTable) -> None:
         """Add subscriptions. Amortised O(n + terms).
@@ -100,7 +100,7 @@ class BooleanEngine(ABC):
             )
         loose = table.k == ANY_KEYWORD
         if not np.any(loose):
-            slots = self.rows.insert(table)
+            slots = self.subscriptions.insert(table)
             if slots.shape[0]:
                 self._index(slots)
             return
@@ -108,7 +108,9 @@ class BooleanEngine(ABC):
         offsets = np.zeros(len(table) + 1, np.int64)
         np.cumsum(np.where(loose, 0, np.diff(table.term_offsets)), out=offsets[1:])
         # Without keywords a row never matches by itself.
-        slots = self.rows.insert(SubscriptionTable(**(table._asdict() | {"term_offsets": offsets, "terms": terms})))
+        slots = self.subscriptions.insert(
+            SubscriptionTable(**(table._asdict() | {"term_offsets": offsets, "terms": terms}))
+        )
         self._index(slots)
         if self._any_of is None:
             self._any_of = AnyOf(type(self)(self.space))
@@ -123,7 +125,7 @@ class BooleanEngine(ABC):
             If a number is not here, or there twice; nothing is changed then.
         """
         numbers = np.ascontiguousarray(numbers, np.int64)
-        slots = self.rows.slots.find(numbers)
+        slots = self.subscriptions.slots.find(numbers)
         if slots.shape[0] == 0:
             return
         if slots.min() < 0:
@@ -138,11 +140,11 @@ class BooleanEngine(ABC):
         self._withdraw(slots)
         if self._any_of is not None:
             self._any_of.remove(slots)
-        self.rows.remove(slots)
+        self.subscriptions.remove(slots)
 
     def holds(self, numbers: Int64) -> np.ndarray:
         """bool[n]: which of these numbers are here. O(n)."""
-        return self.rows.slots.find(np.ascontiguousarray(numbers, np.int64)) >= 0
+        return self.subscriptions.slots.find(np.ascontiguousarray(numbers, np.int64)) >= 0
 
     def match(self, batch: MessageBatch) -> MatchSet:
         """Find all matching pairs of a batch."""
@@ -156,13 +158,13 @@ class BooleanEngine(ABC):
                 room = 2 * self._hit_slot.shape[0]
                 self._hit_slot, self._hit_row = resized(self._hit_slot, room), resized(self._hit_row, room)
         number = np.empty(found, np.int64)
-        _gather(self.rows.slots.number, self._hit_slot, number)
+        _gather(self.subscriptions.slots.number, self._hit_slot, number)
         rows = self._hit_row[:found].copy()
         if self._any_of is not None:
             slots, more_rows, looked, tested = self._any_of.match(batch)
             rows = np.concatenate([rows, more_rows])
             order = np.argsort(rows, kind="stable")
-            number = np.concatenate([number, self.rows.slots.number[slots]])[order]
+            number = np.concatenate([number, self.subscriptions.slots.number[slots]])[order]
             rows, scanned, verified = rows[order], scanned + looked, verified + tested
         return MatchSet(number, rows, scanned, verified, number.shape[0])
 
@@ -171,9 +173,11 @@ class BooleanEngine(ABC):
 
         Of one that can never match, nothing but that is left.
         """
-        slots = np.flatnonzero(self.rows.slots.number[: self.rows.slots.high_water] >= 0).astype(np.int32)
-        slots = slots[np.argsort(self.rows.slots.number[slots])]
-        owner, terms = self.rows.keywords(slots)
+        slots = np.flatnonzero(self.subscriptions.slots.number[: self.subscriptions.slots.high_water] >= 0).astype(
+            np.int32
+        )
+        slots = slots[np.argsort(self.subscriptions.slots.number[slots])]
+        owner, terms = self.subscriptions.keywords(slots)
         n = slots.shape[0]
         some = np.zeros(n, np.int32)
         if self._any_of is not None:
@@ -187,21 +191,21 @@ class BooleanEngine(ABC):
         np.cumsum(np.bincount(owner, minlength=n), out=offsets[1:])
         nowhere, zeros = np.full(n, np.nan), np.zeros(n, np.int64)
         return SubscriptionTable(
-            self.rows.slots.number[slots], np.full(n, BOOLEAN, np.int8), zeros, nowhere, nowhere,
-            self.rows.columns.region[slots], some, nowhere, offsets, terms[np.argsort(owner, kind="stable")],
+            self.subscriptions.slots.number[slots], np.full(n, BOOLEAN, np.int8), zeros, nowhere, nowhere,
+            self.subscriptions.columns.region[slots], some, nowhere, offsets, terms[np.argsort(owner, kind="stable")],
             np.zeros(terms.shape[0], np.float32),
         )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array held, for figures of size: prefixed `rows_`, `index_` and perhaps `any_`. Views, no copies."""
-        rows = {f"rows_{name}": value for name, value in self.rows.arrays().items()}
+        rows = {f"rows_{name}": value for name, value in self.subscriptions.arrays().items()}
         if self._any_of is not None:
             rows |= {f"any_{name}": value for name, value in self._any_of.arrays().items()}
         return rows | {f"index_{name}": value for name, value in self._index_arrays().items()}
 
     def allocated_bytes(self) -> int:
         """Memory held, room for growth included."""
-        held = self.rows.allocated_bytes() + self._index_bytes() + self._hit_slot.nbytes + self._hit_row.nbytes
+        held = self.subscriptions.allocated_bytes() + self._index_bytes() + self._hit_slot.nbytes + self._hit_row.nbytes
         return held + (0 if self._any_of is None else self._any_of.allocated_bytes())
 
     @abstractmethod

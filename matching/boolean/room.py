@@ -79,7 +79,7 @@ class BooleanRoom(Room):
         hits = self.engine.match(messages)
         number, seq = hits.number, messages.seq[hits.row]
         if turn.owned is not None and number.shape[0]:
-            rows = self.engine.rows
+            rows = self.engine.subscriptions
             mine = turn.owned(rows.columns.region[rows.slots.find(number)], messages, hits.row)
             number, seq = number[mine], seq[mine]
         if len(changed):
@@ -98,7 +98,7 @@ class BooleanRoom(Room):
         return mine
 
     def claims(self, numbers: Int64) -> tuple[Float64, Int32]:
-        rows = self.engine.rows
+        rows = self.engine.subscriptions
         slots, columns = rows.slots.find(numbers), rows.columns
         slots = slots[slots >= 0]
         slots = slots[columns.start[slots] >= 0]

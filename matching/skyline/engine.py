@@ -2,7 +2,7 @@
 
 At each boundary an engine is told what came, what was ended and what may expire (`take`), and answers with the
 subscriptions for which it must look into the window; these get all their candidates (`refill`). Whatever it keeps lies
-in a `KeptPool`, in which the skyline is marked. The engines:
+in a `CandidatePool`, in which the skyline is marked. The engines:
 
 - `bnl`, `sweep`    keep the skyline alone, and work it out anew from the window whenever anything may have changed
 - `lazy`            keeps what is not yet known to be of no use, and looks at it when a member of the skyline expires
@@ -20,8 +20,8 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float64, Int32, Int64, SubscriptionTable
-from matching.skyline.results import UNDOMINATED, KeptPool, has_room, put
-from matching.skyline.subscriptions import SubscriptionIndex
+from matching.skyline.results import UNDOMINATED, CandidatePool, has_room, put
+from matching.skyline.subscriptions import SkylineSubscriptions
 from matching.skyline.window import Candidates
 from matching.space import Space
 from matching.storage.state import Lists, State
@@ -50,31 +50,31 @@ class SkylineEngine(ABC):
 
     def __init__(self, space: Space):
         self.space = space
-        self.index = SubscriptionIndex(space)
-        self.kept = KeptPool()
+        self.subscriptions = SkylineSubscriptions(space)
+        self.candidates = CandidatePool()
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self.subscriptions)
 
     def insert(self, table: SubscriptionTable) -> Int32:
         """Add subscriptions, which keep nothing until they are refilled; returns their slots."""
-        slots = self.index.insert(table)
+        slots = self.subscriptions.insert(table)
         self._ensure_slots()
         return slots
 
     def forget(self, slots: Int32) -> None:
         """Withdrawn subscriptions keep nothing any more."""
-        self.kept.clear(slots)
+        self.candidates.clear(slots)
 
     def entries(self) -> int:
         """How many messages are kept for all subscriptions together."""
-        return self.kept.entries()
+        return self.candidates.entries()
 
     def bytes(self) -> int:
         """Memory of everything the engine holds; O(all), since what a snapshot has no need of is settled."""
         return sum(array.nbytes for array in self.arrays().values())
 
-    def put_by(self, offers: Offers, slots: Int32, seqs: Int64) -> tuple[Offers, Int32, Int64]:
+    def defer(self, offers: Offers, slots: Int32, seqs: Int64) -> tuple[Offers, Int32, Int64]:
         """What of all this can change a skyline, and so has to be given to `take`; the engine has seen to the rest.
 
         For all or some of the subscriptions that are to be led to the next boundary, before any of them is.
@@ -82,7 +82,7 @@ class SkylineEngine(ABC):
         return offers, slots, seqs
 
     @abstractmethod
-    def take(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+    def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
         """Lead all subscriptions to the next boundary, whose floor is given.
 
         Parameters
@@ -102,24 +102,24 @@ class SkylineEngine(ABC):
 
     def state(self, slots: Int32) -> tuple[dict[str, np.ndarray], Lists]:
         """What is kept of these slots: columns with an entry a slot, and what is kept in each. O(entries)."""
-        return {"due": self.kept.view.due[slots]}, self.kept.lists(slots)
+        return {"due": self.candidates.view.due[slots]}, self.candidates.lists(slots)
 
     def restore(self, slots: Int32, state: State, floor: int) -> None:
         """Take over what `state` of an engine of the same class gave, for slots that keep nothing yet; at this floor.
 
         O(entries).
         """
-        self.kept.fill(slots, state.lists["kept"])
-        self.kept.view.due[slots] = state.rows["due"]
+        self.candidates.fill(slots, state.lists["kept"])
+        self.candidates.view.due[slots] = state.rows["due"]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array held, for figures of size."""
-        arrays = {f"index_{name}": value for name, value in self.index.arrays().items()}
-        return arrays | {f"kept_{name}": value for name, value in self.kept.arrays().items()}
+        arrays = {f"index_{name}": value for name, value in self.subscriptions.arrays().items()}
+        return arrays | {f"kept_{name}": value for name, value in self.candidates.arrays().items()}
 
     def _ensure_slots(self) -> None:
         """Have room for every slot that the index hands out."""
-        self.kept.ensure_slots(self.index.capacity)
+        self.candidates.ensure_slots(self.subscriptions.capacity)
 
 
 class Recomputing(SkylineEngine):
@@ -128,17 +128,17 @@ class Recomputing(SkylineEngine):
     Subscriptions that nothing happens to are left alone; without that, each boundary would cost every one of them.
     """
 
-    def take(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
-        return np.unique(np.concatenate([offers.slot, slots, self.kept.due(floor)])).astype(np.int32)
+    def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+        return np.unique(np.concatenate([offers.slot, slots, self.candidates.due(floor)])).astype(np.int32)
 
     def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:
-        self.kept.clear(slots)
+        self.candidates.clear(slots)
         best = self._best(candidates)
         done = 0
         while done < slots.shape[0]:
-            done = _keep_best(self.kept.view, slots, candidates, best, done)
+            done = _keep_best(self.candidates.view, slots, candidates, best, done)
             if done < slots.shape[0]:
-                self.kept.make_room()
+                self.candidates.make_room()
 
     @abstractmethod
     def _best(self, candidates: Candidates) -> np.ndarray:

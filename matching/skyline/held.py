@@ -6,7 +6,7 @@ Read on in `matching.skyline.room`.
 import numpy as np
 
 from matching.model import Int64, MessageBatch, take_ragged
-from matching.skyline.results import Held
+from matching.skyline.results import SkylineRows
 from matching.skyline.window import Contents
 from matching.window import Boundary
 
@@ -22,22 +22,22 @@ def contents_of(messages: MessageBatch) -> Contents:
     return Contents(messages.seq, lon, lat, messages.term_offsets, messages.terms)
 
 
-def held_nothing(rows: int) -> Held:
+def no_skylines(rows: int) -> SkylineRows:
     """So many empty skylines."""
-    return Held(np.zeros(rows + 1, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+    return SkylineRows(np.zeros(rows + 1, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 
 
-def take_held(held: Held, rows: Int64) -> Held:
+def take_skylines(held: SkylineRows, rows: Int64) -> SkylineRows:
     """The skylines at `rows`. O(their entries)."""
     offsets, picked = take_ragged(held.offsets, rows)
-    return Held(offsets, held.seq[picked], held.spatial[picked], held.text[picked])
+    return SkylineRows(offsets, held.seq[picked], held.spatial[picked], held.text[picked])
 
 
-def join_held(parts: list[Held]) -> Held:
+def join_skylines(parts: list[SkylineRows]) -> SkylineRows:
     """All rows of all parts; at least one part. O(entries)."""
     ends = np.cumsum([0, *(part.offsets[-1] for part in parts)])
     offsets = [np.zeros(1, np.int64), *(part.offsets[1:] + end for part, end in zip(parts, ends, strict=False))]
-    return Held(
+    return SkylineRows(
         np.concatenate(offsets),
         np.concatenate([part.seq for part in parts]),
         np.concatenate([part.spatial for part in parts]),

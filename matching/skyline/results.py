@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float64, Int8, Int32, Int64
-from matching.storage.block_pool import NO_BLOCK, forget_free, free_block, take_block
+from matching.storage.block_pool import NO_BLOCK, allocate_block, forget_free, free_block
 from matching.storage.slots import resized
 from matching.storage.state import Lists
 
@@ -58,7 +58,7 @@ class Kept(NamedTuple):
 _POOLS = ("spatial", "text", "seq", "life", "until")
 
 
-class Held(NamedTuple):
+class SkylineRows(NamedTuple):
     """Skylines of some slots, row after row in ascending seq: `offsets` int64[rows + 1], seq int64, two relevances."""
 
     offsets: Int64
@@ -67,7 +67,7 @@ class Held(NamedTuple):
     text: Float64
 
 
-class KeptPool:
+class CandidatePool:
     """The blocks of all slots of an engine."""
 
     def __init__(self):
@@ -100,13 +100,13 @@ class KeptPool:
         """Slots in which something may happen when the floor rises to this (int32, ascending). O(slots)."""
         return np.flatnonzero(self.view.due <= floor).astype(np.int32)
 
-    def held(self, slots: Int32, floor: int) -> Held:
+    def held(self, slots: Int32, floor: int) -> SkylineRows:
         """The skylines of these slots at a floor whose dead have been dropped. O(entries)."""
         v = self.view
         offsets = np.zeros(slots.shape[0] + 1, np.int64)
         _count_held(v, slots, floor, offsets)
         total = int(offsets[-1])
-        held = Held(offsets, np.empty(total, np.int64), np.empty(total), np.empty(total))
+        held = SkylineRows(offsets, np.empty(total, np.int64), np.empty(total), np.empty(total))
         _copy_held(v, slots, floor, held)
         return held
 
@@ -187,7 +187,7 @@ def has_room_for(v, slot, entries):
     new_class = 0 if start < 0 else v.size_class[slot] + 1
     while block_size(new_class) < entries:
         new_class += 1
-    new_start = take_block(v, new_class, block_size(new_class))
+    new_start = allocate_block(v, new_class, block_size(new_class))
     if new_start < 0:
         return False
     if start >= 0:
@@ -352,7 +352,7 @@ def difference(before, after, out_row, out_seq, out_score, out_enters):
 
     Parameters
     ----------
-    before, after : Held
+    before, after : SkylineRows
     out_row : int32[m], out_seq : int64[m], out_score : float64[m], out_enters : bool[m]
         m at least the entries of both together; what left a row stands before what entered it.
     """

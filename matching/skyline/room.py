@@ -1,7 +1,7 @@
 """The room of `skyline`: standing skylines of the subscriptions that one query task holds, which it may share.
 
 A task matches, in `match`, the messages that are its own, and their ends, against every subscription that it holds.
-Each has a home among its holders; what a task finds for others goes there (`SkylineFound`). A home closes a batch, in
+Each has a home among its holders; what a task finds for others goes there (`SkylineHits`). A home closes a batch, in
 `close`, with what everybody found: its engine (`matching.skyline.engine`) brings what it keeps to the boundary.
 
 Whoever is new, or has lost what kept others out, pends (`matching.pending`): nothing is kept of it, and the window is
@@ -31,11 +31,12 @@ from matching.model import (
     SubscriptionTable,
     UpdateBatch,
     concatenate,
+    take_rows,
 )
-from matching.pending import Lacking, News, Pending, join_offers, take_offers
+from matching.pending import Lacking, News, Pending
 from matching.skyline.engine import Offers, SkylineEngine
-from matching.skyline.held import alive_rows, contents_of, held_nothing, join_held, take_held
-from matching.skyline.results import Held, difference
+from matching.skyline.held import alive_rows, contents_of, join_skylines, no_skylines, take_skylines
+from matching.skyline.results import SkylineRows, difference
 from matching.skyline.window import Candidates, SkylineQueries
 from matching.space import Space
 from matching.storage.slots import resized
@@ -45,7 +46,7 @@ from matching.window import NO_FLOOR, Boundary
 _NONE = np.zeros(0, np.int64)
 
 
-class SkylineFound(NamedTuple):
+class SkylineHits(NamedTuple):
     """What one task found in a batch for the subscriptions of one home; maybe nothing.
 
     number, seq, life : int64[n], spatial, text : float64[n]    messages that came, pair by pair
@@ -60,9 +61,9 @@ class SkylineFound(NamedTuple):
     lost_number: Int64
     lost_seq: Int64
 
-    def take(self, rows: Int64, lost: Int64) -> "SkylineFound":
+    def take(self, rows: Int64, lost: Int64) -> "SkylineHits":
         """The pairs at `rows` and those at `lost`. O(n)."""
-        return SkylineFound(
+        return SkylineHits(
             self.number[rows], self.seq[rows], self.life[rows], self.spatial[rows], self.text[rows],
             self.lost_number[lost], self.lost_seq[lost],
         )  # fmt: skip
@@ -106,7 +107,7 @@ class SkylineRoom(Room):
         return self._met
 
     def holds(self, numbers: Int64) -> Bools:
-        return self.engine.index.find(numbers) >= 0
+        return self.engine.subscriptions.find(numbers) >= 0
 
     # -- a batch
 
@@ -119,7 +120,7 @@ class SkylineRoom(Room):
             If the batch is not the next one, a message lies outside it, or a number is added twice; nothing is changed
             then.
         """
-        index, boundary = self.engine.index, turn.boundary
+        index, boundary = self.engine.subscriptions, turn.boundary
         self._check(boundary, turn.messages)
         leaving, staying = self._find_removed(turn)
         past, self._matched = self._matched.floor, boundary
@@ -154,11 +155,11 @@ class SkylineRoom(Room):
         self._home[fresh] = turn.home[here]
         fresh = fresh[self._home[fresh] == self.site.task]
         mine, mine_lost = hit_home == self.site.task, lost_home == self.site.task
-        news = News(boundary, take_offers(offers, mine), leaving[own], lost.slot[mine_lost], lost_seqs[mine_lost])
+        news = News(boundary, take_rows(offers, mine), leaving[own], lost.slot[mine_lost], lost_seqs[mine_lost])
         work = Work(hits.scanned + lost.scanned, 0, hits.slot.shape[0])
         return Matched(_Matched(news, fresh, work), per_home)
 
-    def close(self, mine: _Matched, found: list[SkylineFound]) -> Step:
+    def close(self, mine: _Matched, found: list[SkylineHits]) -> Step:
         """Close the next batch that was matched.
 
         Raises
@@ -170,7 +171,7 @@ class SkylineRoom(Room):
         past = self.pending.closed
         self.pending.closed = news.boundary
         if self.pending:
-            self.pending.put_by(news.of(self.pending.waits))
+            self.pending.defer(news.of(self.pending.waits))
             news = news.of(~self.pending.waits)
         updates, lacking = self.lead(past, news, _NONE.astype(np.int32))
         fresh = mine.fresh
@@ -178,7 +179,7 @@ class SkylineRoom(Room):
         asks = ()
         if slots.shape[0]:
             self.engine.forget(slots)
-            before = join_held([lacking.before, held_nothing(fresh.shape[0])])
+            before = join_skylines([lacking.before, no_skylines(fresh.shape[0])])
             asks = (self.pending.pend(news.boundary, slots, before),)
         return Step(updates, asks, work=mine.work)
 
@@ -197,44 +198,44 @@ class SkylineRoom(Room):
         self.engine.refill(slots, Candidates(*own), as_of.floor)
 
     def lead(self, past: Boundary, news: News, slots: Int32) -> tuple[UpdateBatch, Lacking]:
-        kept, boundary, leaving = self.engine.kept, news.boundary, news.leaving
+        kept, boundary, leaving = self.engine.candidates, news.boundary, news.leaving
         held_leaving = kept.held(leaving, past.floor)
         self.engine.forget(leaving)
-        offers, lost_slots, lost_seqs = self.engine.put_by(news.offers, news.lost_slots, news.lost_seqs)
+        offers, lost_slots, lost_seqs = self.engine.defer(news.offers, news.lost_slots, news.lost_seqs)
         touched = np.unique(np.concatenate([offers.slot, lost_slots, kept.due(boundary.floor)])).astype(np.int32)
         before = kept.held(touched, past.floor)
-        lacking = self.engine.take(offers, lost_slots, lost_seqs, boundary.floor)
+        lacking = self.engine.apply(offers, lost_slots, lost_seqs, boundary.floor)
         told = self.tell(boundary, leaving, held_leaving)
         settled = np.flatnonzero(~np.isin(touched, lacking))
-        told = concatenate([told, self.tell(boundary, touched[settled], take_held(before, settled))])
-        self.engine.index.remove(leaving)
+        told = concatenate([told, self.tell(boundary, touched[settled], take_skylines(before, settled))])
+        self.engine.subscriptions.remove(leaving)
         self.engine.forget(lacking)
-        return told, Lacking(lacking, take_held(before, np.searchsorted(touched, lacking)))
+        return told, Lacking(lacking, take_skylines(before, np.searchsorted(touched, lacking)))
 
     def question(self, slots: Int32) -> SkylineQueries:
-        return self.engine.index.queries(slots)
+        return self.engine.subscriptions.queries(slots)
 
-    def tell(self, boundary: Boundary, slots: Int32, before: Held) -> UpdateBatch:
+    def tell(self, boundary: Boundary, slots: Int32, before: SkylineRows) -> UpdateBatch:
         """Updates of slots that held `before` and now are at the boundary; leaves first. O(entries)."""
-        after = self.engine.kept.held(slots, boundary.floor)
+        after = self.engine.candidates.held(slots, boundary.floor)
         room = before.seq.shape[0] + after.seq.shape[0]
         row, seq = np.empty(room, np.int32), np.empty(room, np.int64)
         score, enters = np.empty(room), np.empty(room, np.bool_)
         told = difference(before, after, row, seq, score, enters)
         change = np.where(enters[:told], ENTER, LEAVE).astype(np.int8)
-        numbers = self.engine.index.slots.number[slots][row[:told]]
+        numbers = self.engine.subscriptions.slots.number[slots][row[:told]]
         return UpdateBatch(np.full(told, boundary.last_seq), numbers, seq[:told], change, score[:told])
 
     # -- what is held
 
     def results(self) -> ResultBatch:
         slots = self._at_home()
-        held = self.engine.kept.held(slots, self.pending.closed.floor)
+        held = self.engine.candidates.held(slots, self.pending.closed.floor)
         lengths = np.diff(held.offsets)
         row = np.repeat(np.arange(slots.shape[0]), lengths)
         order = np.lexsort((held.seq, -held.spatial, row))
         rank = np.arange(row.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
-        numbers = self.engine.index.slots.number[slots][row]
+        numbers = self.engine.subscriptions.slots.number[slots][row]
         return ResultBatch(
             numbers, rank.astype(np.int32), held.seq[order], held.spatial[order], held.text[order]
         )  # fmt: skip
@@ -252,7 +253,7 @@ class SkylineRoom(Room):
 
     def state(self) -> State:
         slots = self._at_home()
-        state = State.of(self.engine.index.table(slots))
+        state = State.of(self.engine.subscriptions.table(slots))
         rows, entries = self.engine.state(slots)
         state.rows.update(rows)
         state.lists["kept"] = entries
@@ -272,21 +273,21 @@ class SkylineRoom(Room):
     # -- inside
 
     def _at_home(self) -> Int32:
-        slots = self.engine.index.live_slots()
+        slots = self.engine.subscriptions.live_slots()
         return slots[self._home[slots] == self.site.task]
 
     def _ensure_slots(self) -> None:
-        capacity = self.engine.index.capacity
+        capacity = self.engine.subscriptions.capacity
         self.pending.ensure_slots(capacity)
         if self._home.shape[0] < capacity:
             self._home = resized(self._home, capacity)
 
-    def _found(self, offers: Offers, lost_slots: Int32, lost_seqs: Int64) -> SkylineFound:
+    def _found(self, offers: Offers, lost_slots: Int32, lost_seqs: Int64) -> SkylineHits:
         """Pairs by number instead of slot."""
-        number = self.engine.index.slots.number
-        return SkylineFound(number[offers.slot], *offers[1:], number[lost_slots], lost_seqs)
+        number = self.engine.subscriptions.slots.number
+        return SkylineHits(number[offers.slot], *offers[1:], number[lost_slots], lost_seqs)
 
-    def _with_found(self, news: News, found: list[SkylineFound]) -> News:
+    def _with_found(self, news: News, found: list[SkylineHits]) -> News:
         """With what others found for those at home here."""
         if not found:
             return news
@@ -296,13 +297,13 @@ class SkylineRoom(Room):
             Offers(of, each.seq, each.life, each.spatial, each.text) for of, each in zip(slots, found, strict=True)
         )
         return news._replace(
-            offers=join_offers([news.offers, *theirs]),
+            offers=concatenate([news.offers, *theirs]),
             lost_slots=np.concatenate([news.lost_slots, *lost]),
             lost_seqs=np.concatenate([news.lost_seqs, *(each.lost_seq for each in found)]),
         )
 
     def _slots_of(self, wanted: Int64, boundary: Boundary) -> Int32:
-        slots = self.engine.index.find(wanted)
+        slots = self.engine.subscriptions.find(wanted)
         if np.any(slots < 0):
             raise EngineError(
                 f"skyline: task {self.site.task} was sent finds of batch {boundary.number} for subscription "
@@ -322,11 +323,11 @@ class SkylineRoom(Room):
         added, gone = turn.added, turn.removed.number
         if not turn.held.all():
             added = added.take(np.flatnonzero(turn.held))
-        known = self.engine.index.find(added.number) >= 0
+        known = self.engine.subscriptions.find(added.number) >= 0
         if np.any(known) or np.unique(added.number).shape[0] < len(added):
             which = added.number[known][0] if np.any(known) else "of this batch"
             raise EngineError(f"skyline: subscription {which} cannot be added: numbers are never used twice")
-        slots = self.engine.index.find(gone)
+        slots = self.engine.subscriptions.find(gone)
         staying = added.take(np.flatnonzero(~np.isin(added.number, gone))) if gone.size else added
         return slots[slots >= 0], staying
 

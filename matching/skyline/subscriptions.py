@@ -42,7 +42,7 @@ class Hits(NamedTuple):
     scanned: int
 
 
-class SubscriptionIndex:
+class SkylineSubscriptions:
     """Columns of the skyline subscriptions by slot, and the index over their keywords and rectangles."""
 
     def __init__(self, space: Space):

@@ -13,7 +13,7 @@ NO_BLOCK = -1
 
 
 @njit(cache=True, nogil=True)
-def take_block(v, size_class, size):
+def allocate_block(v, size_class, size):
     """Place of a block of this class, which has `size` entries; -1 if the pool has none left (nothing has changed)."""
     start = v.free[size_class]
     if start >= 0:

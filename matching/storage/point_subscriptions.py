@@ -40,7 +40,7 @@ class Subscriptions(NamedTuple):
     term_count : int32[n]
     terms : int32[pool]    ascending within a slot
     weights : float32[pool]
-    position : int32[pool] place of the term's posting; -1 if this engine has none for it (`TopkIndex.insert`)
+    position : int32[pool] place of the term's posting; -1 if this engine has none for it (`TopkEngine.insert`)
     """
 
     number: Int64
@@ -56,7 +56,7 @@ class Subscriptions(NamedTuple):
     position: Int32
 
 
-class SubscriptionStore:
+class PointSubscriptions:
     """Subscriptions by slot, with insertion, removal and round trip through arrays."""
 
     def __init__(self):

@@ -34,7 +34,7 @@ class Columns(NamedTuple):
     terms: Int32
 
 
-class SubscriptionRows:
+class RegionSubscriptions:
     """Boolean subscriptions by slot, with insertion, removal and round trip through arrays."""
 
     def __init__(self):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
 from matching.space import Space
-from matching.storage.point_subscriptions import SubscriptionStore
+from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import as_input
 from matching.topk.engines.postings import Postings
 
@@ -36,8 +36,8 @@ class Hits(NamedTuple):
     verified: int
 
 
-class TopkIndex(ABC):
-    """An index over top-k subscriptions: a store, posting lists, and a way to scan them."""
+class TopkEngine(ABC):
+    """An engine over top-k subscriptions: their columns, posting lists, and a way to scan them."""
 
     #: Name in `matching.kinds`.
     name: str
@@ -46,12 +46,12 @@ class TopkIndex(ABC):
 
     def __init__(self, space: Space):
         self.max_distance = space.max_distance
-        self.store = SubscriptionStore()
+        self.subscriptions = PointSubscriptions()
         self.postings = Postings(self.bounded)
         self._hit_room = 1 << 17
 
     def __len__(self) -> int:
-        return len(self.store)
+        return len(self.subscriptions)
 
     def insert(self, table: SubscriptionTable, posted: NDArray[np.bool_] | None = None) -> Int32:
         """Add subscriptions with threshold minus infinity; returns their slots. O(n + terms), amortised.
@@ -63,23 +63,23 @@ class TopkIndex(ABC):
             Only these terms are indexed, and a pair is a hit only if its first common term (the lowest id) is one of
             them: so several indexes that share out the terms of a subscription find each pair once (spec 3.4).
         """
-        slots = self.store.insert(table, posted)
-        self.postings.insert(self.store, slots, self.max_distance)
+        slots = self.subscriptions.insert(table, posted)
+        self.postings.insert(self.subscriptions, slots, self.max_distance)
         return slots
 
     def remove(self, slots: Int32) -> None:
         """Forget live slots. O(n + terms)."""
         self.withdraw(slots)
-        self.store.remove(slots)
+        self.subscriptions.remove(slots)
 
     def withdraw(self, slots: Int32) -> None:
-        """Match these slots no more, but keep their columns; `store.remove` must follow, and no new threshold."""
-        self.postings.remove(self.store, slots)
+        """Match these slots no more, but keep their columns; `subscriptions.remove` follows, and no new threshold."""
+        self.postings.remove(self.subscriptions, slots)
 
     def set_thresholds(self, slots: Int32, thresholds: Float64 | float) -> None:
         """Set thresholds (float64[n] or one for all), up or down. O(n + terms)."""
-        self.store.columns.threshold[slots] = thresholds
-        self.postings.set_thresholds(self.store, slots)
+        self.subscriptions.columns.threshold[slots] = thresholds
+        self.postings.set_thresholds(self.subscriptions, slots)
 
     def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
         """Match rows from `first_row` on, stopping after the row that brings the hits to `most_hits`."""
@@ -100,6 +100,6 @@ class TopkIndex(ABC):
         """Fill the hit arrays; returns (hits, next row, scanned, verified), hits = -1 if no row fitted."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size: names prefixed `store_` and `postings_`."""
-        store = {f"store_{name}": value for name, value in self.store.arrays().items()}
-        return store | {f"postings_{name}": value for name, value in self.postings.arrays().items()}
+        """Every array held, for figures of size: names prefixed `subscriptions_` and `postings_`."""
+        columns = {f"subscriptions_{name}": value for name, value in self.subscriptions.arrays().items()}
+        return columns | {f"postings_{name}": value for name, value in self.postings.arrays().items()}

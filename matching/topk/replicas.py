@@ -1,7 +1,7 @@
 """Replicas of top-k subscriptions: what a query task matches for subscriptions whose results live at another.
 
 Where a router places subscriptions by their keywords, one that has several is wanted at several tasks. One of them,
-its home, keeps buffer, threshold and version (`matching.topk.room`, over a `HomeIndex` that matches nothing); the
+its home, keeps buffer, threshold and version (`matching.topk.room`, over a `HomeEngine` that matches nothing); the
 others, and mostly the home too, hold a replica here: terms, place, alpha, and a threshold that may be lower than the
 home's, never higher. A replica indexes only those terms that belong to its task, so of all replicas of a subscription
 exactly the one that owns the pair's first common term finds it (spec 3.4). What they find goes to the homes.
@@ -17,26 +17,25 @@ from numpy.typing import NDArray
 
 from matching.errors import EngineError
 from matching.kind import Site, Thresholds, Turn, Work
-from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable
-from matching.pending import join_offers
+from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable, concatenate, take_rows
 from matching.storage.prefixes import prefix_lengths, task_of_term
 from matching.storage.slots import resized
-from matching.topk.engine import Hits, TopkIndex
+from matching.topk.engine import Hits, TopkEngine
 
 
-class HomeIndex(TopkIndex):
-    """The store of a home: columns and thresholds, no postings, no matching."""
+class HomeEngine(TopkEngine):
+    """The subscriptions of a home: columns and thresholds, no postings, no matching."""
 
     name = "home"
 
     def insert(self, table: SubscriptionTable, posted: NDArray[np.bool_] | None = None) -> Int32:
-        return self.store.insert(table, posted)
+        return self.subscriptions.insert(table, posted)
 
     def withdraw(self, slots: Int32) -> None:
         pass
 
     def set_thresholds(self, slots: Int32, thresholds: Float64 | float) -> None:
-        self.store.columns.threshold[slots] = thresholds
+        self.subscriptions.columns.threshold[slots] = thresholds
 
     def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
         raise EngineError("topk: a home matches nothing; replicas do, and `process` takes what they found")
@@ -45,7 +44,7 @@ class HomeIndex(TopkIndex):
         raise EngineError("topk: a home matches nothing")
 
 
-class Found(NamedTuple):
+class ReplicaHits(NamedTuple):
     """Hits by subscription number: number int64[h], seq int64[h], life int64[h], score float64[h]."""
 
     number: Int64
@@ -53,25 +52,21 @@ class Found(NamedTuple):
     life: Int64
     score: Float64
 
-    def take(self, hits: np.ndarray) -> "Found":
-        """Some of the hits. O(n)."""
-        return Found(self.number[hits], self.seq[hits], self.life[hits], self.score[hits])
-
 
 class Replicas:
     """The replicas of one query task.
 
     Parameters
     ----------
-    index : TopkIndex
+    index : TopkEngine
         Empty.
     site : Site
         Terms belong to its tasks by `task_of_term`; `prefix_only` says whether terms behind the prefix of a
         subscription are given up when its threshold rises.
     """
 
-    def __init__(self, index: TopkIndex, site: Site):
-        self.index = index
+    def __init__(self, index: TopkEngine, site: Site):
+        self.engine = index
         self.tasks, self.task = site.tasks, site.task
         self.prefix_only = site.prefix_only
         self.routers = site.routers
@@ -82,11 +77,11 @@ class Replicas:
         self._gone: list[tuple[int, Int64]] = []  # removals that some distribution task may not know of yet
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self.engine)
 
     def holds(self, numbers: Int64) -> NDArray[np.bool_]:
         """Which of these subscriptions have a replica here. O(n)."""
-        return self.index.store.find(numbers) >= 0
+        return self.engine.subscriptions.find(numbers) >= 0
 
     def add(self, table: SubscriptionTable, home: Int64) -> None:
         """New subscriptions, without threshold; rows with no term of this task are left out. O(n + terms)."""
@@ -94,25 +89,25 @@ class Replicas:
 
     def remove(self, numbers: Int64) -> None:
         """Forget those of these subscriptions that are here. O(n + terms)."""
-        slots = self.index.store.find(numbers)
-        self.index.remove(slots[slots >= 0])
+        slots = self.engine.subscriptions.find(numbers)
+        self.engine.remove(slots[slots >= 0])
 
-    def process(self, turn: Turn) -> tuple[list[Found], Work]:
+    def process(self, turn: Turn) -> tuple[list[ReplicaHits], Work]:
         """Take the changes of a batch and match it: what its messages hit for each home, in ascending seq."""
         rows = np.flatnonzero(turn.held)
         self.add(turn.added.take(rows), turn.home[rows])
         self.remove(turn.removed.number)
         self._remember(turn.boundary.number, turn.removed.number)
-        parts: list[tuple[Int64, Found]] = []
+        parts: list[tuple[Int64, ReplicaHits]] = []
         row, scanned, verified = 0, 0, 0
         while row < len(turn.messages):
-            hits = self.index.match(turn.messages, row)
-            number = self.index.store.columns.number[hits.slot]
+            hits = self.engine.match(turn.messages, row)
+            number = self.engine.subscriptions.columns.number[hits.slot]
             seq, life = turn.messages.seq[hits.row], turn.messages.life[hits.row]
-            parts.append((self._home[hits.slot], Found(number, seq, life, hits.score)))
+            parts.append((self._home[hits.slot], ReplicaHits(number, seq, life, hits.score)))
             row, scanned, verified = hits.next_row, scanned + hits.scanned, verified + hits.verified
         per_home = [
-            join_offers([_NOTHING, *(found.take(np.flatnonzero(home == task)) for home, found in parts)])
+            concatenate([_NOTHING, *(take_rows(found, home == task) for home, found in parts)])
             for task in range(self.tasks)
         ]
         return per_home, Work(scanned, verified)
@@ -135,12 +130,12 @@ class Replicas:
     def raise_thresholds(self, raised: Thresholds) -> None:
         """Take thresholds of the homes; those of an older version, or of who is not here, are ignored. O(n + terms)."""
         number, version, threshold = raised
-        slots = self.index.store.find(number)
+        slots = self.engine.subscriptions.find(number)
         valid = slots >= 0
         valid[valid] = version[valid] >= self._version[slots[valid]]
         slots = slots[valid]
         self._version[slots] = version[valid]
-        self.index.set_thresholds(slots, threshold[valid])
+        self.engine.set_thresholds(slots, threshold[valid])
         self._narrow(slots)
 
     def relax(self, home: int, number: Int64, version: Int64, table: SubscriptionTable) -> None:
@@ -153,11 +148,11 @@ class Replicas:
         table : SubscriptionTable
             These subscriptions, if replicas may have been given up (`prefix_only`); else empty.
         """
-        slots = self.index.store.find(number)
+        slots = self.engine.subscriptions.find(number)
         fresh = slots < 0
         if len(table):
             self.add(table.take(np.flatnonzero(fresh)), np.full(np.count_nonzero(fresh), home))
-            slots = self.index.store.find(number)
+            slots = self.engine.subscriptions.find(number)
             now = slots[fresh & (slots >= 0)]
             self._version[now] = self._relaxed[now] = version[fresh & (slots >= 0)]
         known = ~fresh
@@ -166,13 +161,13 @@ class Replicas:
         self._relaxed[slots] = version
         # a home's raise of this very version may have overtaken it: then that is the threshold
         overtaken = self._version[slots] >= version
-        thresholds = np.where(overtaken, self.index.store.columns.threshold[slots], -np.inf)
+        thresholds = np.where(overtaken, self.engine.subscriptions.columns.threshold[slots], -np.inf)
         self._version[slots] = np.maximum(self._version[slots], version)
         if self.prefix_only:
-            number = self.index.store.columns.number[slots]
-            self._repost(slots, self.index.store.columns.term_count[slots])
-            slots = self.index.store.find(number)
-        self.index.set_thresholds(slots, thresholds)
+            number = self.engine.subscriptions.columns.number[slots]
+            self._repost(slots, self.engine.subscriptions.columns.term_count[slots])
+            slots = self.engine.subscriptions.find(number)
+        self.engine.set_thresholds(slots, thresholds)
         self._narrow(slots[overtaken])
 
     def _remember(self, batch: int, gone: Int64) -> None:
@@ -188,9 +183,9 @@ class Replicas:
         wanted = np.flatnonzero(np.add.reduceat(np.append(posted, False), table.term_offsets[:-1]) > 0)
         wanted = wanted[np.diff(table.term_offsets)[wanted] > 0]
         chosen = table.take(wanted)
-        slots = self.index.insert(chosen, self._posted(chosen, length[wanted]))
-        if self._version.shape[0] < self.index.store.capacity:
-            capacity = self.index.store.capacity
+        slots = self.engine.insert(chosen, self._posted(chosen, length[wanted]))
+        if self._version.shape[0] < self.engine.subscriptions.capacity:
+            capacity = self.engine.subscriptions.capacity
             self._version, self._relaxed = resized(self._version, capacity), resized(self._relaxed, capacity)
             self._length, self._home = resized(self._length, capacity), resized(self._home, capacity)
         self._version[slots] = self._relaxed[slots] = 0
@@ -205,7 +200,7 @@ class Replicas:
         """Give up terms behind the prefix."""
         if not self.prefix_only or not slots.size:
             return
-        length = prefix_lengths(self.index.store.columns, slots)
+        length = prefix_lengths(self.engine.subscriptions.columns, slots)
         shorter = length < self._length[slots]
         self._repost(slots[shorter], length[shorter])
 
@@ -213,15 +208,15 @@ class Replicas:
         """Index these subscriptions by another number of their terms; a replica that has none left goes."""
         if not slots.size:
             return
-        columns = self.index.store.columns
-        table, threshold, home = self.index.store.rows(slots), columns.threshold[slots], self._home[slots]
+        columns = self.engine.subscriptions.columns
+        table, threshold, home = self.engine.subscriptions.rows(slots), columns.threshold[slots], self._home[slots]
         version, relaxed = self._version[slots], self._relaxed[slots]
-        self.index.remove(slots)
+        self.engine.remove(slots)
         self._insert(table, length, home)
-        again = self.index.store.find(table.number)
+        again = self.engine.subscriptions.find(table.number)
         here = again >= 0
         self._version[again[here]], self._relaxed[again[here]] = version[here], relaxed[here]
-        self.index.set_thresholds(again[here], threshold[here])
+        self.engine.set_thresholds(again[here], threshold[here])
 
 
-_NOTHING = Found(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+_NOTHING = ReplicaHits(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))

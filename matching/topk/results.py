@@ -26,7 +26,7 @@ from matching.topk.results_kernels import (
     chain,
     clear_all,
     close_all,
-    copy_held,
+    copy_results,
     expire_all,
     find_due,
     offer_all,
@@ -69,26 +69,26 @@ class Buffers(NamedTuple):
     used: Int64
 
 
-class Held(NamedTuple):
+class ResultRows(NamedTuple):
     """Results of some slots, row after row: `offsets` int64[rows + 1], `seq` int64, `score` float64."""
 
     offsets: Int64
     seq: Int64
     score: Float64
 
-    def take(self, rows: Int64) -> "Held":
+    def take(self, rows: Int64) -> "ResultRows":
         """Some rows. O(rows + entries)."""
         offsets, picked = take_ragged(self.offsets, rows)
-        return Held(offsets, self.seq[picked], self.score[picked])
+        return ResultRows(offsets, self.seq[picked], self.score[picked])
 
 
 class Closed(NamedTuple):
-    """What a batch did to the buffers (`SkybandBuffers.close`).
+    """What a batch did to the buffers (`ResultBuffers.close`).
 
     touched : int32[t], count : int32[t]    slots that took something in or lost something, ascending; entries left
     slot : int32[u], seq : int64[u], score : float64[u], enters : bool[u]    how results changed, slot by slot
-    short : int32[s], before : Held         slots that fell below k under a threshold: not in the former, but with the
-                                            result they had
+    short : int32[s], before : ResultRows    slots that fell below k under a threshold, which are not in the former, and
+                                             the results they had
     """
 
     touched: Int32
@@ -98,11 +98,11 @@ class Closed(NamedTuple):
     score: Float64
     enters: np.ndarray
     short: Int32
-    before: Held
+    before: ResultRows
 
 
-class SkybandBuffers:
-    """The buffers of all slots of a store.
+class ResultBuffers:
+    """The buffers of all slots of an engine.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ class SkybandBuffers:
         lengths = np.concatenate([np.diff(part[5], prepend=0) for part in parts])
         offsets = np.zeros(lengths.shape[0] + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        before = Held(offsets, columns[6], columns[7])
+        before = ResultRows(offsets, columns[6], columns[7])
         slot, seq, score, enters, short = columns[:5]
         return Closed(touched[: done[1]], count[: done[1]], slot, seq, score, enters, short, before)
 
@@ -249,12 +249,12 @@ class SkybandBuffers:
         """Empty the buffers of these slots and free their blocks. O(slots)."""
         clear_all(self.view, slots)
 
-    def held(self, slots: Int32, k: Int32) -> Held:
+    def held(self, slots: Int32, k: Int32) -> ResultRows:
         """The results of these slots: the first min(k, count) entries of each. O(result)."""
         offsets = np.zeros(slots.shape[0] + 1, np.int64)
         np.cumsum(np.minimum(self.view.count[slots], k[slots]), out=offsets[1:])
-        held = Held(offsets, np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.float64))
-        copy_held(self.view, slots, held)
+        held = ResultRows(offsets, np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.float64))
+        copy_results(self.view, slots, held)
         return held
 
     def entries(self, slots: Int32) -> tuple[Int64, Int64, Int64, Float64]:
@@ -313,8 +313,10 @@ class SkybandBuffers:
         )
 
 
-def concatenate_held(parts: list[Held]) -> Held:
+def join_results(parts: list[ResultRows]) -> ResultRows:
     """Join results row-wise. O(rows + entries)."""
     offsets = np.zeros(1 + sum(part.offsets.shape[0] - 1 for part in parts), np.int64)
     np.cumsum(np.concatenate([np.diff(part.offsets) for part in parts]), out=offsets[1:])
-    return Held(offsets, np.concatenate([part.seq for part in parts]), np.concatenate([part.score for part in parts]))
+    return ResultRows(
+        offsets, np.concatenate([part.seq for part in parts]), np.concatenate([part.score for part in parts])
+    )

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from matching.storage.block_pool import forget_free, free_block, take_block
+from matching.storage.block_pool import allocate_block, forget_free, free_block
 
 #: Places a block keeps free when the pool is packed.
 SPARE = 2
@@ -66,7 +66,7 @@ def close_all(
 ):  # fmt: skip
     """Close slots from done[0] on; stops where the pool (returns True) or the output (False) has no room for the next.
 
-    Unchains the hits it takes. `done` as in `SkybandBuffers.close`; `short_end` has the end of each result before.
+    Unchains the hits it takes. `done` as in `ResultBuffers.close`; `short_end` has the end of each result before.
     """
     was_seq, was_score = np.empty(64, np.int64), np.empty(64, np.float64)
     base = v.used[1]
@@ -205,7 +205,7 @@ def _offer(v, slot, seq, life, score, k):
 @njit(cache=True, nogil=True)
 def _move_block(v, slot, new_class, sizes):
     """Move a slot's entries to a block of another size; False if the pool has no such block left."""
-    new_start = take_block(v, new_class, sizes[new_class])
+    new_start = allocate_block(v, new_class, sizes[new_class])
     if new_start < 0:
         return False
     old_start = v.start[slot]
@@ -289,7 +289,7 @@ def raise_all(v, slots, ranks, thresholds, sizes):
 
 
 @njit(cache=True, nogil=True)
-def copy_held(v, slots, held):
+def copy_results(v, slots, held):
     for row in range(slots.shape[0]):
         start, first = v.start[slots[row]], held.offsets[row]
         for i in range(held.offsets[row + 1] - first):
@@ -303,7 +303,7 @@ def difference(before, after, out_row, out_seq, out_score, out_enters):
 
     Parameters
     ----------
-    before, after : Held
+    before, after : ResultRows
         Results in rank order, row for row; a message keeps its score.
     out_row : int32[m], out_seq : int64[m], out_score : float64[m], out_enters : bool[m]
         m at least the entries of both together; what left a row stands before what entered it.

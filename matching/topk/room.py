@@ -6,8 +6,8 @@ runs short pends (`matching.pending`): its threshold is minus infinity, and the 
 boundary. A new subscription is the same thing with an empty result.
 
 Where routers place subscriptions by keyword, replicas (`matching.topk.replicas`) match in place of the index, here and
-elsewhere, and what they find comes to the home as `Found`. Read on in `matching.topk.engines.skype`, the index that
-finds the messages.
+elsewhere, and what they find comes to the home as `ReplicaHits`. Read on in `matching.topk.engines.skype`, the index
+that finds the messages.
 """
 
 from collections.abc import Callable
@@ -29,15 +29,16 @@ from matching.model import (
     SubscriptionTable,
     UpdateBatch,
     concatenate,
+    take_rows,
 )
-from matching.pending import Lacking, News, Pending, join_offers, take_offers
+from matching.pending import Lacking, News, Pending
 from matching.space import Space
 from matching.storage.point_subscriptions import take_ragged_at
 from matching.storage.slots import resized
 from matching.storage.state import Lists, State
-from matching.topk.engine import TopkIndex
-from matching.topk.replicas import Found, HomeIndex, Replicas
-from matching.topk.results import Held, SkybandBuffers, concatenate_held
+from matching.topk.engine import TopkEngine
+from matching.topk.replicas import HomeEngine, ReplicaHits, Replicas
+from matching.topk.results import ResultBuffers, ResultRows, join_results
 from matching.topk.results_kernels import difference
 from matching.topk.thresholds import rule as threshold_rule
 from matching.topk.window import WindowAnswers, WindowQueries
@@ -63,7 +64,7 @@ class _Matched(NamedTuple):
     messages: MessageBatch
     added: SubscriptionTable
     gone: Int64
-    found: Found | None
+    found: ReplicaHits | None
     work: Work
 
 
@@ -72,17 +73,17 @@ class TopkRoom(Room):
 
     Parameters
     ----------
-    engine : callable    makes a `TopkIndex`
+    engine : callable    makes a `TopkEngine`
     site : Site          its option `threshold_rule` says how thresholds are set (`matching.topk.thresholds`)
     """
 
-    def __init__(self, engine: Callable[[Space], TopkIndex], site: Site):
+    def __init__(self, engine: Callable[[Space], TopkEngine], site: Site):
         self.site = site
         self.rule = threshold_rule(site.options.get("threshold_rule"))
         index = engine(site.space)
         self.replicas = Replicas(index, site) if site.replicates else None
-        self.index = HomeIndex(site.space) if site.replicates else index
-        self.buffers = SkybandBuffers(seq_is_life=site.window.kind == "count")
+        self.engine = HomeEngine(site.space) if site.replicates else index
+        self.buffers = ResultBuffers(seq_is_life=site.window.kind == "count")
         self.pending = Pending(self)
         self._matched = self.pending.closed
         self._closing = np.zeros(0, np.bool_)  # slot is unsubscribed, and waits to be led to its end
@@ -92,14 +93,14 @@ class TopkRoom(Room):
         self._last_stamp = 0
 
     def __len__(self) -> int:
-        return len(self.index) - int(np.count_nonzero(self._closing))
+        return len(self.engine) - int(np.count_nonzero(self._closing))
 
     @property
     def complete_through(self) -> int:
         return self.pending.complete_through
 
     def holds(self, numbers: Int64) -> Bools:
-        here = self.index.store.find(numbers) >= 0
+        here = self.engine.subscriptions.find(numbers) >= 0
         return here if self.replicas is None else here | self.replicas.holds(numbers)
 
     # -- a batch
@@ -116,33 +117,33 @@ class TopkRoom(Room):
         own = _Matched(boundary, turn.messages, added, turn.removed.number, per_home[self.site.task], work)
         return Matched(own, tuple(per_home))
 
-    def close(self, mine: _Matched, found: list[Found]) -> Step:
+    def close(self, mine: _Matched, found: list[ReplicaHits]) -> Step:
         """Close the next batch; what replicas found may be below the present threshold, or of who has gone."""
         boundary = mine.boundary
         began_empty = boundary.first_seq == 0
         self.pending.closed = boundary
         new_slots = self._add(mine.added)
-        gone = self.index.store.find(mine.gone)
+        gone = self.engine.subscriptions.find(mine.gone)
         gone = gone[gone >= 0]
         # a slot that goes at this boundary, whether old or new, is not matched and ends with an empty result
         waiting = self.pending.waits[gone]
         leaving = gone[~waiting]
         self._closing[gone[waiting]] = True
         before_leaving = self.buffers.held(leaving, self._k)
-        self.index.withdraw(gone)
+        self.engine.withdraw(gone)
         fresh = new_slots[~np.isin(new_slots, gone)]
         self.pending.waits[leaving] = True  # let alone until they are forgotten
         if not began_empty:
             self.pending.waits[fresh] = True  # what it hits in this batch comes with its first answer
 
-        offered = None if mine.found is None else join_offers([mine.found, *found])
-        taken = self._take_in(boundary, mine.messages, offered)
-        self.pending.put_by(News(boundary, taken.queued, gone[waiting]))
+        offered = None if mine.found is None else concatenate([mine.found, *found])
+        taken = self._match_and_offer(boundary, mine.messages, offered)
+        self.pending.defer(News(boundary, taken.queued, gone[waiting]))
         step = Step(concatenate([taken.updates, self._tell_leaves(boundary, leaving, before_leaving)]))
         self._forget(leaving)
         asks, relaxes = [], []
         if not began_empty and fresh.size:
-            asks.append(self._pend(boundary, fresh, _nothing_held(fresh.size)))
+            asks.append(self._pend(boundary, fresh, _no_results(fresh.size)))
         if taken.lacking.slots.size:
             ask = self._pend(boundary, taken.lacking.slots, taken.lacking.before)
             if self.site.relaxes:
@@ -166,12 +167,16 @@ class TopkRoom(Room):
             return Step()
         updates, asks, slots = installed
         # only now, when they have caught up, does the index learn the thresholds
-        self.index.set_thresholds(slots, self.index.store.columns.threshold[slots])
+        self.engine.set_thresholds(slots, self.engine.subscriptions.columns.threshold[slots])
         self._raise(slots, self.buffers.view.count[slots])
         raised = self._thresholds(slots)
         work = Work(matched=int((body.after == 0).sum()))
         return Step(
-            concatenate(updates), tuple(asks), (), self._tell_replicas(raised.take(raised.threshold > -np.inf)), work
+            concatenate(updates),
+            tuple(asks),
+            (),
+            self._tell_replicas(take_rows(raised, raised.threshold > -np.inf)),
+            work,
         )
 
     def relaxed(self, request: int, last_batch: int) -> Ask:
@@ -179,11 +184,11 @@ class TopkRoom(Room):
 
     def refill(self, slots: Int32, body: WindowAnswers, as_of: Boundary) -> Offers:
         self.buffers.clear(slots)
-        self.index.store.columns.threshold[slots] = body.threshold
+        self.engine.subscriptions.columns.threshold[slots] = body.threshold
         row = np.repeat(np.arange(slots.size), np.diff(body.offsets))
         columns = Offers(slots[row], body.seq, body.life, body.score)
-        self._offer(take_offers(columns, body.after == 0))
-        return take_offers(columns, body.after == 1)
+        self._offer(take_rows(columns, body.after == 0))
+        return take_rows(columns, body.after == 1)
 
     def lead(self, past: Boundary, news: News, slots: Int32) -> tuple[UpdateBatch, Lacking]:
         before = self.buffers.held(slots, self._k)
@@ -192,22 +197,22 @@ class TopkRoom(Room):
             told.append(self._tell_leaves(news.boundary, slots[closing], before.take(np.flatnonzero(closing))))
             self._forget(slots[closing])
             slots, before = slots[~closing], before.take(np.flatnonzero(~closing))
-        hits = news.offers.score >= self.index.store.columns.threshold[news.offers.slot]
-        self._offer(take_offers(news.offers, hits))
+        hits = news.offers.score >= self.engine.subscriptions.columns.threshold[news.offers.slot]
+        self._offer(take_rows(news.offers, hits))
         updates, lacking = self._end(news.boundary, slots, before)
         if lacking.slots.size:
             self._unset(lacking.slots)
         return concatenate([*told, updates]), lacking
 
     def question(self, slots: Int32) -> WindowQueries:
-        c = self.index.store.columns
+        c = self.engine.subscriptions.columns
         offsets, picked = take_ragged_at(c.term_start[slots], c.term_count[slots])
         return WindowQueries(
             c.number[slots], c.x[slots], c.y[slots], c.alpha[slots], self.rule.ranks(c.k[slots]), offsets,
             c.terms[picked], c.weights[picked],
         )  # fmt: skip
 
-    def tell(self, boundary: Boundary, slots: Int32, before: Held) -> UpdateBatch:
+    def tell(self, boundary: Boundary, slots: Int32, before: ResultRows) -> UpdateBatch:
         """The updates that lead from one result to that of now."""
         return self._tell(boundary, slots, before, self.buffers.held(slots, self._k))
 
@@ -223,20 +228,20 @@ class TopkRoom(Room):
 
     def sharers(self, numbers: Int64) -> Bools:
         assert self.replicas is not None, "only replicas are told thresholds"
-        c = self.index.store.columns
-        slots = self.index.store.find(numbers)
+        c = self.engine.subscriptions.columns
+        slots = self.engine.subscriptions.find(numbers)
         offsets, places = take_ragged_at(c.term_start[slots], c.term_count[slots])
         return self.replicas.tasks_of(offsets, c.terms[places])
 
     # -- what is held
 
     def results(self) -> ResultBatch:
-        slots = self.index.store.live_slots()
+        slots = self.engine.subscriptions.live_slots()
         slots = slots[~self.pending.waits[slots]]
         held = self.buffers.held(slots, self._k)
         lengths = np.diff(held.offsets)
         rank = np.arange(held.seq.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
-        numbers = np.repeat(self.index.store.columns.number[slots], lengths)
+        numbers = np.repeat(self.engine.subscriptions.columns.number[slots], lengths)
         return ResultBatch(numbers, rank.astype(np.int32), held.seq, held.score)
 
     def report(self) -> dict[str, Any]:
@@ -246,16 +251,16 @@ class TopkRoom(Room):
         return figures | {"at_home": len(self), "requests": self.pending.requests, "refills": self.pending.asked}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        arrays = {f"index_{name}": value for name, value in self.index.arrays().items()}
+        arrays = {f"index_{name}": value for name, value in self.engine.arrays().items()}
         if self.replicas is not None:
-            arrays |= {f"replicas_{name}": value for name, value in self.replicas.index.arrays().items()}
+            arrays |= {f"replicas_{name}": value for name, value in self.replicas.engine.arrays().items()}
         arrays |= {f"buffers_{name}": value for name, value in self.buffers.arrays().items()}
         return arrays | {"version": self._version, "waits": self.pending.waits, "stamp": self._stamp}
 
     def state(self) -> State:
-        slots = self.index.store.live_slots()
-        state = State.of(self.index.store.rows(slots))
-        state.rows["threshold"] = self.index.store.columns.threshold[slots]
+        slots = self.engine.subscriptions.live_slots()
+        state = State.of(self.engine.subscriptions.rows(slots))
+        state.rows["threshold"] = self.engine.subscriptions.columns.threshold[slots]
         state.rows["version"] = self._version[slots]
         offsets, seq, life, score = self.buffers.entries(slots)
         state.lists["buffer"] = Lists(offsets, {"seq": seq, "life": life, "score": score})
@@ -272,7 +277,7 @@ class TopkRoom(Room):
         buffer = own.lists["buffer"]
         row = np.repeat(np.arange(slots.size), np.diff(buffer.offsets))
         self._offer(Offers(slots[row], **buffer.columns))
-        self.index.set_thresholds(slots, own.rows["threshold"])
+        self.engine.set_thresholds(slots, own.rows["threshold"])
         if state.whole["rule"].size:
             self.rule.restore(state.whole["rule"])
         self._spans = [(int(floor), int(last)) for floor, last in state.whole["spans"]]
@@ -292,7 +297,7 @@ class TopkRoom(Room):
 
     @property
     def _k(self) -> Int32:
-        return self.index.store.columns.k
+        return self.engine.subscriptions.columns.k
 
     @property
     def _dominators(self) -> Int32:
@@ -318,7 +323,7 @@ class TopkRoom(Room):
         return boundary.last_seq - self._spans[0][1] + 1
 
     def _ensure_slots(self) -> None:
-        capacity = self.index.store.capacity
+        capacity = self.engine.subscriptions.capacity
         self.buffers.ensure_slots(capacity)
         self.pending.ensure_slots(capacity)
         if self._version.shape[0] < capacity:
@@ -326,17 +331,17 @@ class TopkRoom(Room):
             self._stamp = resized(self._stamp, capacity)
 
     def _add(self, added: SubscriptionTable) -> Int32:
-        slots = self.index.insert(added) if len(added) else _NOBODY
+        slots = self.engine.insert(added) if len(added) else _NOBODY
         self._ensure_slots()
         self._version[slots] = 0
         return slots
 
-    def _take_in(self, boundary: Boundary, messages: MessageBatch, found: Found | None) -> "_Taken":
+    def _match_and_offer(self, boundary: Boundary, messages: MessageBatch, found: ReplicaHits | None) -> "_Outcome":
         """Match a batch, offer its hits, expire, and tell what changed."""
         rows = len(messages) if found is None else 1
         queued: list[Offers] = []
         hits, row, work = self._next_hits(messages, found, 0, queued)
-        columns = self.index.store.columns
+        columns = self.engine.subscriptions.columns
         if row >= rows:
             closed = self.buffers.close(
                 *hits, boundary.floor, self._k, self._dominators, columns.threshold, self.pending.waits
@@ -345,7 +350,7 @@ class TopkRoom(Room):
             as_of = np.full(closed.slot.shape[0], boundary.last_seq)
             updates = UpdateBatch(as_of, columns.number[closed.slot], closed.seq, change, closed.score)
             lacking = Lacking(closed.short, closed.before)
-            return _Taken(closed.touched, closed.count, updates, lacking, _joined(queued), work)
+            return _Outcome(closed.touched, closed.count, updates, lacking, _joined(queued), work)
         # So many hits: thresholds are low, and the batch is large. Raise what can be raised after every part.
         first_stamp = self._last_stamp + 1
         touched, before = [], []
@@ -364,16 +369,16 @@ class TopkRoom(Room):
         due = self.buffers.due(boundary.floor)
         due = due[~self.pending.waits[due] & (self._stamp[due] < first_stamp)]
         slots = np.concatenate([*touched, due])
-        before = concatenate_held([*before, self.buffers.held(due, self._k)])
+        before = join_results([*before, self.buffers.held(due, self._k)])
         updates, lacking = self._end(boundary, slots, before)
-        return _Taken(slots, self.buffers.view.count[slots], updates, lacking, _joined(queued), work)
+        return _Outcome(slots, self.buffers.view.count[slots], updates, lacking, _joined(queued), work)
 
     def _next_hits(
-        self, messages: MessageBatch, found: Found | None, row: int, queued: list[Offers]
+        self, messages: MessageBatch, found: ReplicaHits | None, row: int, queued: list[Offers]
     ) -> tuple[Offers, int, Work]:
         """Hits from a row on, the row after them, and the work. Hits of pending slots go to `queued` instead."""
         if found is None:
-            hits = self.index.match(messages, row, _EVERY_HIT)
+            hits = self.engine.match(messages, row, _EVERY_HIT)
             row, scanned, verified = hits.next_row, hits.scanned, hits.verified
             offers = Offers(hits.slot, messages.seq[hits.row], messages.life[hits.row], hits.score)
         else:
@@ -381,21 +386,21 @@ class TopkRoom(Room):
             offers = self._valid(found)
         if self.pending or self.pending.waits.any():
             waits = self.pending.waits[offers.slot]
-            queued.append(take_offers(offers, waits))
-            offers = take_offers(offers, ~waits)
+            queued.append(take_rows(offers, waits))
+            offers = take_rows(offers, ~waits)
         return offers, row, Work(scanned, verified, offers.slot.shape[0])
 
-    def _valid(self, found: Found) -> Offers:
+    def _valid(self, found: ReplicaHits) -> Offers:
         """What replicas found for subscriptions that are here, at or above the threshold."""
-        slot = self.index.store.find(found.number)
+        slot = self.engine.subscriptions.find(found.number)
         valid = slot >= 0
-        valid[valid] = found.score[valid] >= self.index.store.columns.threshold[slot[valid]]
+        valid[valid] = found.score[valid] >= self.engine.subscriptions.columns.threshold[slot[valid]]
         return Offers(slot[valid], found.seq[valid], found.life[valid], found.score[valid])
 
-    def _end(self, boundary: Boundary, slots: Int32, before: Held) -> tuple[UpdateBatch, Lacking]:
+    def _end(self, boundary: Boundary, slots: Int32, before: ResultRows) -> tuple[UpdateBatch, Lacking]:
         """Expire, find who runs short, and tell how the others' results changed."""
         self.buffers.expire(slots, boundary.floor)
-        columns = self.index.store.columns
+        columns = self.engine.subscriptions.columns
         is_short = (self.buffers.view.count[slots] < columns.k[slots]) & (columns.threshold[slots] > -np.inf)
         short = np.flatnonzero(is_short)
         if short.size:
@@ -405,21 +410,21 @@ class TopkRoom(Room):
             updates = self.tell(boundary, slots, before)
         return updates, Lacking(slots[short], before.take(short))
 
-    def _tell(self, boundary: Boundary, slots: Int32, before: Held, after: Held) -> UpdateBatch:
+    def _tell(self, boundary: Boundary, slots: Int32, before: ResultRows, after: ResultRows) -> UpdateBatch:
         most = before.seq.shape[0] + after.seq.shape[0]
         row, seq = np.empty(most, np.int32), np.empty(most, np.int64)
         score, enters = np.empty(most, np.float64), np.empty(most, np.bool_)
         n = difference(before, after, row, seq, score, enters)
-        number = self.index.store.columns.number[slots[row[:n]]]
+        number = self.engine.subscriptions.columns.number[slots[row[:n]]]
         change = np.where(enters[:n], ENTER, LEAVE).astype(np.int8)
         return UpdateBatch(np.full(n, boundary.last_seq), number, seq[:n].copy(), change, score[:n].copy())
 
-    def _tell_leaves(self, boundary: Boundary, slots: Int32, before: Held) -> UpdateBatch:
-        return self._tell(boundary, slots, before, _nothing_held(slots.shape[0]))
+    def _tell_leaves(self, boundary: Boundary, slots: Int32, before: ResultRows) -> UpdateBatch:
+        return self._tell(boundary, slots, before, _no_results(slots.shape[0]))
 
     def _raise(self, slots: Int32, counts: Int32) -> Thresholds:
         """Raise the thresholds of buffers that have grown long; `counts` has their entries."""
-        columns = self.index.store.columns
+        columns = self.engine.subscriptions.columns
         ranks = self.rule.cuts(columns.k[slots], counts)
         chosen = ranks > 0
         long, before = slots[chosen], columns.threshold[slots[chosen]]
@@ -427,11 +432,11 @@ class TopkRoom(Room):
             return NO_THRESHOLDS
         self.buffers.raise_threshold(long, ranks[chosen], columns.threshold)
         long = long[columns.threshold[long] > before]
-        self.index.set_thresholds(long, columns.threshold[long])
+        self.engine.set_thresholds(long, columns.threshold[long])
         return self._tell_replicas(self._thresholds(long))
 
     def _thresholds(self, slots: Int32) -> Thresholds:
-        columns = self.index.store.columns
+        columns = self.engine.subscriptions.columns
         return Thresholds(columns.number[slots], self._version[slots], columns.threshold[slots])
 
     def _tell_replicas(self, raised: Thresholds) -> Thresholds:
@@ -440,7 +445,7 @@ class TopkRoom(Room):
             self.replicas.raise_thresholds(raised)
         return raised
 
-    def _pend(self, boundary: Boundary, slots: Int32, before: Held) -> Ask:
+    def _pend(self, boundary: Boundary, slots: Int32, before: ResultRows) -> Ask:
         """Let slots wait for the window as of a boundary."""
         ask = self.pending.pend(boundary, slots, before)
         self._unset(slots)
@@ -448,11 +453,11 @@ class TopkRoom(Room):
 
     def _unset(self, slots: Int32) -> None:
         """Who pends has no threshold; one that is unsubscribed already has no postings to tell."""
-        self.index.set_thresholds(slots[~self._closing[slots]], -np.inf)
+        self.engine.set_thresholds(slots[~self._closing[slots]], -np.inf)
 
     def _relax(self, request: int) -> Relax:
         slots = self.pending.slots_of(request)
-        return Relax(request, self.index.store.columns.number[slots], self._version[slots])
+        return Relax(request, self.engine.subscriptions.columns.number[slots], self._version[slots])
 
     def _marked(self, slots: Int32) -> Bools:
         marked = np.zeros(self._closing.shape[0], np.bool_)
@@ -463,10 +468,10 @@ class TopkRoom(Room):
         """Free withdrawn slots."""
         self.buffers.clear(slots)
         self.pending.waits[slots] = self._closing[slots] = False
-        self.index.store.remove(slots)
+        self.engine.subscriptions.remove(slots)
 
 
-class _Taken(NamedTuple):
+class _Outcome(NamedTuple):
     """What a batch did: slots touched and entries of each, updates, who ran short, what pends was hit by, work."""
 
     touched: Int32
@@ -477,18 +482,18 @@ class _Taken(NamedTuple):
     work: Work
 
 
-def _nothing_held(rows: int) -> Held:
+def _no_results(rows: int) -> ResultRows:
     """So many empty results."""
-    return Held(np.zeros(rows + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    return ResultRows(np.zeros(rows + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
 def _joined(parts: list[Offers]) -> Offers:
-    return join_offers(parts or [Offers(_NOBODY, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))])
+    return concatenate(parts or [Offers(_NOBODY, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))])
 
 
 def _both(first: Step, second: Step) -> Step:
     """What two steps tell and ask, one after the other."""
-    raised = join_offers([first.raised, second.raised])
+    raised = concatenate([first.raised, second.raised])
     updates = concatenate([first.updates, second.updates])
     asks, relaxes = first.asks + second.asks, first.relaxes + second.relaxes
     return Step(updates, asks, relaxes, raised, first.work.plus(second.work))

@@ -16,7 +16,7 @@ from matching.errors import EngineError
 from matching.kind import Question, Share
 from matching.model import Float32, Float64, Int8, Int32, Int64, MessageBatch
 from matching.space import Space
-from matching.topk.windows.search import Asked, Found, Span, drop_outlived, place_on_curve
+from matching.topk.windows.search import Asked, Span, WindowHits, drop_outlived, place_on_curve
 from matching.window import Boundary
 
 #: From so many rows on, neighbours are asked for one after another: they find the same messages in the cache.
@@ -116,8 +116,10 @@ class WindowIndex(Share):
         order = np.argsort(place_on_curve(asked.x, asked.y)) if rows >= _SORTED_FROM else np.arange(rows)
         columns = (asked.x, asked.y, asked.alpha, asked.term_offsets, asked.terms, asked.weights)
         # what comes from another process may be read-only, for which every kernel would be compiled once more
-        columns = (column if column.flags.writeable else column.copy() for column in columns)
-        rows_asked = Asked(order, *columns, bars, best, self.max_distance)
+        x, y, alpha, offsets, terms, weights = (
+            column if column.flags.writeable else column.copy() for column in columns
+        )
+        rows_asked = Asked(order, x, y, alpha, offsets, terms, weights, bars, best, self.max_distance)
         since = as_of.last_seq
         alive = self._search(rows_asked, Span(-1, since, as_of.floor, True))
         later = []
@@ -143,7 +145,7 @@ class WindowIndex(Share):
         """Nobody will ask again for messages with life <= floor: give up as many of them as is cheap."""
 
     @abstractmethod
-    def _search(self, asked: Asked, span: Span) -> list[Found]:
+    def _search(self, asked: Asked, span: Span) -> list[WindowHits]:
         """All messages of the span that reach their row's final bar, and perhaps some that do not.
 
         With `span.push` the heaps in `asked.best` are filled, so that the bars rise as messages are found.
@@ -183,7 +185,9 @@ def merge_answers(parts: list[WindowAnswers]) -> WindowAnswers:
     )  # fmt: skip
 
 
-def _assemble(asked: WindowQueries, threshold: Float64, alive: list[Found], later: list[Found]) -> WindowAnswers:
+def _assemble(
+    asked: WindowQueries, threshold: Float64, alive: list[WindowHits], later: list[WindowHits]
+) -> WindowAnswers:
     """Lay out what was found row after row, dropping what fell below the row's final threshold."""
     found = [*alive, *later]
     counts = [part.score.shape[0] for part in found]

@@ -13,7 +13,7 @@ from matching.errors import TopologyError
 from matching.kind import Kinds, Site, Thresholds
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, BOOLEAN, TOPK, Removals, SubscriptionTable, concatenate
-from matching.storage.point_subscriptions import SubscriptionStore
+from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.prefixes import prefix_lengths, task_of_term
 from matching.topk import thresholds
 from matching.topk.replicas import Replicas
@@ -146,10 +146,10 @@ class ClosesEarly(Exchange):
         super().__init__(*arguments)
         self.held_back = {}
 
-    def hear(self, found, sender):
+    def receive(self, found, sender):
         earlier = self.held_back.get(sender, found._replace(body=found.body._make(c[:0] for c in found.body)))
         self.held_back[sender] = found
-        super().hear(found._replace(body=earlier.body), sender)
+        super().receive(found._replace(body=earlier.body), sender)
 
 
 class RegistersLate(DistributionBolt):
@@ -194,7 +194,7 @@ def test_broken_protocol_is_found_out(monkeypatch, where, broken, router):
 
 
 def prefix_of(rows: SubscriptionTable, thresholds) -> np.ndarray:
-    store = SubscriptionStore()
+    store = PointSubscriptions()
     slots = store.insert(rows)
     store.columns.threshold[slots] = thresholds
     return prefix_lengths(store.columns, slots)
@@ -235,8 +235,8 @@ def test_replicas_hold_each_term_at_one_task_and_forget_everything():
     for replicas in held:
         replicas.relax(0, rows.number, second, rows)
         replicas.raise_thresholds(Thresholds(rows.number, first, np.full(len(rows), 5.0)))  # late, of the older version
-        here = replicas.index.store.find(rows.number)
-        assert np.all(replicas.index.store.columns.threshold[here[here >= 0]] == -np.inf)
+        here = replicas.engine.subscriptions.find(rows.number)
+        assert np.all(replicas.engine.subscriptions.columns.threshold[here[here >= 0]] == -np.inf)
     assert sum(map(len, held)) == total
     for replicas in held:
         replicas.remove(rows.number)
@@ -258,7 +258,7 @@ def test_keyword_table_counts_registrations_back_to_nothing():
         table.change(none, Removals(rows.number, rows.kind, np.zeros(len(rows), np.int64)))
         assert table._registered.sum() > 0, "boolean ones match up to the seq of their removal"
         table.change(none, nobody)
-        assert table._registered.sum() == 0 and len(table.store) == 0
+        assert table._registered.sum() == 0 and len(table.subscriptions) == 0
 
 
 def without_the_last(world: World) -> World:

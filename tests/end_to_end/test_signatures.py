@@ -144,7 +144,7 @@ class CountsOwnLists(DistributionBolt):
     """Broken: a task hears only of the changes that belong to its own batches."""
 
     def _advance(self):
-        while (ready := self.inputs.take()) is not None:
+        while (ready := self.inputs.pop()) is not None:
             changes, batch = ready.payloads["changes"][0], ready.payloads["batches"][0]
             if batch is not None:
                 self.table.change(changes.added, changes.removed)

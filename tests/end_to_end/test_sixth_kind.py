@@ -151,7 +151,7 @@ class EarliestRoom(Room):
         offers = Pairs(*(np.concatenate(column) for column in zip(own, *found, strict=True)))
         news, past = News(boundary, offers, leaving), self.pending.closed
         self.pending.closed = boundary
-        self.pending.put_by(news.of(self.pending.waits))
+        self.pending.defer(news.of(self.pending.waits))
         apart = self.pending.waits.copy()
         apart[fresh] = True
         slots = np.array([slot for slot in self._at_home() if not apart[slot]], np.int32)
@@ -391,7 +391,7 @@ def test_sixth_kind_on_ray_equals_its_definition(router):
 
 
 def test_sixth_kind_that_forgets_what_came_meanwhile_is_found_out(monkeypatch):
-    monkeypatch.setattr(Pending, "put_by", lambda self, news: None)
+    monkeypatch.setattr(Pending, "defer", lambda self, news: None)
     with pytest.raises(AssertionError, match="missing"):
         for seed in range(4):
             world = EarliestWorld(seed)

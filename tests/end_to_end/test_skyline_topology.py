@@ -174,7 +174,7 @@ class ClosesEarly(Exchange):
         super().__init__(*arguments)
         self.heard = []
 
-    def hear(self, found, sender):
+    def receive(self, found, sender):
         self.heard.append(found.body)
 
     def put(self, batch, matched):
@@ -253,9 +253,9 @@ def test_skylines_that_forget_what_came_while_they_pended_are_found_out(monkeypa
     install = Pending.install
 
     def forgetful(self, request, body):
-        kept, self._put_by = self._put_by, type(self._put_by)()
+        kept, self._deferred = self._deferred, type(self._deferred)()
         installed = install(self, request, body)
-        self._put_by = kept
+        self._deferred = kept
         return installed
 
     monkeypatch.setattr(Pending, "install", forgetful)

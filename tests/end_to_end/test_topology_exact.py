@@ -12,9 +12,8 @@ from distribution.location import LocationRouter, LocationTable
 from distribution.router import RoutingTable
 from matching.kind import Kinds
 from matching.kinds import KINDS
-from matching.model import UpdateBatch
+from matching.model import UpdateBatch, take_rows
 from matching.naive import tally
-from matching.pending import take_offers
 from matching.topk import thresholds
 from matching.topk.room import TopkRoom
 from tests.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
@@ -173,9 +172,9 @@ class ForgetsHitsInBetween(TopkRoom):
 
     def __init__(self, engine, site):
         super().__init__(engine, site)
-        put_by = self.pending.put_by
-        self.pending.put_by = lambda news: put_by(  # type: ignore[method-assign]
-            news._replace(offers=take_offers(news.offers, np.zeros(0, np.int64)))
+        defer = self.pending.defer
+        self.pending.defer = lambda news: defer(  # type: ignore[method-assign]
+            news._replace(offers=take_rows(news.offers, np.zeros(0, np.int64)))
         )
 
 
@@ -194,9 +193,9 @@ def test_location_table_raise_of_an_older_version_is_ignored():
     topk = added.number[added.kind == 1]
     table.relax(topk, np.ones(topk.size, np.int64))
     table.raise_thresholds(topk, np.zeros(topk.size, np.int64), np.full(topk.size, 2.0))
-    assert np.all(table.store.columns.threshold[table.store.find(topk)] == -np.inf)
+    assert np.all(table.subscriptions.columns.threshold[table.subscriptions.find(topk)] == -np.inf)
     table.raise_thresholds(topk, np.ones(topk.size, np.int64), np.full(topk.size, 2.0))
-    assert np.all(table.store.columns.threshold[table.store.find(topk)] == 2.0)
+    assert np.all(table.subscriptions.columns.threshold[table.subscriptions.find(topk)] == 2.0)
 
 
 class SendsNothingFar(LocationRouter):

@@ -32,7 +32,7 @@ RECIPES = {
 class Seen(NamedTuple):
     """How often things happened that are worth a test."""
 
-    put_by: int = 0
+    defer: int = 0
     early: int = 0
     again: int = 0
     ended: int = 0
@@ -50,7 +50,7 @@ class Watched(Pending):
 
     def install(self, request, body):
         as_of, closed = self._blocks[request].as_of.number, self.closed.number
-        ended = sum(int(np.isin(self.slots_of(request), news.leaving).sum()) for news in self._put_by)
+        ended = sum(int(np.isin(self.slots_of(request), news.leaving).sum()) for news in self._deferred)
         installed = super().install(request, body)
         if installed is None:
             self.seen = self.seen.plus(Seen(early=1))
@@ -189,7 +189,7 @@ class Run:
             added = added.take(rows_at(added.number, task, self.tasks))
         if self.router is not None:
             messages = messages.take(self.parts[number][task])
-        ended = ended if self.kind.hears_ends else ended.take(np.zeros(0, np.int64))
+        ended = ended if self.kind.needs_ended else ended.take(np.zeros(0, np.int64))
         home, held = added.number % self.tasks, np.ones(len(added), np.bool_)
         turn = Turn(batch.boundary, messages, ended, added, home, held, batch.removed)
         matched = self.rooms[task].match(turn)
@@ -265,7 +265,7 @@ def check(run: Run, recipe: Recipe) -> int:
     for room in run.rooms:
         pending = room.pending
         assert room.complete_through == len(run.batches) - 1
-        assert not pending and not pending.waits.any() and not pending._put_by and not pending._early
+        assert not pending and not pending.waits.any() and not pending._deferred and not pending._early
     return sum(told.values())
 
 
@@ -286,14 +286,14 @@ def check_all(kind: Kind, recipe: Recipe, seeds: range, **options: Any) -> Seen:
 @pytest.mark.parametrize("engine", WINDOWED, ids="-".join)
 def test_rooms_answered_late_tell_what_the_oracle_tells(engine, recipe):
     seen = check_all(kind_of(*engine), recipe, range(4))
-    assert seen.put_by > 30 and seen.ended > 0, "nothing was late"
+    assert seen.defer > 30 and seen.ended > 0, "nothing was late"
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 @pytest.mark.parametrize("engine", [each for each in WINDOWED if each[0] == "skyline"], ids="-".join)
 def test_skyline_rooms_that_find_for_each_other_and_are_answered_late_equal_oracle(engine, recipe):
     seen = check_all(kind_of(*engine), recipe, range(4), tasks=3, shared=True)
-    assert seen.put_by > 30 and seen.ended > 0, "nothing was late"
+    assert seen.defer > 30 and seen.ended > 0, "nothing was late"
 
 
 @pytest.mark.parametrize("rule", ["cost", "sma"])
@@ -322,15 +322,15 @@ def test_rooms_answered_late_run_short_again_on_the_way(kind, recipe, options):
 class NeverReplays(Pending):
     """Broken: takes an answer for the present."""
 
-    def put_by(self, news):
+    def defer(self, news):
         pass
 
 
 class ForgetsWhoLeft(Pending):
     """Broken: whoever leaves while it waits is led on."""
 
-    def put_by(self, news):
-        super().put_by(news._replace(leaving=news.leaving[:0]))
+    def defer(self, news):
+        super().defer(news._replace(leaving=news.leaving[:0]))
 
 
 class BelievesWhatWasPutBy(Pending):

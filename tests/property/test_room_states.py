@@ -128,7 +128,7 @@ class ForgetsDue(EagerStar):
 
     def restore(self, slots, state: State, floor):
         super().restore(slots, state, floor)
-        self.kept.view.due[slots] = 2**63 - 1
+        self.candidates.view.due[slots] = 2**63 - 1
 
 
 class LeavesTails(EagerStar):

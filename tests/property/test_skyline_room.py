@@ -104,7 +104,7 @@ class PrunesOnlyTheSkyline(Eager):
     """Broken: an arrival does not drop what waits, which comes back when its first dominator has gone."""
 
     def _offer(self, offers):
-        v = self.kept.view
+        v = self.candidates.view
         for i in range(offers.slot.size):
             slot = offers.slot[i]
             block = slice(v.start[slot], v.start[slot] + v.count[slot]) if v.start[slot] >= 0 else slice(0, 0)
@@ -114,7 +114,7 @@ class PrunesOnlyTheSkyline(Eager):
             v.spatial[waiting] = 2.0  # out of reach of every newcomer
             v.text[waiting], texts = -1.0, v.text[waiting].copy()
             super()._offer(Offers(*(column[i : i + 1] for column in offers)))
-            v = self.kept.view
+            v = self.candidates.view
             block = slice(v.start[slot], v.start[slot] + v.count[slot])
             for seq, spatial, text in zip(kept, hidden, texts, strict=True):
                 at = block.start + int(np.flatnonzero(v.seq[block] == seq)[0])
@@ -125,9 +125,9 @@ class NeverAddsTheUndominated(Eager):
     """Broken: who has no dominator waits for one to go."""
 
     def _offer(self, offers):
-        known = self.kept.view.seq[: self.kept.view.used[0]].max(initial=-1)
+        known = self.candidates.view.seq[: self.candidates.view.used[0]].max(initial=-1)
         super()._offer(offers)
-        v = self.kept.view
+        v = self.candidates.view
         fresh = (v.seq > known) & (v.until == UNDOMINATED)
         v.until[fresh] = WAITS
 
@@ -136,7 +136,7 @@ class PromotedNeverExpire(Eager):
     """Broken: what joins the skyline by influence time is given no expiry."""
 
     def _expire(self, floor):
-        v = self.kept.view
+        v = self.candidates.view
         promoted = (v.until > UNDOMINATED) & (v.until <= floor)
         v.life[promoted] = WAITS
         super()._expire(floor)
@@ -170,25 +170,25 @@ class ForgettingWindow(InvertedWindow):
 class NothingComesBack(Eager):
     """Broken: an ended message is taken out and that is all."""
 
-    def take(self, offers, slots, seqs, floor):
-        super().take(offers, slots, seqs, floor)
+    def apply(self, offers, slots, seqs, floor):
+        super().apply(offers, slots, seqs, floor)
         return np.zeros(0, np.int32)
 
 
 class RepairsNoInfluenceTimes(EagerStar):
     """Broken: waits for the ones that stay as it waited for the ended one, and never looks at the window again."""
 
-    def take(self, offers, slots, seqs, floor):
+    def apply(self, offers, slots, seqs, floor):
         lost = np.empty(slots.size, np.int32)
-        remove_members(self.kept.view, slots, seqs, lost)
-        return super().take(offers, slots[:0], seqs[:0], floor)
+        remove_members(self.candidates.view, slots, seqs, lost)
+        return super().apply(offers, slots[:0], seqs[:0], floor)
 
 
 class ForgetsToBeStale(EagerStar):
     """Broken: a repair that was put off is never made up for."""
 
-    def take(self, offers, slots, seqs, floor):
-        told = super().take(offers, slots, seqs, floor)
+    def apply(self, offers, slots, seqs, floor):
+        told = super().apply(offers, slots, seqs, floor)
         self.stale[:] = WAITS
         return told
 
@@ -203,9 +203,9 @@ class LeavesPutByWhatLostItsCover(EagerStar):
 class NeverLooksAgainWhoTheMembersAre(EagerStar):
     """Broken: newcomers are put by because of members that have gone."""
 
-    def take(self, offers, slots, seqs, floor):
+    def apply(self, offers, slots, seqs, floor):
         before = self._tails.reals.copy()
-        told = super().take(offers, slots, seqs, floor)
+        told = super().apply(offers, slots, seqs, floor)
         known = before[:, 2] >= 0.0
         self._tails.reals[known, 2:8] = before[known, 2:8]
         return told

@@ -17,7 +17,7 @@ from matching.pending import Lacking
 from matching.topk import room as room_module
 from matching.topk import thresholds
 from matching.topk.engines.l2_scan import L2Scan
-from matching.topk.results import SkybandBuffers
+from matching.topk.results import ResultBuffers
 from matching.topk.room import TopkRoom
 from matching.window import Window
 from tests.rooms import Tasks, kind_of
@@ -132,19 +132,19 @@ class KthScorePruning(TopkRoom):
     """Broken: raises every threshold to the k-th score after each batch, without keeping those between."""
 
     def _raise(self, slots, counts):
-        c = self.index.store.columns
+        c = self.engine.subscriptions.columns
         full = slots[self.buffers.view.count[slots] > c.k[slots]]
         c.threshold[full] = self.buffers.view.score[self.buffers.view.start[full] + c.k[full] - 1]
-        self.index.set_thresholds(full, c.threshold[full])
+        self.engine.set_thresholds(full, c.threshold[full])
         return super()._raise(slots[:0], counts[:0])
 
-    def _take_in(self, boundary, messages, found):
-        taken = super()._take_in(boundary, messages, found)
+    def _match_and_offer(self, boundary, messages, found):
+        taken = super()._match_and_offer(boundary, messages, found)
         nobody = Lacking(taken.lacking.slots[:0], taken.lacking.before.take(np.zeros(0, np.int64)))
         return taken._replace(lacking=nobody)
 
 
-class NeverShort(SkybandBuffers):
+class NeverShort(ResultBuffers):
     """Broken: never notices that a buffer runs short."""
 
     def close(self, slots, seqs, lives, scores, floor, k, dominators, threshold, passed_over):
@@ -152,14 +152,14 @@ class NeverShort(SkybandBuffers):
         return super().close(slots, seqs, lives, scores, floor, k, dominators, nothing, passed_over)
 
 
-class LateExpiry(SkybandBuffers):
+class LateExpiry(ResultBuffers):
     """Broken: lets everything live one message longer."""
 
     def close(self, slots, seqs, lives, scores, floor, *rest):
         return super().close(slots, seqs, lives, scores, floor - 1, *rest)
 
 
-class OlderWinsTies(SkybandBuffers):
+class OlderWinsTies(ResultBuffers):
     """Broken: of equal scores the older ranks first."""
 
     def close(self, slots, seqs, lives, scores, *rest):
@@ -179,7 +179,7 @@ class LooseNorms(L2Scan):
 def test_topk_room_broken_on_purpose_is_found_out(broken, monkeypatch):
     room = broken if issubclass(broken, TopkRoom) else None
     if room is None:
-        monkeypatch.setattr(room_module, "SkybandBuffers", broken)
+        monkeypatch.setattr(room_module, "ResultBuffers", broken)
     worlds = [make_world(RECIPES[name], seed) for name in ("count", "ties") for seed in range(3)]
     assert any(differences(world, L2Scan, room=room) for world in worlds), f"{broken.__name__} went unnoticed"
 

@@ -340,7 +340,7 @@ def test_cell_term_that_takes_a_lattice_cell_for_a_degree_is_caught():
     engine = CellTerm(SPACE)
     engine.insert(tiny)
     assert engine_pairs(engine, near) == oracle_pairs(tiny, near) == []
-    engine.rows.columns.region[0] = EVERYWHERE  # now the degrees say yes to all that the lattice lets through
+    engine.subscriptions.columns.region[0] = EVERYWHERE  # now the degrees say yes to all that the lattice lets through
     assert engine_pairs(engine, near) != oracle_pairs(tiny, near)
 
 

@@ -213,7 +213,7 @@ def test_delivery_random_successions_read_in_file_order_are_right(tmp_path, seed
     owner: dict[str, tuple[int, int]] = {}  # id -> number, task
     last: dict[str, int] = {}
     holds: dict[int, set[int]] = {}
-    put_by: list[list] = [[] for _ in range(tasks)]
+    defer: list[list] = [[] for _ in range(tasks)]
     next_number, expected = 0, Counter()
     for batch in range(batches):
         added, removed, ended = [], [], []
@@ -239,15 +239,15 @@ def test_delivery_random_successions_read_in_file_order_are_right(tmp_path, seed
         expected.update(row for of_task in rows for row in of_task)
         told = []
         for task in range(tasks):
-            if put_by[task] or rng.random() < 0.4:
-                put_by[task].append(rows[task])
+            if defer[task] or rng.random() < 0.4:
+                defer[task].append(rows[task])
                 rows[task] = []
-            told.append(batch - len(put_by[task]))
+            told.append(batch - len(defer[task]))
         play(bolt, batch, told, *rows, added=added, removed=removed)
         for task in rng.permutation(tasks).tolist():
-            if put_by[task] and (rng.random() < 0.4 or batch == batches - 1):
-                rows_late = [row for of_batch in put_by[task] for row in of_batch]
-                put_by[task] = []
+            if defer[task] and (rng.random() < 0.4 or batch == batches - 1):
+                rows_late = [row for of_batch in defer[task] for row in of_batch]
+                defer[task] = []
                 deliver(bolt, Late(batch, updates(*rows_late)), task=task)
     held: dict[str, set[int]] = {}
     for name, change, seq in written(bolt, tmp_path, tasks):

@@ -83,18 +83,18 @@ def test_exchange_closes_in_order_once_everybody_who_holds_has_spoken():
     one.note(np.array([0, 0]), holders((0, 1), (2, 0)))
     one.put(0, matched(0, 0))
     one.put(1, matched(1, 0))
-    one.hear(Addressed(4, 0, 1, Finds(np.arange(1), 1, 1)), 1)
-    one.hear(Addressed(4, 0, 0, Finds(np.arange(1), 0, 2)), 2)
+    one.receive(Addressed(4, 0, 1, Finds(np.arange(1), 1, 1)), 1)
+    one.receive(Addressed(4, 0, 0, Finds(np.arange(1), 0, 2)), 2)
     assert closed(one) == [] and "'found' from sender 1" in one.inputs.missing()
-    one.hear(Addressed(4, 0, 0, Finds(np.arange(1), 0, 1)), 1)
+    one.receive(Addressed(4, 0, 0, Finds(np.arange(1), 0, 1)), 1)
     assert closed(one) == [("own 0", [(0, 1), (0, 2)])]
-    one.hear(Addressed(4, 0, 1, Finds(np.arange(1), 1, 2)), 2)
+    one.receive(Addressed(4, 0, 1, Finds(np.arange(1), 1, 2)), 2)
     assert closed(one) == [("own 1", [(1, 1), (1, 2)])]
 
 
 def test_exchange_hears_of_a_batch_that_it_has_not_matched_itself():
     one, _ = exchange(2)
-    one.hear(Addressed(4, 2, 0, Finds(np.arange(1), 0, 0)), 0)
+    one.receive(Addressed(4, 2, 0, Finds(np.arange(1), 0, 0)), 0)
     assert closed(one) == []
     one.note(np.array([2]), holders((0, 2)))
     one.put(0, matched(0, 2))
@@ -110,7 +110,7 @@ def test_exchange_goes_on_waiting_for_who_held_something_once():
     other[0].put(0, matched(0, 1))
     one[0].put(0, matched(0, 0))
     assert closed(one[0]) == []
-    one[0].hear(other[1].sent[0].popleft(), 1)
+    one[0].receive(other[1].sent[0].popleft(), 1)
     assert closed(one[0]) == [("own 0", [(0, 1)])]
 
 
@@ -128,12 +128,12 @@ def test_exchange_word_that_comes_twice_or_from_nobody_raises():
     one, _ = exchange(0)
     one.note(np.array([0]), holders((0, 1)))
     word = Addressed(4, 0, 0, Finds(np.arange(1), 0, 1))
-    one.hear(word, 1)
+    one.receive(word, 1)
     with pytest.raises(TopologyError, match="came twice"):
-        one.hear(word, 1)
+        one.receive(word, 1)
     one.put(0, matched(0, 0))
     with pytest.raises(TopologyError, match="came twice"):
-        one.hear(word, 2)  # task 2 holds nothing that is at home here
+        one.receive(word, 2)  # task 2 holds nothing that is at home here
 
 
 @settings(max_examples=80, deadline=None)
@@ -160,7 +160,7 @@ def test_exchanges_in_any_order_of_delivery_close_every_batch_with_all_that_was_
     following = [0] * tasks
     while True:
         steps = [("put", task) for task in range(tasks) if following[task] < batches]
-        steps += [("hear", by, to) for by in range(tasks) for to in range(tasks) if links[by].sent[to]]
+        steps += [("receive", by, to) for by in range(tasks) for to in range(tasks) if links[by].sent[to]]
         if not steps:
             break
         what, *who = data.draw(st.sampled_from(steps))
@@ -171,7 +171,7 @@ def test_exchanges_in_any_order_of_delivery_close_every_batch_with_all_that_was_
             following[task] += 1
         else:
             by, task = who
-            exchanges[task].hear(links[by].sent[task].popleft(), by)
+            exchanges[task].receive(links[by].sent[task].popleft(), by)
         told[task] += closed(exchanges[task])
     for task in range(tasks):
         assert told[task] == [(f"own {batch}", found) for batch, found in enumerate(expected[task])]

@@ -124,7 +124,7 @@ def test_trie_of_the_example_has_the_nodes_of_the_paper():
 
 def test_pivots_of_the_example_are_one_token_where_it_hits_all():
     engine = example(PtQuadtree(EXAMPLE_SPACE))
-    slot, columns = as_input(engine._parts[0]["slot"], np.int32), engine.rows.columns
+    slot, columns = as_input(engine._parts[0]["slot"], np.int32), engine.subscriptions.columns
     out = np.zeros(MOST_TOKENS, np.int32)
     assert greedy_pivots(np.array([2, 4, 8], np.int32), slot, columns, out) == 1
     assert out[0] == B, "the paper's node 1"
@@ -134,7 +134,7 @@ def test_pivots_of_the_example_are_one_token_where_it_hits_all():
     engine = PtQuadtree(SPACE)
     engine.insert(many)
     ranks = np.arange(MOST_TOKENS + 1, dtype=np.int32)
-    columns = engine.rows.columns
+    columns = engine.subscriptions.columns
     slot = as_input(engine._parts[0]["slot"], np.int32)
     assert greedy_pivots(ranks[:-1], slot, columns, out) == MOST_TOKENS
     assert greedy_pivots(ranks, slot, columns, out) == -1
@@ -158,7 +158,7 @@ def test_pivots_of_random_lists_are_those_of_the_definition(words):
         engine = PtQuadtree(SPACE)
         engine.insert(table([(EVERYWHERE, text) for text in texts]))
         slots = as_input(np.arange(size), np.int32)
-        count = greedy_pivots(np.arange(size, dtype=np.int32), slots, engine.rows.columns, out)
+        count = greedy_pivots(np.arange(size, dtype=np.int32), slots, engine.subscriptions.columns, out)
         wanted = greedy_by_definition(texts)
         assert (count == -1) == (len(wanted) > MOST_TOKENS)
         assert count == -1 or out[:count].tolist() == wanted
@@ -204,7 +204,7 @@ def test_pivots_of_a_cell_hit_every_subscription_below_it(crowd):
     subscriptions, _ = crowd
     engine = PtQuadtree(WORLD)
     engine.insert(subscriptions)
-    tree, columns = engine._parts[0], engine.rows.columns
+    tree, columns = engine._parts[0], engine.subscriptions.columns
     closed, covered = 0, 0
     stack = [(0, frozenset())]
     while stack:

@@ -10,7 +10,7 @@ from matching.errors import TopologyError
 
 def drain(inputs: InOrder) -> list[tuple[int, dict]]:
     taken = []
-    while (ready := inputs.take()) is not None:
+    while (ready := inputs.pop()) is not None:
         taken.append(tuple(ready))
     return taken
 
@@ -32,7 +32,7 @@ def test_ordering_several_senders_come_out_in_their_order():
     for sender in (2, 0):
         inputs.put(0, "updates", f"from {sender}", sender)
     inputs.put(0, "ids", "names")
-    assert inputs.take() is None
+    assert inputs.pop() is None
     inputs.put(0, "updates", "from 1", 1)
     assert drain(inputs) == [(0, {"updates": ("from 0", "from 1", "from 2"), "ids": ("names",)})]
 
@@ -42,7 +42,7 @@ def test_ordering_repeat_raises(taken):
     inputs = InOrder({"parts": 1})
     inputs.put(0, "parts", "once")
     if taken:
-        inputs.take()
+        inputs.pop()
     with pytest.raises(TopologyError, match="batch 0 of 'parts'"):
         inputs.put(0, "parts", "again")
 
@@ -70,7 +70,7 @@ def test_ordering_unknown_stream_or_sender_raises():
 def test_ordering_restored_at_a_later_batch_takes_from_there():
     inputs = InOrder({"parts": 1}, first=7)
     inputs.put(8, "parts", "eight")
-    assert inputs.take() is None
+    assert inputs.pop() is None
     inputs.put(7, "parts", "seven")
     assert [number for number, _ in drain(inputs)] == [7, 8]
     with pytest.raises(TopologyError, match="came again"):

@@ -117,7 +117,7 @@ class Run:
         boundary = bound(self.pending.closed.number + 1)
         self.pending.closed = boundary
         gone = np.array([seq for _, seq in lost], np.int64)
-        self.pending.put_by(News(boundary, offers(*pairs), slots(*leaving), slots(*(one for one, _ in lost)), gone))
+        self.pending.defer(News(boundary, offers(*pairs), slots(*leaving), slots(*(one for one, _ in lost)), gone))
 
     def pend(self, *who: int, before: list | None = None) -> Ask:
         nothing = [frozenset()] * len(who) if before is None else before
@@ -132,7 +132,7 @@ class Run:
     @property
     def kept(self) -> list[int]:
         """Numbers of the batches that are put by."""
-        return [news.boundary.number for news in self.pending._put_by]
+        return [news.boundary.number for news in self.pending._deferred]
 
 
 def test_pending_nobody_keeps_nothing():

@@ -132,7 +132,7 @@ def test_filter_deletes_a_stranger_only_by_mistake_and_says_so_if_it_can():
 def test_counted_set_deletes_no_stranger_and_tells_of_each_item_once():
     counted = CountedSet()
     counted.add(np.array([5, 7, 5, 9]))
-    assert [part.tolist() for part in counted.take_changes()] == [[5, 7, 9], []]
+    assert [part.tolist() for part in counted.pop_changes()] == [[5, 7, 9], []]
     with pytest.raises(EngineError, match="not added as often"):
         counted.subtract(np.array([7, 8]))
     with pytest.raises(EngineError, match="not added as often"):
@@ -141,10 +141,10 @@ def test_counted_set_deletes_no_stranger_and_tells_of_each_item_once():
     counted.add(np.array([8]))
     counted.subtract(np.array([8]))
     assert counted.contains(np.array([5, 7, 8, 9, 10])).tolist() == [True, False, False, True, False]
-    assert [part.tolist() for part in counted.take_changes()] == [[], [7]]
+    assert [part.tolist() for part in counted.pop_changes()] == [[], [7]]
     counted.subtract(np.array([9]))
     counted.add(np.array([9]))
-    assert [part.tolist() for part in counted.take_changes()] == [[], []]
+    assert [part.tolist() for part in counted.pop_changes()] == [[], []]
     assert sorted(counted.items().tolist()) == [5, 9]
     assert len(counted) == 2
 
@@ -166,7 +166,7 @@ def test_counted_set_any_history_equals_a_plain_count(history):
         live = {item for item, count in plain.items() if count}
         assert set(counted.items().tolist()) == live and len(counted) == len(live)
         if take:
-            came, gone = (set(part.tolist()) for part in counted.take_changes())
+            came, gone = (set(part.tolist()) for part in counted.pop_changes())
             assert (came, gone) == (live - told, told - live)
             told = live
 

@@ -34,7 +34,7 @@ from matching.errors import ConfigError, EngineError
 from matching.model import ANY_KEYWORD, BOOLEAN, SKYLINE, TOPK, UNKNOWN_TERM
 from matching.naive import common_terms, messages_of, skyline_scores, subscriptions_of
 from matching.space import Space
-from matching.storage.region_subscriptions import SubscriptionRows
+from matching.storage.region_subscriptions import RegionSubscriptions
 from tests.unit.signature_tables import (
     SMALL,
     SPACE,
@@ -116,7 +116,7 @@ def test_cells_of_many_wide_boxes_are_counted_together_as_one_by_one(domain):
             getattr(singly, step)(Boxes(part.row[i : i + 1], part.cells[i : i + 1]))
         assert np.array_equal(singly.counts, together.counts) and together.counts.max() > 4
         assert singly.changed() == together.changed() is True
-        assert [part.tolist() for part in singly.take_changes()] == [part.tolist() for part in together.take_changes()]
+        assert [part.tolist() for part in singly.pop_changes()] == [part.tolist() for part in together.pop_changes()]
         if step == "add":
             together.add(boxes)
             assert not together.changed(), "every cell was there before"
@@ -131,7 +131,7 @@ def test_cells_subtracted_more_often_than_added_are_refused():
     counts = CellCounts(Numbering(16, whole_domain()))
     counts.add(boxes)
     counts.subtract(boxes)
-    assert [part.size for part in counts.take_changes()] == [0, 0]
+    assert [part.size for part in counts.pop_changes()] == [0, 0]
     with pytest.raises(EngineError, match="not added as often"):
         counts.subtract(boxes)
 
@@ -235,7 +235,7 @@ def test_claims_all_of_boolean_by_the_rarest_and_any_of_skyline_by_each():
 
 def test_claims_from_rows_and_rooms_equal_those_from_the_table():
     table = random_subscriptions(5, 100, kinds=(BOOLEAN,), loose=0.0)
-    rows = SubscriptionRows()
+    rows = RegionSubscriptions()
     rows.insert(table)
     loose = type(table)(**(table._asdict() | {"k": np.full(100, ANY_KEYWORD, np.int32)}))
     for one, other in zip(claims_of(_known(loose)), claims_of_rows(rows, table.number), strict=True):

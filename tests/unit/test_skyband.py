@@ -6,23 +6,23 @@ import pytest
 from matching.errors import EngineError
 from matching.topk import results as skyband
 from matching.topk import results_kernels as skyband_kernels
-from matching.topk.results import SkybandBuffers
+from matching.topk.results import ResultBuffers
 
 
-def offer(buffers: SkybandBuffers, slot: int, seqs: list[int], scores: list[float], k: int = 3) -> None:
+def offer(buffers: ResultBuffers, slot: int, seqs: list[int], scores: list[float], k: int = 3) -> None:
     n = len(seqs)
     seq = np.array(seqs, np.int64)
     slots, ks = np.full(n, slot, np.int32), np.full(slot + 1, k, np.int32)
     buffers.offer(slots, seq, seq, np.array(scores), ks)
 
 
-def held(buffers: SkybandBuffers, slot: int, k: int = 3) -> list[int]:
+def held(buffers: ResultBuffers, slot: int, k: int = 3) -> list[int]:
     return buffers.held(np.array([slot], np.int32), np.full(slot + 1, k, np.int32)).seq.tolist()
 
 
 @pytest.mark.parametrize("seq_is_life", [True, False])
 def test_buffers_keep_seqs_apart_across_many_times_two_to_the_thirty(seq_is_life):
-    buffers = SkybandBuffers(seq_is_life)
+    buffers = ResultBuffers(seq_is_life)
     buffers.ensure_slots(2)
     step = 2**29
     for turn in range(12):
@@ -36,7 +36,7 @@ def test_buffers_keep_seqs_apart_across_many_times_two_to_the_thirty(seq_is_life
 
 
 def test_buffers_too_far_apart_for_one_run_are_refused():
-    buffers = SkybandBuffers(seq_is_life=False)
+    buffers = ResultBuffers(seq_is_life=False)
     buffers.ensure_slots(1)
     offer(buffers, 0, [0], [1.0])
     with pytest.raises(EngineError, match="window is too long"):
@@ -46,7 +46,7 @@ def test_buffers_too_far_apart_for_one_run_are_refused():
 def test_buffers_pack_what_came_and_went_and_keep_every_entry(monkeypatch):
     monkeypatch.setattr(skyband, "_FREE_SHARE", 0.01)
     rng = np.random.default_rng(0)
-    buffers = SkybandBuffers(seq_is_life=True)
+    buffers = ResultBuffers(seq_is_life=True)
     slots = 3000
     buffers.ensure_slots(slots)
     k = np.full(slots, 40, np.int32)
@@ -79,7 +79,7 @@ def test_buffers_close_does_what_its_steps_do_one_after_the_other(seq_is_life, l
     k = rng.integers(1, largest_k + 1, slots).astype(np.int32)
     threshold = np.where(rng.random(slots) < 0.5, -np.inf, 0.0)
     passed_over = rng.random(slots) < 0.1
-    whole, steps = SkybandBuffers(seq_is_life), SkybandBuffers(seq_is_life)
+    whole, steps = ResultBuffers(seq_is_life), ResultBuffers(seq_is_life)
     for buffers in (whole, steps):
         buffers.ensure_slots(slots)
     seq, told, short = 0, 0, 0
@@ -125,5 +125,5 @@ def test_buffers_close_does_what_its_steps_do_one_after_the_other(seq_is_life, l
 
 def test_buffers_close_without_any_slot_tells_nothing():
     nobody, no_k = np.zeros(0, np.int64), np.zeros(0, np.int32)
-    closed = SkybandBuffers(True).close(no_k, nobody, nobody, np.zeros(0), 5, no_k, no_k, np.zeros(0), no_k > 0)
+    closed = ResultBuffers(True).close(no_k, nobody, nobody, np.zeros(0), 5, no_k, no_k, np.zeros(0), no_k > 0)
     assert [column.size for column in closed[:-1]] == [0] * 7 and closed.before.offsets.tolist() == [0]

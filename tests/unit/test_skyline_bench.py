@@ -42,8 +42,8 @@ def test_skyline_bench_reports_every_figure_for_every_engine():
 
 def test_skyline_bench_of_a_wrong_engine_is_not_exact():
     class Forgetful(EagerStar):
-        def take(self, offers, slots, seqs, floor):
-            return super().take(type(offers)(*(column[:-300] for column in offers)), slots, seqs, floor)
+        def apply(self, offers, slots, seqs, floor):
+            return super().apply(type(offers)(*(column[:-300] for column in offers)), slots, seqs, floor)
 
     kind = replace(KINDS.named("skyline"), engines={"wrong": Forgetful})
     bench = Bench(make_case(kind, 400, 600, 2_000, 1, 4), 1)

@@ -21,8 +21,8 @@ from matching.model import (
 from matching.skyline.engines.eager import sort_by_slot
 from matching.skyline.engines.eager_star import EagerStar
 from matching.skyline.engines.sweep import mark_undominated
-from matching.skyline.results import KeptPool, block_size
-from matching.skyline.subscriptions import SubscriptionIndex
+from matching.skyline.results import CandidatePool, block_size
+from matching.skyline.subscriptions import SkylineSubscriptions
 from matching.skyline.windows.inverted import InvertedWindow
 from matching.window import Boundary, Window
 from tests.rooms import NO_CHANGES, Tasks, kind_of
@@ -206,7 +206,7 @@ def test_skyline_room_refuses_what_does_not_fit_and_changes_nothing():
     with pytest.raises(EngineError, match="twice"):
         feed.room.match(turn_of(Boundary(2, 2, 2, -98), two, removed=removals(0, 0)))
     with pytest.raises(EngineError, match="keywords"):
-        SubscriptionIndex(SPACE).insert(subscriptions((0, SQUARE[1], list(range(5000)))))
+        SkylineSubscriptions(SPACE).insert(subscriptions((0, SQUARE[1], list(range(5000)))))
 
 
 def turn_of(boundary: Boundary, batch: MessageBatch, added=NO_CHANGES[0], removed=NO_CHANGES[1]) -> RoomTurn:
@@ -236,7 +236,7 @@ def test_skyline_newcomers_under_a_member_are_put_by_until_it_goes():
     assert feed(*far) == []
     engine = feed.room.engine
     assert isinstance(engine, EagerStar)
-    tails, kept = engine._tails, engine.kept
+    tails, kept = engine._tails, engine.candidates
     assert tails.words[0, 0] == 2 and kept.entries() == 2  # 14 in a tail: two have been full and left one each
     assert feed(up_to=31, ended=[29]) == [] and tails.words[0, 0] == 1  # ended while put by: it kept nothing out
     assert feed(up_to=32, ended=[0]) == [(0, 0, LEAVE), (0, 30, ENTER)]
@@ -279,7 +279,7 @@ def test_skyline_refills_that_wait_are_often_saved():
 
 def test_skyline_pool_grown_and_packed_in_the_middle_of_everything_equals_oracle(monkeypatch):
     packed, grown = [], []
-    real = KeptPool.make_room
+    real = CandidatePool.make_room
 
     def counted(self):
         size = self.view.seq.shape[0]
@@ -287,7 +287,7 @@ def test_skyline_pool_grown_and_packed_in_the_middle_of_everything_equals_oracle
         (grown if self.view.seq.shape[0] > size else packed).append(size)
 
     monkeypatch.setattr("matching.skyline.results._FEWEST", 8)
-    monkeypatch.setattr(KeptPool, "make_room", counted)
+    monkeypatch.setattr(CandidatePool, "make_room", counted)
     span, turns = make_world(Recipe(subscriptions=30, objects=40, terms=4, grid=4, batches=50), 4)
     wanted, _ = expected(span, turns)
     for name in ENGINES:

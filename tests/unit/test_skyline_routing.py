@@ -9,7 +9,7 @@ from benchmarks import skyline_routing
 from benchmarks.run import bench
 from distribution.signatures import signature as signature_module
 from matching.errors import ConfigError
-from matching.skyline.subscriptions import SubscriptionIndex
+from matching.skyline.subscriptions import SkylineSubscriptions
 
 
 @pytest.fixture(autouse=True)
@@ -58,13 +58,13 @@ def test_skyline_routing_by_the_rarest_keyword_alone_is_not_exact(tmp_path, monk
 
 
 def test_skyline_routing_of_a_wrong_optimum_is_not_exact(tmp_path, monkeypatch, one_row):
-    right = SubscriptionIndex.match
+    right = SkylineSubscriptions.match
 
     def forgetful(self, batch):
         found = right(self, batch)
         return found._replace(slot=found.slot[1:], row=found.row[1:])
 
-    monkeypatch.setattr(SubscriptionIndex, "match", forgetful)
+    monkeypatch.setattr(SkylineSubscriptions, "match", forgetful)
     assert skyline_routing.figure(tmp_path, 3_000, 400, seed=1)["exact"] is False
 
 

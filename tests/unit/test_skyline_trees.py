@@ -374,10 +374,10 @@ def test_filter_of_a_leaf_counts_references_and_a_full_count_stays():
         for _ in range(times):
             cuckoo.add(words, 0, 2, hashed, cuckoo.LEAF)
     held = lambda hashed: cuckoo.may_hold(words, 0, 2, hashed, cuckoo.LEAF)  # noqa: E731
-    assert cuckoo.take_out(words, 0, 2, once) and not held(once)
-    assert not cuckoo.take_out(words, 0, 2, twice) and held(twice)
-    assert cuckoo.take_out(words, 0, 2, twice) and not held(twice)
-    assert not any(cuckoo.take_out(words, 0, 2, often) for _ in range(40)) and held(often)
+    assert cuckoo.remove_entry(words, 0, 2, once) and not held(once)
+    assert not cuckoo.remove_entry(words, 0, 2, twice) and held(twice)
+    assert cuckoo.remove_entry(words, 0, 2, twice) and not held(twice)
+    assert not any(cuckoo.remove_entry(words, 0, 2, often) for _ in range(40)) and held(often)
 
 
 def test_filter_that_overflows_says_so():

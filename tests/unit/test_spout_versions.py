@@ -67,7 +67,7 @@ def test_versions_random_streams_end_what_the_rule_ends_with_its_contents(window
                 rows = slice(fed, fed + step)
                 versions.feed(cut_messages(batch, fed, min(fed + step, 300)), Objects(*(c[rows] for c in objects)))
                 fed += step
-            ended = versions.take(Boundary(number, number * size, last, floor))
+            ended = versions.pop_ended(Boundary(number, number * size, last, floor))
             assert ended.seq.tolist() == expected, (seed, number)
             for mine, theirs in zip(ended, batch.take(ended.seq), strict=True):
                 np.testing.assert_array_equal(mine, theirs)
@@ -85,14 +85,14 @@ def test_versions_of_a_long_stream_are_forgotten_with_the_window():
         columns = batch._asdict() | {"seq": seq, "life": seq}
         names = [f"o{one}" for one in range(first, first + 40)] + [f"again {number % 7} {n}" for n in range(10)]
         versions.feed(MessageBatch(**columns), Objects(names, np.zeros(50, np.bool_)))
-        versions.take(Boundary(number, first, first + 49, window.floor(first + 49, 0)))
+        versions.pop_ended(Boundary(number, first, first + 49, window.floor(first + 49, 0)))
         most = max(most, versions.held)
     assert most <= 2 * (100 + 2 * 50)
 
 
 def test_versions_without_objects_keep_nothing():
     versions = Versions()
-    assert len(versions.take(Boundary(0, 0, 9, -1))) == 0
+    assert len(versions.pop_ended(Boundary(0, 0, 9, -1))) == 0
     assert versions.held == versions.ended == 0
 
 

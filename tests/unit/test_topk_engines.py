@@ -17,4 +17,4 @@ def test_engine_without_subscriptions_finds_nothing(name):
     assert engine.match(messages).slot.size > 0
     engine.remove(slots)
     assert engine.match(messages).slot.size == 0
-    assert np.all(engine.store.columns.number[slots] < 0)
+    assert np.all(engine.subscriptions.columns.number[slots] < 0)

@@ -136,7 +136,7 @@ def busy_life(rules: Pruning, seed: int, grid: int | None, steps: int = 7):
         index.set_thresholds(changed, rng.choice([0.3, 0.5, 0.75, 0.9], changed.size))
         for _ in range(2):
             batch = messages_of(rng, 25, grid)
-            expected = brute_force(index.store, batch, live)
+            expected = brute_force(index.subscriptions, batch, live)
             assert found_by(index, batch) == expected, f"seed {seed} step {step}"
             compared += len(expected)
             some = rng.choice(live, live.size // 3, replace=False)
@@ -146,9 +146,9 @@ def busy_life(rules: Pruning, seed: int, grid: int | None, steps: int = 7):
             live = np.setdiff1d(live, gone).astype(np.int32)
             assert_columns_bound_their_postings(index)
         if step % 3 == 1:  # another goes on in its place, made of what a room would save of it
-            again = type(index)(index.space, index.pruning) if isinstance(index, Skype) else type(index)(index.space)
-            slots = again.insert(index.store.rows(live))
-            again.set_thresholds(slots, index.store.columns.threshold[live])
+            again = type(index)(SPACE)
+            slots = again.insert(index.subscriptions.rows(live))
+            again.set_thresholds(slots, index.subscriptions.columns.threshold[live])
             index, live = again, slots
     assert compared > 500, "a life without hits proves nothing"
     return index
@@ -173,7 +173,7 @@ def test_skype_with_any_rules_over_a_stream_equals_oracle(rules):
         tasks = Tasks(kind_of("topk", engine_of(rules)), SPACE, world.window)
         for number, (boundary, messages, changes) in enumerate(world.batches):
             step = tasks.process(boundary, messages, changes.added, changes.removed)
-            walked = tasks.room.index
+            walked = tasks.room.engine
             assert isinstance(walked, Skype) and walked.pruning._replace(signature=rules.signature) == rules
             assert tally(step.updates) == expected[number], f"seed {seed} batch {number}"
             nodes += walked.counters()["nodes"]
@@ -218,8 +218,8 @@ def test_skype_posted_terms_report_only_pairs_whose_first_common_term_is_posted(
     slots = index.insert(table, posted)
     index.set_thresholds(slots, 0.5)
     batch = messages_of(rng, 60, grid)
-    expected = brute_force(index.store, batch, slots, unposted)
-    assert found_by(index, batch) == expected and expected != brute_force(index.store, batch, slots)
+    expected = brute_force(index.subscriptions, batch, slots, unposted)
+    assert found_by(index, batch) == expected and expected != brute_force(index.subscriptions, batch, slots)
     index.remove(slots)
     assert not found_by(index, batch)
 
@@ -310,10 +310,10 @@ def test_block_inverted_file_any_block_size_finds_what_brute_force_finds(block, 
     for threshold in (0.5, -np.inf, 0.8):
         index.set_thresholds(live, threshold + 0.2 * rng.random(live.size))
         batch = messages_of(rng, 30, terms=22)
-        assert found_by(index, batch) == brute_force(index.store, batch, live)
+        assert found_by(index, batch) == brute_force(index.subscriptions, batch, live)
         gone, live = live[:: block + 1], np.setdiff1d(live, live[:: block + 1])
         index.remove(gone)
-        assert found_by(index, batch) == brute_force(index.store, batch, live)
+        assert found_by(index, batch) == brute_force(index.subscriptions, batch, live)
 
 
 class StaleCells(Skype):
@@ -331,7 +331,7 @@ class TightNodes(Skype):
     column, by = 5, -0.1
 
     def match(self, batch, first_row=0, most_hits=1 << 21):
-        self.lists.settle(self.store)
+        self.lists.settle(self.subscriptions)
         self.lists.view.node_floats[:, self.column] += np.float32(self.by)
         found = super().match(batch, first_row, most_hits)
         self.lists.view.node_floats[:, self.column] -= np.float32(self.by)
@@ -342,7 +342,7 @@ class NoSignatures(Skype):
     """Broken: believes that no posting has later terms."""
 
     def match(self, batch, first_row=0, most_hits=1 << 21):
-        self.lists.settle(self.store)
+        self.lists.settle(self.subscriptions)
         self.lists.view.signature[:] = 0
         return super().match(batch, first_row, most_hits)
 
@@ -351,7 +351,7 @@ class EarlyStops(Skype):
     """Broken: the suffix maxima of a group know only their own posting."""
 
     def match(self, batch, first_row=0, most_hits=1 << 21):
-        self.lists.settle(self.store)
+        self.lists.settle(self.subscriptions)
         v = self.lists.view
         v.stop_base[: v.base.size] = v.base - 0.2
         return super().match(batch, first_row, most_hits)
@@ -361,7 +361,7 @@ class LongInner(Skype):
     """Broken: subscriptions seem farther from the side of their cell than they are."""
 
     def match(self, batch, first_row=0, most_hits=1 << 21):
-        self.lists.settle(self.store)
+        self.lists.settle(self.subscriptions)
         self.lists.view.inner[:] += np.float32(0.1)
         return super().match(batch, first_row, most_hits)
 
@@ -404,7 +404,7 @@ def test_skype_broken_on_purpose_is_found_out(engine, rules):
         found_by(index, messages_of(rng, 1))
         index.set_thresholds(live, rng.choice([0.4, 0.6, 0.8], live.size))
         batch = messages_of(rng, 40)
-        differing += found_by(index, batch) != brute_force(index.store, batch, live)
+        differing += found_by(index, batch) != brute_force(index.subscriptions, batch, live)
     assert differing, f"{engine.__name__} went unnoticed"
 
 
@@ -414,9 +414,9 @@ def test_skype_verification_needs_the_bound_of_unseen_terms(forgetful):
     index = Skype(SPACE, NONE._replace(unseen=True))
     live = index.insert(table_of(rng, 0, 200))
     index.set_thresholds(live, 0.5)
-    batch, c = messages_of(rng, 30), index.store.columns
+    batch, c = messages_of(rng, 30), index.subscriptions.columns
     lost = 0
-    for slot, row in brute_force(index.store, batch, live):
+    for slot, row in brute_force(index.subscriptions, batch, live):
         a, b = batch.term_offsets[row], batch.term_offsets[row + 1]
         terms, weights = batch.terms[a:b], batch.weights[a:b]
         first = next(t for t in terms if t in c.terms[c.term_start[slot] :][: c.term_count[slot]])
@@ -438,7 +438,7 @@ def test_skype_tree_nodes_are_runs_that_cover_the_list():
     for rules in (Pruning(**SMALL), PAPER._replace(**SMALL)):
         index = Skype(SPACE, rules)
         index.insert(table_of(rng, 0, 700, terms=4))
-        index.lists.settle(index.store)
+        index.lists.settle(index.subscriptions)
         v = index.lists.view
         for term in range(4):
             ints = v.node_ints[v.node_start[term] :][: v.node_count[term]]

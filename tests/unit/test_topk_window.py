@@ -20,7 +20,7 @@ from matching.topk.windows import inverted_ring as window_ring
 from matching.topk.windows import postings as window_postings
 from matching.topk.windows import search as window_search
 from matching.topk.windows.inverted_ring import InvertedRing
-from matching.topk.windows.search import take_rows
+from matching.topk.windows.search import take_window_rows
 from matching.window import NO_FLOOR, Boundary
 
 WINDOW_INDEXES: dict[str, Any] = dict(KINDS.named("topk").windows)
@@ -347,7 +347,7 @@ def test_take_rows_keeps_order_and_terms():
     rng = np.random.default_rng(5)
     rows = window_search.rows_of(make_messages(rng, 0, 30))
     picked = np.array([7, 2, 19])
-    taken = take_rows(rows, picked)
+    taken = take_window_rows(rows, picked)
     for at, row in enumerate(picked):
         assert taken.head[at, 0] == rows.head[row, 0]
         a, b, c, d = *taken.head[at, 2:], *rows.head[row, 2:]

@@ -257,7 +257,7 @@ def _sort(which, blocks, order, first, last, new_box, new_link):
 
 
 @njit(cache=True, nogil=True)
-def take_out(term, box, link, blocks):
+def remove_entry(term, box, link, blocks):
     """Remove postings as `describe` gives them; returns (done, unsorted).
 
     done falls short at a posting that is not where it must be: the state is damaged. `unsorted` counts blocks that

@@ -15,7 +15,7 @@ change, and `matching.naive` what must come out.
 import numpy as np
 
 from matching.boolean.engine import BooleanEngine, Messages
-from matching.boolean.engines.blocks import Blocks, append, describe, repack, slot_of, take_out
+from matching.boolean.engines.blocks import Blocks, append, describe, remove_entry, repack, slot_of
 from matching.boolean.engines.cell_match import match
 from matching.errors import EngineError
 from matching.model import Int32
@@ -53,7 +53,7 @@ class CellTerm(BooleanEngine):
         room = 2 * slots.shape[0]
         term, box, link = np.empty(room, np.int32), np.empty(room, np.uint64), np.empty(room, np.int64)
         frame = (self.space.west, self.space.south, self._steps_per_degree)
-        count = describe(as_input(slots, np.int32), self.rows.columns, *frame, term, box, link)
+        count = describe(as_input(slots, np.int32), self.subscriptions.columns, *frame, term, box, link)
         return term[:count], box[:count], link[:count]
 
     def _index(self, slots: Int32) -> None:
@@ -76,9 +76,9 @@ class CellTerm(BooleanEngine):
 
     def _withdraw(self, slots: Int32) -> None:
         term, box, link = self._describe(slots)
-        done, unsorted = take_out(term, box, link, self._blocks())
+        done, unsorted = remove_entry(term, box, link, self._blocks())
         if done < term.shape[0]:
-            number = self.rows.slots.number[slot_of(link[done])]
+            number = self.subscriptions.slots.number[slot_of(link[done])]
             raise EngineError(
                 f"engine {self.name}: subscription {number} is not in the block of term {term[done]}; the state is "
                 "damaged, restore the last checkpoint"
@@ -105,9 +105,9 @@ class CellTerm(BooleanEngine):
         self._box, self._link, self._cuts = pools
 
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
-        if not messages.are_points and self._seen.shape[0] < self.rows.slots.capacity:
-            self._seen = np.zeros(self.rows.slots.capacity, np.uint8)
-        columns = self.rows.columns
+        if not messages.are_points and self._seen.shape[0] < self.subscriptions.slots.capacity:
+            self._seen = np.zeros(self.subscriptions.slots.capacity, np.uint8)
+        columns = self.subscriptions.columns
         frame = (self.space.west, self.space.south, self._steps_per_degree)
         return match(messages, first_row, self._blocks(), columns, *frame, self._seen, slots, rows)
 

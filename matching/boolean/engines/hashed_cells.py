@@ -76,15 +76,15 @@ class HashedCells(BooleanEngine):
 
     def _index(self, slots: Int32) -> None:
         slots = as_input(slots, np.int32)
-        row, key = _keys_of(slots, self.rows.columns, *self._frame)
+        row, key = _keys_of(slots, self.subscriptions.columns, *self._frame)
         fresh = np.unique(key)
         fresh = fresh[self._keys.find(fresh) < 0]
         self._keys.insert(fresh)
         self._at_level += _count_by_level(fresh)
         if self._keys.capacity > self._head.shape[0]:
             self._head = resized(self._head, self._keys.capacity, _END)
-        if self.rows.slots.capacity > self._first.shape[0]:
-            self._first = resized(self._first, self.rows.slots.capacity, _END)
+        if self.subscriptions.slots.capacity > self._first.shape[0]:
+            self._first = resized(self._first, self.subscriptions.slots.capacity, _END)
         needed = int(self._used[0]) + key.shape[0]
         if needed > self._nodes["slot"].shape[0]:
             room = grown_length(self._nodes["slot"].shape[0], needed)
@@ -97,13 +97,18 @@ class HashedCells(BooleanEngine):
         self._at_level -= _count_by_level(emptied)
 
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
-        if self._seen.shape[0] < self.rows.slots.capacity:
-            self._seen = np.zeros(self.rows.slots.capacity, np.uint8)
-        return _match(messages, first_row, self._view(), self.rows.columns, *self._frame, self._seen, slots, rows)
+        if self._seen.shape[0] < self.subscriptions.slots.capacity:
+            self._seen = np.zeros(self.subscriptions.slots.capacity, np.uint8)
+        return _match(
+            messages, first_row, self._view(), self.subscriptions.columns, *self._frame, self._seen, slots, rows
+        )
 
     def _index_arrays(self) -> dict[str, np.ndarray]:
         nodes = {name: column[: self._used[0]] for name, column in self._nodes.items()}
-        columns = {"head": self._head[: self._keys.high_water], "first": self._first[: self.rows.slots.high_water]}
+        columns = {
+            "head": self._head[: self._keys.high_water],
+            "first": self._first[: self.subscriptions.slots.high_water],
+        }
         columns |= {"used": self._used, "at_level": self._at_level}
         return nodes | columns | {f"keys_{name}": value for name, value in self._keys.arrays().items()}
 

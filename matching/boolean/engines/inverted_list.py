@@ -55,7 +55,7 @@ class InvertedList(BooleanEngine):
         return Lists(self._terms.index, self._terms.number, *columns, self._used)
 
     def _index(self, slots: Int32) -> None:
-        columns = self.rows.columns
+        columns = self.subscriptions.columns
         slots = slots[columns.start[slots] >= 0]
         first = columns.terms[columns.start[slots]]
         first = np.where(first < 0, ~first, first).astype(np.int64)
@@ -77,10 +77,10 @@ class InvertedList(BooleanEngine):
             self._repack(needed)
 
     def _withdraw(self, slots: Int32) -> None:
-        _take_out(slots, self.rows.columns, self._view())
+        _remove_entries(slots, self.subscriptions.columns, self._view())
 
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
-        return _match(messages, first_row, self._view(), self.rows.columns, slots, rows)
+        return _match(messages, first_row, self._view(), self.subscriptions.columns, slots, rows)
 
     def _repack(self, needed: int) -> None:
         """Move the lists together, or only grow the pool if too few places are abandoned to pay for it."""
@@ -93,7 +93,7 @@ class InvertedList(BooleanEngine):
             self._pool = resized(self._pool, grown_length(self._pool.shape[0], used + needed))
 
     def _index_arrays(self) -> dict[str, np.ndarray]:
-        terms, slots = self._terms.high_water, self.rows.slots.high_water
+        terms, slots = self._terms.high_water, self.subscriptions.slots.high_water
         columns = {"start": self._start[:terms], "length": self._length[:terms], "room": self._room[:terms]}
         columns |= {"pool": self._pool[: self._used[0]], "place": self._place[:slots], "used": self._used}
         return columns | {f"terms_{name}": value for name, value in self._terms.arrays().items()}
@@ -137,7 +137,7 @@ def _append(slots, first, done, lists):
 
 
 @njit(cache=True, nogil=True)
-def _take_out(slots, columns, lists):
+def _remove_entries(slots, columns, lists):
     """Fill each slot's place with the last of its list."""
     for slot in slots:
         if columns.start[slot] < 0:

@@ -144,11 +144,11 @@ class LFilter(PartedEngine):
         self.choices = np.zeros(4, np.int64)
 
     def _build(self, slots: Int32) -> Arrays:
-        trie = build_trie(slots, self.rows.columns, self._boxes_of(slots), self.bucket)
-        if slots.shape[0] < _QUADTREE_SHARE * len(self.rows):
+        trie = build_trie(slots, self.subscriptions.columns, self._boxes_of(slots), self.bucket)
+        if slots.shape[0] < _QUADTREE_SHARE * len(self.subscriptions):
             return trie
         boxes = trie["slot"], trie["word"], trie["text"]
-        return trie | build_quadtree(*boxes, self.rows.columns, self.leaf_room)
+        return trie | build_quadtree(*boxes, self.subscriptions.columns, self.leaf_room)
 
     def _view(self, arrays: Arrays) -> tuple[Boxes, Trie] | tuple[Boxes, Trie, Quadtree, Habit]:
         boxes, trie = boxes_view(arrays), trie_view(arrays)
@@ -161,11 +161,11 @@ class LFilter(PartedEngine):
     ) -> tuple[int, int, int, int]:
         if len(view) == 2:
             boxes, trie = view
-            where = messages, first_row, last_row, boxes, trie, self.rows.columns
+            where = messages, first_row, last_row, boxes, trie, self.subscriptions.columns
             return match_by_trie(*where, *self.frame, CHEAPEST, ANY_HITS, slots, rows)
         how = self.filter_by, self.verify_by, self.choices
         boxes, trie, tree, habit = view
-        where = messages, first_row, last_row, boxes, trie, tree, habit, self.rows.columns
+        where = messages, first_row, last_row, boxes, trie, tree, habit, self.subscriptions.columns
         return _match(*where, *self.frame, *how, slots, rows)
 
 

@@ -82,9 +82,9 @@ class PartedEngine(BooleanEngine):
         return len(self._parts)
 
     def _index(self, slots: Int32) -> None:
-        if self.rows.slots.capacity > self._place.shape[0]:
-            self._place = resized(self._place, self.rows.slots.capacity, _NOWHERE)
-        fresh = slots[self.rows.columns.start[slots] >= 0]
+        if self.subscriptions.slots.capacity > self._place.shape[0]:
+            self._place = resized(self._place, self.subscriptions.slots.capacity, _NOWHERE)
+        fresh = slots[self.subscriptions.columns.start[slots] >= 0]
         self._place[fresh] = _IN_TAIL
         self._tail = np.concatenate([self._tail, fresh])
         if self._tail.shape[0] > TAIL_ROOM:
@@ -147,7 +147,7 @@ class PartedEngine(BooleanEngine):
 
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
         last = messages.west.shape[0]
-        columns = self.rows.columns
+        columns = self.subscriptions.columns
         if len(self._parts) == 1 and self._tail.shape[0] == 0:
             return self._match_part(messages, first_row, last, self._views[0], slots, rows)
         last = min(last, first_row + _ROWS_A_TURN)
@@ -171,7 +171,7 @@ class PartedEngine(BooleanEngine):
         return found, last, scanned, verified
 
     def _index_arrays(self) -> Arrays:
-        arrays = {"tail": self._tail, "place": self._place[: self.rows.slots.high_water]}
+        arrays = {"tail": self._tail, "place": self._place[: self.subscriptions.slots.high_water]}
         for number, columns in enumerate(self._parts):
             arrays |= {f"part{number}_{name}": value for name, value in columns.items()}
         return arrays
@@ -182,11 +182,11 @@ class PartedEngine(BooleanEngine):
 
     def _boxes_of(self, slots: Int32):
         """Boxes of these slots (each has a place where it matches): slot, word, text, Morton code of the first box."""
-        regions = self.rows.columns.region[slots]
+        regions = self.subscriptions.columns.region[slots]
         count = slots.shape[0] + np.count_nonzero(regions[:, 0] > regions[:, 2])
         slot, morton = np.empty(count, np.int32), np.empty(count, np.int64)
         word, text = np.empty(count, np.uint64), np.empty(count, np.uint64)
-        _describe(slots, self.rows.columns, *self.frame, slot, word, text, morton)
+        _describe(slots, self.subscriptions.columns, *self.frame, slot, word, text, morton)
         return slot, word, text, morton
 
     @abstractmethod

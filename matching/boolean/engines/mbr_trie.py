@@ -95,7 +95,7 @@ class MbrTrie(PartedEngine):
         self.bucket = bucket
 
     def _build(self, slots: Int32) -> Arrays:
-        return build_trie(slots, self.rows.columns, self._boxes_of(slots), self.bucket)
+        return build_trie(slots, self.subscriptions.columns, self._boxes_of(slots), self.bucket)
 
     def _view(self, arrays: Arrays) -> tuple[Boxes, Trie]:
         return boxes_view(arrays), trie_view(arrays)
@@ -104,7 +104,7 @@ class MbrTrie(PartedEngine):
         self, messages: Messages, first_row: int, last_row: int, view: tuple, slots: Int32, rows: Int32
     ) -> tuple[int, int, int, int]:
         boxes, trie = view
-        where = messages, first_row, last_row, boxes, trie, self.rows.columns
+        where = messages, first_row, last_row, boxes, trie, self.subscriptions.columns
         return match_by_trie(*where, *self.frame, self.strategy, ANY_HITS, slots, rows)
 
 

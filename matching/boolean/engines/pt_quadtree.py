@@ -92,7 +92,7 @@ class PtQuadtree(PartedEngine):
 
     def _build(self, slots: Int32) -> Arrays:
         slot, word, text, _ = self._boxes_of(slots)
-        tree = build_quadtree(slot, word, text, self.rows.columns, self.leaf_room)
+        tree = build_quadtree(slot, word, text, self.subscriptions.columns, self.leaf_room)
         return {"slot": slot, "word": word, "text": text} | tree
 
     def _view(self, arrays: Arrays) -> tuple[Boxes, Quadtree]:
@@ -102,7 +102,7 @@ class PtQuadtree(PartedEngine):
         self, messages: Messages, first_row: int, last_row: int, view: tuple, slots: Int32, rows: Int32
     ) -> tuple[int, int, int, int]:
         boxes, tree = view
-        return _match(messages, first_row, last_row, boxes, tree, self.rows.columns, *self.frame, slots, rows)
+        return _match(messages, first_row, last_row, boxes, tree, self.subscriptions.columns, *self.frame, slots, rows)
 
 
 def quadtree_view(arrays: Arrays) -> Quadtree:

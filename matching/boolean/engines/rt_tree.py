@@ -71,9 +71,9 @@ class RtTree(BooleanEngine):
 
     def _index(self, slots: Int32) -> None:
         """Amortised O(log(n)**2) a subscription."""
-        if self.rows.slots.capacity > self._place.shape[0]:
-            self._place = resized(self._place, self.rows.slots.capacity, _NOBODY)
-        slots = slots[self.rows.columns.start[slots] >= 0]
+        if self.subscriptions.slots.capacity > self._place.shape[0]:
+            self._place = resized(self._place, self.subscriptions.slots.capacity, _NOBODY)
+        slots = slots[self.subscriptions.columns.start[slots] >= 0]
         kept, count = self._tree.shape[0], slots.shape[0]
         while kept > 0 and self._tree[kept - 1, LIVE] < 2 * count:
             kept -= 1
@@ -82,7 +82,7 @@ class RtTree(BooleanEngine):
 
     def _withdraw(self, slots: Int32) -> None:
         """Amortised O(log(n)**2) a subscription."""
-        slots = slots[self.rows.columns.start[slots] >= 0]
+        slots = slots[self.subscriptions.columns.start[slots] >= 0]
         places = self._place[slots]
         self._pools["entry"][places] = _NOBODY
         self._place[slots] = _NOBODY
@@ -103,7 +103,7 @@ class RtTree(BooleanEngine):
             self._tree = self._tree[:kept].copy()
         if slots.shape[0] == 0:
             return
-        slots, levels, spans, keywords, masks = _packed(as_input(slots, np.int32), self.rows.columns)
+        slots, levels, spans, keywords, masks = _packed(as_input(slots, np.int32), self.subscriptions.columns)
         entry, node, keyword = self._used.tolist()
         self._place[slots] = np.arange(entry, entry + slots.shape[0])
         self._put("entry", entry, slots)
@@ -122,13 +122,17 @@ class RtTree(BooleanEngine):
         pool[start:end] = rows
 
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
-        return _match(messages, first_row, Forest(self._tree, **self._pools), self.rows.columns, slots, rows)
+        return _match(messages, first_row, Forest(self._tree, **self._pools), self.subscriptions.columns, slots, rows)
 
     def _index_arrays(self) -> dict[str, np.ndarray]:
         entries, nodes, keywords = self._used.tolist()
         ends = {"entry": entries, "box": nodes, "span": nodes, "keyword": keywords, "mask": keywords}
         pools = {name: pool[: ends[name]] for name, pool in self._pools.items()}
-        return pools | {"tree": self._tree, "used": self._used, "place": self._place[: self.rows.slots.high_water]}
+        return pools | {
+            "tree": self._tree,
+            "used": self._used,
+            "place": self._place[: self.subscriptions.slots.high_water],
+        }
 
     def _index_bytes(self) -> int:
         return self._tree.nbytes + self._place.nbytes + sum(pool.nbytes for pool in self._pools.values())

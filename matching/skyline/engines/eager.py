@@ -39,32 +39,32 @@ class Eager(SkylineEngine):
 
     name = "eager"
 
-    def take(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+    def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
         lost = np.empty(slots.shape[0], np.int32)
-        count = remove_members(self.kept.view, slots, seqs, lost)
+        count = remove_members(self.candidates.view, slots, seqs, lost)
         self._expire(floor)
         self._offer(offers)
         return np.unique(lost[:count])
 
     def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:
-        self.kept.clear(slots)
+        self.candidates.clear(slots)
         done = 0
         while done < slots.shape[0]:
-            done = load(self.kept.view, slots, candidates, done)
+            done = load(self.candidates.view, slots, candidates, done)
             if done < slots.shape[0]:
-                self.kept.make_room()
+                self.candidates.make_room()
 
     def _expire(self, floor: int) -> None:
-        expire(self.kept.view, self.kept.due(floor), floor)
+        expire(self.candidates.view, self.candidates.due(floor), floor)
 
     def _offer(self, offers: Offers) -> None:
         done, count = 0, offers.slot.shape[0]
         order, seen = np.empty(count, np.int32), np.zeros(1)
-        sort_by_slot(offers.slot, self.kept.view.start.shape[0], order)
+        sort_by_slot(offers.slot, self.candidates.view.start.shape[0], order)
         while done < count:
-            done = offer(self.kept.view, offers, order, done, seen)
+            done = offer(self.candidates.view, offers, order, done, seen)
             if done < count:
-                self.kept.make_room()
+                self.candidates.make_room()
 
 
 @njit(cache=True, nogil=True)

@@ -24,7 +24,7 @@ from numba import njit
 from matching.model import Int32, Int64
 from matching.skyline.engine import Offers
 from matching.skyline.engines.eager import Eager
-from matching.skyline.engines.tails import clear, forget_ended, new_tails, note_members, put_by, settle_all, with_slots
+from matching.skyline.engines.tails import clear, defer, forget_ended, new_tails, note_members, settle_all, with_slots
 from matching.skyline.results import UNDOMINATED, WAITS, dominates, drop, place_of, set_due
 from matching.skyline.window import Candidates
 from matching.space import Space
@@ -51,26 +51,26 @@ class EagerStar(Eager):
         self._full = np.zeros(32, np.int32)
 
     def entries(self) -> int:
-        self._settle(self.index.live_slots())
+        self._settle(self.subscriptions.live_slots())
         return super().entries()
 
     def bytes(self) -> int:
         return super().bytes() + self._tails.words.nbytes
 
-    def put_by(self, offers: Offers, slots: Int32, seqs: Int64) -> tuple[Offers, Int32, Int64]:
+    def defer(self, offers: Offers, slots: Int32, seqs: Int64) -> tuple[Offers, Int32, Int64]:
         left, done = np.empty(offers.slot.shape[0], np.int32), np.zeros(3, np.int64)
         while done[0] < offers.slot.shape[0]:
-            put_by(self.kept.view, self._tails, offers, done, self._full, left)
+            defer(self.candidates.view, self._tails, offers, done, self._full, left)
             if done[0] < offers.slot.shape[0]:
-                self.kept.make_room()
+                self.candidates.make_room()
         left = left[: done[2]]
         rest = Offers(offers.slot[left], offers.seq[left], offers.life[left], offers.spatial[left], offers.text[left])
         kept = np.empty(slots.shape[0], np.int32)
-        kept = kept[: forget_ended(self.kept.view, self._tails, slots, seqs, kept)]
+        kept = kept[: forget_ended(self.candidates.view, self._tails, slots, seqs, kept)]
         return rest, slots[kept], seqs[kept]
 
-    def take(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
-        due = self.kept.due(floor)
+    def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+        due = self.candidates.due(floor)
         touched = np.unique(np.concatenate([due, offers.slot, slots])).astype(np.int32)
         self._settle(touched)
         run_out = due[self.stale[due] <= floor]
@@ -78,11 +78,11 @@ class EagerStar(Eager):
         # by slot, so that all that one subscription loses is seen together
         order = np.argsort(slots, kind="stable")
         slots, seqs = slots[order], seqs[order]
-        _end(self.kept.view, slots, seqs, floor, self.stale, self._lacks, self.patient)
+        _end(self.candidates.view, slots, seqs, floor, self.stale, self._lacks, self.patient)
         self._expire(floor)
-        self.kept.view.due[due] = np.minimum(self.kept.view.due[due], self.stale[due])
+        self.candidates.view.due[due] = np.minimum(self.candidates.view.due[due], self.stale[due])
         self._offer(offers)
-        note_members(self.kept.view, self._tails, touched, floor)
+        note_members(self.candidates.view, self._tails, touched, floor)
         ran = np.unique(np.concatenate([run_out, slots]))
         lacking = ran[self._lacks[ran]]
         self._lacks[lacking] = False
@@ -92,7 +92,7 @@ class EagerStar(Eager):
         clear(self._tails, slots)
         self.stale[slots] = WAITS
         super().refill(slots, candidates, floor)
-        note_members(self.kept.view, self._tails, slots, floor)
+        note_members(self.candidates.view, self._tails, slots, floor)
 
     def forget(self, slots: Int32) -> None:
         super().forget(slots)
@@ -107,15 +107,15 @@ class EagerStar(Eager):
     def restore(self, slots: Int32, state: State, floor: int) -> None:
         super().restore(slots, state, floor)
         self.stale[slots] = state.rows["stale"]
-        note_members(self.kept.view, self._tails, slots, floor)
+        note_members(self.candidates.view, self._tails, slots, floor)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        self._settle(self.index.live_slots())
+        self._settle(self.subscriptions.live_slots())
         return super().arrays() | {"stale": self.stale}
 
     def _ensure_slots(self) -> None:
         super()._ensure_slots()
-        capacity, had = self.kept.view.start.shape[0], self.stale.shape[0]
+        capacity, had = self.candidates.view.start.shape[0], self.stale.shape[0]
         if had < capacity:
             stale, lacks = np.full(capacity, WAITS, np.int64), np.zeros(capacity, np.bool_)
             stale[:had], lacks[:had] = self.stale, self._lacks
@@ -126,9 +126,9 @@ class EagerStar(Eager):
         """Nothing is left in the tails of these slots."""
         done = 0
         while done < slots.shape[0]:
-            done = settle_all(self.kept.view, self._tails, slots, done)
+            done = settle_all(self.candidates.view, self._tails, slots, done)
             if done < slots.shape[0]:
-                self.kept.make_room()
+                self.candidates.make_room()
 
 
 @njit(cache=True, nogil=True)

@@ -36,24 +36,24 @@ class Lazy(Eager):
 
     name = "lazy"
 
-    def take(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+    def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
         lost = np.empty(slots.shape[0], np.int32)
-        count = remove_members(self.kept.view, slots, seqs, lost)
-        _expire(self.kept.view, self.kept.due(floor), floor)
+        count = remove_members(self.candidates.view, slots, seqs, lost)
+        _expire(self.candidates.view, self.candidates.due(floor), floor)
         done = 0
         while done < offers.slot.shape[0]:
-            done = _offer(self.kept.view, offers, floor, done)
+            done = _offer(self.candidates.view, offers, floor, done)
             if done < offers.slot.shape[0]:
-                self.kept.make_room()
+                self.candidates.make_room()
         return np.unique(lost[:count])
 
     def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:
-        self.kept.clear(slots)
+        self.candidates.clear(slots)
         done = 0
         while done < slots.shape[0]:
-            done = _load(self.kept.view, slots, candidates, floor, done)
+            done = _load(self.candidates.view, slots, candidates, floor, done)
             if done < slots.shape[0]:
-                self.kept.make_room()
+                self.candidates.make_room()
 
 
 @njit(cache=True, nogil=True)

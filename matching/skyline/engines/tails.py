@@ -186,7 +186,7 @@ def ask_for_blocks(v, slots):
 
 
 @njit(cache=True, nogil=True)
-def put_by(v, tails, offers, done, full, left):
+def defer(v, tails, offers, done, full, left):
     """Put by what changes no skyline; stops early where the pool has no room, to be called again after it has grown.
 
     Parameters

@@ -57,7 +57,7 @@ def grown(filters: Filters, words: int) -> Filters:
 
 
 @njit(cache=True, nogil=True)
-def take_block(filters, bits):
+def allocate_block(filters, bits):
     """Start of a block of 2**bits empty buckets, -1 if the pool has no room."""
     start = filters.meta[_FREE + bits]
     if start >= 0:
@@ -169,7 +169,7 @@ def add(words, start, bits, hashed, shape):
 
 
 @njit(cache=True, nogil=True)
-def take_out(words, start, bits, hashed):
+def remove_entry(words, start, bits, hashed):
     """Take a term that was added out of a leaf's filter; returns whether its place became free."""
     last = (1 << bits) - 1
     fingerprint = hashed & _MASK

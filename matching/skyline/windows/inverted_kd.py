@@ -145,7 +145,7 @@ def _list_terms(tree, lists, log, leaf, slot, adding):
         key = key_of(_ALL if p < first else log.terms[p], leaf)
         if adding:
             lists_module.append(lists, key, slot)
-        elif lists_module.take_out(lists, key, slot) < 0:
+        elif lists_module.remove_entry(lists, key, slot) < 0:
             there = False
     tree.meta[_LISTS] += count
     tree.meta[_WRITES] += 1

@@ -111,7 +111,7 @@ def _list_terms(tree, lists, log, leaf, slot, adding):
         if adding:
             lists_module.append(lists, key, slot)
         else:
-            lists_module.take_out(lists, key, slot)
+            lists_module.remove_entry(lists, key, slot)
         tree.meta[LISTS] += 1
 
 

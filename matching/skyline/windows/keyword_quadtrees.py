@@ -170,7 +170,7 @@ def _delete(lists, operations, capacity, log, slots):
                     missing += 1
                     break
                 if lists.value[entry] != COUNT:
-                    missing += 1 if lists_module.take_out(lists, key, slot) < 0 else 0
+                    missing += 1 if lists_module.remove_entry(lists, key, slot) < 0 else 0
                     operations[_LISTS] += 1
                     break
                 if lists.length[entry] - 1 <= capacity // 2:

@@ -164,7 +164,7 @@ def _size_class(length):
 
 
 @njit(cache=True, nogil=True)
-def _take_block(lists, size):
+def _allocate_block(lists, size):
     start = lists.meta[_FREE + size]
     if start >= 0:
         lists.meta[_FREE + size] = lists.pool[start]
@@ -188,13 +188,13 @@ def append(lists, key, slot):
     if length == 0:
         lists.value[entry] = slot
     elif length == 1:
-        start = _take_block(lists, 1)
+        start = _allocate_block(lists, 1)
         lists.pool[start], lists.pool[start + 1] = lists.value[entry], slot
         lists.value[entry] = start
     else:
         size, start = _size_class(length), lists.value[entry]
         if length == 1 << size:
-            larger = _take_block(lists, size + 1)
+            larger = _allocate_block(lists, size + 1)
             for i in range(length):
                 lists.pool[larger + i] = lists.pool[start + i]
             _free_block(lists, start, size)
@@ -215,7 +215,7 @@ def slot_at(lists, entry, i):
 
 
 @njit(cache=True, nogil=True)
-def take_out(lists, key, slot):
+def remove_entry(lists, key, slot):
     """Remove a slot from the list of a key; returns what is left, -1 if it was not there. O(length)."""
     entry = find(lists, key)
     if entry < 0 or lists.value[entry] == COUNT:
@@ -254,7 +254,7 @@ def _halve(lists, entry, size):
     if lists.meta[_FREE + size - 1] < 0 and lists.meta[_POOL_END] + (1 << (size - 1)) > lists.pool.shape[0]:
         _free_block(lists, start + (1 << (size - 1)), size - 1)
         return
-    smaller = _take_block(lists, size - 1)
+    smaller = _allocate_block(lists, size - 1)
     for i in range(lists.length[entry]):
         lists.pool[smaller + i] = lists.pool[start + i]
     _free_block(lists, start, size)

@@ -162,7 +162,7 @@ def build_filter(mf, log, node, places):
     stack, hashed = np.empty(STACK, np.int32), np.empty(USUAL_TERMS * FANOUT, np.int64)
     while bits <= most:
         drop_filter(mf, node)
-        start = filters_module.take_block(mf.filters, bits)
+        start = filters_module.allocate_block(mf.filters, bits)
         if start < 0:
             return False
         nodes.start[node], nodes.bits[node] = start, bits

@@ -31,7 +31,7 @@ from matching.window import Boundary
 _FEWEST_CANDIDATES = 256
 
 
-class Found(NamedTuple):
+class CandidateColumns(NamedTuple):
     """Where a kernel writes candidates; room for as many as the columns are long."""
 
     seq: Int64
@@ -175,7 +175,7 @@ class TreeWindow(SkylineWindow):
             if done < count:
                 needed = max(2 * found.seq.shape[0], int(ends[done + 1]))
                 seq, life, spatial, text = found
-                found = Found(
+                found = CandidateColumns(
                     resized(seq, needed), resized(life, needed), resized(spatial, needed), resized(text, needed)
                 )  # fmt: skip
         total = int(ends[-1])
@@ -221,7 +221,7 @@ class TreeWindow(SkylineWindow):
         """Nobody will ask about these messages any more. Who takes them out of the tree takes them out of the log."""
 
     @abstractmethod
-    def _search(self, as_of: Boundary, region, offsets, terms, first: int, ends: Int64, found: Found) -> int:
+    def _search(self, as_of: Boundary, region, offsets, terms, first: int, ends: Int64, found: CandidateColumns) -> int:
         """Answer queries from `first` on; returns the first one that did not fit, with its end in `ends` all the same.
 
         ends[q + 1] is where the candidates of q end; who lived at the boundary says `window_log.lived_at`.
@@ -252,5 +252,5 @@ def sort_rows(values, ends, order):
         order[begin:end] = begin + np.argsort(values[begin:end])
 
 
-def _room(length: int) -> Found:
-    return Found(np.empty(length, np.int64), np.empty(length, np.int64), np.empty(length), np.empty(length))
+def _room(length: int) -> CandidateColumns:
+    return CandidateColumns(np.empty(length, np.int64), np.empty(length, np.int64), np.empty(length), np.empty(length))

@@ -14,14 +14,14 @@ from numba import njit
 
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
 from matching.space import Space
-from matching.topk.engine import Hits, TopkIndex
+from matching.topk.engine import Hits, TopkEngine
 from matching.topk.engines.l2_scan import exact_score
 
 #: Postings of a block; the paper finds 128 to 1,024 best, by data set.
 BLOCK = 128
 
 
-class BlockInvertedFile(TopkIndex):
+class BlockInvertedFile(TopkEngine):
     """Posting lists with one bound a block. A message costs O(blocks of its terms + postings of those not skipped)."""
 
     name = "block_inverted_file"
@@ -39,7 +39,7 @@ class BlockInvertedFile(TopkIndex):
         return super().insert(table, *args, **options)
 
     def withdraw(self, slots: Int32) -> None:
-        """Match these slots no more, but keep their columns; `store.remove` must follow, and no new threshold."""
+        """Match these slots no more, but keep their columns; `subscriptions.remove` follows, and no new threshold."""
         self._stale = True  # the last posting of a list fills the gap, in another block
         super().withdraw(slots)
 
@@ -62,7 +62,7 @@ class BlockInvertedFile(TopkIndex):
 
     def _scan(self, batch, first_row, most_hits, slot, row, score):
         return _scan(
-            self.store.columns, self.postings.view, self._block_start, self._bounds, batch, self.max_distance,
+            self.subscriptions.columns, self.postings.view, self._block_start, self._bounds, batch, self.max_distance,
             first_row, most_hits, slot, row, score,
         )  # fmt: skip
 

@@ -10,10 +10,10 @@ import numpy as np
 from numba import njit
 
 from matching.space import Space
-from matching.topk.engine import TopkIndex
+from matching.topk.engine import TopkEngine
 
 
-class InvertedFile(TopkIndex):
+class InvertedFile(TopkEngine):
     """Posting lists, accumulators, no pruning. A message costs O(postings of its terms)."""
 
     name = "inverted_file"
@@ -24,11 +24,11 @@ class InvertedFile(TopkIndex):
         self._touched = np.zeros(0, np.int32)
 
     def _scan(self, batch, first_row, most_hits, slot, row, score):
-        if self._text.shape[0] < self.store.capacity:
-            self._text = np.full(self.store.capacity, -1.0)
-            self._touched = np.empty(self.store.capacity, np.int32)
+        if self._text.shape[0] < self.subscriptions.capacity:
+            self._text = np.full(self.subscriptions.capacity, -1.0)
+            self._touched = np.empty(self.subscriptions.capacity, np.int32)
         return _scan(
-            self.store.columns,
+            self.subscriptions.columns,
             self.postings.view,
             batch,
             self.max_distance,

@@ -11,12 +11,12 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.topk.engine import TopkIndex
+from matching.topk.engine import TopkEngine
 
 _BLOCK = 1024
 
 
-class L2Scan(TopkIndex):
+class L2Scan(TopkEngine):
     """Posting lists with the L2 suffix bound. A message costs O(postings of its terms), vectorised."""
 
     name = "l2_scan"
@@ -24,7 +24,15 @@ class L2Scan(TopkIndex):
 
     def _scan(self, batch, first_row, most_hits, slot, row, score):
         return _scan(
-            self.store.columns, self.postings.view, batch, self.max_distance, first_row, most_hits, slot, row, score
+            self.subscriptions.columns,
+            self.postings.view,
+            batch,
+            self.max_distance,
+            first_row,
+            most_hits,
+            slot,
+            row,
+            score,
         )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float32, Int32, Int64
-from matching.storage.point_subscriptions import SubscriptionStore
+from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
 
 #: Added to every bound: float32 rounding of its parts stays below 2e-6, and stored unit vectors may have norms up to
@@ -56,7 +56,7 @@ class Lists(NamedTuple):
 
 
 class Postings:
-    """Posting lists of a `SubscriptionStore`; `bounded` keeps the columns of the L2 suffix bound."""
+    """Posting lists of a `PointSubscriptions`; `bounded` keeps the columns of the L2 suffix bound."""
 
     def __init__(self, bounded: bool):
         self.bounded = bounded
@@ -76,25 +76,25 @@ class Postings:
         )
         self._added = np.zeros(0, np.int32)  # zeroed counters, one a term; `_append` leaves them zeroed
 
-    def insert(self, store: SubscriptionStore, slots: Int32, max_distance: float) -> None:
-        """Add the postings of slots that the store has just been given. O(their terms), amortised."""
-        c = store.columns
+    def insert(self, subscriptions: PointSubscriptions, slots: Int32, max_distance: float) -> None:
+        """Add the postings of slots that `subscriptions` has just been given. O(their terms), amortised."""
+        c = subscriptions.columns
         self._ensure_terms(int(_largest_term(c, slots)) + 1)
         if self._added.shape[0] < self.view.start.shape[0]:
             self._added = np.zeros(self.view.start.shape[0], np.int32)
         needed = _count_added(c, slots, self.view, self._added)
         if self.view.used[0] + needed > self.view.slot.shape[0]:
-            self._make_room(store, needed)
+            self._make_room(subscriptions, needed)
         _append(c, slots, self.view, self._added, max_distance, self.bounded)
 
-    def remove(self, store: SubscriptionStore, slots: Int32) -> None:
-        """Take the postings of these slots out; call before the store forgets the slots. O(their terms)."""
-        _remove(store.columns, slots, self.view, self.bounded)
+    def remove(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
+        """Take the postings of these slots out; call before `subscriptions` forgets the slots. O(their terms)."""
+        _remove(subscriptions.columns, slots, self.view, self.bounded)
 
-    def set_thresholds(self, store: SubscriptionStore, slots: Int32) -> None:
-        """Bring the bounds of these slots in line with the store's thresholds. O(their terms)."""
+    def set_thresholds(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
+        """Bring the bounds of these slots in line with their thresholds. O(their terms)."""
         if self.bounded:
-            _set_base(store.columns, slots, self.view)
+            _set_base(subscriptions.columns, slots, self.view)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array held, for figures of size, the pool trimmed to what is in use."""
@@ -110,13 +110,13 @@ class Postings:
                 start=resized(v.start, terms), count=resized(v.count, terms), room=resized(v.room, terms)
             )
 
-    def _make_room(self, store: SubscriptionStore, needed: int) -> None:
+    def _make_room(self, subscriptions: PointSubscriptions, needed: int) -> None:
         """Compact the pool if that pays, and grow it to hold `needed` more places."""
         v = self.view
         used, dead = int(v.used[0]), int(v.used[1])
         if dead > _DEAD_SHARE * used:
             order = np.argsort(v.start, kind="stable")
-            _compact(order, v, store.columns, self.bounded)
+            _compact(order, v, subscriptions.columns, self.bounded)
             used = int(v.used[0])
         size = v.slot.shape[0]
         if used + needed > size:

@@ -17,7 +17,7 @@ import numpy as np
 
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
 from matching.space import Space
-from matching.topk.engine import Hits, TopkIndex
+from matching.topk.engine import Hits, TopkEngine
 from matching.topk.engines.skype_lists import SkypeLists
 from matching.topk.engines.skype_scan import COUNTERS, MOST_TOGETHER, SCANNED, VERIFIED, scan
 from matching.topk.engines.skype_tree import Shape
@@ -62,7 +62,7 @@ PAPER = Pruning(
 )  # fmt: skip
 
 
-class Skype(TopkIndex):
+class Skype(TopkEngine):
     """Trees over posting lists. A message costs what its terms' lists hold near its place and within its reach.
 
     Parameters
@@ -99,24 +99,24 @@ class Skype(TopkIndex):
             Aligned with `table.terms`: only these terms are indexed, and a pair is a hit only if its first common
             term is one of them. None: all.
         """
-        slots = self.store.insert(table)
+        slots = self.subscriptions.insert(table)
         first, last = table.term_offsets[0], table.term_offsets[-1]
         chosen = np.ones(last - first, np.bool_) if posted is None else np.ascontiguousarray(posted[first:last])
-        self.lists.insert(self.store, slots, chosen)
+        self.lists.insert(self.subscriptions, slots, chosen)
         return slots
 
     def withdraw(self, slots: Int32) -> None:
-        """Match these slots no more, but keep their columns; `store.remove` must follow, and no new threshold."""
-        self.lists.remove(self.store, slots)
+        """Match these slots no more, but keep their columns; `subscriptions.remove` follows, and no new threshold."""
+        self.lists.remove(self.subscriptions, slots)
 
     def set_thresholds(self, slots: Int32, thresholds: Float64 | float) -> None:
         """Set thresholds (float64[n] or one for all), up or down. O(terms * (depth + group))."""
-        self.store.columns.threshold[slots] = thresholds
-        self.lists.set_thresholds(self.store, slots)
+        self.subscriptions.columns.threshold[slots] = thresholds
+        self.lists.set_thresholds(self.subscriptions, slots)
 
     def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
         """Match rows from `first_row` on, stopping after the row that brings the hits to `most_hits`."""
-        self.lists.settle(self.store)
+        self.lists.settle(self.subscriptions)
         return super().match(batch, first_row, most_hits)
 
     def counters(self) -> dict[str, int]:
@@ -131,14 +131,14 @@ class Skype(TopkIndex):
     def _scan(self, batch, first_row, most_hits, slot, row, score):
         before = self._counters.copy()
         found, next_row = scan(
-            self.store.columns, self.lists.view, batch, self.max_distance, self.pruning, self._counters,
+            self.subscriptions.columns, self.lists.view, batch, self.max_distance, self.pruning, self._counters,
             self.together, self.most_candidates, first_row, most_hits, slot, row, score,
         )  # fmt: skip
         done = self._counters - before
         return found, next_row, int(done[SCANNED]), int(done[VERIFIED])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size: names prefixed `store_` and `lists_`, and the switches."""
-        store = {f"store_{name}": value for name, value in self.store.arrays().items()}
+        """Every array held, for figures of size: names prefixed `subscriptions_` and `lists_`, and the switches."""
+        columns = {f"subscriptions_{name}": value for name, value in self.subscriptions.arrays().items()}
         lists = {f"lists_{name}": value for name, value in self.lists.arrays().items()}
-        return store | lists | {"pruning": np.array(self.pruning, np.int64)}
+        return columns | lists | {"pruning": np.array(self.pruning, np.int64)}

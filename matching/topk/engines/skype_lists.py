@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float32, Int32, Int64
-from matching.storage.point_subscriptions import SubscriptionStore
+from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
 from matching.topk.engines.postings import SLACK
 from matching.topk.engines.skype_tree import (
@@ -96,7 +96,7 @@ _DTYPES = {"slot": np.int32, "ordinal": np.int16, "signature": np.int32}
 
 
 class SkypeLists:
-    """Posting lists of a `SubscriptionStore` with a tree over each; `switches` tell which columns it keeps."""
+    """Posting lists of a `PointSubscriptions` with a tree over each; `switches` tell which columns it keeps."""
 
     def __init__(self, max_distance: float, switches: tuple[str, ...], shape: Shape):
         self._max_distance = max_distance
@@ -111,35 +111,35 @@ class SkypeLists:
         self.view = Lists(**columns, used=np.zeros(4, np.int64))
         self._added = np.zeros(0, np.int32)
 
-    def insert(self, store: SubscriptionStore, slots: Int32, posted: np.ndarray) -> None:
+    def insert(self, subscriptions: PointSubscriptions, slots: Int32, posted: np.ndarray) -> None:
         """Append the posted terms of new slots to the tails. O(their terms), amortised.
 
         posted : bool[nnz], aligned with the terms of the slots one after the other
         """
-        c = store.columns
+        c = subscriptions.columns
         self._ensure_terms(int(_largest_term(c, slots, posted)) + 1)
         if self._added.shape[0] < self.view.start.shape[0]:
             self._added = np.zeros(self.view.start.shape[0], np.int32)
         needed = _count_added(c, slots, posted, self.view, self._added)
         if self.view.used[0] + needed > self.view.slot.shape[0]:
-            self._make_room(store, needed)
+            self._make_room(subscriptions, needed)
         _append(c, slots, posted, self.view, self._added, self._max_distance)
 
-    def remove(self, store: SubscriptionStore, slots: Int32) -> None:
-        """Take the postings of these slots out, before the store forgets the slots. O(their terms * depth)."""
-        _remove(store.columns, slots, self.view)
+    def remove(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
+        """Take the postings of these slots out, before `subscriptions` forgets the slots. O(their terms * depth)."""
+        _remove(subscriptions.columns, slots, self.view)
 
-    def set_thresholds(self, store: SubscriptionStore, slots: Int32) -> None:
-        """Bring the bounds of these slots in line with the store's thresholds. O(their terms * (depth + group))."""
-        _set_base(store.columns, slots, self.view)
+    def set_thresholds(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
+        """Bring the bounds of these slots in line with their thresholds. O(their terms * (depth + group))."""
+        _set_base(subscriptions.columns, slots, self.view)
 
-    def settle(self, store: SubscriptionStore) -> None:
+    def settle(self, subscriptions: PointSubscriptions) -> None:
         """Build the trees that are due. O(terms) if none is; amortised O(log) a new posting."""
         due = np.empty(self.view.start.shape[0], np.int32)
         due = due[: _find_due(self.view, self._shape.group_size, due)]
         done = 0
         while done < due.shape[0]:
-            done = _build_lists(store.columns, self.view, due, done, self._shape)
+            done = _build_lists(subscriptions.columns, self.view, due, done, self._shape)
             if done < due.shape[0]:
                 self._make_node_room(2 * int(self.view.count[due[done]]))
 
@@ -159,10 +159,10 @@ class SkypeLists:
             terms = max(needed, have + have // 4)
             self.view = self.view._replace(**{name: resized(getattr(self.view, name), terms) for name in _PER_TERM})
 
-    def _make_room(self, store: SubscriptionStore, needed: int) -> None:
+    def _make_room(self, subscriptions: PointSubscriptions, needed: int) -> None:
         v = self.view
         if v.used[1] > _DEAD_SHARE * v.used[0]:
-            _compact(np.argsort(v.start, kind="stable"), v, store.columns)
+            _compact(np.argsort(v.start, kind="stable"), v, subscriptions.columns)
         size = v.slot.shape[0]
         if v.used[0] + needed > size:
             size = max(int(v.used[0]) + needed, size + size // 4)

@@ -16,14 +16,14 @@ from matching.space import Space
 from matching.topk.window import WindowIndex
 from matching.topk.windows.search import (
     Asked,
-    Found,
     Span,
+    WindowHits,
     WindowRows,
-    join_rows,
+    join_window_rows,
     place_on_curve,
     rows_of,
     scan,
-    take_rows,
+    take_window_rows,
 )
 
 #: Generations of about the same size that are merged into one.
@@ -71,7 +71,7 @@ class GenerationIndex(WindowIndex):
         """Index messages that lie along the curve of `place_on_curve`: a NamedTuple of arrays."""
 
     @abstractmethod
-    def _search_one(self, index: Any, rows: WindowRows, asked: Asked, span: Span) -> Found:
+    def _search_one(self, index: Any, rows: WindowRows, asked: Asked, span: Span) -> WindowHits:
         """`_search` within one generation."""
 
     def _add(self, messages: MessageBatch) -> None:
@@ -93,7 +93,7 @@ class GenerationIndex(WindowIndex):
             self._fresh = [self._fresh[i] for i in kept]
             self._fresh_life = [self._fresh_life[i] for i in kept]
 
-    def _search(self, asked: Asked, span: Span) -> list[Found]:
+    def _search(self, asked: Asked, span: Span) -> list[WindowHits]:
         self._settle(asked.x.shape[0])
         found = []
         # the largest first: the more there is to choose from, the higher the first bar
@@ -109,7 +109,7 @@ class GenerationIndex(WindowIndex):
         return [*(generation.rows for generation in self._generations), *self._fresh]
 
     def _generation(self, rows: WindowRows) -> Generation:
-        rows = take_rows(rows, np.argsort(place_on_curve(rows.point[:, 0], rows.point[:, 1]), kind="stable"))
+        rows = take_window_rows(rows, np.argsort(place_on_curve(rows.point[:, 0], rows.point[:, 1]), kind="stable"))
         life = rows.head[:, 1]
         half = int(np.partition(life, (life.size - 1) // 2)[(life.size - 1) // 2])
         return Generation(rows, self._build(rows), int(rows.head[:, 0].max()), half, int(life.max()))
@@ -121,14 +121,14 @@ class GenerationIndex(WindowIndex):
             return
         if self._scanned + asked * fresh < _SCANS_AN_INDEXING * fresh:
             self._scanned += asked * fresh
-            self._fresh = [join_rows(self._fresh)]  # one call of a kernel costs as much as some hundred messages
+            self._fresh = [join_window_rows(self._fresh)]  # one call of a kernel costs as much as some hundred messages
             self._fresh_life = [max(self._fresh_life)]
             return
-        self._generations.append(self._generation(join_rows(self._fresh)))
+        self._generations.append(self._generation(join_window_rows(self._fresh)))
         self._fresh, self._fresh_life, self._scanned = [], [], 0
         floor = self.boundaries[0].floor
         self._generations = [
-            self._generation(take_rows(one.rows, np.flatnonzero(one.rows.head[:, 1] > floor)))
+            self._generation(take_window_rows(one.rows, np.flatnonzero(one.rows.head[:, 1] > floor)))
             if one.half_life <= floor
             else one
             for one in self._generations
@@ -144,4 +144,6 @@ class GenerationIndex(WindowIndex):
             sizes = [len(generation.rows) for generation in tail]
             if sizes[0] > _FAN_IN * sizes[-1] or sum(sizes) > largest:
                 return
-            self._generations[-_FAN_IN:] = [self._generation(join_rows([generation.rows for generation in tail]))]
+            self._generations[-_FAN_IN:] = [
+                self._generation(join_window_rows([generation.rows for generation in tail]))
+            ]

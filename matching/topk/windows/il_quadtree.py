@@ -19,8 +19,8 @@ from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.postings import WHOLE, build_postings, push_reaching, summarise, visit_postings, widen
 from matching.topk.windows.search import (
     Asked,
-    Found,
     Span,
+    WindowHits,
     WindowRows,
     find_term,
     grown,
@@ -69,8 +69,8 @@ class ILQuadtree(GenerationIndex):
     def _build(self, rows: WindowRows) -> Quadtrees:
         return build_quadtrees(rows)
 
-    def _search_one(self, index: Quadtrees, rows: WindowRows, asked: Asked, span: Span) -> Found:
-        return Found(*_search(index, rows, asked, span))
+    def _search_one(self, index: Quadtrees, rows: WindowRows, asked: Asked, span: Span) -> WindowHits:
+        return WindowHits(*_search(index, rows, asked, span))
 
 
 def build_quadtrees(rows: WindowRows) -> Quadtrees:
@@ -129,7 +129,7 @@ def _summarise(near, nodes, parts):
 
 @njit(cache=True, nogil=True)
 def _search(trees, rows, asked, span):
-    """Find the messages of the span that reach the bars; returns the arrays of `Found`."""
+    """Find the messages of the span that reach the bars; returns the arrays of `WindowHits`."""
     term, near, link, tiles, parts = trees
     best, bars, max_distance = asked.best, asked.bars, asked.max_distance
     messages, scores = np.empty((256, 3), np.int64), np.empty(256)

@@ -19,14 +19,14 @@ from matching.topk.window import WindowIndex
 from matching.topk.windows.postings import link_term, upper_bound, visit_postings
 from matching.topk.windows.search import (
     Asked,
-    Found,
     Span,
+    WindowHits,
     WindowRows,
     grown,
     most_terms,
     rows_of,
     settle_row,
-    take_rows,
+    take_window_rows,
     term_bounds,
 )
 
@@ -99,13 +99,13 @@ class InvertedRing(WindowIndex):
         self._terms_held -= int(terms)
 
     def _held(self) -> WindowRows:
-        return take_rows(self._rows, np.arange(self._oldest, self._newest) & (len(self._rows) - 1))
+        return take_window_rows(self._rows, np.arange(self._oldest, self._newest) & (len(self._rows) - 1))
 
-    def _search(self, asked: Asked, span: Span) -> list[Found]:
+    def _search(self, asked: Asked, span: Span) -> list[WindowHits]:
         if len(self) == 0:
             return []
         ring = (len(self._rows) - 1, self._oldest & _NUMBERS, len(self))
-        return [Found(*_search(self._chains, ring, self._rows, asked, span))]
+        return [WindowHits(*_search(self._chains, ring, self._rows, asked, span))]
 
     def _make_room(self, rows: WindowRows) -> None:
         """Grow what is too small for these messages; lists give back dead chunks before they grow. Amortised O(n)."""
@@ -299,7 +299,7 @@ def _sweep(chains, oldest, alive):
 
 @njit(cache=True, nogil=True)
 def _search(chains, ring, rows, asked, span):
-    """Find the messages of the span that reach the bars; returns the arrays of `Found`."""
+    """Find the messages of the span that reach the bars; returns the arrays of `WindowHits`."""
     ends, after, counts, chunk_bounds, near, link, _ = chains
     best, bars, max_distance = asked.best, asked.bars, asked.max_distance
     messages, scores = np.empty((256, 3), np.int64), np.empty(256)

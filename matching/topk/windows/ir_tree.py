@@ -20,8 +20,8 @@ from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.search import (
     SLACK,
     Asked,
-    Found,
     Span,
+    WindowHits,
     WindowRows,
     grown,
     note,
@@ -78,8 +78,8 @@ class IRTrees(GenerationIndex):
     def _build(self, rows: WindowRows) -> IRTree:
         return build_ir_tree(rows)
 
-    def _search_one(self, index: IRTree, rows: WindowRows, asked: Asked, span: Span) -> Found:
-        return Found(*_search(index, rows, asked, span))
+    def _search_one(self, index: IRTree, rows: WindowRows, asked: Asked, span: Span) -> WindowHits:
+        return WindowHits(*_search(index, rows, asked, span))
 
 
 def build_ir_tree(rows: WindowRows) -> IRTree:
@@ -146,7 +146,7 @@ def _stack(order: Int32, levels: list, norm: float) -> IRTree:
 
 @njit(cache=True, nogil=True)
 def _search(tree, rows, asked, span):
-    """Find the tree's messages of the span that reach the bars; returns the arrays of `Found`."""
+    """Find the tree's messages of the span that reach the bars; returns the arrays of `WindowHits`."""
     messages, scores = np.empty((256, 3), np.int64), np.empty(256)
     found = 0
     text, square = np.empty(_FAN_OUT), np.empty(_FAN_OUT)

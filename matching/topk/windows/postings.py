@@ -159,7 +159,7 @@ def visit_postings(near, link, begin, end, ring, rows, asked, span, r, j, own, r
     own, rest : (1 - alpha) * weight of the term, and * norm of the weights of those after it
     ring : bits that make a row of `link`, the oldest message still there, how many there are (`WHOLE` unless rows are
            used again)
-    messages, scores : the columns of `Found`, with room for all
+    messages, scores : the columns of `WindowHits`, with room for all
     """
     head, point, message_terms, message_weights = rows
     terms, weights, best = asked.terms, asked.weights, asked.best

@@ -80,7 +80,7 @@ class Span(NamedTuple):
     push: bool
 
 
-class Found(NamedTuple):
+class WindowHits(NamedTuple):
     """Messages found: `message` int64[m, 3] has row of the question, seq, life; `score` float64[m]."""
 
     message: Int64
@@ -96,7 +96,7 @@ def rows_of(messages: MessageBatch) -> WindowRows:
     return WindowRows(head, point, messages.terms[first:last].copy(), messages.weights[first:last].copy())
 
 
-def join_rows(parts: list[WindowRows]) -> WindowRows:
+def join_window_rows(parts: list[WindowRows]) -> WindowRows:
     """Join row-wise; at least one part. O(n + terms)."""
     if len(parts) == 1:
         return parts[0]
@@ -106,7 +106,7 @@ def join_rows(parts: list[WindowRows]) -> WindowRows:
     return WindowRows(head, point, terms, weights)
 
 
-def take_rows(rows: WindowRows, picked: NDArray[np.integer]) -> WindowRows:
+def take_window_rows(rows: WindowRows, picked: NDArray[np.integer]) -> WindowRows:
     """The messages at `picked`, in that order. O(picked + their terms)."""
     head = rows.head[picked]
     lengths = head[:, 3] - head[:, 2]
@@ -129,14 +129,14 @@ def _spread(values: Float64) -> Int64:
     return bits
 
 
-def scan(rows: WindowRows, asked: Asked, span: Span) -> Found:
+def scan(rows: WindowRows, asked: Asked, span: Span) -> WindowHits:
     """Find what reaches the bars by looking at every message. O(rows * messages)."""
-    return Found(*scan_rows(rows, asked, span))
+    return WindowHits(*scan_rows(rows, asked, span))
 
 
 @njit(cache=True, nogil=True)
 def scan_rows(rows, asked, span):
-    """As `scan`; returns the arrays of `Found`."""
+    """As `scan`; returns the arrays of `WindowHits`."""
     messages, scores = np.empty((64, 3), np.int64), np.empty(64)
     found = 0
     for r in range(asked.x.shape[0]):
@@ -324,7 +324,7 @@ def drop_outlived(is_tie, seq, life, rank, keep):
 
 @njit(cache=True, nogil=True)
 def grown(messages, scores):
-    """The columns of `Found` with twice the room, and a step more."""
+    """The columns of `WindowHits` with twice the room, and a step more."""
     room = 2 * scores.shape[0] + _STEP
     more_messages, more_scores = np.empty((room, 3), np.int64), np.empty(room)
     more_messages[: messages.shape[0]] = messages

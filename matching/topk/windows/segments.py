@@ -18,8 +18,8 @@ from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.postings import WHOLE, build_postings, push_reaching, summarise, visit_postings, widen
 from matching.topk.windows.search import (
     Asked,
-    Found,
     Span,
+    WindowHits,
     WindowRows,
     find_term,
     grown,
@@ -68,8 +68,8 @@ class Segments(GenerationIndex):
     def _build(self, rows: WindowRows) -> Segment:
         return build_segment(rows)
 
-    def _search_one(self, index: Segment, rows: WindowRows, asked: Asked, span: Span) -> Found:
-        return Found(*_search(index, rows, asked, span))
+    def _search_one(self, index: Segment, rows: WindowRows, asked: Asked, span: Span) -> WindowHits:
+        return WindowHits(*_search(index, rows, asked, span))
 
 
 def build_segment(rows: WindowRows) -> Segment:
@@ -131,7 +131,7 @@ def _summarise(s):
 
 @njit(cache=True, nogil=True)
 def _search(s, rows, asked, span):
-    """Find the segment's messages of the span that reach the bars; returns the arrays of `Found`."""
+    """Find the segment's messages of the span that reach the bars; returns the arrays of `WindowHits`."""
     term, starts, near, link, blocks, stretches = s
     best, bars, max_distance = asked.best, asked.bars, asked.max_distance
     messages, scores = np.empty((256, 3), np.int64), np.empty(256)
