@@ -56,7 +56,7 @@ endif
 
 # Then the kernels' tests again with bounds checked, and without the compiler. A cache of its own, because Numba does
 # not tell code that checks bounds from code that does not.
-ENGINE_TESTS := $(wildcard tests/unit/test_boolean*.py tests/unit/test_topk*.py tests/unit/test_s[kl]*.py tests/unit/test_signature_parts.py tests/property/test_topk_stream.py)
+ENGINE_TESTS := tests/unit/boolean tests/unit/topk tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
 test-long: $(WARMED)
 	@$(BIN)/python -m pytest -m "long or cluster or browser" --timeout 3600 $(ARGS)
 	@SKYRAY_KERNEL_CACHE=$(CURDIR)/$(VENV)/checked NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest --timeout 3600 $(ENGINE_TESTS)

@@ -17,8 +17,8 @@ import pytest
 import ray
 
 from tests.end_to_end.test_topology_exact import differences, plan_of
-from tests.processes import MARK, Command, command_line, marked, small_run
-from tests.worlds import Recipe, make_world
+from tests.support.processes import MARK, Command, command_line, marked, small_run
+from tests.support.worlds import Recipe, make_world
 from topology.core.runner import run_ray
 
 pytestmark = [pytest.mark.cluster, pytest.mark.ray, pytest.mark.timeout(300)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import Command, small_run
+from tests.support.processes import Command, small_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
 

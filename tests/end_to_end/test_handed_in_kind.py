@@ -21,7 +21,7 @@ from matching.window import Window
 from spouts.parquet import ParquetSpout, read_points
 from spouts.subscriptions import SubscriptionSpout, load_vocabulary
 from tests.end_to_end.test_sixth_kind import EARLIEST
-from tests.unit.etl_folder import random_rows, write_etl
+from tests.support.etl_folder import random_rows, write_etl
 from topology.core.local import run_local
 from topology.wiring import wire
 

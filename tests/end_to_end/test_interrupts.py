@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import Command, small_run
+from tests.support.processes import Command, small_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.fault, pytest.mark.timeout(180)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.etl_folder import random_rows, with_objects, write_etl
+from tests.support.etl_folder import random_rows, with_objects, write_etl
 from topology.core.local import pause_local, run_local
 from topology.settings import RunConfig
 from topology.wiring import build_plan

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.end_to_end.test_topology_exact import differences, plan_of
-from tests.unit.etl_folder import random_rows, write_etl
-from tests.worlds import Recipe, make_world
+from tests.support.etl_folder import random_rows, write_etl
+from tests.support.worlds import Recipe, make_world
 from topology.core.runner import run_ray
 from topology.running import LIGHT, run
 from topology.settings import RunConfig

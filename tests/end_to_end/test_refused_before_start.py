@@ -8,7 +8,7 @@ import pytest
 
 import gateway.cli as cli
 from gateway.verify import verify_run
-from tests.unit.etl_folder import random_rows, write_etl
+from tests.support.etl_folder import random_rows, write_etl
 from topology import running
 
 REGION = [-100, -50, 100, 50]

@@ -13,7 +13,7 @@ import pytest
 from bolts.delivery import DeliveryBolt
 from bolts.succession import Succession
 from gateway.verify import VerifyReport, verify_run
-from tests.unit.etl_folder import random_rows, write_etl
+from tests.support.etl_folder import random_rows, write_etl
 from topology import running
 from topology.settings import RunConfig
 

@@ -20,7 +20,7 @@ from matching.topk.replicas import Replicas
 from matching.topk.room import TopkRoom
 from matching.window import Window
 from tests.end_to_end.test_topology_exact import broken_runs, differences, plan_of
-from tests.worlds import SPACE, Recipe, World, make_world
+from tests.support.worlds import SPACE, Recipe, World, make_world
 from topology.core.local import run_local
 
 SETTINGS = {

@@ -12,7 +12,7 @@ from collections import defaultdict
 import pytest
 
 from matching.errors import TopologyError
-from tests.example_topologies import (
+from tests.support.example_topologies import (
     broadcast,
     deadlocked,
     expected_totals,
@@ -189,7 +189,7 @@ def test_run_ray_class_in_the_main_script_is_refused():
 
 _ALONE = """
 import ray
-from tests.example_topologies import pipeline
+from tests.support.example_topologies import pipeline
 from topology.core.runner import run_ray
 report = run_ray(pipeline(4))
 assert report.components["ack"].tasks[0].figures["order"] == [0, 1, 2, 3]

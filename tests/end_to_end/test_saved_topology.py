@@ -13,7 +13,7 @@ import pytest
 
 from gateway.generate import generate_subscriptions
 from matching.kinds import KINDS
-from tests.unit.etl_folder import random_rows, with_objects, write_etl
+from tests.support.etl_folder import random_rows, with_objects, write_etl
 from topology.core.local import pause_local, run_local
 from topology.settings import RunConfig
 from topology.wiring import build_plan

@@ -16,8 +16,8 @@ from matching.errors import ConfigError
 from matching.model import BOOLEAN, TOPK
 from tests.end_to_end.test_routers import pairwise, without_the_last
 from tests.end_to_end.test_topology_exact import differences
-from tests.unit.etl_folder import random_rows, write_etl
-from tests.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
+from tests.support.etl_folder import random_rows, write_etl
+from tests.support.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
 from topology.core.local import run_local
 from topology.running import run
 from topology.settings import RunConfig

@@ -28,10 +28,10 @@ from matching.model import (
 from matching.naive import tally
 from matching.pending import Lacking, News, Pending
 from matching.storage.state import Lists, State
-from tests.skyline_topologies import SkylineMessages, SkylineWorld, router_of
-from tests.skyline_worlds import SPACE
-from tests.skyline_worlds import Recipe as WorldRecipe
-from tests.worlds import Collector, WorldChanges
+from tests.support.skyline_topologies import SkylineMessages, SkylineWorld, router_of
+from tests.support.skyline_worlds import SPACE
+from tests.support.skyline_worlds import Recipe as WorldRecipe
+from tests.support.worlds import Collector, WorldChanges
 from topology.core.local import pause_local, run_local
 from topology.core.runner import run_ray
 from topology.wiring import wire

@@ -3,8 +3,8 @@
 import pytest
 
 from matching.model import BOOLEAN, SKYLINE, TOPK
-from tests.skyline_topologies import SkylineWorld, differences, plan_of, router_of
-from tests.skyline_worlds import Recipe
+from tests.support.skyline_topologies import SkylineWorld, differences, plan_of, router_of
+from tests.support.skyline_worlds import Recipe
 from topology.core.runner import run_ray
 from topology.running import LIGHT
 

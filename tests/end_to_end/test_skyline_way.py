@@ -10,7 +10,7 @@ import pytest
 import gateway.cli as cli
 from gateway.generate import generate_subscriptions
 from gateway.verify import verify_run
-from tests.unit.etl_folder import random_rows, with_objects, write_etl
+from tests.support.etl_folder import random_rows, with_objects, write_etl
 from topology import running
 from topology.settings import RunConfig
 

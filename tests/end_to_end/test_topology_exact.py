@@ -16,7 +16,7 @@ from matching.model import UpdateBatch, take_rows
 from matching.naive import tally
 from matching.topk import thresholds
 from matching.topk.room import TopkRoom
-from tests.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
+from tests.support.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
 from topology.core.local import run_local
 from topology.wiring import wire
 

@@ -11,8 +11,8 @@ from matching.model import UNKNOWN_TERM, SubscriptionTable, empty
 from matching.naive import Oracle, tally
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window
-from tests.rooms import Tasks, kind_of
-from tests.unit.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, removals, table
+from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, removals, table
+from tests.support.rooms import Tasks, kind_of
 
 # Few values, so that borders coincide; a lattice step apart and less, so that the lattice cannot decide.
 _STEP = 360.0 / 2**15

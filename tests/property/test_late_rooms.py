@@ -15,10 +15,10 @@ from matching.kinds import KINDS
 from matching.model import LEAVE, UpdateBatch
 from matching.naive import common_terms, messages_of, subscriptions_of, tally, topk_score
 from matching.pending import Pending
-from tests.any_kind import Recipe, expected, make_turns, window_of, without_text
-from tests.any_kind import Turn as Batch
-from tests.rooms import ENGINES, kind_of, rows_at, rows_of
-from tests.worlds import SPACE
+from tests.support.any_kind import Recipe, expected, make_turns, window_of, without_text
+from tests.support.any_kind import Turn as Batch
+from tests.support.rooms import ENGINES, kind_of, rows_at, rows_of
+from tests.support.worlds import SPACE
 
 WINDOWED = [(kind, engine) for kind, engine in ENGINES if KINDS.named(kind).windowed]
 RECIPES = {

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matching.errors import TopologyError
-from tests.example_topologies import expected_totals, word_count
+from tests.support.example_topologies import expected_totals, word_count
 from topology.core.local import RoundRobin, SeededShuffle, run_local
 
 

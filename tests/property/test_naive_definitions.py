@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matching.model import BOOLEAN, KNN, MATCH, SKYLINE, TOPK
 from matching.naive import boolean_match, common_terms, distance, dominates, skyline_scores, tally, topk_score
 from matching.window import NO_FLOOR, Window, stream_time
-from tests.unit.naive_tables import batch, boundaries, held, message, replayed, run, subscription
+from tests.support.naive_tables import batch, boundaries, held, message, replayed, run, subscription
 
 FAR = math.sqrt(2.0)
 PLACES = st.sampled_from([0.0, 0.25, 0.5, 1.0])

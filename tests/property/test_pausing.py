@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.resumable_topologies import ledger
+from tests.support.resumable_topologies import ledger
 from topology.core.local import pause_local, run_local
 
 BATCHES = 12

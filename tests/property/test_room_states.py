@@ -11,10 +11,10 @@ from matching.skyline.engine import SkylineEngine
 from matching.skyline.engines.eager_star import EagerStar
 from matching.storage.state import State
 from matching.topk.room import TopkRoom
-from tests import skyline_worlds
-from tests.any_kind import Recipe, Turn, expected, make_turns, window_of, without_text
-from tests.rooms import ENGINES, Tasks, kind_of
-from tests.worlds import SPACE
+from tests.support import skyline_worlds
+from tests.support.any_kind import Recipe, Turn, expected, make_turns, window_of, without_text
+from tests.support.rooms import ENGINES, Tasks, kind_of
+from tests.support.worlds import SPACE
 
 RECIPES = {
     "count": Recipe(),

@@ -15,7 +15,7 @@ from matching.skyline.engines.regions import compare_marked
 from matching.skyline.engines.sweep import Sweep
 from matching.skyline.results import UNDOMINATED, WAITS, remove_members
 from matching.skyline.windows.inverted import InvertedWindow
-from tests.skyline_worlds import Recipe, differences, expected, make_world, run
+from tests.support.skyline_worlds import Recipe, differences, expected, make_world, run
 
 ENGINES = tuple(KINDS.named("skyline").engines)
 RECIPES = {

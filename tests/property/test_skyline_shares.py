@@ -1,6 +1,6 @@
 """Skylines that ask every window index, in one process and ahead of those who ask, against the oracle.
 
-Streams are those of `tests.unit.skyline_streams`: objects that move, are deleted, come late, and end by expiry.
+Streams are those of `tests.support.skyline_streams`: objects that move, are deleted, come late, and end by expiry.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from matching.model import NO_MESSAGES, SKYLINE, MessageBatch, Removals, Subscri
 from matching.naive import Extras, Oracle, Result, tally
 from matching.skyline.window import SkylineWindow
 from matching.window import Boundary, Window
-from tests.unit.skyline_streams import (
+from tests.support.skyline_streams import (
     SPACE,
     WINDOWS,
     Recipe,

@@ -13,8 +13,8 @@ from matching.skyline.window import SkylineQueries, SkylineWindow
 from matching.skyline.windows.mf_rtree import CLEANING, MfRtree
 from matching.skyline.windows.tree import TreeWindow
 from matching.window import NO_FLOOR, Boundary
-from tests.unit.skyline_invariants import check
-from tests.unit.skyline_streams import SPACE, WINDOWS, Model, Step
+from tests.support.skyline_invariants import check
+from tests.support.skyline_streams import SPACE, WINDOWS, Model, Step
 
 PLACES = st.integers(-2, 2).map(float)
 TERMS = st.frozensets(st.integers(0, 6), max_size=4)

@@ -20,8 +20,8 @@ from matching.topk.engines.l2_scan import L2Scan
 from matching.topk.results import ResultBuffers
 from matching.topk.room import TopkRoom
 from matching.window import Window
-from tests.rooms import Tasks, kind_of
-from tests.worlds import SPACE, Recipe, World, make_world
+from tests.support.rooms import Tasks, kind_of
+from tests.support.worlds import SPACE, Recipe, World, make_world
 
 ENGINES = tuple(KINDS.named("topk").engines)
 WINDOW_INDEXES = tuple(KINDS.named("topk").windows)

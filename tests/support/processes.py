@@ -1,0 +1,136 @@
+"""Commands as processes of their own, and everything they have started, however deep."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+from tests.support.etl_folder import random_rows, write_etl
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Variable by which a process is known for one of ours; children inherit it.
+MARK = "MARK_OF_A_TEST"
+NEAR = {"kind": "topk", "keywords": ["w1", "w2"], "lon": 0, "lat": 0, "k": 3, "alpha": 0.5}
+
+
+class Command:
+    """`skyray ...` in its own process group, with what it writes in files.
+
+    Parameters
+    ----------
+    arguments : sequence
+        Of the command line; with `script`, of that instead.
+    environment : dict, optional
+        Variables to set, or with None to leave out.
+    script : str, optional
+        Python to run instead of the command line.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[object],
+        environment: dict[str, str | None] | None = None,
+        script: str | None = None,
+    ):
+        self._mark = uuid.uuid4().hex
+        changed = {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": None, MARK: self._mark}
+        wanted = {**os.environ, **changed, **(environment or {})}
+        begin = ["-m", "gateway.cli"] if script is None else ["-c", script]
+        self._out, self._err = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115 - `__exit__` closes them
+        self.began_s = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, *begin, *map(str, arguments)],
+            cwd=ROOT,
+            env={name: value for name, value in wanted.items() if value is not None},
+            stdout=self._out,
+            stderr=self._err,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> "Command":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Whatever a test has found out, nothing stays."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(20)
+        for process in self.started():
+            process.kill()
+        self._out.close()
+        self._err.close()
+
+    def started(self) -> list[psutil.Process]:
+        """What runs of what the command has started."""
+        return [process for process in marked(self._mark) if process.pid != self.process.pid]
+
+    def has_started(self, word: str) -> bool:
+        """Whether a process runs that has the word in its command line."""
+        return any(word in command_line(process) for process in self.started())
+
+    def await_(self, what: Callable[[], bool], seconds: float = 90) -> None:
+        """Poll until something is so while the command still runs."""
+        deadline = time.monotonic() + seconds
+        while not what():
+            assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.read()}"
+            assert time.monotonic() < deadline, self.read()
+            threading.Event().wait(0.01)
+
+    def finish(self, seconds: float = 100) -> tuple[int, str, str]:
+        """Wait for the end; exit code, standard output, standard error."""
+        code = self.process.wait(seconds)
+        return code, *self.read()
+
+    def read(self) -> tuple[str, str]:
+        texts = []
+        for file in (self._out, self._err):
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace"))
+        return texts[0], texts[1]
+
+    def assert_nothing_left(self, seconds: float = 5) -> None:
+        """Nothing that the command has started runs any more after so long."""
+        deadline = time.monotonic() + seconds
+        while left := self.started():
+            assert time.monotonic() < deadline, [command_line(process) for process in left]
+            threading.Event().wait(0.05)
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Processes that run with a value of `MARK` in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def command_line(process: psutil.Process) -> str:
+    """Of a process that may have ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def small_run(folder: Path, messages: int, batch: int) -> list[object]:
+    """Arguments of a run over generated messages, into `folder / "out"`."""
+    etl = write_etl(folder / "etl", random_rows(messages))
+    rows = [{"subscription_id": f"near {number}", **NEAR, "lat": number} for number in range(20)]
+    file = folder / "subscriptions.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return [
+        *("run", "--messages", etl, "--subscriptions", file, "--out", folder / "out"),
+        *("--window", "count:100", "--batch", batch, "--query-bolts", 1),
+    ]

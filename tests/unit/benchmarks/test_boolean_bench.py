@@ -1,0 +1,230 @@
+"""The boolean benchmark: what it reports, that it checks, and that its workload can be made again."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks import cases, harness, run
+from benchmarks.cases import make_case
+from benchmarks.harness import Bench
+from benchmarks.workload import (
+    WORLD,
+    BooleanRecipe,
+    boolean_subscriptions,
+    make_messages,
+    topk_subscriptions,
+    widened,
+)
+from gateway.commands import run_bench
+from gateway.terminal import Terminal
+from matching.boolean.engines.cell_term import CellTerm
+from matching.errors import ConfigError
+from matching.kinds import KINDS
+from tests.support.etl_folder import random_rows, write_etl
+
+_FIGURES = {
+    "engine",
+    "exact",
+    "compared",
+    "build_s",
+    "bytes_per_subscription",
+    "messages_per_s",
+    "scanned_per_message",
+    "verified_per_message",
+    "matched_per_message",
+    "subscribe_per_s",
+    "unsubscribe_per_s",
+}
+BOOLEAN = KINDS.named("boolean")
+NAMES = list(BOOLEAN.engines)
+
+
+def kind_of(engine, name="boolean"):
+    """The kind of a name, run by one engine alone."""
+    return replace(KINDS.named(name), engines={"wrong": engine})
+
+
+@pytest.fixture(autouse=True)
+def short_history(monkeypatch):
+    monkeypatch.setattr(cases, "_HISTORY", 2_000)
+    monkeypatch.setattr(cases, "_CHANGES_A_CALL", 20)
+    monkeypatch.setattr(cases, "_CALLS_A_ROUND", 3)
+
+
+def test_bench_reports_every_figure_for_every_engine():
+    heard = []
+    report = run.bench("boolean", 3_000, messages=200, seed=4, rounds=2, on_progress=heard.append)
+    assert json.loads(json.dumps(report)) == report
+    assert report["kind"] == "boolean"
+    assert report["workload"]["subscriptions"] == 3_000
+    assert [result["engine"] for result in report["results"]] == NAMES
+    for result in report["results"]:
+        assert set(result) >= _FIGURES
+        assert result["exact"] is True
+        assert result["compared"] > 0
+    by_name = {result["engine"]: result for result in report["results"]}
+    fast, slow = by_name["cell_term"], by_name["inverted_list"]
+    assert fast["matched_per_message"] == slow["matched_per_message"] > 0
+    assert fast["verified_per_message"] < slow["verified_per_message"]
+    assert any("oracle" in sentence for sentence in heard)
+
+
+def test_bench_command_tells_its_steps_unless_told_not_to(capfd):
+    told = {}
+    for progress in (None, False):
+        options = {"messages": 60, "engines": "cell_term"}
+        assert run_bench(Terminal(as_json=True), run, "boolean", 300, 4, options, progress) == 0
+        out, told[progress] = capfd.readouterr()
+        assert json.loads(out)["kind"] == "boolean"
+    assert "bench boolean: building cell_term\n" in told[None] and "turn 7 of 7: cell_term\n" in told[None]
+    assert told[False] == ""
+
+
+def test_bench_of_a_wrong_engine_is_not_exact():
+    class Forgetful(CellTerm):
+        def match(self, batch):
+            hits = super().match(batch)
+            return hits._replace(number=hits.number[1:], row=hits.row[1:])
+
+    bench = Bench(make_case(kind_of(Forgetful), 3_000, 200, rounds=1, seed=4), 1)
+    assert bench.check(bench.build("wrong"))["exact"] is False
+
+
+def test_check_says_how_much_it_compared_and_warns_of_little(monkeypatch):
+    told = []
+    report = run.bench("boolean", 3_000, messages=100, seed=4, engines=["cell_term"], rounds=1, on_progress=told.append)
+    few = report["results"][0]
+    assert 0 < few["compared"] < harness.FEWEST_COMPARED
+    assert f"only {few['compared']} updates were compared" in few["warning"]
+    assert any(few["warning"] in sentence for sentence in told)
+    monkeypatch.setattr(harness, "FEWEST_COMPARED", few["compared"])
+    again = run.bench("boolean", 3_000, messages=100, seed=4, engines=["cell_term"], rounds=1)["results"][0]
+    assert again["compared"] == few["compared"] and "warning" not in again
+
+
+@pytest.mark.parametrize("options", [{"kind": "bool"}, {"kind": "decay"}, {"kind": "boolean", "engines": ["r_tree"]}])
+def test_bench_of_what_is_not_there_names_the_choices(options):
+    with pytest.raises(ConfigError, match="choose one of"):
+        run.bench(subscriptions=10, **options)
+
+
+def test_workload_of_one_seed_is_always_the_same():
+    first, again, other = (make_messages(300, seed) for seed in (7, 7, 8))
+    assert all(np.array_equal(a, b) for a, b in zip(first.batch, again.batch, strict=True))
+    assert not np.array_equal(first.batch.west, other.batch.west)
+    tables = [boolean_subscriptions(first, 100, seed) for seed in (7, 7, 8)]
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(tables[0], tables[1], strict=True))
+    assert not np.array_equal(tables[0].region, tables[2].region)
+
+
+def test_workload_columns_keep_their_contract():
+    messages = make_messages(500, 1)
+    batch, frequency = messages.batch, np.bincount(messages.batch.terms)
+    assert np.all(np.diff(frequency) >= 0), "term 0 is the rarest"
+    assert np.allclose(messages.idf, np.log(1 + 500 / frequency))
+    assert WORLD.contains(batch.west, batch.south).all()
+    boolean, topk = boolean_subscriptions(messages, 2_000, 1), topk_subscriptions(messages, 2_000, 1)
+    for rows in (batch, boolean, topk):
+        for start, end in zip(rows.term_offsets, rows.term_offsets[1:], strict=False):
+            assert np.all(np.diff(rows.terms[start:end]) > 0)
+            assert abs(np.linalg.norm(rows.weights[start:end].astype(float)) - 1) < 1e-6
+    for rows in (boolean, topk):
+        lengths = np.diff(rows.term_offsets)
+        assert (lengths.min(), lengths.max()) == (1, 5)
+        assert abs(lengths.mean() - 3) < 0.1
+    west, south, east, north = boolean.region.T
+    assert np.all((west >= -180) & (west < east) & (east <= 180) & (south >= -90) & (south < north) & (north <= 90))
+    assert np.all((topk.alpha >= 0) & (topk.alpha < 1) & (topk.k == 10))
+    assert WORLD.max_distance > 1
+    assert np.all((topk.x >= 0) & (topk.x <= 1) & (topk.y >= 0) & (topk.y <= 0.5))
+
+
+def test_recipe_is_read_from_text():
+    assert BooleanRecipe.parse("") == BooleanRecipe()
+    recipe = BooleanRecipe.parse("places=uniform,stop_words=no,keywords=2,regions=city,shape=range,words=long")
+    assert recipe == BooleanRecipe("uniform", False, (2, 2), "city", "range", (100, 1000))
+    assert BooleanRecipe.parse("words=3-4").words == (3, 4)
+
+
+@pytest.mark.parametrize("text", ["size=3", "places=moon", "words=0", "keywords=3-2", "words=many", "stop_words=maybe"])
+def test_recipe_nobody_knows_is_refused(text):
+    with pytest.raises(ConfigError, match="workload '"):
+        BooleanRecipe.parse(text)
+
+
+def test_workload_follows_its_recipe():
+    plain = make_messages(2_000, 1)
+
+    def side(name):
+        region = boolean_subscriptions(plain, 2_000, 1, recipe=BooleanRecipe(regions=name)).region
+        return np.median(region[:, 2] - region[:, 0])
+
+    assert side("city") < 0.5 < side("small") * 5 < side("mixed") * 5 < side("country") * 5
+    uniform = make_messages(2_000, 1, recipe=BooleanRecipe(places="uniform")).batch
+    counted = [np.histogram2d(b.west, b.south, 20, [[-180, 180], [-90, 90]])[0].max() for b in (plain.batch, uniform)]
+    assert counted[0] > 5 * counted[1]
+    sparse = make_messages(2_000, 1, recipe=BooleanRecipe(stop_words=False)).batch
+    assert np.bincount(sparse.terms).max() < np.bincount(plain.batch.terms).max() / 10
+    long = make_messages(600, 1, recipe=BooleanRecipe(words=(100, 100)), history=500).batch
+    lengths = np.diff(long.term_offsets)
+    assert lengths[:500].max() <= 14 and lengths[500:].min() > 40
+    ranges = widened(plain.batch, 1)
+    assert np.all(ranges.west <= plain.batch.west) and np.all(plain.batch.west <= ranges.east)
+    assert 0 < np.median(ranges.east - ranges.west) < 1.0
+    table = boolean_subscriptions(plain, 100, 1, recipe=BooleanRecipe(keywords=(2, 2)))
+    assert set(np.diff(table.term_offsets)) == {2}
+
+
+def test_bench_by_recipe_and_from_real_messages_is_exact(tmp_path):
+    real = write_etl(tmp_path, random_rows(300))
+    for options in ({"workload": "words=30-60,shape=range,regions=country"}, {"messages_from": str(real)}):
+        report = run.bench("boolean", 1_000, messages=100, seed=2, rounds=1, **options)
+        assert [result["exact"] for result in report["results"]] == [True] * len(NAMES)
+        assert report["results"][0]["compared"] > 0
+    assert report["workload"]["messages_from"] == "resampled" and report["workload"]["words"] == "real"
+    with pytest.raises(ConfigError, match="own places and words"):
+        run.bench("boolean", 100, messages_from=str(real), workload="words=long")
+    with pytest.raises(ConfigError, match="only boolean has recipes"):
+        run.bench("topk", 100, workload="words=long")
+
+
+def test_messages_of_a_slow_engine_end_when_its_time_is_up(monkeypatch):
+    asked = []
+
+    class Slow(CellTerm):
+        def match(self, batch):
+            asked.append(len(batch))
+            return super().match(batch)
+
+    bench = Bench(make_case(kind_of(Slow), 500, 900, rounds=3, seed=2), 3)
+    running = bench.build()
+    monkeypatch.setattr(harness, "_MOST_CHECK_S", 0.0)
+    checked = bench.check(running)
+    assert checked["exact"] and checked["checked_messages"] == sum(asked) == harness._FEWEST_A_BATCH
+    running.pace_s = 1.0
+    timed = bench.time(running, 0, most_s=0.0, changes=False)
+    assert timed["messages_timed"] == harness._FEWEST_A_BATCH
+    running.pace_s = 1e-9
+    assert bench.time(running, 1, most_s=60.0, changes=False)["messages_timed"] == 300
+    assert asked == [100, 100, 300], "a known pace makes one call of it"
+
+
+def test_stream_of_a_kind_without_window_begins_again_where_it_ends():
+    bench = Bench(make_case(BOOLEAN, 2_000, 150, rounds=1, seed=4), 1)
+    running = bench.build()
+    bench.check(running)
+    turns = [bench.time(running, turn, changes=False) for turn in range(2)]
+    assert [turn["messages_timed"] for turn in turns] == [150, 150]
+    assert turns[0]["matched_per_message"] == turns[1]["matched_per_message"] > 0
+
+
+def test_changes_leave_as_many_as_there_were():
+    bench = Bench(make_case(BOOLEAN, 1_000, 100, rounds=2, seed=4), 2)
+    running = bench.build()
+    assert len(running.room) == 1_000
+    for turn in range(2):
+        assert bench.time(running, turn)["subscribe_per_s"] > 0
+        assert len(running.room) == 1_000
+    assert not running.room.holds(bench.case.table.number).all() and running.room.holds(bench.case.fresh.number).all()

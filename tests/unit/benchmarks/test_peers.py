@@ -1,0 +1,238 @@
+"""Peers: exact like an engine, also at edges and after changes; one that is not installed says what to install."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic
+
+import numpy as np
+import pytest
+
+from benchmarks import cases, run
+from benchmarks.peers import PEERS, postgis
+from benchmarks.peers.guard import GuardedServer
+from benchmarks.peers.sqlite import SQLite
+from benchmarks.workload import WORLD, boolean_subscriptions, make_messages, widened
+from matching.boolean.engines.inverted_list import InvertedList
+from matching.errors import ConfigError
+from matching.model import BOOLEAN, MessageBatch, SubscriptionTable
+
+
+@pytest.fixture(autouse=True)
+def short_history(monkeypatch):
+    monkeypatch.setattr(cases, "_HISTORY", 2_000)
+    monkeypatch.setattr(cases, "_CHANGES_A_CALL", 20)
+    monkeypatch.setattr(cases, "_CALLS_A_ROUND", 2)
+
+
+@pytest.fixture(params=list(PEERS))
+def peer(request):
+    """An empty peer, or none where it cannot run: then what it says of itself is all there is to test."""
+    absence = PEERS[request.param].absence()
+    if absence is not None:
+        assert absence.name == request.param and absence.reason and "install" in absence.install
+        yield None
+        return
+    made = PEERS[request.param](WORLD)
+    yield made
+    made.close()
+    made.close()
+
+
+def hits(engine, batch):
+    found = engine.match(batch)
+    assert np.all(np.diff(found.row) >= 0) and found.matched == found.number.shape[0]
+    return sorted(zip(found.row.tolist(), found.number.tolist(), strict=True))
+
+
+def test_peer_matches_what_an_engine_matches_before_and_after_changes(peer):
+    if peer is None:
+        return
+    messages = make_messages(2_200, 3)
+    table = boolean_subscriptions(messages, 3_000, 3)
+    points = messages.batch.take(np.arange(2_000, 2_200))
+    first, later = table.take(np.arange(2_500)), table.take(np.arange(2_500, 3_000))
+    engine = InvertedList(WORLD)
+    for one in (engine, peer):
+        one.insert(first)
+    wanted = hits(engine, points)
+    assert len(wanted) > 50
+    assert hits(peer, points) == wanted
+    for one in (engine, peer):
+        one.remove(np.arange(0, 2_500, 2))
+        one.insert(later)
+    assert len(peer) == len(engine) == 1_750
+    for batch in (points, widened(points, 3), points.take(np.arange(0))):
+        assert hits(peer, batch) == hits(engine, batch)
+    assert peer.size_bytes() > 0 and any(character.isdigit() for character in peer.version())
+
+
+def test_peer_compares_closed_boxes_in_doubles(peer):
+    if peer is None:
+        return
+    lon, lat = 0.1, -0.3  # neither is a float32
+    up, down = np.nextafter(lon, 1), np.nextafter(lon, -1)
+    above, below = np.nextafter(lat, 1), np.nextafter(lat, -1)
+    region = np.array(
+        [
+            [lon, lat, lon, lat],
+            [lon, lat, lon + 1, lat + 1],
+            [lon - 1, lat - 1, lon, lat],
+            [up, lat, lon + 1, lat + 1],
+            [lon - 1, lat - 1, down, lat],
+            [lon, above, lon + 1, lat + 1],
+            [lon - 1, lat - 1, lon, below],
+        ]
+    )
+    count = region.shape[0]
+    nowhere, whole = np.full(count, np.nan), np.arange(count, dtype=np.int64)
+    offsets, terms = np.arange(count + 1) * 2, np.tile(np.array([3, 7], np.int32), count)
+    weights = np.full(2 * count, np.sqrt(0.5), np.float32)
+    table = SubscriptionTable(
+        whole, np.full(count, BOOLEAN, np.int8), np.zeros(count, np.int64), nowhere, nowhere, region,
+        np.zeros(count, np.int32), nowhere, offsets, terms, weights,
+    )  # fmt: skip
+    peer.insert(table)
+    x, y = WORLD.project(np.array([lon, lon]), np.array([lat, lat]))
+    lons, lats = np.array([lon, lon]), np.array([lat, lat])
+    carried = np.array([3, 7, 3, 8], np.int32)  # the second message lacks a keyword
+    seq = np.arange(2, dtype=np.int64)
+    batch = MessageBatch(
+        seq, x, y, lons, lats, lons, lats, seq, np.array([0, 2, 4]), carried, np.full(4, np.sqrt(0.5), np.float32)
+    )
+    assert hits(peer, batch) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_peer_refuses_a_region_across_the_antimeridian():
+    messages = make_messages(50, 1)
+    table = boolean_subscriptions(messages, 1, 1)
+    table.region[0] = [170.0, 0.0, -170.0, 1.0]
+    with pytest.raises(ConfigError, match="antimeridian"):
+        SQLite(WORLD).insert(table)
+
+
+def test_bench_times_peers_beside_engines():
+    names = ["cell_term", "sqlite", "sqlite_rtree", "duckdb", "strtree"]
+    report = run.bench("boolean", 2_000, messages=120, seed=4, engines=names, rounds=2)
+    assert json.loads(json.dumps(report)) == report
+    there = [name for name in names if name not in {one["name"] for one in report.get("absent", [])}]
+    assert [result["engine"] for result in report["results"]] == there
+    for result in report["results"]:
+        assert result["exact"] is True and result["compared"] > 0
+        assert min(result[key] for key in ("messages_per_s", "subscribe_per_s", "bytes_per_subscription")) > 0
+        assert result["matched_per_message"] == report["results"][0]["matched_per_message"]
+
+
+def test_bench_leaves_out_a_peer_that_is_not_installed_and_says_how_to_install_it(monkeypatch):
+    class Elsewhere(SQLite):
+        name = "elsewhere"
+        install = "pip install elsewhere"
+        packages = ("no_such_package",)
+
+    monkeypatch.setattr(run, "PEERS", {"elsewhere": Elsewhere})
+    heard = []
+    report = run.bench(
+        "boolean", 500, messages=60, engines=["cell_term", "elsewhere"], rounds=1, on_progress=heard.append
+    )
+    assert [result["engine"] for result in report["results"]] == ["cell_term"]
+    assert report["absent"] == [
+        {
+            "name": "elsewhere",
+            "reason": "Python package no_such_package is not installed",
+            "install": "pip install elsewhere",
+        }
+    ]
+    assert any("pip install elsewhere" in sentence for sentence in heard)
+
+
+def test_bench_of_a_wrong_peer_is_not_exact_and_the_peer_is_closed(monkeypatch):
+    closed = []
+
+    class Forgetful(SQLite):
+        def match(self, batch):
+            found = super().match(batch)
+            return found._replace(number=found.number[:-1], row=found.row[:-1])
+
+        def close(self):
+            closed.append(True)
+            super().close()
+
+    monkeypatch.setattr(run, "PEERS", {"sqlite": Forgetful})
+    report = run.bench("boolean", 2_000, messages=100, seed=4, engines=["sqlite"], rounds=1)
+    assert [result["exact"] for result in report["results"]] == [False]
+    assert closed
+
+
+def test_postgis_without_a_server_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(postgis, "_programs", lambda: None)
+    absence = PEERS["postgis"].absence()
+    assert absence.reason == "no PostgreSQL server is installed"
+    assert "apt-get install postgresql" in absence.install
+
+
+def test_postgis_closed_leaves_neither_process_nor_folder():
+    if PEERS["postgis"].absence() is not None:
+        return
+    server = postgis.Server()
+    server.connect().close()
+    assert not server.process.ended and server.folder.is_dir()
+    server.stop()
+    assert server.process.ended and not server.folder.exists()
+
+
+#: A harness with a stand-in for a server: prints the server's process and waits to be killed.
+HARNESS = """
+import sys, time
+from pathlib import Path
+from benchmarks.peers.guard import GuardedServer
+folder = Path(sys.argv[1])
+server = GuardedServer([sys.executable, "-u", "-c", sys.argv[2]], folder, grace_s=0.5)
+deadline = time.monotonic() + 20.0
+while not (folder / "ready").exists() and time.monotonic() < deadline:
+    server.wait(0.01)
+print((folder / "ready").read_text(), flush=True)
+sys.stdin.read()
+"""
+SERVER = """
+import os, signal
+{}
+open(".ready", "w").write(str(os.getpid()))
+os.rename(".ready", "ready")
+signal.pause()
+"""
+
+
+def lives(process: int) -> bool:
+    """Whether the process runs; one that only waits to be collected does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("habit", ["pass", "signal.signal(signal.SIGINT, signal.SIG_IGN)"], ids=["heeding", "deaf"])
+def test_server_dies_with_a_harness_that_was_killed(tmp_path, habit):
+    folder = tmp_path / "server"
+    folder.mkdir()
+    harness = subprocess.Popen(
+        [sys.executable, "-c", HARNESS, folder, SERVER.format(habit)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    with harness:
+        server = int(harness.stdout.readline())
+        assert lives(server)
+        harness.kill()
+    deadline = monotonic() + 20.0
+    while (lives(server) or folder.exists()) and monotonic() < deadline:
+        harness.poll()
+    assert not lives(server) and not folder.exists()
+
+
+def test_server_that_ends_by_itself_is_seen_to_and_its_last_words_stay(tmp_path):
+    server = GuardedServer([sys.executable, "-c", "print('no room'); raise SystemExit(3)"], tmp_path)
+    assert server.wait(20.0) and server.ended
+    assert (tmp_path / "log").read_text() == "no room\n"
+    server.stop()
+    server.stop()
+    assert not tmp_path.exists()

@@ -1,0 +1,216 @@
+"""What every room keeps to, whatever its kind and engine: one suite over the table of kinds.
+
+Subscriptions are made by the traits of a kind alone, so that a new row of the table is under test without a word here.
+"""
+
+import json
+
+import numpy as np
+import pytest
+
+from matching.alone import Alone
+from matching.errors import EngineError
+from matching.kind import Kind, Room, Site, Turn
+from matching.kinds import KINDS
+from matching.model import NO_MESSAGES, MessageBatch, SubscriptionTable
+from matching.naive import Oracle, tally
+from matching.storage.state import State
+from matching.window import Boundary, Window
+from tests.support.any_kind import expected, make_turns, messages_of, removals_of, subscriptions_of, without_text
+from tests.support.rooms import ENGINES, NO_CHANGES, Tasks, kind_of
+from tests.support.worlds import SPACE
+
+BATCH = 20
+WINDOW = Window("count", 50)
+NOBODY, NOTHING = NO_CHANGES
+
+
+@pytest.fixture(params=ENGINES, ids="-".join)
+def kind(request) -> Kind:
+    return kind_of(*request.param)
+
+
+@pytest.fixture
+def room(kind) -> Room:
+    return kind.make_room(Site(SPACE, WINDOW))
+
+
+def boundary_of(number: int) -> Boundary:
+    last = (number + 1) * BATCH - 1
+    return Boundary(number, number * BATCH, last, WINDOW.floor(last, last))
+
+
+def batch_of(rng, number: int) -> MessageBatch:
+    return messages_of(rng, number * BATCH, BATCH)
+
+
+def turn_of(boundary: Boundary, messages: MessageBatch, added=NOBODY, removed=NOTHING, home: int = 0) -> Turn:
+    rows = len(added)
+    return Turn(boundary, messages, NO_MESSAGES, added, np.full(rows, home), np.ones(rows, np.bool_), removed)
+
+
+def step_of(room: Room, turn: Turn):
+    return room.close(room.match(turn).mine, [])
+
+
+def test_room_with_nobody_in_it_has_nothing_to_say(kind, room):
+    numbers = np.array([0, 7])
+    assert (len(room), room.complete_through) == (0, -1)
+    assert room.holds(numbers).tolist() == [False, False] and room.met.size == 0
+    assert [column.shape[0] for column in room.claims(numbers)] == [0, 0]
+    assert len(room.results()) == 0 and len(room.state().table) == 0
+    assert isinstance(json.dumps(room.report()), str)
+    assert all(isinstance(array, np.ndarray) for array in room.arrays().values())
+    rng = np.random.default_rng(0)
+    for number, messages in enumerate((batch_of(rng, 0), NO_MESSAGES, batch_of(rng, 2).take(np.array([3])))):
+        step = step_of(room, turn_of(boundary_of(number), messages))
+        assert len(step.updates) == 0 and step.asks == () == step.relaxes and step.raised.number.size == 0
+        assert room.complete_through == number and room.met.size == 0
+    assert len(room.results()) == 0 and len(room.state().table) == 0
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_room_batch_out_of_order_is_refused(room, kind, number):
+    rng = np.random.default_rng(1)
+    for earlier in range(2):
+        step_of(room, turn_of(boundary_of(earlier), batch_of(rng, earlier)))
+    with pytest.raises(EngineError):
+        room.match(turn_of(boundary_of(number), batch_of(rng, number)))
+    assert room.complete_through == 1
+
+
+def test_room_number_added_twice_is_refused(kind):
+    rng = np.random.default_rng(2)
+    for twice in ([3, 3], [4]):
+        room = kind.make_room(Site(SPACE, WINDOW))
+        step_of(room, turn_of(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, [4])))
+        with pytest.raises(EngineError, match=f"subscription ({twice[0]}|of this batch) cannot be added"):
+            step_of(room, turn_of(boundary_of(1), batch_of(rng, 1), subscriptions_of(rng, kind, twice)))
+
+
+def test_room_removal_of_who_is_not_here_is_passed_over(kind):
+    """Every task hears of every removal, wherever the subscription is."""
+    rng, alone = np.random.default_rng(3), Alone([kind], SPACE, WINDOW)
+    alone.process(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, [1, 2]), NOTHING)
+    alone.process(boundary_of(1), batch_of(rng, 1), NOBODY, removals_of(kind, 9, 1, at=25))
+    assert len(alone.room) == 1 and alone.room.holds(np.array([1, 2, 9])).tolist() == [False, True, False]
+    step = alone.process(boundary_of(2), batch_of(rng, 2), NOBODY, removals_of(kind, 1, at=45))
+    assert len(alone.room) == 1 and set(step.updates.number.tolist()) <= {2}
+
+
+def test_room_subscription_added_and_removed_in_one_batch_is_gone_behind_it(kind):
+    alone, oracle = Alone([kind], SPACE, WINDOW), Oracle(WINDOW, SPACE.max_distance)
+    rng = np.random.default_rng(4)
+    for number in range(4):
+        boundary, messages = boundary_of(number), batch_of(rng, number)
+        added = subscriptions_of(rng, kind, np.arange(10 * number, 10 * number + 10), boundary.first_seq + 3)
+        removed = removals_of(kind, *range(10 * number, 10 * number + 8), at=boundary.first_seq + 12)
+        told = tally(alone.process(boundary, messages, added, removed).updates)
+        assert told == tally(oracle.advance(boundary, messages, added, removed))
+        assert len(alone.room) == 2 * (number + 1)
+        assert alone.room.holds(np.arange(10 * number + 10)).tolist() == ([False] * 8 + [True] * 2) * (number + 1)
+    assert len(alone.states()[kind.code].table) == 8
+
+
+def test_room_over_any_small_stream_tells_what_the_oracle_tells(kind):
+    """Batches of every size, none too; objects that speak again; read-only columns; saved now and then."""
+    count = 0
+    for seed in range(4):
+        tasks, turns = Tasks(kind, SPACE, WINDOW, shares=1 + seed % 2), make_turns(kind, seed)
+        told, results = expected(turns, WINDOW)
+        for turn, wanted in zip(turns, told, strict=True):
+            step = tasks.process(turn.boundary, turn.messages, turn.added, turn.removed, turn.ended)
+            assert tally(step.updates) == wanted, f"seed {seed}, batch {turn.boundary.number}"
+            count += len(step.updates)
+            if turn.boundary.number % 5 == 4:
+                tasks.go_on()
+        assert without_text(tasks.results()) == results
+        live = sum(len(turn.added) - turn.removed.number.size for turn in turns)
+        assert len(tasks.room) == live and tasks.room.complete_through == len(turns) - 1
+    assert count > 60, "a stream in which nothing happens proves nothing"
+
+
+def test_room_is_complete_through_what_it_has_told(kind):
+    """Whoever asks the window is late, and says so; the others are not."""
+    rng = np.random.default_rng(6)
+    room = kind.make_room(Site(SPACE, WINDOW))
+    oracle, share = Oracle(WINDOW, SPACE.max_distance), kind.window()(SPACE, 9) if kind.windowed else None
+    wanted, told, asks = tally([]), tally([]), []
+    for number in range(6):
+        boundary, messages = boundary_of(number), batch_of(rng, number)
+        added = subscriptions_of(rng, kind, np.arange(8) if number == 2 else [], boundary.first_seq)
+        wanted += tally(oracle.advance(boundary, messages, added, NOTHING))
+        if share is not None:
+            share.store(boundary, messages, NO_MESSAGES.seq)
+        step = step_of(room, turn_of(boundary, messages, added))
+        asks += step.asks
+        told += tally(step.updates)
+        assert room.complete_through == (number if share is None or number < 2 else 1)
+    assert (len(asks) > 0) == kind.windowed
+    for ask in asks:
+        assert share is not None and told != wanted
+        step = room.answer(ask.request, share.merge([share.answer(ask.question)]))
+        told += tally(step.updates)
+        asks += step.asks
+    assert told == wanted and sum(told.values()) > 0
+    assert room.complete_through == 5
+
+
+def test_room_refuses_answers_to_what_nobody_has_asked(room):
+    with pytest.raises(EngineError, match="request 3"):
+        room.answer(3, None)
+
+
+def test_room_restored_from_an_empty_state_goes_on_behind_the_boundary(kind):
+    rng = np.random.default_rng(7)
+    tasks, oracle, told = Tasks(kind, SPACE, WINDOW), Oracle(WINDOW, SPACE.max_distance), 0
+    for number in range(7):
+        boundary, messages = boundary_of(number), batch_of(rng, number)
+        added = subscriptions_of(rng, kind, np.arange(12) if number == 5 else [], boundary.first_seq)
+        wanted = tally(oracle.advance(boundary, messages, added, NOTHING))
+        assert tally(tasks.process(boundary, messages, added, NOTHING).updates) == wanted
+        if number == 3:
+            tasks.go_on(3)
+            assert [len(each.room) for each in tasks.tasks] == [0, 0, 0]
+            assert {each.room.complete_through for each in tasks.tasks} == {3}
+            assert len(tasks.results()) == 0
+            with pytest.raises(EngineError):
+                tasks.room.match(turn_of(boundary_of(3), messages))
+        told += sum(wanted.values())
+    assert told > 0
+
+
+def test_room_says_of_every_subscription_what_it_asks(kind):
+    rng, alone = np.random.default_rng(8), Alone([kind], SPACE, WINDOW)
+    added = subscriptions_of(rng, kind, [5, 2, 9, 4])
+    alone.process(boundary_of(0), batch_of(rng, 0), added, NOTHING)
+    alone.process(boundary_of(1), batch_of(rng, 1), NOBODY, removals_of(kind, 2, at=20))
+    state = State.from_arrays(alone.room.state().arrays())
+    assert said_by(state.table) == said_by(added.take(np.array([0, 2, 3])))
+    assert said_by(state.take(np.array([1])).table).items() < said_by(state.table).items()
+
+
+def said_by(table: SubscriptionTable) -> dict[int, tuple]:
+    """By number: kind, region, k and words of each."""
+    told = {}
+    for row, number in enumerate(table.number.tolist()):
+        terms = table.terms[table.term_offsets[row] : table.term_offsets[row + 1]].tolist()
+        told[number] = (int(table.kind[row]), repr(table.region[row].tolist()), int(table.k[row]), terms)
+    return told
+
+
+def test_room_keeps_no_result_of_who_is_at_home_elsewhere(kind):
+    if not kind.standing:
+        return  # pairs are told by whoever finds them: there is no home
+    rng = np.random.default_rng(9)
+    room = kind.make_room(Site(SPACE, WINDOW, task=0, tasks=2))
+    for number in range(3):
+        added = subscriptions_of(rng, kind, np.arange(10) if number == 0 else [])
+        step = step_of(room, turn_of(boundary_of(number), batch_of(rng, number), added, home=1))
+        assert len(step.updates) == 0 and step.asks == () and room.complete_through == number
+    assert len(room.results()) == 0 and len(room.state().table) == 0
+
+
+def test_contract_is_kept_by_every_engine_of_every_kind_that_runs():
+    assert {name for name, _ in ENGINES} == {each.name for each in KINDS.run}
+    assert len(ENGINES) == sum(len(each.engines) for each in KINDS.run) > 10

@@ -1,0 +1,102 @@
+"""The distribution: every package listed, none shadowed, and rules that no linter checks."""
+
+import ast
+import importlib
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from gateway.packages import PACKAGES, check_packages, from_checkout, home
+from matching.errors import ConfigError, PackagingError
+
+ROOT = Path(__file__).resolve().parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def sources():
+    """Every Python file of the installed packages."""
+    return [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
+
+
+def test_packages_listed_are_exactly_those_on_disk():
+    on_disk = {
+        ".".join(file.parent.relative_to(ROOT).parts)
+        for package in PACKAGES
+        for file in (ROOT / package).rglob("__init__.py")
+    }
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == on_disk
+
+
+def test_packages_top_level_agree_with_pyproject():
+    listed = {name.partition(".")[0] for name in PROJECT["tool"]["setuptools"]["packages"]}
+    assert listed == set(PACKAGES)
+    assert not listed & {"tests", "benchmarks", "deploy"}
+
+
+def test_every_folder_with_code_is_a_package():
+    loose = {file.parent for file in sources() if not (file.parent / "__init__.py").is_file()}
+    assert not loose
+
+
+def test_dependencies_are_pinned_and_in_the_constraints():
+    constraints = {
+        line.partition("==")[0].lower().replace("_", "-"): line.partition("==")[2].strip()
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+    }
+    extras = PROJECT["project"]["optional-dependencies"]
+    for requirement in [*PROJECT["project"]["dependencies"], *(pin for pins in extras.values() for pin in pins)]:
+        name, equals, version = requirement.partition("==")
+        assert equals, f"{requirement} is not pinned"
+        assert constraints[name.partition("[")[0].lower()] == version, requirement
+
+
+def test_check_packages_ours_pass():
+    check_packages()
+    assert home() == ROOT
+
+
+def test_check_packages_intruder_is_named(monkeypatch, tmp_path):
+    (tmp_path / "topology").mkdir()
+    (tmp_path / "topology" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "topology", raising=False)
+    importlib.invalidate_caches()
+    with pytest.raises(PackagingError) as caught:
+        check_packages(["topology"])
+    assert str(tmp_path) in str(caught.value)
+    assert str(ROOT) in str(caught.value)
+
+
+def test_check_packages_missing_one_is_named():
+    with pytest.raises(PackagingError, match="no_such_package_of_ours"):
+        check_packages(["no_such_package_of_ours"])
+
+
+def test_from_checkout_without_checkout_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr("gateway.packages.home", lambda: tmp_path)
+    with pytest.raises(ConfigError, match="needs a checkout"):
+        from_checkout("benchmarks.run", "`skyray bench`")
+
+
+@pytest.mark.parametrize("file", sources(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_source_builtin_hash_is_not_called(file):
+    """`hash` of text differs from process to process: two tasks would disagree on where a word lives."""
+    calls = [
+        node.lineno
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "hash"
+    ]
+    assert not calls
+
+
+def test_topology_init_is_empty():
+    assert not ast.parse((ROOT / "topology" / "__init__.py").read_text()).body
+
+
+def test_licence_is_the_apache_licence():
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert "Version 2.0, January 2004" in text
+    assert len(text.splitlines()) > 200

@@ -1,0 +1,177 @@
+"""What skylines of several tasks are made of: windows asked as of the past, merged answers, homes, tuple bolts."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from bolts.payloads import Addressed, Part
+from bolts.tuples import TupleBolt
+from distribution.hashing import HashingRouter
+from distribution.location import LocationRouter
+from matching.errors import EngineError
+from matching.kind import Question
+from matching.kinds import KINDS
+from matching.model import SKYLINE, TOPK
+from matching.naive import dominates
+from matching.skyline.answers import SkylineQueries
+from matching.skyline.windows.inverted import InvertedWindow
+from matching.topk.window import WindowQueries
+from matching.window import Boundary
+from tests.support.saving import through_frames
+from tests.support.skyline_streams import Model, Recipe, Step, differences, make_queries, make_steps
+from tests.support.skyline_topologies import SkylineWorld, router_of
+from tests.support.skyline_worlds import SPACE, make_world
+from tests.support.skyline_worlds import Recipe as WorldRecipe
+from topology.core.component import Delivery
+
+
+class AsOf:
+    """A window seen as of a boundary, for `differences`."""
+
+    def __init__(self, window: InvertedWindow, boundary: Boundary):
+        self.window, self.boundary = window, boundary
+
+    def candidates(self, queries):
+        return self.window.candidates(queries, self.boundary)
+
+
+def test_window_asked_as_of_each_boundary_kept_says_what_it_would_have_said_then():
+    recipe, kept = Recipe(terms=3, late=20), 5
+    steps, window, compared = make_steps(recipe, 4), InvertedWindow(SPACE, kept), 0
+    models: list[tuple[Boundary, Model]] = []
+    model = Model()
+    for step in steps:
+        window.store(step.boundary, step.messages, step.ended)
+        model.store(step)
+        models.append((step.boundary, Model(dict(model.live))))
+        queries = make_queries(recipe, step.boundary.number, 20)
+        for boundary, then in models[-1 - kept :]:
+            told, rows = differences(AsOf(window, boundary), then, queries)
+            assert not told, (step.boundary.number, boundary.number, told)
+            compared += rows
+        if len(models) > kept + 1:
+            with pytest.raises(EngineError, match="are known"):
+                window.candidates(queries, models[-2 - kept][0])
+    assert compared > 500
+
+
+def split(step: Step, shares: int, share: int) -> tuple:
+    rows = np.flatnonzero(step.messages.seq % shares == share)
+    return step.boundary, step.messages.take(rows), step.ended[step.ended % shares == share]
+
+
+def test_answers_of_shares_merge_to_what_is_of_use_of_the_whole():
+    """Left out is exactly what another candidate dominates that lives at least as long."""
+    recipe, left_out, kept = Recipe(terms=3, late=30, batches=8), 0, 0
+    windows, model = [InvertedWindow(SPACE) for _ in range(3)], Model()
+    for step in make_steps(recipe, 9):
+        model.store(step)
+        for share, window in enumerate(windows):
+            window.store(*split(step, 3, share))
+    queries = make_queries(recipe, 1, 200)
+    as_of = windows[0].boundary
+    merged = InvertedWindow.merge([window.answer(Question(as_of, as_of.number, queries)) for window in windows])
+    for row, (a, b) in enumerate(itertools.pairwise(merged.offsets.tolist())):
+        first, last = queries.term_offsets[row : row + 2]
+        rows = model.candidates(queries.region[row].tolist(), queries.terms[first:last].tolist())
+        useful = [
+            each for each in rows if not any(dominates(o[2:], each[2:]) and o[1] >= each[1] for o in rows)
+        ]  # fmt: skip
+        got = list(zip(*(c[a:b].tolist() for c in (merged.seq, merged.life, merged.spatial, merged.text)), strict=True))
+        assert got == useful
+        kept, left_out = kept + len(useful), left_out + len(rows) - len(useful)
+    assert kept > 60 and left_out > 30
+
+
+@pytest.mark.parametrize("tasks", [1, 3, 8])
+def test_home_of_a_skyline_is_one_of_its_holders_and_owners_of_what_it_wants_hold_it(tasks):
+    _, turns = make_world(WorldRecipe(subscriptions=300, grid=4), 3)
+    table = turns[0].added
+    for router in (HashingRouter(tasks), router_of("location", tasks, 3)):
+        home, held = router.homes_of(table)
+        assert np.all(held[np.arange(len(table)), home])
+        assert np.array_equal(held.sum(axis=0), [router.held_by(table, task).sum() for task in range(tasks)])
+        assert np.unique(home).size == tasks
+        if isinstance(router, LocationRouter):
+            messages, pairs = turns[0].messages, 0
+            owner = router.owner_of_centre(messages)
+            lon, lat = (messages.west + messages.east) / 2.0, (messages.south + messages.north) / 2.0
+            for row, (west, south, east, north) in enumerate(table.region):
+                inside = np.flatnonzero((west <= lon) & (lon <= east) & (south <= lat) & (lat <= north))
+                assert np.all(held[row, owner[inside]])
+                pairs += inside.size
+            assert pairs > 100 and (tasks == 1 or held.sum() > len(table))
+
+
+class Recorder:
+    """A context that keeps what is emitted."""
+
+    def __init__(self, task: int, tasks: int):
+        self.task, self.tasks = task, tasks
+        self.emitted = []
+
+    def size_of(self, component):
+        return 1
+
+    def emit(self, stream, payload, *, to=None, key=None):
+        self.emitted.append(payload)
+
+
+def answers_of(restored_as: int | None) -> list:
+    """What tuple bolts answer to a skyline and to a top-k question at the end of a world of objects.
+
+    Behind the batch of the window's middle they are saved, and so many others go on; None: the same one does.
+    """
+    world = SkylineWorld(WorldRecipe(window="count:120", objects=10, deletes=0.1, terms=2), 6)
+    as_of = world.turns[-3].boundary
+    everything = SkylineQueries(np.array([[-4.0, -4.0, 4.0, 4.0]]), np.array([0, 2]), np.array([0, 1], np.int32))
+    half, words = np.array([0.5]), np.full(2, 0.5, np.float32)
+    best = WindowQueries(
+        np.array([3]), half, half, half, np.array([200], np.int32), np.array([0, 2]), np.array([0, 1], np.int32), words
+    )
+    contexts = [Recorder(0, 1)]
+    bolts = [tuple_bolt(contexts[0])]
+    for turn in world.turns:
+        if turn.boundary.number == 9 and restored_as is not None:
+            saved = through_frames(8, tuples=bolts)
+            contexts = [Recorder(task, restored_as) for task in range(restored_as)]
+            bolts = [tuple_bolt(context) for context in contexts]
+            for bolt in bolts:
+                bolt.restore(saved)
+        for task, bolt in enumerate(bolts):
+            mine, ended = (
+                each.take(np.flatnonzero(each.seq % len(bolts) == task)) for each in (turn.messages, turn.ended)
+            )
+            bolt.execute(Delivery("window", "distribution", 0, Part(turn.boundary, 0.0, mine, ended)))
+    merged = []
+    for kind, rows in ((SKYLINE, everything), (TOPK, best)):
+        question = Question(as_of, as_of.number, rows)
+        for bolt in bolts:
+            bolt.execute(Delivery("ask", "query", 0, Addressed(kind, 0, 0, question)))
+        merged.append(KINDS[kind].window().merge([context.emitted[-1].body for context in contexts]))
+    return merged
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_tuple_bolts_restored_answer_every_kind_as_before(tasks):
+    """Whoever hears no ends has to find what later versions of an object have ended."""
+    skylines, best = answers_of(None)
+    again, best_again = answers_of(tasks)
+    assert all(np.array_equal(*columns) for columns in zip(skylines, again, strict=True)) and skylines.seq.size > 2
+    assert sorted(best.seq) == sorted(best_again.seq) and sorted(best.score) == sorted(best_again.score)
+    assert np.isin(skylines.seq, best.seq).all() and best.seq.size > 3 * skylines.seq.size
+
+
+def tuple_bolt(context: Recorder, asking=None) -> TupleBolt:
+    bolt = TupleBolt(SPACE, 4, asking=asking)
+    bolt.prepare(context)  # type: ignore[arg-type]
+    return bolt
+
+
+def test_tuple_bolt_without_a_window_for_skylines_says_so():
+    bolt = tuple_bolt(Recorder(0, 1), asking=("topk",))
+    rows = SkylineQueries(np.zeros((1, 4)), np.array([0, 1]), np.zeros(1, np.int32))
+    ask = Addressed(SKYLINE, 0, 0, Question(Boundary(0, 0, 0, 0), 0, rows))
+    with pytest.raises(EngineError, match="kind skyline asks .* `asking`"):
+        bolt.execute(Delivery("ask", "query", 0, ask))

@@ -1,0 +1,463 @@
+"""Engine `skype` and its opponent, rule by rule: alone against brute force, in a stream against the oracle."""
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from matching.model import TOPK, MessageBatch, SubscriptionTable
+from matching.naive import tally
+from matching.topk.engines import skype_lists, skype_scan
+from matching.topk.engines.block_inverted_file import BlockInvertedFile
+from matching.topk.engines.skype import PAPER, Pruning, Skype
+from matching.topk.engines.skype_tree import FAR, NEAR
+from tests.support.rooms import Tasks, kind_of
+from tests.support.worlds import SPACE, Recipe, make_world
+
+SWITCHES = tuple(name for name, value in Pruning()._asdict().items() if isinstance(value, bool))
+# groups this small, because a tree must stand over the short lists of a test
+SMALL = {"group_size": 3, "cell_size": 9}
+NONE = Pruning(**dict.fromkeys(SWITCHES, False), **SMALL)
+ALL = Pruning(**dict.fromkeys(SWITCHES, True), **SMALL)
+VARIANTS = {
+    "default": Pruning(**SMALL),
+    "paper": PAPER._replace(**SMALL),
+    "none": NONE,
+    "all": ALL,
+    **{f"only_{name}": NONE._replace(**{name: True}) for name in SWITCHES},
+    **{f"without_{name}": ALL._replace(**{name: False}) for name in SWITCHES},
+}
+
+
+def engine_of(rules: Pruning) -> type[Skype]:
+    """An engine class with these rules, as the table of kinds would hold it."""
+    return type("Skype", (Skype,), {"pruning": rules})
+
+
+def texts(rng, rows: int, terms: int, most: int):
+    lengths = rng.integers(0, most + 1, rows)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    chosen = [np.sort(rng.choice(terms, n, replace=False)) for n in lengths]
+    weights = [w / np.linalg.norm(w) for w in (rng.integers(1, 5, n).astype(float) for n in lengths) if w.size]
+    return (
+        offsets,
+        np.concatenate([*chosen, []]).astype(np.int32),
+        np.concatenate([*weights, []]).astype(np.float32),
+    )
+
+
+def points(rng, rows: int, grid: int | None):
+    x, y = rng.random(rows), rng.random(rows) * 0.5
+    crowded = rng.random(rows) < 0.6
+    x[crowded], y[crowded] = 0.25 + x[crowded] * 1e-3, 0.25 + y[crowded] * 1e-3
+    return (np.round(x * grid) / grid, np.round(y * grid) / grid) if grid else (x, y)
+
+
+def table_of(rng, first: int, rows: int, grid: int | None = None, terms: int = 9) -> SubscriptionTable:
+    x, y = points(rng, rows, grid)
+    alpha = np.where(rng.random(rows) < 0.3, rng.integers(0, 2, rows), rng.random(rows))
+    number, nowhere = np.arange(first, first + rows), np.full((rows, 4), np.nan)
+    return SubscriptionTable(
+        number, np.full(rows, TOPK, np.int8), np.zeros(rows, np.int64), x, y, nowhere, np.full(rows, 3, np.int32),
+        alpha, *texts(rng, rows, terms, 4),
+    )  # fmt: skip
+
+
+def messages_of(rng, rows: int, grid: int | None = None, terms: int = 11) -> MessageBatch:
+    x, y = points(rng, rows, grid)
+    seq = np.arange(rows)
+    return MessageBatch(seq, x, y, x, y, x, y, seq, *texts(rng, rows, terms, 6))
+
+
+def brute_force(store, batch: MessageBatch, live, unposted=frozenset()) -> dict:
+    """(slot, row) to score, of every pair that reaches the threshold. Plain Python."""
+    c, hits = store.columns, {}
+    for slot in map(int, live):
+        a = int(c.term_start[slot])
+        own = {int(c.terms[j]): float(c.weights[j]) for j in range(a, a + int(c.term_count[slot]))}
+        for row in range(len(batch)):
+            text, first = 0.0, None
+            for j in range(batch.term_offsets[row], batch.term_offsets[row + 1]):
+                term = int(batch.terms[j])
+                if term in own:
+                    first = term if first is None else first
+                    text += own[term] * float(batch.weights[j])
+            if first is None or (int(c.number[slot]), first) in unposted:
+                continue
+            dx, dy = c.x[slot] - batch.x[row], c.y[slot] - batch.y[row]
+            apart = float(np.sqrt(dx * dx + dy * dy))  # a power of 2 would round otherwise
+            alpha = float(c.alpha[slot])
+            score = alpha * (1.0 - apart / SPACE.max_distance) + (1.0 - alpha) * text
+            if score >= c.threshold[slot]:
+                hits[slot, row] = score
+    return hits
+
+
+def found_by(index, batch: MessageBatch) -> dict:
+    hits, row, found = {}, 0, 0
+    while row < len(batch):
+        part = index.match(batch, row)
+        assert np.all(np.diff(part.row) >= 0), "hits must come in ascending row"
+        hits |= {(int(s), int(r)): float(v) for s, r, v in zip(part.slot, part.row, part.score, strict=True)}
+        found, row = found + part.slot.size, part.next_row
+    assert found == len(hits), "a pair was found twice"
+    return hits
+
+
+def assert_columns_bound_their_postings(index: Skype) -> None:
+    """Every node's maxima are exact or too high, never too low: the invariant all pruning rests on."""
+    v = index.lists.view
+    for term in np.flatnonzero(v.built):
+        a = int(v.start[term])
+        for node in range(int(v.node_start[term]), int(v.node_start[term] + v.node_count[term])):
+            first, last = a + v.node_ints[node, 0], a + v.node_ints[node, 1]
+            base, slope = v.base[first:last], v.slope[first:last]
+            row = v.node_floats[node]
+            for column, away in ((5, 0.0), (6, NEAR), (7, FAR)):
+                assert row[column] >= (base - slope * away).max() - 1e-6
+            alive = v.slot[first:last] >= 0
+            assert np.all(v.x[first:last][alive] >= row[0]) and np.all(v.y[first:last][alive] <= row[3])
+            assert row[4] <= slope.min()
+
+
+def busy_life(rules: Pruning, seed: int, grid: int | None, steps: int = 7):
+    """Subscriptions come, go, and have thresholds raised, lowered and lost; after each step all hits are compared."""
+    rng = np.random.default_rng(seed)
+    index = engine_of(rules)(SPACE)
+    live, number, compared = np.zeros(0, np.int32), 0, 0
+    for step in range(steps):
+        rows = int(rng.integers(1, 120))
+        table = table_of(rng, number, rows, grid)
+        number += rows
+        live = np.concatenate([live, index.insert(table)])
+        changed = rng.choice(live, live.size // 2, replace=False)
+        index.set_thresholds(changed, rng.choice([0.3, 0.5, 0.75, 0.9], changed.size))
+        for _ in range(2):
+            batch = messages_of(rng, 25, grid)
+            expected = brute_force(index.subscriptions, batch, live)
+            assert found_by(index, batch) == expected, f"seed {seed} step {step}"
+            compared += len(expected)
+            some = rng.choice(live, live.size // 3, replace=False)
+            index.set_thresholds(some, rng.choice([-np.inf, 0.1, 0.6, 0.8, np.inf], some.size))
+            gone = rng.choice(live, live.size // 4, replace=False)
+            index.remove(gone)
+            live = np.setdiff1d(live, gone).astype(np.int32)
+            assert_columns_bound_their_postings(index)
+        if step % 3 == 1:  # another goes on in its place, made of what a room would save of it
+            again = type(index)(SPACE)
+            slots = again.insert(index.subscriptions.rows(live))
+            again.set_thresholds(slots, index.subscriptions.columns.threshold[live])
+            index, live = again, slots
+    assert compared > 500, "a life without hits proves nothing"
+    return index
+
+
+@pytest.mark.parametrize("rules", VARIANTS.values(), ids=VARIANTS)
+def test_skype_with_any_rules_finds_what_brute_force_finds(rules):
+    assert busy_life(rules, 1, None).counters()["nodes"] > 0
+    busy_life(rules, 2, 4)
+
+
+@pytest.mark.parametrize("rules", VARIANTS.values(), ids=VARIANTS)
+def test_skype_with_any_rules_over_a_stream_equals_oracle(rules):
+    recipes = (
+        Recipe(kinds=(TOPK,), subscriptions=120, terms=6, messages=120),
+        Recipe(kinds=(TOPK,), subscriptions=120, terms=6, messages=120, grid=3, window="time:30"),
+    )
+    nodes = 0
+    for seed, recipe in enumerate(recipes):
+        world = make_world(recipe, seed)
+        expected, results = world.expected()
+        tasks = Tasks(kind_of("topk", engine_of(rules)), SPACE, world.window)
+        for number, (boundary, messages, changes) in enumerate(world.batches):
+            step = tasks.process(boundary, messages, changes.added, changes.removed)
+            walked = tasks.room.engine
+            assert isinstance(walked, Skype) and walked.pruning._replace(signature=rules.signature) == rules
+            assert tally(step.updates) == expected[number], f"seed {seed} batch {number}"
+            nodes += walked.counters()["nodes"]
+            if number == 3:
+                tasks.go_on()
+        assert Counter(row[:4] for row in tasks.results()) == results
+    assert nodes > 0, "no tree was walked"
+
+
+@pytest.mark.parametrize(("together", "most_candidates"), [(1, 1), (7, 1 << 22), (64, 200), (4096, 3000)])
+def test_skype_messages_taken_together_in_any_number_find_the_same_hits(together, most_candidates):
+    rng = np.random.default_rng(8)
+    index = Skype(SPACE)
+    slots = index.insert(table_of(rng, 0, 600))
+    thresholds = rng.random(slots.size) + 0.2
+    thresholds[::5] = -np.inf  # a third of the messages has more candidates than a chunk may have
+    index.set_thresholds(slots, thresholds)
+    batch = messages_of(rng, 150)
+    whole = index.match(batch)
+    index.together, index.most_candidates = together, most_candidates
+    before = index.counters()
+    again = index.match(batch)
+    for mine, other in zip(again[:3], whole[:3], strict=True):
+        assert np.array_equal(mine, other)
+    assert index.counters()["postings"] - before["postings"] == before["postings"], "a chunk given up left its counts"
+    first, row = 0, 0
+    while row < len(batch):  # stopped after every few hits
+        part = index.match(batch, row, 500)
+        assert np.array_equal(part.slot, whole.slot[first : first + part.slot.size])
+        first, row = first + part.slot.size, part.next_row
+    assert first == whole.slot.size > 5_000
+
+
+@pytest.mark.parametrize("grid", [None, 1], ids=["anywhere", "at_few_points"])
+def test_skype_posted_terms_report_only_pairs_whose_first_common_term_is_posted(grid):
+    rng = np.random.default_rng(5)
+    table = table_of(rng, 0, 200, grid)
+    posted = rng.random(table.terms.size) < 0.5
+    row = np.repeat(np.arange(200), np.diff(table.term_offsets))
+    unposted = {(int(n), int(t)) for n, t in zip(row[~posted], table.terms[~posted], strict=True)}
+    index = Skype(SPACE, Pruning(**SMALL))
+    slots = index.insert(table, posted)
+    index.set_thresholds(slots, 0.5)
+    batch = messages_of(rng, 60, grid)
+    expected = brute_force(index.subscriptions, batch, slots, unposted)
+    assert found_by(index, batch) == expected and expected != brute_force(index.subscriptions, batch, slots)
+    index.remove(slots)
+    assert not found_by(index, batch)
+
+
+def test_skype_all_at_one_point_with_one_keyword_finds_all():
+    rng = np.random.default_rng(3)
+    rows = 300
+    same = {"x": np.full(rows, 0.5), "y": np.full(rows, 0.25), "alpha": np.full(rows, 0.5)}
+    word = {
+        "term_offsets": np.arange(rows + 1),
+        "terms": np.zeros(rows, np.int32),
+        "weights": np.ones(rows, np.float32),
+    }
+    table = SubscriptionTable(**(table_of(rng, 0, rows)._asdict() | same | word))
+    for rules in VARIANTS.values():
+        index = Skype(SPACE, rules)
+        slots = index.insert(table)
+        index.set_thresholds(slots, np.where(np.arange(rows) % 2, 1.0 + 1e-12, 1.0))
+        seq = np.arange(2)
+        x, y = np.full(2, 0.5), np.full(2, 0.25)
+        text = (np.array([0, 1, 2]), np.array([0, 0], np.int32), np.ones(2, np.float32))
+        # the even ones are reached by both messages, the odd ones by a hair's breadth not at all
+        assert len(found_by(index, MessageBatch(seq, x, y, x, y, x, y, seq, *text))) == rows
+
+
+def test_skype_each_rule_cuts_something():
+    rng = np.random.default_rng(11)
+    rules = ALL._replace(group_size=8, cell_size=40)
+    cut = dict.fromkeys(skype_scan.COUNTERS, 0)
+    for chosen in (rules, rules._replace(groups=False, cells=False, l2=False), PAPER._replace(**SMALL)):
+        index = Skype(SPACE, chosen)
+        slots = index.insert(table_of(rng, 0, 3000, terms=30))
+        index.set_thresholds(slots, 0.5 + 0.5 * rng.random(slots.size))
+        found_by(index, messages_of(rng, 200, terms=35))
+        cut = {name: value + cut[name] for name, value in index.counters().items()}
+    assert all(cut.values()), f"idle: {[name for name, value in cut.items() if not value]}"
+
+
+def test_skype_default_rules_scan_a_fraction_of_the_postings():
+    rng = np.random.default_rng(12)
+    index = Skype(SPACE)
+    table = table_of(rng, 0, 20_000, terms=30)
+    slots = index.insert(SubscriptionTable(**(table._asdict() | {"alpha": np.full(len(table), 0.5)})))
+    index.set_thresholds(slots, 0.9)
+    found_by(index, messages_of(rng, 200, terms=35))
+    counters = index.counters()
+    assert counters["scanned"] * 3 < counters["postings"]
+    assert counters["scanned"] + counters["cells"] + counters["groups"] == counters["postings"]
+
+
+def test_skype_lowered_threshold_spoils_no_cell_for_good():
+    rng = np.random.default_rng(13)
+    index = Skype(SPACE, Pruning(**SMALL))
+    slots = index.insert(table_of(rng, 0, 2000, terms=5))
+    index.set_thresholds(slots, 0.9)
+    batch = messages_of(rng, 100)
+    found_by(index, batch)
+    before, floats = index.counters()["scanned"], index.lists.view.node_floats.copy()
+    found_by(index, batch)
+    usual = index.counters()["scanned"] - before
+    for slot in slots[::7]:
+        index.set_thresholds(np.array([slot], np.int32), -np.inf)
+        index.set_thresholds(np.array([slot], np.int32), 0.9)
+    assert np.array_equal(floats, index.lists.view.node_floats)
+    before = index.counters()["scanned"]
+    found_by(index, batch)
+    assert index.counters()["scanned"] - before <= usual * 1.2
+
+
+def test_skype_churn_leaves_nothing_behind():
+    rng = np.random.default_rng(14)
+    index = Skype(SPACE, Pruning(**SMALL))
+    sizes = []
+    for step in range(30):
+        slots = index.insert(table_of(rng, step * 500, 500))
+        index.set_thresholds(slots, 0.7)
+        found_by(index, messages_of(rng, 5))
+        index.remove(slots)
+        sizes.append(sum(array.nbytes for array in index.lists.arrays().values()))
+    assert len(index) == 0 and max(sizes[10:]) <= 2 * max(sizes[:10]), sizes
+
+
+@pytest.mark.parametrize("block", [1, 2, 5])
+def test_block_inverted_file_any_block_size_finds_what_brute_force_finds(block, monkeypatch):
+    rng = np.random.default_rng(block)
+    index = BlockInvertedFile(SPACE)
+    live = index.insert(table_of(rng, 0, 400, terms=20))
+    for threshold in (0.5, -np.inf, 0.8):
+        index.set_thresholds(live, threshold + 0.2 * rng.random(live.size))
+        batch = messages_of(rng, 30, terms=22)
+        assert found_by(index, batch) == brute_force(index.subscriptions, batch, live)
+        gone, live = live[:: block + 1], np.setdiff1d(live, live[:: block + 1])
+        index.remove(gone)
+        assert found_by(index, batch) == brute_force(index.subscriptions, batch, live)
+
+
+class StaleCells(Skype):
+    """Broken: lowers a threshold without telling the cells."""
+
+    def set_thresholds(self, slots, thresholds):
+        floats = self.lists.view.node_floats.copy()
+        super().set_thresholds(slots, thresholds)
+        self.lists.view.node_floats[:] = floats
+
+
+class TightNodes(Skype):
+    """Broken: one column of every node bounds too little."""
+
+    column, by = 5, -0.1
+
+    def match(self, batch, first_row=0, most_hits=1 << 21):
+        self.lists.settle(self.subscriptions)
+        self.lists.view.node_floats[:, self.column] += np.float32(self.by)
+        found = super().match(batch, first_row, most_hits)
+        self.lists.view.node_floats[:, self.column] -= np.float32(self.by)
+        return found
+
+
+class NoSignatures(Skype):
+    """Broken: believes that no posting has later terms."""
+
+    def match(self, batch, first_row=0, most_hits=1 << 21):
+        self.lists.settle(self.subscriptions)
+        self.lists.view.signature[:] = 0
+        return super().match(batch, first_row, most_hits)
+
+
+class EarlyStops(Skype):
+    """Broken: the suffix maxima of a group know only their own posting."""
+
+    def match(self, batch, first_row=0, most_hits=1 << 21):
+        self.lists.settle(self.subscriptions)
+        v = self.lists.view
+        v.stop_base[: v.base.size] = v.base - 0.2
+        return super().match(batch, first_row, most_hits)
+
+
+class LongInner(Skype):
+    """Broken: subscriptions seem farther from the side of their cell than they are."""
+
+    def match(self, batch, first_row=0, most_hits=1 << 21):
+        self.lists.settle(self.subscriptions)
+        self.lists.view.inner[:] += np.float32(0.1)
+        return super().match(batch, first_row, most_hits)
+
+
+class ShortText(Skype):
+    """Broken: the columns of one text bound are half of what they should be."""
+
+    columns = ("own", "rest")
+
+    def insert(self, table, posted=None):
+        slots = super().insert(table, posted)
+        for name in self.columns:
+            getattr(self.lists.view, name)[:] *= np.float32(0.5)
+        return slots
+
+
+BROKEN = {
+    "stale_cells": (StaleCells, Pruning(**SMALL)),
+    "groups_and_cells_too_tight": (TightNodes, Pruning(**SMALL)),
+    "envelope_too_tight": (type("Near", (TightNodes,), {"column": 6}), Pruning(**SMALL)),
+    "slope_too_steep": (type("Steep", (TightNodes,), {"column": 4, "by": 0.3}), Pruning(**SMALL, envelope=False)),
+    "box_too_far": (type("Box", (TightNodes,), {"column": 0, "by": 0.3}), Pruning(**SMALL)),
+    "node_text_too_small": (type("Own", (TightNodes,), {"column": 8, "by": -0.2}), Pruning(**SMALL)),
+    "no_signatures": (NoSignatures, Pruning(**SMALL)),
+    "early_stops": (EarlyStops, NONE._replace(early_stop=True)),
+    "long_inner": (LongInner, NONE._replace(inner_outer=True)),
+    "short_norms": (ShortText, NONE._replace(l2=True)),
+    "short_sums": (type("Sums", (ShortText,), {"columns": ("total", "peak")}), NONE._replace(prefix=True)),
+}
+
+
+@pytest.mark.parametrize(("engine", "rules"), BROKEN.values(), ids=BROKEN)
+def test_skype_broken_on_purpose_is_found_out(engine, rules):
+    rng = np.random.default_rng(21)
+    differing = 0
+    for _ in range(4):
+        index = engine(SPACE, rules)
+        live = index.insert(table_of(rng, 0, 400))
+        index.set_thresholds(live, 0.9)
+        found_by(index, messages_of(rng, 1))
+        index.set_thresholds(live, rng.choice([0.4, 0.6, 0.8], live.size))
+        batch = messages_of(rng, 40)
+        differing += found_by(index, batch) != brute_force(index.subscriptions, batch, live)
+    assert differing, f"{engine.__name__} went unnoticed"
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_skype_verification_needs_the_bound_of_unseen_terms(forgetful):
+    rng = np.random.default_rng(22)
+    index = Skype(SPACE, NONE._replace(unseen=True))
+    live = index.insert(table_of(rng, 0, 200))
+    index.set_thresholds(live, 0.5)
+    batch, c = messages_of(rng, 30), index.subscriptions.columns
+    lost = 0
+    for slot, row in brute_force(index.subscriptions, batch, live):
+        a, b = batch.term_offsets[row], batch.term_offsets[row + 1]
+        terms, weights = batch.terms[a:b], batch.weights[a:b]
+        first = next(t for t in terms if t in c.terms[c.term_start[slot] :][: c.term_count[slot]])
+        norm, total = np.sqrt(np.cumsum((weights * weights)[::-1]))[::-1], np.cumsum(weights[::-1])[::-1]
+        peak = np.maximum.accumulate(weights[::-1])[::-1]
+        suffix = np.stack([np.append(column, 0) for column in (norm, total, peak)]).astype(np.float32)
+        rest, sums, peaks = suffix * np.float32(not forgetful)
+        lost += may_reach(c, slot, first, batch.x[row], batch.y[row], terms, weights, rest, sums, peaks) != 1
+    assert (lost > 0) == forgetful
+
+
+def may_reach(*arguments) -> int:
+    kernel: Any = skype_scan._may_reach
+    return kernel(*arguments, SPACE.max_distance)
+
+
+def test_skype_tree_nodes_are_runs_that_cover_the_list():
+    rng = np.random.default_rng(23)
+    for rules in (Pruning(**SMALL), PAPER._replace(**SMALL)):
+        index = Skype(SPACE, rules)
+        index.insert(table_of(rng, 0, 700, terms=4))
+        index.lists.settle(index.subscriptions)
+        v = index.lists.view
+        for term in range(4):
+            ints = v.node_ints[v.node_start[term] :][: v.node_count[term]]
+            groups = ints[ints[:, 2] == 1]
+            assert groups[0, 0] == 0 and groups[-1, 1] == v.built[term] > 0
+            assert all(a[1] == b[0] for a, b in pairwise(groups))
+            assert (groups[:, 1] - groups[:, 0]).max() <= 3 and ints[0, 2] == len(ints)
+    assert skype_lists.signature_bit(5) != 0
+
+
+def test_skype_batch_from_the_object_store_needs_no_kernel_of_its_own():
+    rng = np.random.default_rng(9)
+    index = Skype(SPACE)
+    index.insert(table_of(rng, 0, 20))
+    batch = messages_of(rng, 5)
+    index.match(batch)
+    kernel: Any = skype_scan.scan
+    before = len(getattr(kernel, "signatures", ()))  # none where the compiler is off
+    read_only = MessageBatch(*(np.frombuffer(column.tobytes(), column.dtype) for column in batch))
+    assert not read_only.seq.flags.writeable
+    index.match(read_only)
+    assert len(getattr(kernel, "signatures", ())) == before

@@ -1,0 +1,387 @@
+"""Window indexes, every one of them, against a reference in plain Python that keeps all messages in a list."""
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks import window as window_bench
+from matching.errors import ConfigError, EngineError
+from matching.kind import Question
+from matching.kinds import KINDS
+from matching.model import MessageBatch, join_messages
+from matching.space import Space
+from matching.topk.window import WindowIndex, WindowQueries
+from matching.topk.windows import generations as window_generations
+from matching.topk.windows import inverted_ring as window_ring
+from matching.topk.windows import postings as window_postings
+from matching.topk.windows import search as window_search
+from matching.topk.windows.inverted_ring import InvertedRing
+from matching.topk.windows.search import take_window_rows
+from matching.window import NO_FLOOR, Boundary
+
+WINDOW_INDEXES: dict[str, Any] = dict(KINDS.named("topk").windows)
+SPACE = Space(0.0, 0.0, 10.0, 10.0)
+FAR = SPACE.max_distance
+
+
+def make_texts(rng, rows: int, terms: int, longest: int, grid: bool):
+    """Ragged terms and weights; on a grid there are only two weights, so that scores coincide."""
+    picked = [np.sort(rng.choice(terms, min(terms, rng.integers(0, longest + 1)), replace=False)) for _ in range(rows)]
+    offsets = np.cumsum([0] + [len(part) for part in picked])
+    flat = np.concatenate([np.zeros(0, np.int64), *picked]).astype(np.int32)
+    weights = rng.choice([0.25, 0.5], flat.size) if grid else rng.random(flat.size)
+    return offsets, flat, weights.astype(np.float32)
+
+
+def make_places(rng, rows: int, grid: bool):
+    return rng.integers(0, 3, (2, rows)) / 2.0 if grid else rng.random((2, rows))
+
+
+def make_messages(rng, first: int, rows: int, terms: int = 9, longest: int = 6, grid=False, late=0) -> MessageBatch:
+    """Messages with seq from `first`; life = seq, or up to `late` before or after it. Not every seq is there."""
+    seq = first + np.flatnonzero(rng.random(rows) < 0.9)
+    x, y = make_places(rng, seq.size, grid)
+    life = seq + rng.integers(-late, late + 1, seq.size)
+    return MessageBatch(seq, x, y, x, y, x, y, life, *make_texts(rng, seq.size, terms, longest, grid))
+
+
+def make_question(rng, as_of: Boundary, up_to: int, rows: int, terms: int = 9, grid=False, largest_rank=5) -> Question:
+    """Rows anywhere, alpha 0 and 1 among them, a term that no message has in some."""
+    x, y = make_places(rng, rows, grid)
+    alpha = rng.choice([0.0, 1.0, 0.25, 0.75] if grid else [0.0, 1.0, *rng.random(6)], rows)
+    rank = rng.integers(1, largest_rank + 1, rows).astype(np.int32)
+    offsets, flat, weights = make_texts(rng, rows, terms + 2, 4, grid)
+    return Question(as_of, up_to, WindowQueries(np.arange(rows), x, y, alpha, rank, offsets, flat, weights))
+
+
+def expected(batches: list[tuple[Boundary, MessageBatch]], question: Question) -> list[tuple[float, set]]:
+    """For each row its threshold and the (seq, life, score, after) it should be told, looking at every message."""
+    as_of, up_to, asked = question
+    known = {boundary.number: boundary for boundary, _ in batches}
+    last_seq = known[max(up_to, as_of.number)].last_seq
+    told = []
+    for r in range(asked.rank.size):
+        terms = slice(asked.term_offsets[r], asked.term_offsets[r + 1])
+        wanted = dict(zip(asked.terms[terms].tolist(), asked.weights[terms].tolist(), strict=True))
+        alive, after = [], []
+        for _, m in batches:
+            for i in range(len(m)):
+                mine = slice(m.term_offsets[i], m.term_offsets[i + 1])
+                pairs = zip(m.terms[mine].tolist(), m.weights[mine].tolist(), strict=True)
+                products = [wanted[term] * weight for term, weight in pairs if term in wanted]
+                if not products:
+                    continue
+                dx, dy = float(asked.x[r] - m.x[i]), float(asked.y[r] - m.y[i])
+                spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / FAR
+                alpha, text = float(asked.alpha[r]), 0.0
+                for product in products:
+                    text += product
+                entry = (int(m.seq[i]), int(m.life[i]), alpha * spatial + (1.0 - alpha) * text)
+                if m.seq[i] > as_of.last_seq:
+                    after += [(*entry, 1)] if m.seq[i] <= last_seq and m.life[i] > as_of.floor else []
+                elif m.life[i] > as_of.floor:
+                    alive.append((*entry, 0))
+        scores = sorted((entry[2] for entry in alive), reverse=True)
+        bar = scores[asked.rank[r] - 1] if len(scores) >= asked.rank[r] else -math.inf
+        ties = [entry for entry in alive if entry[2] == bar]
+        outlived = {
+            entry
+            for entry in ties
+            if sum(other[0] > entry[0] and other[1] >= entry[1] for other in ties) >= asked.rank[r]
+        }
+        told.append((bar, {entry for entry in alive + after if entry[2] >= bar} - outlived))
+    return told
+
+
+def answered(index, question: Question) -> list[tuple[float, set]]:
+    """What an index answers, in the form of `expected`; no message is told twice."""
+    answers = index.answer(question)
+    assert answers.rank.tolist() == question.rows.rank.tolist()
+    told = []
+    for r in range(answers.rank.size):
+        mine = slice(answers.offsets[r], answers.offsets[r + 1])
+        columns = (answers.seq[mine], answers.life[mine], answers.score[mine], answers.after[mine])
+        rows = list(zip(*(column.tolist() for column in columns), strict=True))
+        assert len(rows) == len(set(rows)), f"row {r} is told a message twice: {rows}"
+        told.append((float(answers.threshold[r]), set(rows)))
+    return told
+
+
+def loaded(name, stored, kept=0):
+    """Another window, which has taken all that is alive at the last boundary at once."""
+    index, boundary = WINDOW_INDEXES[name](SPACE, kept), stored[-1][0]
+    everything = join_messages([each for _, each in stored])
+    index.load(boundary, everything.take(np.flatnonzero(everything.life > boundary.floor)))
+    return index
+
+
+def differences(name, seed, batches=8, size=40, window=60, grid=False, late=0, rows=6, restore=False, kept=2, **texts):
+    """Store batch after batch, ask about each kept boundary; what is wrong, in words.
+
+    With `restore` the window goes on as another now and then, loaded from the messages alive, which knows no boundary
+    before.
+    """
+    rng = np.random.default_rng(seed)
+    index = WINDOW_INDEXES[name](SPACE, kept)
+    stored: list[tuple[Boundary, MessageBatch]] = []
+    newest, first_known = NO_FLOOR, 0
+    for number in range(batches):
+        first = number * size
+        messages = make_messages(rng, first, size if rng.random() < 0.9 else 0, grid=grid, late=late, **texts)
+        newest = max(newest, int(messages.life.max(initial=NO_FLOOR)))
+        floor = max(NO_FLOOR, newest - window) if late else first + size - 1 - window
+        boundary = Boundary(number, first, first + size - 1, floor)
+        stored.append((boundary, messages))
+        index.store(boundary, messages)
+        if restore and number % 3 == 1:
+            index, first_known = loaded(name, stored, kept), number
+        if rng.random() < 0.3:
+            continue
+        for as_of, _ in stored[-kept - 1 :]:
+            asked = make_question(rng, as_of, int(rng.integers(as_of.number, number + 1)), rows, grid=grid)
+            if as_of.number < first_known:
+                continue
+            for r, (want, got) in enumerate(zip(expected(stored, asked), answered(index, asked), strict=True)):
+                if want != got:
+                    missing, extra = list(want[1] - got[1])[:3], list(got[1] - want[1])[:3]
+                    return f"batch {number} as of {as_of}, row {r}: {want[0]} {got[0]} {missing=} {extra=}"
+    return ""
+
+
+@pytest.fixture(autouse=True, params=[3, 100], ids=["indexed_soon", "indexed_late"])
+def indexing(request, monkeypatch):
+    """Small worlds would be looked through message by message; make some of them be indexed and merged."""
+    monkeypatch.setattr(window_generations, "_SCANS_AN_INDEXING", request.param)
+    monkeypatch.setattr(window_generations, "_LEAST_MERGED", 70)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "ties": {"grid": True},
+    "late": {"late": 25},
+    "ties_late": {"grid": True, "late": 25, "window": 45},
+    "nothing_expires": {"window": 10_000},
+    "window_below_batch": {"window": 15},
+    "empty_texts": {"longest": 1, "terms": 30},
+    "restored": {"restore": True, "late": 9},
+    "many_rows": {"rows": 45, "batches": 4},
+    "one_message_batches": {"size": 1, "window": 6, "batches": 30},
+}
+
+
+@pytest.mark.parametrize("name", WINDOW_INDEXES)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_window_index_over_batches_equals_plain_python(name, case):
+    for seed in range(2):
+        assert not differences(name, seed, **case), f"seed {seed}"
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    name=st.sampled_from(sorted(WINDOW_INDEXES)),
+    seed=st.integers(0, 2**32 - 1),
+    size=st.sampled_from([1, 7, 30]),
+    window=st.sampled_from([1, 9, 50]),
+    grid=st.booleans(),
+    late=st.sampled_from([0, 3, 40]),
+    restore=st.booleans(),
+    kept=st.integers(0, 3),
+    terms=st.sampled_from([1, 4, 40]),
+)
+def test_window_index_any_stream_equals_plain_python(name, seed, size, window, grid, late, restore, kept, terms):
+    told = differences(
+        name, seed, 6, size, window, grid, late, rows=3, restore=restore, kept=kept, terms=terms, longest=min(terms, 6)
+    )
+    assert not told
+
+
+@pytest.mark.parametrize("late", [0, 40], ids=["in_order", "late"])
+@pytest.mark.parametrize("name", WINDOW_INDEXES)
+def test_window_index_where_all_scores_are_equal_tells_those_that_may_matter(name, late):
+    rng = np.random.default_rng(3)
+    size = 600
+    texts = np.arange(size + 1, dtype=np.int64), np.zeros(size, np.int32), np.ones(size, np.float32)
+    place = np.where(np.arange(size) % 300 == 7, 0.6, 0.5)  # a few score more for some rows, less for others
+    index, stored = WINDOW_INDEXES[name](SPACE, 1), []
+    for number in range(2):
+        seq = np.arange(number * size, (number + 1) * size)
+        life = (seq + rng.integers(-late, late + 1, size)) // 20 * 20 if late else seq
+        messages = MessageBatch(seq, place, place, place, place, place, place, life, *texts)
+        stored.append((Boundary(number, int(seq[0]), int(seq[-1]), NO_FLOOR), messages))
+        index.store(*stored[-1])
+    asked = make_question(rng, stored[-1][0], 1, 9, terms=1, largest_rank=9)
+    one_term = np.arange(10, dtype=np.int64), np.zeros(9, np.int32), np.ones(9, np.float32)
+    rows = asked.rows._replace(term_offsets=one_term[0], terms=one_term[1], weights=one_term[2])
+    asked = asked._replace(rows=rows)
+    told = answered(index, asked)
+    assert told == expected(stored, asked)
+    assert max(len(rows) for _, rows in told) < (14 if late == 0 else 60)
+
+
+def big_window(name: str, messages: int = 3000, batches: int = 12, window: int = 2000, grid: bool = False):
+    """A window that has seen merges, compaction and rows used again, and all it was given."""
+    rng = np.random.default_rng(5)
+    index = WINDOW_INDEXES[name](SPACE, 1)
+    stored, size = [], messages // batches
+    for number in range(batches):
+        boundary = Boundary(number, number * size, (number + 1) * size - 1, (number + 1) * size - 1 - window)
+        stored.append((boundary, make_messages(rng, number * size, size, terms=40, longest=8, grid=grid)))
+        index.store(*stored[-1])
+        index.answer(make_question(rng, boundary, number, 120, terms=40))
+    return rng, index, stored
+
+
+@pytest.mark.parametrize("name", WINDOW_INDEXES)
+@pytest.mark.parametrize("grid", [False, True], ids=["anywhere", "ties"])
+def test_window_index_of_many_messages_equals_plain_python(name, grid):
+    rng, index, stored = big_window(name, grid=grid)
+    asked = make_question(rng, stored[-2][0], len(stored) - 1, 40, terms=40, grid=grid, largest_rank=30)
+    assert answered(index, asked) == expected(stored, asked)
+
+
+@pytest.mark.parametrize("name", WINDOW_INDEXES)
+def test_window_index_loaded_equals_stored(name):
+    rng, index, stored = big_window(name)
+    asked = make_question(rng, stored[-1][0], len(stored) - 1, 40, terms=40)
+    assert answered(loaded(name, stored), asked) == answered(index, asked) == expected(stored, asked)
+
+
+@pytest.mark.parametrize("name", WINDOW_INDEXES)
+def test_window_index_keeps_not_much_more_than_the_window(name):
+    _, index, _ = big_window(name)
+    assert 1800 * 0.85 < len(index) < 4000 * 0.9
+    assert index.size_bytes() > 100 * len(index)
+
+
+@pytest.mark.parametrize("name", WINDOW_INDEXES)
+def test_window_index_without_messages_answers_nothing(name):
+    rng = np.random.default_rng(1)
+    index = WINDOW_INDEXES[name](SPACE)
+    index.store(Boundary(0, 0, 9, -5), make_messages(rng, 0, 0))
+    asked = make_question(rng, Boundary(0, 0, 9, -5), 0, 5)
+    assert answered(index, asked) == [(-math.inf, set())] * 5
+
+
+@pytest.mark.parametrize("name", WINDOW_INDEXES)
+def test_window_index_parts_merged_equal_one_window(name):
+    rng = np.random.default_rng(2)
+    whole, parts = WINDOW_INDEXES[name](SPACE, 1), [WINDOW_INDEXES[name](SPACE, 1) for _ in range(3)]
+    stored = []
+    for number in range(4):
+        boundary = Boundary(number, number * 50, number * 50 + 49, number * 50 + 49 - 120)
+        stored.append((boundary, make_messages(rng, number * 50, 50, grid=True)))
+        whole.store(*stored[-1])
+        for task, part in enumerate(parts):
+            part.store(boundary, stored[-1][1].take(np.flatnonzero(stored[-1][1].seq % 3 == task)))
+    asked = make_question(rng, stored[2][0], 3, 30, grid=True)
+    one, merged = whole.answer(asked), WindowIndex.merge([part.answer(asked) for part in parts])
+    np.testing.assert_array_equal(one.threshold, merged.threshold)
+    for answers in (one, merged):
+        row = np.repeat(np.arange(30), np.diff(answers.offsets))
+        order = np.lexsort((answers.seq, row))
+        answers.seq[:], answers.score[:] = answers.seq[order], answers.score[order]
+    np.testing.assert_array_equal(one.seq, merged.seq)
+    np.testing.assert_array_equal(one.score, merged.score)
+
+
+@pytest.mark.parametrize("name", WINDOW_INDEXES)
+def test_window_index_asked_what_it_does_not_know_raises(name):
+    rng, index, stored = big_window(name)
+    for as_of, up_to in ((stored[2][0], 11), (stored[-1][0], 12)):
+        with pytest.raises(EngineError, match="batches 10 to 11 are known"):
+            index.answer(make_question(rng, as_of, up_to, 2))
+    with pytest.raises(EngineError, match="batch 13 cannot follow batch 11"):
+        index.store(Boundary(13, 3250, 3299, 0), make_messages(rng, 3250, 50))
+
+
+def test_window_index_by_name_unknown_is_refused():
+    kind = KINDS.named("topk")
+    assert kind.window().name == "segments" == next(iter(WINDOW_INDEXES))
+    assert all(kind.window(name).name == name for name in WINDOW_INDEXES)
+    with pytest.raises(ConfigError, match="window index 'b_tree' for topk: choose one of segments"):
+        kind.window("b_tree")
+
+
+def test_inverted_ring_counts_on_past_its_last_number(monkeypatch):
+    """Numbers of messages wrap around after 2^31; rows and chunks must survive that."""
+
+    def late(self, space, kept_boundaries=0):
+        made(self, space, kept_boundaries)
+        self._oldest = self._newest = 2**31 - 130
+
+    made = InvertedRing.__init__
+    monkeypatch.setattr(InvertedRing, "__init__", late)
+    for seed in range(3):
+        assert not differences("inverted_ring", seed)
+
+
+def test_inverted_ring_in_a_steady_window_grows_no_more():
+    rng = np.random.default_rng(3)
+    index = InvertedRing(SPACE, 1)
+    sizes = []
+    for number in range(60):
+        boundary = Boundary(number, number * 50, number * 50 + 49, number * 50 - 450)
+        index.store(boundary, make_messages(rng, number * 50, 50, terms=300))
+        sizes.append(index.size_bytes())
+    assert sizes[-1] == sizes[30]
+
+
+def test_postings_of_far_apart_terms_are_those_of_near_ones():
+    """Terms are numbered through a table or by sorting, whichever is smaller."""
+    rng = np.random.default_rng(4)
+    rows = window_search.rows_of(make_messages(rng, 0, 50))
+    near = window_postings.build_postings(rows)
+    spread = window_search.WindowRows(rows.head, rows.point, rows.terms * 100_000, rows.weights)
+    far = window_postings.build_postings(spread)
+    np.testing.assert_array_equal(far.term, near.term * 100_000)
+    np.testing.assert_array_equal(far.start, near.start)
+    np.testing.assert_array_equal(far.near, near.near)
+    np.testing.assert_array_equal(far.link[:, 0], near.link[:, 0])
+
+
+def test_take_rows_keeps_order_and_terms():
+    rng = np.random.default_rng(5)
+    rows = window_search.rows_of(make_messages(rng, 0, 30))
+    picked = np.array([7, 2, 19])
+    taken = take_window_rows(rows, picked)
+    for at, row in enumerate(picked):
+        assert taken.head[at, 0] == rows.head[row, 0]
+        a, b, c, d = *taken.head[at, 2:], *rows.head[row, 2:]
+        assert taken.terms[a:b].tolist() == rows.terms[c:d].tolist()
+
+
+class ForgetsTies(window_ring.InvertedRing):
+    """Broken: leaves out what equals the threshold, once there are enough."""
+
+    def answer(self, question):
+        answers = super().answer(question)
+        tied = np.flatnonzero(answers.score == answers.threshold[np.repeat(np.arange(6), np.diff(answers.offsets))])
+        answers.score[tied[1:]] -= 1e-9
+        return answers
+
+
+class ForgetsExpired(window_ring.InvertedRing):
+    """Broken: drops by the newest boundary, not by the oldest that is kept."""
+
+    def _drop(self, floor):
+        super()._drop(self.boundaries[-1].floor)
+
+
+@pytest.mark.parametrize("broken", [ForgetsTies, ForgetsExpired])
+def test_window_index_broken_on_purpose_is_found_out(broken, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "WINDOW_INDEXES", {"broken": broken})
+    assert any(differences("broken", seed, grid=True) for seed in range(4))
+
+
+def test_window_bench_small_checks_and_times_every_index():
+    report = window_bench.bench(400, 1200, bulk=60, singles=5, batches=2, batch=100, rounds=1, seed=1)
+    assert [result["index"] for result in report["results"]] == list(WINDOW_INDEXES)
+    for result in report["results"]:
+        assert result["exact"] and result["checked_rows"] > 0
+        assert min(result[name] for name in ("bulk_us_a_query", "single_us_a_query", "store_us_a_message")) > 0
+        assert result["bytes_a_message"] > 100

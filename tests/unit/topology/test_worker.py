@@ -1,0 +1,142 @@
+"""Tasks that share a worker: the same answers whatever the placement, in order, and nobody shut out."""
+
+from collections import deque
+
+import pytest
+
+from matching.errors import TopologyError
+from tests.support.example_topologies import deadlocked, expected_totals, pipeline, word_count
+from topology.core.clock import SystemClock
+from topology.core.local import run_local
+from topology.core.payload import pack, unpack
+from topology.core.worker import Parcel, Worker, place
+
+
+class Wires:
+    """All links between the workers of one plan, each packed and unpacked as between processes."""
+
+    def __init__(self, plan, together):
+        self.placement = place(plan, together)
+        self.calls = deque()
+        self.sent_calls = 0
+        self.workers = [
+            Worker(plan, self.placement, index, _Transport(self, index), SystemClock().now, 0)
+            for index in range(len(self.placement))
+        ]
+
+    def run(self, clock_address, most_calls=10_000):
+        assert [failure for worker in self.workers for failure in worker.open() if failure] == []
+        self.worker_of(clock_address).start()
+        while self.calls:
+            assert self.sent_calls < most_calls
+            worker, pieces = self.calls.popleft()
+            if pieces is None:
+                self.workers[worker].start()
+            else:
+                self.workers[worker].receive(unpack(pieces))
+
+    def worker_of(self, address):
+        return next(worker for worker, mine in zip(self.workers, self.placement, strict=True) if address in mine)
+
+    def statuses(self):
+        told = [status for worker in self.workers for status, _ in worker.status()]
+        return sorted(told, key=lambda status: status.address)
+
+    def figures(self):
+        told = [figures for worker in self.workers for figures, _ in worker.report()]
+        addresses = [address for mine in self.placement for address in mine]
+        return dict(sorted(zip(addresses, told, strict=True)))
+
+
+class _Transport:
+    def __init__(self, wires, index):
+        self.wires = wires
+        self.index = index
+
+    def send(self, bundles):
+        for worker, parcels in bundles.items():
+            assert worker != self.index and parcels
+            self.wires.calls.append((worker, pack(tuple(parcels), 64)))
+            self.wires.sent_calls += 1
+
+    def again(self):
+        self.wires.calls.append((self.index, None))
+        self.wires.sent_calls += 1
+
+
+_ALL = [part.name for part in word_count(batches=1, size=1).components]
+
+
+@pytest.mark.parametrize("together", [(), (_ALL[:2], _ALL[2:4]), (_ALL,)], ids=["spread", "pairs", "one"])
+def test_workers_of_any_placement_answer_as_one_process_does(together):
+    plan = word_count(batches=12, size=20)
+    wires = Wires(plan, together)
+    wires.run(plan.clock_address)
+    alone = run_local(plan)
+    figures = wires.figures()
+    assert all(status.ended and status.failure is None for status in wires.statuses())
+    assert sum(status.sent for status in wires.statuses()) == sum(status.received for status in wires.statuses()) > 100
+    for address, task in enumerate(plan.tasks):
+        if task.component == "sum":
+            assert figures[address]["totals"] == expected_totals(12, 20)
+    for status in wires.statuses():
+        task = plan.tasks[status.address]
+        assert status.incoming == alone.components[task.component].tasks[task.task].incoming
+
+
+def test_worker_with_every_task_breaks_off_after_each_round_of_credits():
+    plan = pipeline(batches=10, credits=3)
+    wires = Wires(plan, [[part.name for part in plan.components]])
+    wires.run(plan.clock_address)
+    assert wires.statuses()[plan.clock_address].acknowledged == 10
+    assert wires.sent_calls == 3, "10 batches, 3 at a time: between them others can ask how it goes"
+
+
+def test_workers_send_one_call_for_all_that_goes_from_one_to_another():
+    plan = pipeline(batches=8)
+    names = [part.name for part in plan.components]
+    spread, shared = Wires(plan, ()), Wires(plan, (names[:1] + names[2:],))
+    for wires in (spread, shared):
+        wires.run(plan.clock_address)
+        assert wires.statuses()[plan.clock_address].acknowledged == 8
+    assert len(shared.workers) == 2 and shared.sent_calls < spread.sent_calls
+
+
+def test_worker_whose_task_fails_tells_which_and_drops_its_parcels():
+    plan = pipeline(batches=50, trouble="raise")
+    wires = Wires(plan, [[part.name for part in plan.components]])
+    wires.run(plan.clock_address)
+    failures = [status.failure for status in wires.statuses() if status.failure]
+    assert len(failures) == 1 and failures[0].summary.startswith("pass:0 failed in execute")
+    clock = wires.statuses()[plan.clock_address]
+    assert clock.published == clock.acknowledged + plan.credits < 50, "the failed task has gone on working"
+    assert [failure for failure, _ in wires.workers[0].close() if failure] == failures
+
+
+def test_worker_receives_in_the_order_sent_whatever_lies_between():
+    plan = deadlocked()
+    wires = Wires(plan, ())
+    assert wires.workers[-1].open() == [None]
+    last = wires.placement[-1][0]
+    wires.workers[-1].receive([Parcel(last, 0, 0, 1, None, 0)])
+    (status, _), = wires.workers[-1].status()  # fmt: skip
+    assert status.failure is not None and "parcel 0 was lost" in status.failure.summary
+
+
+def test_place_puts_tasks_of_one_number_together_and_leaves_the_others_alone():
+    plan = word_count(batches=1, size=1)
+    placement = place(plan, ())
+    assert placement == tuple((address,) for address in range(len(plan.tasks)))
+    pair = [part.name for part in plan.components if part.tasks > 1][:2]
+    placement = place(plan, (pair,))
+    assert sorted(address for mine in placement for address in mine) == list(range(len(plan.tasks)))
+    for mine in placement:
+        assert len({plan.tasks[address].task for address in mine}) == 1
+        assert len(mine) == 1 or {plan.tasks[address].component for address in mine} == set(pair)
+    assert len(placement) < len(plan.tasks)
+
+
+@pytest.mark.parametrize(("together", "words"), [((["nobody"],), "no 'nobody'"), ((_ALL, _ALL[:1]), "named twice")])
+def test_place_of_unknown_or_repeated_names_raises(together, words):
+    with pytest.raises(TopologyError, match=words):
+        place(word_count(batches=1, size=1), together)
