@@ -2,11 +2,12 @@
 
     python -m benchmarks.against OTHER_CHECKOUT [--pairs 9] [--case NAME ...] [--scale X] [--json OUT]
 
-For each case (`benchmarks.against.cases`) there are three processes, all loaded before the first turn: one of this
-checkout, and two of the other one. They take turns, in an order that goes round, and only one of them works at a time,
-so that a slow minute of the machine hits all alike. A pair is a turn of this checkout and one of the other: `ratio` is
-the median of this one's seconds over the other's. `scatter` says how far the other is from itself: the same of its own
-two processes, turn by turn. What this checkout does to the speed shows only beyond that.
+For each case (`benchmarks.against.cases`) there are four processes, two of each checkout, all loaded before the first
+turn: where a process happens to have its memory makes it up to a tenth faster or slower for as long as it lives, which
+one of each would show as a difference between the checkouts. They take turns, in an order that goes round, and only one
+of them works at a time, so that a slow minute of the machine hits all alike. `ratio` is the median, turn by turn, of
+the seconds of this checkout's two over the other's two. `scatter` says how far the other is from itself: one of its
+processes over the other one. What this checkout does to the speed shows only beyond that.
 
 Both take the same batches and must tell the same updates: a pair whose digests differ makes the exit code 1. The first
 turn of each process is not counted. The processes of a case need about 3 GB each at the largest.
@@ -25,13 +26,15 @@ from pathlib import Path
 from statistics import median
 from typing import IO, Any
 
+import numpy as np
+
 from benchmarks.against.cases import PLANS, write_case
 from matching.errors import ConfigError
 
 HERE = Path(__file__).parents[2]
 _DRIVER = Path(__file__).with_name("driver.py")
 #: Processes of a case: name to whether it is of this checkout.
-_SIDES = {"this": True, "other": False, "other again": False}
+_SIDES = {"this": True, "other": False, "this again": True, "other again": False}
 
 
 class Process:
@@ -110,14 +113,15 @@ def compare(
     -------
     dict
         The settings of the case; `seconds` of each process, turn by turn; `median_s`; `ratio` (median, least and
-        most of this over other, pair by pair) and `scatter` (the same of the other one over itself); `updates` a turn;
+        most of this over other, turn by turn, both processes of each together) and `scatter` (the same of the other's
+        second process over its first); `updates` a turn;
         `same_updates`, and of the turns in which they differed the `different` ones.
     """
     tell = on_progress or (lambda _: None)
     with tempfile.TemporaryDirectory(prefix="skyray-against-") as folder, ExitStack() as running:
         tell(f"{case}: drawing the workload")
         settings = write_case(Path(folder), case, pairs + 1, scale, seed)
-        tell(f"{case}: {settings['subscriptions']:,} subscriptions are loaded three times")
+        tell(f"{case}: {settings['subscriptions']:,} subscriptions are loaded four times")
         processes = {}
         for name, is_this in _SIDES.items():
             processes[name] = Process((this or HERE) if is_this else other, Path(folder))
@@ -133,13 +137,14 @@ def compare(
             tell(f"{case}: {'warm-up' if number == 0 else f'pair {number} of {pairs}'}: {took}")
     told = [{turns[name][number]["digest"] for name in names} for number in range(pairs + 1)]
     seconds = {name: [turn["seconds"] for turn in turns[name][1:]] for name in names}
+    this, other_s = (np.add(seconds[name], seconds[f"{name} again"]).tolist() for name in ("this", "other"))
     return {
         "case": settings,
         "pairs": pairs,
         "loaded_s": loaded,
         "seconds": seconds,
         "median_s": {name: median(values) for name, values in seconds.items()},
-        "ratio": _ratios(seconds["this"], seconds["other"]),
+        "ratio": _ratios(this, other_s),
         "scatter": _ratios(seconds["other again"], seconds["other"]),
         "updates": [turn["updates"] for turn in turns["this"]],
         "same_updates": all(len(digests) == 1 for digests in told),
