@@ -37,7 +37,7 @@ from benchmarks.peers import PEERS
 from benchmarks.workload import PLAIN_BOOLEAN, REGIONS, TEXTS, BooleanRecipe
 from matching.boolean.engines.mbr_trie import MbrTrie
 from matching.errors import ConfigError
-from matching.kind import Kind
+from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.warmup import warm_engine
 

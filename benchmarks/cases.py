@@ -26,7 +26,7 @@ from benchmarks.workload import (
     widened,
 )
 from matching.errors import ConfigError
-from matching.kind import Kind
+from matching.kind_table import Kind
 from matching.model import Int64, MessageBatch, SubscriptionTable, empty, join_messages
 from matching.window import Window
 

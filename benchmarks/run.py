@@ -23,7 +23,7 @@ from benchmarks.harness import Bench
 from benchmarks.peers import PEERS, Absence
 from benchmarks.workload import BooleanRecipe
 from matching.errors import ConfigError
-from matching.kind import Kind
+from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.warmup import warm_engine
 

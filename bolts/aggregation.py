@@ -6,7 +6,7 @@ Read on in `matching.kind.Share.merge`, and in `bolts.query`, where the answer g
 from typing import Any
 
 from bolts.payloads import Addressed
-from matching.kind import Kinds
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from topology.core.component import Bolt, Context, Delivery
 

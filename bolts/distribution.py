@@ -15,7 +15,8 @@ from bolts.ordering import InOrder
 from bolts.payloads import Addressed, MessageIds, Part, Register, Relaxed, StreamBatch
 from bolts.query import saved_rooms
 from distribution.router import Router
-from matching.kind import NO_THRESHOLDS, Kinds, Thresholds
+from matching.kind import NO_THRESHOLDS, Thresholds
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import NO_MESSAGES, ChangeList, Int64, MessageBatch, concatenate
 from topology.core.component import Bolt, Context, Delivery, Saved

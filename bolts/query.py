@@ -17,7 +17,8 @@ from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Closed, Late, Part, Relaxing
 from distribution.router import Router
 from distribution.signatures.signature import Claims, QuerySignature
-from matching.kind import Kind, Kinds, Room, Site, Step, Turn
+from matching.kind import Room, Site, Step, Turn
+from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import (
     NO_MESSAGES,

@@ -13,7 +13,8 @@ import numpy as np
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Part
 from matching.errors import EngineError
-from matching.kind import Kinds, Share
+from matching.kind import Share
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import MessageBatch, join_messages
 from matching.space import Space
@@ -32,7 +33,7 @@ class TupleBolt(Bolt):
         How far back questions may reach. With C credits, and acknowledgements held back while a refill is C batches
         behind, no batch is published more than 2 C after one that is still asked about.
     window_indexes : mapping of kind to name, optional
-        See `matching.kind.Kind.windows`; kinds left out get their default.
+        See `matching.kind_table.Kind.windows`; kinds left out get their default.
     asking : collection of str, optional
         Names of the kinds that may ask; all by default.
     kinds : Kinds

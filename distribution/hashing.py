@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from distribution.router import Router, RoutingTable, board_of, check_tasks, spread
 from distribution.signatures.signature import SignaturePatch, SignatureSpec
-from matching.kind import Traits
+from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import Int64, MessageBatch, Removals, SubscriptionTable
 

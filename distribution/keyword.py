@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from distribution.router import Router, RoutingTable, check_tasks, spread
 from matching.errors import ConfigError, EngineError
-from matching.kind import Traits
+from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import (
     ANY_KEYWORD,

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from distribution.router import Router, RoutingTable, board_of, check_tasks
 from distribution.signatures.signature import SignaturePatch, SignatureSpec
 from distribution.signatures.spatial import Domain
-from matching.kind import Traits
+from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
 from matching.space import Space

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from distribution.signatures.signature import SignatureBoard, SignaturePatch, SignatureSpec
 from distribution.signatures.spatial import Domain, whole_domain
 from matching.errors import ConfigError
-from matching.kind import Thresholds, Traits
+from matching.kind import Thresholds
+from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
 

@@ -12,7 +12,7 @@ from distribution.location import LocationRouter
 from distribution.router import Router
 from distribution.signatures.signature import MODES, spec_of
 from matching.errors import ConfigError
-from matching.kind import Kinds
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import Float64
 from matching.space import Space

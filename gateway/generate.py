@@ -2,8 +2,8 @@
 
 A subscription takes its place and its keywords from one message drawn at random, so that subscriptions follow the
 distribution of the stream in space and in words. How many keywords, how large a region, which k: that says the recipe
-of the kind (`matching.kind.Recipe`), in its row of `matching.kinds`. Same messages, kind, count, seed and options: the
-same bytes.
+of the kind (`matching.kind_table.Recipe`), in its row of `matching.kinds`. Same messages, kind, count, seed and
+options: the same bytes.
 
 What comes out is read by `spouts.subscriptions`; a run of it is checked by `gateway.verify`.
 """
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from matching.errors import ConfigError, DeliveryError, InputError
-from matching.kind import Kind, Kinds, Recipe
+from matching.kind_table import Kind, Kinds, Recipe
 from matching.kinds import KINDS
 from matching.model import Float64, Int32, Int64, take_ragged
 from spouts.parquet import list_message_files

@@ -15,7 +15,7 @@ from typing import Any
 from distribution.routers import ROUTERS, placeable, router_named
 from gateway.interrupts import Interrupts, run_interruptible
 from matching.errors import ConfigError, EngineError
-from matching.kind import Kinds
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import Float64
 from matching.space import EARTH, Space

@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperOption
 
-from matching.kind import Kind, Kinds
+from matching.kind_table import Kind, Kinds
 
 #: Parameter that stands for one option `--KIND` for each kind that runs.
 EACH_KIND = "each_kind"

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from matching.errors import ConfigError, InputError
-from matching.kind import Kind, Kinds
+from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import Int64, MessageBatch, Removals, concatenate, empty
 from matching.naive import DecayModel, Extras, Oracle, Result, Update

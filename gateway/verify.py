@@ -38,7 +38,7 @@ from gateway.rerun import (
     score_bits,
 )
 from matching.errors import ConfigError, InputError
-from matching.kind import Kinds
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import CHANGES, MATCH, Int64
 

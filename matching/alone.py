@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from matching.kind import Ask, Kind, Room, Share, Site, Step, Turn
+from matching.kind import Ask, Room, Share, Site, Step, Turn
+from matching.kind_table import Kind
 from matching.model import (
     NO_MESSAGES,
     Int64,

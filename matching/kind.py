@@ -1,5 +1,4 @@
-"""What a kind of subscription is: one row of a table, a room at each query task, a share of the window at each tuple
-task.
+"""What a kind of subscription is: a room at each query task, a share of the window at each tuple task.
 
 A `Room` holds the subscriptions of its kind that one query task is given. It takes a batch in two steps: `match` finds
 what this task answers for, for itself and for the homes of subscriptions that it holds for others; `close` leads those
@@ -7,20 +6,20 @@ at home here to the boundary, once everybody's finds are there. What a room cann
 of a boundary (`Question`), whose answer comes back by `answer`, late but never wrong. A `Share` is the window's side:
 it indexes the messages of one tuple task and answers questions about them.
 
-Nobody outside `matching` knows more of a kind than its `Kind`: bolts loop over rooms and shares and carry what they
-say, routers ask the traits. The table is `matching.kinds`; rooms are driven by `bolts.query` and, in one process, by
+Nobody outside `matching` knows more of a kind than its row (`matching.kind_table`): bolts loop over rooms and shares
+and carry what they say, routers ask the traits. Rooms are driven by `bolts.query` and, in one process, by
 `matching.alone`. Read on in `matching.pending`, what rooms do about questions, then in a room, `matching.topk.room`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matching.errors import ConfigError, EngineError
+from matching.errors import EngineError
 from matching.model import (
     Float64,
     Int32,
@@ -329,218 +328,3 @@ class Share(ABC):
     @abstractmethod
     def size_bytes(self) -> int:
         """Memory of all arrays, spare room included."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How subscriptions of a kind are made from messages (`gateway.generate`), and shown by the demo.
-
-    paper : str
-    keywords : (int, int)      fewest and most
-    frequent : bool            frequent keywords are preferred
-    k : (int, int)             the range k is drawn from, where rows have one
-    side : float               largest side of a region as a share of the extent's side, where rows have one
-    square : bool              areas are uniform, not sides
-    shown : str                the change that the demo shows
-    share : int                the demo makes so many times fewer of them
-    load : int                 a load test makes so many, unless told otherwise
-    degrees : float            and in a load test regions are squares of this side, where it is not 0
-    """
-
-    paper: str
-    keywords: tuple[int, int] = (1, 5)
-    frequent: bool = False
-    k: tuple[int, int] = (10, 10)
-    side: float = 0.01
-    square: bool = False
-    shown: str = "enter"
-    share: int = 1
-    load: int = 0
-    degrees: float = 0.0
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of subscription: one row of the table.
-
-    Attributes
-    ----------
-    code : int                position in `SubscriptionTable.kind`
-    name : str                as subscribers write it
-    place : str               "region" (a closed rectangle) or "point"
-    stands : str              how a message meets a region: "box", by its own rectangle, or "centre"
-    wraps : bool              a region may cross the antimeridian
-    needs_extent : bool       a region must be more than a point
-    all_keywords : bool       every match has all keywords, unless the row asks for any (`match`)
-    fields : tuple of str     what a row has beside keywords and place: of "k", "alpha", "match"
-    standing : bool           has a result, kept by a home, that messages enter and leave; else pairs are told once
-    windowed : bool           starts from the window and asks it; needs shares
-    lasting : bool            a result may hold messages that have left the window
-    needs_ended : bool         a message is alive no more for it when a later version of its object comes
-    fades : bool              scores fade with the time of the message, at a rate that the run says
-    thresholds : bool         routers may keep back what cannot reach the threshold of a point's subscription
-    replicas : bool           its room can be matched by replicas at the tasks of keywords
-    kept_by_engine : bool     what is kept of a subscription is the engine's own: a state is for the same engine
-    engines : mapping         name to a callable that makes an engine of a space, the default first; none: not run
-    windows : mapping         name to `Share`, the default first
-    room : type of Room
-    recipe : Recipe
-    """
-
-    code: int
-    name: str
-    place: str
-    room: type[Room] | None = None
-    stands: str = "centre"
-    wraps: bool = False
-    needs_extent: bool = False
-    all_keywords: bool = False
-    fields: tuple[str, ...] = ()
-    standing: bool = True
-    windowed: bool = True
-    lasting: bool = False
-    needs_ended: bool = False
-    fades: bool = False
-    thresholds: bool = False
-    replicas: bool = False
-    kept_by_engine: bool = False
-    engines: Mapping[str, Callable[[Space], Any]] = field(default_factory=dict)
-    windows: Mapping[str, type[Share]] = field(default_factory=dict)
-    recipe: Recipe = Recipe("")
-
-    @property
-    def runs(self) -> bool:
-        """Whether there is a room for it."""
-        return self.room is not None
-
-    def engine(self, name: str | None = None) -> Callable[[Space], Any]:
-        """An engine by name, the default one if none is given.
-
-        Raises
-        ------
-        ConfigError
-            For a name the kind does not have.
-        """
-        return self._named("engine", self.engines, name)
-
-    def chosen(self, engine: str | None) -> str:
-        """Name of the engine that runs: this one, or the default."""
-        return engine or next(iter(self.engines))
-
-    def window(self, name: str | None = None) -> type[Share]:
-        """A window index by name, the default one if none is given.
-
-        Raises
-        ------
-        ConfigError
-            For a name the kind does not have.
-        """
-        return self._named("window index", self.windows, name)
-
-    def make_room(self, site: Site, engine: str | None = None) -> Room:
-        """An empty room.
-
-        Raises
-        ------
-        ConfigError
-            For an engine the kind does not have.
-        """
-        made = self.engine(engine)
-        assert self.room is not None, "kinds without engine have been refused"
-        return self.room(made, site)
-
-    def _named(self, what: str, table: Mapping[str, Any], name: str | None) -> Any:
-        if not table:
-            raise ConfigError(f"{what} for {self.name}: there is none")
-        chosen = name or next(iter(table))
-        if chosen not in table:
-            raise ConfigError(f"{what} {chosen!r} for {self.name}: choose one of {', '.join(table)}")
-        return table[chosen]
-
-
-class Traits(NamedTuple):
-    """What routers ask of kinds, as bool[codes]; each is the attribute of `Kind` of that name."""
-
-    region: Bools
-    box: Bools
-    all_keywords: Bools
-    standing: Bools
-    needs_ended: Bools
-    thresholds: Bools
-    replicas: Bools
-
-
-class Kinds:
-    """A table of kinds, by code and by name.
-
-    Raises
-    ------
-    ConfigError
-        If codes are not 0, 1, 2, ..., two kinds have one name, or one has both `k` and `match`, which share a column.
-    """
-
-    def __init__(self, kinds: Iterable[Kind]):
-        self._rows = tuple(sorted(kinds, key=lambda kind: kind.code))
-        self._by_name = {kind.name: kind for kind in self._rows}
-        named = ", ".join(kind.name for kind in self._rows)
-        if [kind.code for kind in self._rows] != list(range(len(self._rows))):
-            raise ConfigError(f"kinds {named}: codes must be 0, 1, 2, ...")
-        if len(self._by_name) < len(self._rows):
-            raise ConfigError(f"kinds {named}: a name stands for one kind; rename the others")
-        for kind in self._rows:
-            if {"k", "match"} <= set(kind.fields):
-                raise ConfigError(f"kind {kind.name}: k and match share a column; leave one of them out of its fields")
-
-    def __iter__(self) -> Iterator[Kind]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, code: int) -> Kind:
-        return self._rows[code]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._by_name
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All names, in order of code."""
-        return tuple(self._by_name)
-
-    @property
-    def run(self) -> tuple[Kind, ...]:
-        """Those that there are rooms for."""
-        return tuple(kind for kind in self._rows if kind.runs)
-
-    def named(self, name: str) -> Kind:
-        """The kind of a name.
-
-        Raises
-        ------
-        ConfigError
-            For a name nobody knows.
-        """
-        if name not in self._by_name:
-            raise ConfigError(f"unknown kind {name!r}; choose from {', '.join(self._by_name)}")
-        return self._by_name[name]
-
-    def plus(self, *more: Kind) -> Self:
-        """A table with more kinds."""
-        return type(self)([*self._rows, *more])
-
-    @property
-    def traits(self) -> Traits:
-        """What routers ask."""
-        return Traits(
-            region=self._flags(lambda kind: kind.place == "region"),
-            box=self._flags(lambda kind: kind.place == "region" and kind.stands == "box"),
-            all_keywords=self._flags(lambda kind: kind.all_keywords),
-            standing=self._flags(lambda kind: kind.standing),
-            needs_ended=self._flags(lambda kind: kind.needs_ended),
-            thresholds=self._flags(lambda kind: kind.thresholds),
-            replicas=self._flags(lambda kind: kind.replicas),
-        )
-
-    def _flags(self, says: Callable[[Kind], bool]) -> Bools:
-        return np.array([says(kind) for kind in self._rows], np.bool_)

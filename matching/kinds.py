@@ -13,7 +13,7 @@ from matching.boolean.engines.mbr_trie import MbrTrie
 from matching.boolean.engines.pt_quadtree import PtQuadtree
 from matching.boolean.engines.rt_tree import RtTree
 from matching.boolean.room import BooleanRoom
-from matching.kind import Kind, Kinds, Recipe
+from matching.kind_table import Kind, Kinds, Recipe
 from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
 from matching.skyline.engines.bnl import Bnl
 from matching.skyline.engines.eager import Eager

@@ -7,7 +7,7 @@ well. Read on in `matching.validate`, which gives the codes.
 from collections.abc import Callable, Sequence
 
 from matching.fields import MAX_ID_CHARACTERS
-from matching.kind import Kind, Kinds
+from matching.kind_table import Kind, Kinds
 from matching.text import MAX_TEXT_CHARACTERS
 
 #: Longest line that is decoded at all; a text of `MAX_TEXT_CHARACTERS` takes at most a sixteenth of it.

@@ -3,8 +3,8 @@
 Whatever comes from outside (a line of a file, a row of a table, the body of a request) passes here, and comes out
 either checked or as a reason code, one of `matching.reasons.REASONS`. Nothing in this module raises for bad input; the
 caller counts the code and keeps the good rows beside it. What a subscription must have stands in the row of its kind
-(`matching.kind.Kind`), in a table that is handed in. Single values are checked in `matching.fields`, text becomes terms
-in `matching.text`; read on in `spark_etl.clean` (messages of a data set) or `bolts.distribution` (what happens to
+(`matching.kind_table.Kind`), in a table that is handed in. Single values are checked in `matching.fields`, text becomes
+terms in `matching.text`; read on in `spark_etl.clean` (messages of a data set) or `bolts.distribution` (what happens to
 subscriptions next).
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from matching.errors import ConfigError
 from matching.fields import FIRST_US, coordinate, encodes, event_time_us, identifier, whole_number
-from matching.kind import Kind, Kinds
+from matching.kind_table import Kind, Kinds
 from matching.model import ANY_KEYWORD, TERM, UNKNOWN_TERM, SubscriptionTable
 from matching.reasons import MAX_K, MAX_LINE_BYTES, MAX_SUBSCRIPTION_TERMS
 from matching.space import Space

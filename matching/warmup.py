@@ -13,7 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from matching.alone import Alone
-from matching.kind import Kind, Kinds, Question, Site, Turn
+from matching.kind import Question, Site, Turn
+from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, NO_MESSAGES, Int64, MessageBatch, Removals, SubscriptionTable
 from matching.space import EARTH, Space

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from matching.kind import Kinds
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.space import Space
 from matching.text import Vocabulary

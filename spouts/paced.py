@@ -15,7 +15,7 @@ import numpy as np
 
 from bolts.payloads import StreamBatch
 from matching.errors import ConfigError
-from matching.kind import Kinds
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import ChangeList, Float64, Names, Removals, SubscriptionTable, empty
 from matching.space import Space
@@ -95,8 +95,9 @@ class PacedSpout(GeneratedSpout):
 class GeneratedSubscriptions(Spout):
     """Following spout: subscriptions that take after messages of the recipe, all of them before the first message.
 
-    Each takes some words of a message and its place, by the recipe of its kind (`matching.kind.Recipe`): keywords, k,
-    and a rectangle around the place, shaped like the world, or a square of so many degrees. Any alpha is as likely.
+    Each takes some words of a message and its place, by the recipe of its kind (`matching.kind_table.Recipe`):
+    keywords, k, and a rectangle around the place, shaped like the world, or a square of so many degrees. Any alpha is
+    as likely.
 
     Parameters
     ----------

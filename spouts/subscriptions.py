@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from matching.errors import CheckpointError, DeliveryError, InputError
 from matching.fields import encodes, identifier, whole_number
-from matching.kind import Kinds
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import UNKNOWN_TERM, ChangeList, Int64, Names, Removals, SubscriptionTable, concatenate, empty
 from matching.reasons import REASONS, explain

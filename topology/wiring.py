@@ -24,7 +24,8 @@ from bolts.tuples import TupleBolt
 from distribution.router import Router
 from distribution.routers import placeable, router_named
 from matching.errors import ConfigError, InputError
-from matching.kind import Kinds, Site
+from matching.kind import Site
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import Float64
 from matching.space import Space

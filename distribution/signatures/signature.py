@@ -44,7 +44,7 @@ from distribution.signatures.spatial import (
 )
 from distribution.signatures.text import BINS, LEVELS, MinwiseFilter, claimed_pairs, message_pairs, nodes_down_to
 from matching.errors import ConfigError, EngineError
-from matching.kind import Traits
+from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import (
     UNKNOWN_TERM,

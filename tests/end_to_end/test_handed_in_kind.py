@@ -14,7 +14,7 @@ from distribution.routers import router_named
 from gateway.generate import generate_subscriptions
 from gateway.loadtest import load_plan
 from matching.errors import ConfigError
-from matching.kind import Recipe
+from matching.kind_table import Recipe
 from matching.kinds import KINDS
 from matching.space import EARTH, Space
 from matching.window import Window

@@ -10,7 +10,8 @@ from bolts.distribution import DistributionBolt
 from bolts.exchange import Exchange
 from distribution.keyword import KeywordRouter, KeywordTable, PrefixRouter
 from matching.errors import TopologyError
-from matching.kind import Kinds, Site, Thresholds
+from matching.kind import Site, Thresholds
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, BOOLEAN, TOPK, Removals, SubscriptionTable, concatenate
 from matching.storage.point_subscriptions import PointSubscriptions

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from matching.kind import NO_SEQS, Kind, Matched, Room, Share, Step
+from matching.kind import NO_SEQS, Matched, Room, Share, Step
+from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.model import (
     ENTER,

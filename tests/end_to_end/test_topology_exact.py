@@ -10,7 +10,7 @@ from distribution.hashing import HashingRouter
 from distribution.keyword import KeywordRouter, PrefixRouter
 from distribution.location import LocationRouter, LocationTable
 from distribution.router import RoutingTable
-from matching.kind import Kinds
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import UpdateBatch, take_rows
 from matching.naive import tally

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from matching.kind import Ask, Kind, Question, Relax, Site, Step, Thresholds, Turn
+from matching.kind import Ask, Question, Relax, Site, Step, Thresholds, Turn
+from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.model import LEAVE, UpdateBatch
 from matching.naive import common_terms, messages_of, subscriptions_of, tally, topk_score

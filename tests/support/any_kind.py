@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matching.kind import Kind
+from matching.kind_table import Kind
 from matching.model import (
     ANY_KEYWORD,
     UNKNOWN_TERM,

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from matching.alone import Alone
-from matching.kind import Kind, Step
+from matching.kind import Step
+from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.model import (
     NO_MESSAGES,

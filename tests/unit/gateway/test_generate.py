@@ -10,7 +10,7 @@ import pytest
 
 from gateway.generate import CHUNK, generate_subscriptions
 from matching.errors import ConfigError, DeliveryError, InputError
-from matching.kind import Kind, Kinds, Recipe
+from matching.kind_table import Kind, Kinds, Recipe
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD
 from matching.space import Space

@@ -10,7 +10,7 @@ from distribution.routers import ROUTERS
 from gateway.loadtest import load_plan, load_test, main
 from gateway.per_kind import complete, words_of
 from matching.errors import ConfigError
-from matching.kind import Kind, Kinds
+from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from topology.core.local import run_local
 

@@ -17,7 +17,7 @@ from gateway.generate import generate_subscriptions
 from gateway.rerun import choose, open_run, score_bits
 from gateway.verify import verify_run
 from matching.errors import ConfigError, InputError
-from matching.kind import Kinds
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import CHANGES
 from matching.naive import DecayModel

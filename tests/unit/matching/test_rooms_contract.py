@@ -10,7 +10,8 @@ import pytest
 
 from matching.alone import Alone
 from matching.errors import EngineError
-from matching.kind import Kind, Room, Site, Turn
+from matching.kind import Room, Site, Turn
+from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.model import NO_MESSAGES, MessageBatch, SubscriptionTable
 from matching.naive import Oracle, tally

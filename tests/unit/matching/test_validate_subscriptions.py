@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from matching.errors import ConfigError
-from matching.kind import Kind, Kinds
+from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KNN, SKYLINE, TOPK, UNKNOWN_TERM
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS, REASONS, explain

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import matching
-from matching.kind import Kind
+from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.warmup import warmup
 from tests.support.any_kind import Recipe, make_turns, window_of

@@ -13,8 +13,8 @@ import pytest
 from bolts.delivery import DeliveryBolt
 from distribution.hashing import HashingRouter
 from matching.errors import ConfigError
-from matching.kind import Kind, Kinds
-from matching.kind import Recipe as KindRecipe
+from matching.kind_table import Kind, Kinds
+from matching.kind_table import Recipe as KindRecipe
 from matching.kinds import KINDS
 from matching.model import BOOLEAN, SKYLINE, TOPK
 from matching.space import EARTH, Space

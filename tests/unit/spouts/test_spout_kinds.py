@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from matching.errors import InputError
-from matching.kind import Kind
+from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.space import Space
 from matching.text import Vocabulary

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from matching.errors import DeliveryError, EngineError, InputError
-from matching.kind import Kind
+from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.model import BOOLEAN, TOPK, UNKNOWN_TERM
 from matching.reasons import MAX_LINE_BYTES
