@@ -23,8 +23,9 @@ import numpy as np
 
 from benchmarks.workload import WIDE_SHARE, WORLD, boolean_subscriptions, make_messages
 from distribution.location import LocationRouter
+from distribution.signatures.claims import claims_of
 from distribution.signatures.cuckoo import CuckooFilter
-from distribution.signatures.signature import QuerySignature, SignatureBoard, SignatureSpec, claims_of
+from distribution.signatures.signature import QuerySignature, SignatureBoard, SignatureSpec
 from distribution.signatures.text import MinwiseFilter
 from distribution.signatures.warmup import warmup
 from matching.boolean.engines.cell_term import CellTerm

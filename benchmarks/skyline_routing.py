@@ -23,7 +23,8 @@ from benchmarks.drawing import pyplot, write
 from benchmarks.resampled import resample_messages
 from benchmarks.workload import WORLD, BooleanRecipe, Messages, boolean_subscriptions, make_messages
 from distribution.location import LocationRouter
-from distribution.signatures.signature import QuerySignature, SignatureBoard, SignatureSpec, claims_of
+from distribution.signatures.claims import claims_of
+from distribution.signatures.signature import QuerySignature, SignatureBoard, SignatureSpec
 from distribution.signatures.warmup import warmup
 from matching.errors import ConfigError
 from matching.model import SKYLINE, MessageBatch, SubscriptionTable

@@ -16,7 +16,8 @@ from bolts.exchange import Exchange
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Closed, Late, Part, Relaxing
 from distribution.router import Router
-from distribution.signatures.signature import Claims, QuerySignature
+from distribution.signatures.claims import Claims
+from distribution.signatures.signature import QuerySignature
 from matching.kind import Room, Site, Step, Turn
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS

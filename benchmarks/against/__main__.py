@@ -137,14 +137,14 @@ def compare(
             tell(f"{case}: {'warm-up' if number == 0 else f'pair {number} of {pairs}'}: {took}")
     told = [{turns[name][number]["digest"] for name in names} for number in range(pairs + 1)]
     seconds = {name: [turn["seconds"] for turn in turns[name][1:]] for name in names}
-    this, other_s = (np.add(seconds[name], seconds[f"{name} again"]).tolist() for name in ("this", "other"))
+    both = {name: np.add(seconds[name], seconds[f"{name} again"]).tolist() for name in ("this", "other")}
     return {
         "case": settings,
         "pairs": pairs,
         "loaded_s": loaded,
         "seconds": seconds,
         "median_s": {name: median(values) for name, values in seconds.items()},
-        "ratio": _ratios(this, other_s),
+        "ratio": _ratios(both["this"], both["other"]),
         "scatter": _ratios(seconds["other again"], seconds["other"]),
         "updates": [turn["updates"] for turn in turns["this"]],
         "same_updates": all(len(digests) == 1 for digests in told),

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from distribution.signatures.claims import claims_of
 from distribution.signatures.cuckoo import CuckooFilter
-from distribution.signatures.signature import QuerySignature, SignatureReplica, SignatureSpec, claims_of
+from distribution.signatures.signature import QuerySignature, SignatureReplica, SignatureSpec
 from distribution.signatures.spatial import CellCounts, Numbering, region_boxes, whole_domain
 from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable

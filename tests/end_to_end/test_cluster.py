@@ -132,7 +132,7 @@ def test_connected_uses_the_cluster_of_the_environment_only_if_told_so(cluster, 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_run_told_to_end_takes_its_tasks_from_the_cluster_and_leaves_it_running(cluster, tmp_path, number, code):
     def tasks():
-        return [line for line in map(command_line, marked(cluster)) if line.startswith("ray::_WorkerActor")]
+        return [line for line in map(command_line, marked(cluster)) if line.startswith("ray::WorkerActor")]
 
     arguments = small_run(tmp_path, messages=20_000, batch=1)
     with Command([*arguments, "--sink", "jsonl", "--address", cluster]) as command:

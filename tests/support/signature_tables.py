@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from distribution.signatures.signature import Claims, QuerySignature, SignatureReplica, SignatureSpec
+from distribution.signatures.claims import Claims
+from distribution.signatures.signature import QuerySignature, SignatureReplica, SignatureSpec
 from distribution.signatures.spatial import whole_domain
 from matching.kind import Room, Site, Turn
 from matching.kinds import KINDS

@@ -1,10 +1,9 @@
 """The topology on Ray: every task an actor, payloads moved by calls from actor to actor.
 
-The only module below `gateway` that knows Ray, but for `topology.core.connection`, which starts or joins it. Every
-worker (a task, or several that share a process: see `topology.core.worker`) is a synchronous actor (one call at a time,
-calls of one caller in order) named like `query:3`, in a namespace of its own for every run. Actors call each other
-directly; what a call needs of Ray is behind `_RayTransport`, so that another one can take its place. The driver starts
-the actors, then does nothing but ask each for its status about four times a second, one question outstanding at a time.
+This module, `topology.core.actors` and `topology.core.connection`, which starts or joins Ray, are the only ones below
+`gateway` that know it. Every worker (a task, or several that share a process: see `topology.core.worker`) is an actor
+named like `query:3`, in a namespace of its own for every run. The driver starts the actors, then does nothing but ask
+each for its status about four times a second, one question outstanding at a time.
 
 From the answers alone it knows whether the run is over or stuck: nothing is on its way if, over two rounds of
 questions of which the second began after the first was answered, as many parcels were received as sent and no count
@@ -17,172 +16,28 @@ What each task does is in `topology.core.task`, shared with `topology.core.local
 import re
 import time
 import uuid
-from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from matching.errors import TopologyError
-from topology.core.clock import SystemClock
+from topology.core.actors import WorkerActor, names_of
 from topology.core.connection import connected
 from topology.core.failures import TaskFailure, never_acknowledged, who_waits
 from topology.core.logs import LogEvent, driver_log, show
 from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus
-from topology.core.payload import pack, unpack
 from topology.core.plan import Plan
-from topology.core.worker import Parcel, Placement, Worker, place
+from topology.core.worker import Placement, place
 
-#: Ray carries arguments below 100 KB inside the call, however many there are up to 10 MB in all; what is larger goes
-#: through its object store, which takes several round trips. So a payload travels in pieces below the first limit.
-_PIECE_BYTES = 98_304
-#: Above this, several receivers share one stored object. For one receiver the call itself is always cheaper, up to
-#: the second limit (measured at 0.85 MB: 2.6 ms of CPU in all against 3.7).
-_SHARED_BYTES = 100_000
-_INLINE_BYTES = 4_000_000
-#: References a task keeps before it looks, without waiting, which calls are done.
-_REAP_AT = 64
 #: First pause between two rounds of questions; it doubles up to `poll_s`, so that short runs end at once.
 _FIRST_PAUSE_S = 0.02
 #: How long a gap on a link waits for the sender's word on why, before it is taken for the cause itself.
 _GAP_S = 1.0
 #: How long components may take to close when the run has failed already.
 _CLOSE_AFTER_FAILURE_S = 5.0
-
-
-class _Stored(NamedTuple):
-    """Stands in a parcel for a payload that is an argument of the call itself."""
-
-    place: int
-
-
-class _RayTransport:
-    """Carries parcels to other actors by calling them; never waits for one."""
-
-    def __init__(self, plan: Plan, index: int):
-        self._plan = plan
-        self._index = index
-        self._handles: list[Any] = []
-        self._calls: deque[tuple[Any, Parcel]] = deque()
-        self._reap_at = _REAP_AT
-        self.failure: TaskFailure | None = None
-
-    def connect(self, handles: list[Any]) -> None:
-        """Learn the actors, by worker."""
-        self._handles = handles
-
-    def again(self) -> None:
-        self._handles[self._index].start.remote()
-
-    def send(self, bundles: dict[int, list[Parcel]]) -> None:
-        """One call for each worker; a payload that is large and goes to several is stored once for all."""
-        receivers = Counter(id(parcel.payload) for parcels in bundles.values() for parcel in parcels)
-        stored: dict[int, Any] = {}
-        for worker, parcels in bundles.items():
-            arguments: list[Any] = []
-            light = []
-            for parcel in parcels:
-                mark = id(parcel.payload)
-                if parcel.size_bytes > (_SHARED_BYTES if receivers[mark] > 1 else _INLINE_BYTES):
-                    if mark not in stored:
-                        stored[mark] = ray.put(parcel.payload)
-                    light.append(parcel._replace(payload=_Stored(len(arguments))))
-                    arguments.append(stored[mark])
-                else:
-                    light.append(parcel)
-            pieces = pack(tuple(light), _PIECE_BYTES)
-            call = self._handles[worker].receive.remote(*pieces, *arguments)
-            self._calls.append((call, parcels[0]._replace(payload=None)))
-        if len(self._calls) >= self._reap_at:
-            self.reap()
-
-    @staticmethod
-    def rebuild(arguments: Sequence[Any]) -> Sequence[Parcel]:
-        """The parcels that `send` made the arguments of a call of."""
-        pieces = [argument for argument in arguments if isinstance(argument, bytes)]
-        parcels, stored = unpack(pieces), arguments[len(pieces) :]
-        return [
-            parcel._replace(payload=stored[parcel.payload.place]) if isinstance(parcel.payload, _Stored) else parcel
-            for parcel in parcels
-        ]
-
-    def reap(self) -> None:
-        """Let go of finished calls, so that memory stays flat, and notice those that failed on arrival."""
-        calls = list(self._calls)
-        if calls:
-            done, _ = ray.wait([call for call, _ in calls], num_returns=len(calls), timeout=0, fetch_local=False)
-            finished = set(done)
-            for call, parcel in calls:
-                if call in finished:
-                    self._check(call, parcel)
-            self._calls = deque(entry for entry in calls if entry[0] not in finished)
-        # after a look that freed little (a slow receiver), look again only once that much more has been sent
-        self._reap_at = max(_REAP_AT, 2 * len(self._calls))
-
-    def _check(self, call: Any, first: Parcel) -> None:
-        try:
-            ray.get(call)
-        except RayActorError:
-            pass  # the driver sees that death itself and names it
-        except Exception as cause:
-            # the receiver's own failures come by its status: these are parcels that could not even be rebuilt there
-            stream = self._plan.edges[first.edge].stream if first.edge >= 0 else "control"
-            reason = cause.cause if isinstance(cause, RayTaskError) and cause.cause is not None else cause
-            summary = (
-                f"{self._plan.tasks[first.address]} could not take a parcel on stream {stream!r} "
-                f"from {self._plan.tasks[first.sender]}: {type(reason).__name__}: "
-                f"{str(reason).strip().splitlines()[0]}"
-            )
-            self.failure = self.failure or TaskFailure(first.address, summary, str(cause), TopologyError.exit_code)
-
-
-class _WorkerActor:
-    """A worker inside its actor. No method raises what a component raised: see `topology.core.worker`."""
-
-    def __init__(self, plan: Plan, placement: Placement, index: int, seed: int):
-        self._label = _names(plan, placement[index])
-        self._transport = _RayTransport(plan, index)
-        self._worker = Worker(plan, placement, index, self._transport, SystemClock().now, seed)
-
-    def __repr__(self) -> str:
-        return self._label  # Ray puts it before every line the process prints
-
-    def connect(self, handles: list[Any]) -> None:
-        """Learn the other actors, by worker."""
-        self._transport.connect(handles)
-
-    def open(self) -> list[TaskFailure | None]:
-        """See `Worker.open`, as for all that follows."""
-        return self._worker.open()
-
-    def start(self) -> None:
-        self._worker.start()
-
-    def stop(self) -> None:
-        self._worker.stop()
-
-    def finish_unfed(self, address: int) -> None:
-        self._worker.finish_unfed(address)
-
-    def report(self) -> list[tuple[dict[str, Any], TaskFailure | None]]:
-        return self._worker.report()
-
-    def close(self) -> list[tuple[TaskFailure | None, list[LogEvent]]]:
-        return self._worker.close()
-
-    def receive(self, *arguments: Any) -> None:
-        """Take what another worker sent."""
-        self._worker.receive(self._transport.rebuild(arguments))
-
-    def status(self) -> list[tuple[TaskStatus, list[LogEvent]]]:
-        """See `Worker.status`."""
-        self._transport.reap()
-        told = self._worker.status()
-        if self._transport.failure is not None and all(status.failure is None for status, _ in told):
-            told[0] = told[0][0]._replace(failure=self._transport.failure), told[0][1]
-        return told
 
 
 def run_ray(
@@ -308,7 +163,7 @@ class _RayRun:
             "scheduling_strategy": "SPREAD",
             "namespace": f"skyray-{uuid.uuid4().hex[:12]}",
         }
-        actor_class = ray.remote(_WorkerActor)
+        actor_class = ray.remote(WorkerActor)
         for index, addresses in enumerate(self._placement):
             name = "+".join(str(self._plan.tasks[address]) for address in addresses)
             actor = actor_class.options(name=name, **options).remote(plan, self._placement, index, self._seed)
@@ -392,7 +247,7 @@ class _RayRun:
         return sorted(told, key=lambda pair: pair[0])
 
     def _names(self, worker: int) -> str:
-        return _names(self._plan, self._placement[worker])
+        return names_of(self._plan, self._placement[worker])
 
     @property
     def _clock_actor(self) -> Any:
@@ -532,11 +387,6 @@ class _RayRun:
             self._show(address, events)
             if failure is not None and " failed in close: " in failure.summary:
                 self._log.warning("close_failed", task=str(self._plan.tasks[address]), why=failure.summary)
-
-
-def _names(plan: Plan, addresses: Sequence[int]) -> str:
-    """The tasks of a worker, for people."""
-    return ", ".join(str(plan.tasks[address]) for address in addresses)
 
 
 def _call(function: Callable[[], Any]) -> None:

@@ -9,15 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distribution.signatures import signature as signature_module
+from distribution.signatures.claims import Claims, claims_of, claims_of_rows
 from distribution.signatures.signature import (
-    Claims,
     QuerySignature,
     SignatureBoard,
     SignaturePatch,
     SignatureReplica,
     SignatureSpec,
-    claims_of,
-    claims_of_rows,
     spec_of,
 )
 from distribution.signatures.spatial import (
