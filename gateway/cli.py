@@ -81,8 +81,8 @@ def _run_command(given: list[str], interrupts: Interrupts) -> int:
         tell(str(error), details=error.exit_code in (EngineError.exit_code, TopologyError.exit_code))
         return error.exit_code
     except TyperException as error:
-        if error.message:  # empty when the help was printed instead
-            tell(f"{error.format_message()} Try `skyray --help`.")
+        if message := error.format_message():  # empty when the help was printed instead
+            tell(f"{message} Try `skyray --help`.")
         return error.exit_code
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - or the interpreter complains while it exits

@@ -166,6 +166,8 @@ def cli_home():
     ("arguments", "expected"),
     [
         (["run", "--foo"], "No such option: --foo"),
+        (["loadtest"], "Missing option '--rate'"),
+        (["etl", "--out", "o"], "Missing argument 'raw'"),
         (["run", "--executor", "rya"], "--executor 'rya' (from command line): input should be 'local' or 'ray'"),
         (["nothing"], "No such command 'nothing'"),
         (["run", "--batch", "x"], "Invalid value for '--batch'"),
