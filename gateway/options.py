@@ -4,7 +4,7 @@ To import what says them takes up to a second, so it is asked when the command i
 starts. Used by `gateway.commands`; read on in `topology.settings` for what `skyray run` can be told.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import GenericAlias, NoneType, UnionType
@@ -49,17 +49,20 @@ class Command(TyperCommand):
     """A command with options that are said elsewhere (`Late`), and words in braces (`gateway.per_kind`)."""
 
     _complete: list[Any] | None = None
-    _stands_for: Mapping[str, str] = {}
+    #: Name of an option that was made -> the parameter that stands for it.
+    _stands_for: dict[str, str]
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The options as they are in force; the same objects whenever they are asked for."""
         if self._complete is None:
-            complete: list[Any] = []
+            complete, self._stands_for = [], {}
             for param in super().get_params(ctx):
                 late = param.type_descriptor.parameter_info  # type: ignore[attr-defined]
-                made = _made(late.options()) if isinstance(late, Late) else [param]
                 if isinstance(late, Late):
-                    self._stands_for = {**self._stands_for, **{option.name: param.name for option in made}}
+                    made = _made(late.options())
+                    self._stands_for |= dict.fromkeys((option.name for option in made), param.name)
+                else:
+                    made = [param]
                 complete += made
             self._complete = worded(complete)
         return self._complete
@@ -109,9 +112,10 @@ def of_signature(source: Callable[..., Any], called: Callable[[str], str] = str)
 
 
 def _option(name: str, annotation: Any, default: Any, meaning: str, called: str) -> Parameter:
-    """A parameter as Typer reads it. A value that does not fit is refused by the settings, which know where it is from.
+    """A parameter as Typer reads it.
 
-    That is why choices and bounds are shown, but not left to Typer.
+    Choices are shown, but not left to Typer: what does not fit is refused by the settings, in the same words wherever a
+    value comes from.
     """
     plain, shown = _plain(annotation)
     text = f"{meaning[0].upper()}{meaning[1:]}."
@@ -122,16 +126,15 @@ def _option(name: str, annotation: Any, default: Any, meaning: str, called: str)
 
 def _plain(annotation: Any) -> tuple[Any, str | None]:
     """What Typer reads for a field, and how the help shows it where that is not Typer's own way."""
-    parts = [part for part in get_args(annotation) if part is not NoneType]
-    match get_origin(annotation):
-        case origin if origin is Literal:
-            return str, f"<{'|'.join(parts)}>"
-        case origin if origin is UnionType or origin is Union:
-            return _plain(parts[0])
-        case origin if origin is tuple:
-            return GenericAlias(list, (parts[0],)), None
-        case origin if origin is dict:
-            return list[str], "<KIND=NAME>"
+    origin, parts = get_origin(annotation), [part for part in get_args(annotation) if part is not NoneType]
+    if origin is Literal:
+        return str, f"<{'|'.join(parts)}>"
+    if origin in (UnionType, Union):
+        return _plain(parts[0])
+    if origin is tuple:
+        return GenericAlias(list, (parts[0],)), None
+    if origin is dict:  # of kinds
+        return list[str], "<KIND=NAME>"
     return annotation, None
 
 

@@ -127,7 +127,7 @@ def test_cli_etl_has_an_option_of_each_setting():
     assert params["raw"].required and params["raw"].nargs == -1
 
 
-def test_cli_etl_passes_on_what_was_given_and_nothing_else(monkeypatch, capsys):
+def test_cli_etl_runs_with_what_was_given_and_the_defaults_of_the_rest(monkeypatch, capsys):
     def run_etl(options, **_):
         assert options == EtlOptions(inputs=("a", "b"), out="o", lat_column="y", stop_share=0.5, overwrite=True)
         raise ConfigError("enough")
