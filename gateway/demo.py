@@ -1,7 +1,7 @@
 """`skyray demo`: the whole way of the data in a minute, on real places, checked at the end.
 
 Places -> ETL (Spark) -> subscriptions -> topology (Ray) -> a handful of updates to look at -> verification against
-the oracle. It does nothing that the other commands do not do; read on in `gateway.cli` for those.
+the oracle. It does nothing that the other commands do not do; read on in `gateway.commands` for those.
 """
 
 import math
@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway.commands import run_etl_shown, run_shown, verify_shown
+from gateway.commands.etl import run_etl_shown
+from gateway.commands.run import run_shown
+from gateway.commands.verify import verify_shown
 from gateway.live import print_summary
 from gateway.places import write_places
 from gateway.terminal import Terminal, table

@@ -11,12 +11,13 @@ What comes out is read by `spouts.subscriptions`; a run of it is checked by `gat
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import typer
 
 from matching.errors import ConfigError, DeliveryError, InputError
 from matching.kind_table import Kind, Kinds, Recipe
@@ -51,15 +52,19 @@ def generate_subscriptions(
     seed: int,
     out: str | os.PathLike[str],
     *,
-    k: int | None = None,
-    min_keywords: int | None = None,
-    max_keywords: int | None = None,
-    region_share: float | None = None,
-    until_share: float = 0.0,
-    match: str | None = None,
+    k: Annotated[int | None, typer.Option(help="Size of a result, for kinds that have one.")] = None,
+    min_keywords: Annotated[int | None, typer.Option(help="Fewest keywords.")] = None,
+    max_keywords: Annotated[int | None, typer.Option(help="Most keywords.")] = None,
+    region_share: Annotated[
+        float | None, typer.Option(help="Largest side of a region, as a share of the world's; kinds with a region.")
+    ] = None,
+    until_share: Annotated[float, typer.Option(help="Share of subscriptions that end early.")] = 0.0,
+    match: Annotated[
+        str | None, typer.Option(help="all or any of the keywords, for {match}; the other kinds ask for any.")
+    ] = None,
     kinds: Kinds = KINDS,
 ) -> dict[str, Any]:
-    """Write `count` subscriptions of one kind as JSON Lines.
+    """Write `count` subscriptions of one kind as JSON Lines; what is annotated is an option of the command.
 
     Parameters
     ----------

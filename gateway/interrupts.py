@@ -1,8 +1,8 @@
 """Ctrl-C and a polite kill: a command unwinds, whatever it is doing, and is gone within seconds.
 
 A signal raises KeyboardInterrupt in the main thread, so that everything held is given back on the way out; on that way
-further ones change nothing. What does not unwind in time is ended together with its children. Used by `gateway.cli`
-and `gateway.loadtest`; read on in `gateway.leftovers` for the children.
+further ones change nothing. What does not unwind in time is ended together with its children. Used by `gateway.cli`;
+read on in `gateway.leftovers` for the children.
 """
 
 import os

@@ -1,20 +1,19 @@
 """Drive a topology at a set rate and report throughput and latency from publish to update.
 
 Latency is corrected for coordinated omission: it counts from the moment a message was due by the schedule, see
-`spouts.paced`. `deploy/load_test.py` is the same thing as a script, `skyray loadtest` as a command.
+`spouts.paced`, the file to read next. What people type is `gateway/commands/loadtest.py`.
 """
 
-import argparse
 import json
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from distribution.routers import ROUTERS, placeable, router_named
-from gateway.interrupts import Interrupts, run_interruptible
-from matching.errors import ConfigError, EngineError
+from matching.errors import ConfigError
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import Float64
@@ -22,42 +21,32 @@ from matching.space import EARTH, Space
 from matching.window import Window
 from topology.core.plan import Plan
 
-_HELP = """Publishes generated messages at a set rate, lets them be matched by a topology on Ray, and reports how long
-it took from the moment each batch's first message was due to the update: p50, p99 and the longest. If the
-engine cannot keep the rate, the schedule runs away from it and latency grows with the length of the test: look at
-'behind schedule'."""
-
 
 def load_test(
     *,
-    rate: float,
-    seconds: float,
+    rate: Annotated[float, typer.Option(help="Messages a second.")],
+    seconds: Annotated[float, typer.Option(help="How long to publish.")] = 30.0,
+    window: Annotated[str, typer.Option(help="count:N or time:SECONDS.")] = "count:20000",
+    batch: Annotated[int | None, typer.Option(min=1, help="Messages between two boundaries; rate / 10.")] = None,
+    query_bolts: Annotated[int, typer.Option(min=1, help="Tasks that hold subscriptions.")] = 1,
+    router: Annotated[str, typer.Option(help="hashing, location, keyword or prefix.")] = "hashing",
+    credits: Annotated[int, typer.Option(min=1, help="Batches in flight at most.")] = 8,
+    address: Annotated[str | None, typer.Option(help="Ray cluster to join, HOST:PORT or auto; else one's own.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of messages and subscriptions.")] = 0,
     subscriptions: Mapping[str, int] | None = None,
-    window: str = "count:20000",
-    batch: int | None = None,
-    query_bolts: int = 1,
-    router: str = "hashing",
-    credits: int = 8,
-    address: str | None = None,
-    seed: int = 0,
     on_progress: Callable[[Any], None] | None = None,
     kinds: Kinds = KINDS,
 ) -> dict[str, Any]:
-    """Run one load test.
+    """Run one load test; what is annotated is an option of `skyray loadtest`.
 
     Parameters
     ----------
-    rate, seconds : float
-        Messages a second, and for how long.
-    subscriptions : mapping of kind to int, optional
-        How many of a kind, all there before the first message; by default as many as its recipe says.
     batch : int, optional
-        Messages between two boundaries, by default a tenth of a second's. A batch lingers batch / rate seconds at the
-        source, which is part of latency.
+        A batch lingers batch / rate seconds at the source, which is part of latency.
     router : str
         One of `distribution.routers.ROUTERS`.
-    address : str, optional
-        Ray cluster to join, HOST:PORT or `auto`; by default a Ray of its own.
+    subscriptions : mapping of kind to int, optional
+        How many of a kind, all there before the first message; by default as many as its recipe says.
     kinds : Kinds
         Those that subscriptions are made of, where they run.
 
@@ -181,56 +170,3 @@ def write_report(report: dict[str, Any], out: Path) -> None:
     partial = out.with_name(f".{out.name}.tmp")
     partial.write_text(json.dumps(report, indent=1))
     os.replace(partial, out)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; 0 if the rate was kept, 1 if not, else the exit code of the error or of the interrupt."""
-    return run_interruptible(lambda interrupts: _main(arguments, interrupts))
-
-
-def _main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
-    parser = argparse.ArgumentParser(
-        description=_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="example: python -m gateway.loadtest --rate 5000 --seconds 30 --query-bolts 2 --out report.json",
-    )
-    parser.add_argument("--rate", type=float, required=True, help="messages a second")
-    parser.add_argument("--seconds", type=float, default=30.0, help="how long to publish (default 30)")
-    for kind in KINDS.run:
-        load = kind.recipe.load
-        parser.add_argument(f"--{kind.name}", type=int, default=load, help=f"{kind.name} subscriptions ({load:,})")
-    parser.add_argument("--window", default="count:20000", help="count:N or time:SECONDS (default count:20000)")
-    parser.add_argument("--batch", type=int, help="messages between two boundaries (default: rate / 10)")
-    parser.add_argument("--query-bolts", type=int, default=1)
-    parser.add_argument("--router", choices=ROUTERS, default=ROUTERS[0])
-    parser.add_argument("--credits", type=int, default=8, help="batches in flight at most (default 8)")
-    parser.add_argument("--address", help="Ray cluster to join, HOST:PORT or auto; else a Ray of its own")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="write the whole report there as JSON")
-    parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
-    options = vars(parser.parse_args(arguments))
-    out, as_json = options.pop("out"), options.pop("json")
-    options["subscriptions"] = {kind.name: options.pop(kind.name) for kind in KINDS.run}
-    watched = sys.stderr.isatty()
-
-    def show(snapshot: Any) -> None:
-        if watched:
-            state = f"{snapshot.published:,} batches published, {snapshot.in_flight} in flight"
-            sys.stderr.write(f"\r{snapshot.elapsed_s:6.1f} s  {state} ")
-
-    try:
-        report = load_test(**options, on_progress=show)
-    except EngineError as error:
-        if interrupts.came is None:  # else it is but a consequence
-            sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    if watched:
-        sys.stderr.write("\n")
-    if out is not None:
-        write_report(report, out)
-    sys.stdout.write((json.dumps(report) if as_json else render(report)) + "\n")
-    return 0 if report["kept_up"] else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,58 +1,37 @@
-"""Commands whose options follow the table of kinds.
+"""What the options of commands say of the kinds: words in help texts, and an option for each kind.
 
-The table takes most of a second to import, so it is read when such a command is asked for its options, and not when
-the command line starts. Used by `gateway.cli`; read on in `matching.kinds`.
+The table of kinds takes most of a second to import, so it is read when a command is asked for its options, and not
+when the command line starts. Used by `gateway.options`; read on in `matching.kinds`.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from inspect import Parameter
 from typing import Any
 
-from typer.core import TyperCommand, TyperOption
+import typer
 
-from matching.kind_table import Kind, Kinds
-
-#: Parameter that stands for one option `--KIND` for each kind that runs.
-EACH_KIND = "each_kind"
+from matching.kind_table import Kinds
 
 
-class KindCommand(TyperCommand):
-    """A command that knows the kinds.
-
-    Words in braces in a help text are filled in from the table (see `words_of`). A parameter `each_kind` stands for an
-    option of each kind that runs; the command gets the values that were given as a dict, by name.
-    """
-
-    _complete: list[Any] | None = None
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The options as they are in force; the same objects whenever they are asked for."""
-        if self._complete is None:
-            from matching.kinds import KINDS
-
-            self._complete = complete(super().get_params(ctx), KINDS)
-        return self._complete
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
-        given = {name: value for name, value in ctx.params.items() if name.startswith(f"{EACH_KIND} ")}
-        if given:
-            for name in given:
-                del ctx.params[name]
-            told = {name.removeprefix(f"{EACH_KIND} "): value for name, value in given.items() if value is not None}
-            ctx.params[EACH_KIND] = told
-        return super().invoke(ctx)
+def each_kind(kinds: Kinds) -> Iterator[Parameter]:
+    """An option `--KIND` for each kind that runs: how many subscriptions a load test makes of it."""
+    for kind in kinds.run:
+        told = typer.Option(kind.recipe.load, min=0, help=f"{kind.name.capitalize()} subscriptions.")
+        yield Parameter(kind.name, Parameter.KEYWORD_ONLY, default=told, annotation=int)
 
 
-def complete(params: Sequence[Any], kinds: Kinds) -> list[Any]:
-    """The parameters of a command with all that the table of kinds says. O(kinds)."""
-    words = words_of(kinds)
-    found: list[Any] = []
+def worded(params: Sequence[Any], kinds: Kinds | None = None) -> list[Any]:
+    """The parameters of a command, with the words in braces in their help texts filled in (see `words_of`)."""
+    if not any("{" in (param.help or "") for param in params):
+        return list(params)
+    if kinds is None:
+        from matching.kinds import KINDS as kinds  # noqa: N811 - the table, unless another is handed in
+    words, found = words_of(kinds), []
     for param in params:
-        if param.name == EACH_KIND:
-            found += [_of_kind(param, kind) for kind in kinds.run]
-        else:
-            found.append(_worded(param, words))
+        made = copy.copy(param)
+        made.help = (param.help or "").format(**words)
+        found.append(made)
     return found
 
 
@@ -69,21 +48,6 @@ def words_of(kinds: Kinds) -> dict[str, str]:
         "windows": "; ".join(f"{kind.name}: {', '.join(kind.windows)}" for kind in kinds.run if kind.windows),
         "fewer": "".join(f", {each}" for each in fewer),
     }
-
-
-def _of_kind(option: TyperOption, kind: Kind) -> TyperOption:
-    made = copy.copy(option)
-    made.name, made.opts = f"{EACH_KIND} {kind.name}", [f"--{kind.name}"]
-    return _worded(made, {"name": kind.name.capitalize(), "load": f"{kind.recipe.load:,}"})
-
-
-def _worded(param: Any, words: Mapping[str, str]) -> Any:
-    text = getattr(param, "help", None)
-    if not text or "{" not in text:
-        return param
-    made = copy.copy(param)
-    made.help = text.format(**words)
-    return made
 
 
 def _listed(names: Sequence[str], last: str) -> str:

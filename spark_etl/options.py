@@ -1,6 +1,7 @@
 """What a run of the ETL can be told; `spark_etl.job` is the file to read next."""
 
 from dataclasses import dataclass, fields
+from typing import Annotated
 
 from matching.errors import ConfigError
 from matching.space import Space
@@ -12,62 +13,40 @@ FORMATS = ("auto", "jsonl", "csv", "parquet")
 
 @dataclass(frozen=True)
 class EtlOptions:
-    """Settings of one run.
+    """Settings of one run; what is annotated is an option of `skyray etl`.
 
     Attributes
     ----------
     inputs : tuple of str
         Files, folders (searched to the bottom) or patterns (`raw/**/*.jsonl.gz`). Of messages that are equal the first
         in this order is kept; the members of a folder or pattern come in the order of their names.
-    out : str
-        Output directory; must not exist, or be empty, unless `overwrite`.
-    input_format : str
-        `auto` goes by the name, then by the first bytes; or `jsonl`, `csv`, `parquet`. Compression (gzip, zstd) is
-        always found out from the first bytes.
-    text_column, lat_column, lon_column, time_column, id_column : str
-        Column names in the input; time and id may be absent from it.
-    west_column, south_column, east_column, north_column, object_id_column, op_column : str
-        Columns of range messages and of updates; an empty name switches one off.
-    csv_delimiter : str
-        One character; a file named `.tsv` has tabs anyway.
-    stem_language : str
-        Language of the stemmer, "" for none.
-    stop_share : float
-        Terms in more than this share of the kept messages are removed; 1 removes none.
-    world : str, optional
-        `W,S,E,N` or `earth`: points outside are rejected. None keeps all.
-    rows_per_file : int
-        Messages in one output file.
-    master : str
-        Spark master.
-    driver_memory : str
-        Heap of the Spark driver, such as `2g`.
-    overwrite : bool
-        Replace what is in `out`.
     """
 
     inputs: tuple[str, ...]
-    out: str
-    input_format: str = "auto"
-    text_column: str = "text"
-    lat_column: str = "lat"
-    lon_column: str = "lon"
-    time_column: str = "time"
-    id_column: str = "id"
-    west_column: str = "west"
-    south_column: str = "south"
-    east_column: str = "east"
-    north_column: str = "north"
-    object_id_column: str = "object_id"
-    op_column: str = "op"
-    csv_delimiter: str = ","
-    stem_language: str = ""
-    stop_share: float = 1.0
-    world: str | None = None
-    rows_per_file: int = 100_000
-    master: str = "local[*]"
-    driver_memory: str = "2g"
-    overwrite: bool = False
+    out: Annotated[str, "output folder; must not exist, or be empty, unless it may be overwritten"]
+    input_format: Annotated[
+        str,
+        "form of the input: auto (by the name, then the first bytes), jsonl, csv or parquet; gzip, zstd are found out",
+    ] = "auto"
+    text_column: Annotated[str, "column of the text"] = "text"
+    lat_column: Annotated[str, "column of the latitude"] = "lat"
+    lon_column: Annotated[str, "column of the longitude"] = "lon"
+    time_column: Annotated[str, "column of the event time; may be absent"] = "time"
+    id_column: Annotated[str, "column of the id; may be absent"] = "id"
+    west_column: Annotated[str, "column of a range message's western edge; an empty name for none"] = "west"
+    south_column: Annotated[str, "column of its southern edge"] = "south"
+    east_column: Annotated[str, "column of its eastern edge"] = "east"
+    north_column: Annotated[str, "column of its northern edge"] = "north"
+    object_id_column: Annotated[str, "column of the id of what an update is about"] = "object_id"
+    op_column: Annotated[str, "column that says what an update does"] = "op"
+    csv_delimiter: Annotated[str, "what separates the columns of a CSV file; tabs anyway in one named .tsv"] = ","
+    stem_language: Annotated[str, "language for stemming, such as english; none by default"] = ""
+    stop_share: Annotated[float, "drop terms in more than this share of the messages kept; 1 drops none"] = 1.0
+    world: Annotated[str | None, "reject messages outside W,S,E,N (or earth); none by default"] = None
+    rows_per_file: Annotated[int, "messages in one output file"] = 100_000
+    master: Annotated[str, "Spark master"] = "local[*]"
+    driver_memory: Annotated[str, "memory of Spark's driver, such as 2g"] = "2g"
+    overwrite: Annotated[bool, "replace the output folder"] = False
 
     def columns(self) -> dict[str, str]:
         """Role of a message's value (`matching.validate.MESSAGE_ROLES`) -> column name."""

@@ -57,10 +57,14 @@ class RunConfig(BaseSettings):
         min_length=1, description="subscription files, JSON Lines or Parquet"
     )
     out: Path = Field(description="folder for updates, results and the report of the run")
-    window: str = Field(default="count:20000", description="count:N messages or time:SECONDS of the stream")
-    executor: Literal["local", "ray"] = Field(default="ray", description="ray, or local: one process, deterministic")
+    window: str = Field(
+        default="count:20000", description="how much of the stream is held: count:N messages or time:SECONDS"
+    )
+    executor: Literal["local", "ray"] = Field(
+        default="ray", description="where tasks run: on ray, or local, in one process and deterministic"
+    )
     router: Literal["hashing", "location", "keyword", "prefix"] = Field(
-        default="hashing", description="who gets which subscription"
+        default="hashing", description="who gets which subscription; one refuses what it cannot place"
     )
     signatures: Literal["off", "spatial", "spatial+text"] = Field(
         default="off",
@@ -81,7 +85,8 @@ class RunConfig(BaseSettings):
         description="how the window is searched for a kind, KIND=NAME; results do not depend on it",
     )
     world: str = Field(
-        default="extent", description="WEST,SOUTH,EAST,NORTH in degrees, earth, or extent (of the messages)"
+        default="extent",
+        description="what is covered: WEST,SOUTH,EAST,NORTH in degrees, earth, or extent (of the messages)",
     )
     projection: Literal["plate-carree", "equal-area"] = Field(
         default="plate-carree", description="how the world is made flat"

@@ -17,7 +17,7 @@ from benchmarks.workload import (
     topk_subscriptions,
     widened,
 )
-from gateway.commands import run_bench
+from gateway.commands.bench import run_bench
 from gateway.terminal import Terminal
 from matching.boolean.engines.cell_term import CellTerm
 from matching.errors import ConfigError

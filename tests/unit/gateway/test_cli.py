@@ -7,13 +7,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import MISSING, fields
+from inspect import signature
+from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import pytest
 import typer
 
 import gateway.cli as cli
 from gateway import leftovers
+from gateway.generate import generate_subscriptions
 from matching.errors import ConfigError, DeliveryError, InputError, OverloadError, PackagingError, TopologyError
+from spark_etl.options import EtlOptions
 from topology.settings import RunConfig
 
 
@@ -44,22 +50,99 @@ def test_cli_commands_are_those_that_scripts_rely_on():
     assert expected | {"config show", "topology show", "version"} == commands().keys()
 
 
+def parameters(name):
+    """The parameters of a command by name, as they are once it is asked for them."""
+    command = commands()[name]
+    return {param.name: param for param in command.get_params(typer.Context(command, info_name=name))}
+
+
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_cli_every_command_has_json_example_and_exit_codes(name):
-    command = commands()[name]
-    options = {option for parameter in command.params for option in parameter.opts}
-    assert "--json" in options
-    assert f"skyray {name}" in command.epilog
-    assert "Exit codes:" in command.epilog
-    assert all(parameter.help for parameter in command.params)
+    params = parameters(name).values()
+    assert "--json" in {option for param in params for option in param.opts}
+    assert f"skyray {name}" in commands()[name].epilog
+    assert "Exit codes:" in commands()[name].epilog
+    assert all(param.help for param in params)
 
 
-def test_cli_run_offers_every_setting_with_its_default():
-    parameters = {parameter.name: parameter for parameter in commands()["run"].params}
-    for name, field in RunConfig.model_fields.items():
-        assert "--" + name.replace("_", "-") in parameters[name].opts
-        if isinstance(field.default, str | int) and not isinstance(field.default, bool):
-            assert f"({field.default})" in parameters[name].help, name
+@pytest.mark.parametrize("command", ["run", "topology show"])
+@pytest.mark.parametrize("name", RunConfig.model_fields)
+def test_cli_run_and_topology_show_have_an_option_of_each_setting(command, name):
+    """Its description and its default are those of the field; a yes or no is a flag, a choice lists what there is."""
+    field, option = RunConfig.model_fields[name], parameters(command)[name]
+    assert option.opts == ["--" + name.replace("_", "-")] and not option.secondary_opts and not option.required
+    assert option.help.casefold().startswith(field.description.casefold())
+    default = None if field.is_required() else field.get_default(call_default_factory=True)
+    assert option.default == (list(default) if option.multiple and default is not None else default)
+    assert option.is_flag == (field.annotation is bool)
+    assert option.multiple == (get_origin(field.annotation) in (tuple, dict))
+    if get_origin(field.annotation) is Literal:
+        assert option.metavar == f"<{'|'.join(get_args(field.annotation))}>"
+
+
+def test_cli_run_help_shows_defaults_choices_and_flags(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    assert cli.main(["run", "--help"]) == 0
+    lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if line.startswith("│ --")}
+    assert "<int>" in lines["--batch"] and "[default: 5000]" in lines["--batch"]
+    assert "<local|ray>" in lines["--executor"] and "[default: ray]" in lines["--executor"]
+    assert "<KIND=NAME>" in lines["--engine"]
+    assert "--no-" not in lines["--overwrite"] and "default" not in lines["--overwrite"]
+
+
+def test_cli_run_passes_on_what_was_given_and_nothing_else(monkeypatch):
+    """Also a value that is the default: it was said on the command line, which wins over a file."""
+    told = {}
+
+    def load_config(options, file):
+        told.update(options, file=file)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("topology.settings.load_config", load_config)
+    arguments = ["--batch", "5000", "--overwrite", "--engine", "topk=a", "--engine", "boolean=b", "--messages", "m"]
+    assert cli.main(["run", *arguments, "--subscriptions", "x", "y", "--config", "c.toml"]) == 2
+    assert told == {
+        "batch": 5000,
+        "overwrite": True,
+        "engine": ["topk=a", "boolean=b"],
+        "messages": Path("m"),
+        "subscriptions": [Path("x"), Path("y")],
+        "file": Path("c.toml"),
+    }
+
+
+def test_cli_etl_has_an_option_of_each_setting():
+    """Under the names that scripts rely on."""
+    params = parameters("etl")
+    called = {"input_format": "format", "csv_delimiter": "delimiter", "stem_language": "stem"}
+    for field in fields(EtlOptions):
+        if field.name == "inputs":
+            continue
+        option = params[field.name]
+        name = called.get(field.name, field.name.removesuffix("_column"))
+        assert option.opts == ["--" + name.replace("_", "-")] and option.help
+        assert option.required == (field.default is MISSING)
+        assert option.required or option.default == field.default
+        assert option.is_flag == (get_args(field.type)[0] is bool)
+    assert params["raw"].required and params["raw"].nargs == -1
+
+
+def test_cli_etl_runs_with_what_was_given_and_the_defaults_of_the_rest(monkeypatch, capsys):
+    def run_etl(options, **_):
+        assert options == EtlOptions(inputs=("a", "b"), out="o", lat_column="y", stop_share=0.5, overwrite=True)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("spark_etl.job.run_etl", run_etl)
+    arguments = ["a", "b", "--out", "o", "--lat", "y", "--stop-share", "0.5", "--overwrite"]
+    assert cli.main(["etl", *arguments]) == 2
+    assert capsys.readouterr().err == "error: enough\n"
+
+
+def test_cli_generate_has_an_option_of_each_part_of_a_recipe():
+    recipe = {"k", "min_keywords", "max_keywords", "region_share", "until_share", "match"}
+    params, known = parameters("subscriptions generate"), signature(generate_subscriptions).parameters
+    assert recipe <= params.keys() and recipe <= known.keys()
+    assert all(params[name].default == known[name].default for name in recipe)
 
 
 def test_cli_help_without_heavy_imports():
@@ -83,6 +166,9 @@ def cli_home():
     ("arguments", "expected"),
     [
         (["run", "--foo"], "No such option: --foo"),
+        (["loadtest"], "Missing option '--rate'"),
+        (["etl", "--out", "o"], "Missing argument 'raw'"),
+        (["run", "--executor", "rya"], "--executor 'rya' (from command line): input should be 'local' or 'ray'"),
         (["nothing"], "No such command 'nothing'"),
         (["run", "--batch", "x"], "Invalid value for '--batch'"),
         (["run"], "--messages is required; --subscriptions is required; --out is required"),

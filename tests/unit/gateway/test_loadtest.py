@@ -1,14 +1,20 @@
 """Load tests: the router asked for is the one that runs, the load is what the table says and people ask for."""
 
+import os
 import pickle
+import subprocess
+import sys
 from dataclasses import replace
+from functools import wraps
+from inspect import signature
 
 import pytest
 
 import gateway.cli as cli
 from distribution.routers import ROUTERS
-from gateway.loadtest import load_plan, load_test, main
-from gateway.per_kind import complete, words_of
+from gateway.loadtest import load_plan, load_test
+from gateway.packages import home
+from gateway.per_kind import each_kind, words_of
 from matching.errors import ConfigError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
@@ -113,13 +119,39 @@ def test_cli_loadtest_help_has_an_option_of_each_kind_that_runs(capsys):
         assert kind.name.capitalize() in line
 
 
-def test_loadtest_script_knows_the_same_options(capsys):
-    assert main(["--rate", "100", "--router", "prefix", "--skyline", "4"]) == 2
-    assert "or --skyline 0" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    shown = capsys.readouterr().out
-    assert all(f"--{kind.name} " in shown for kind in KINDS.run) and "{hashing,location,keyword,prefix}" in shown
+def test_loadtest_options_are_those_of_the_function_and_of_the_kinds():
+    command = cli.typer.main.get_command(cli.app).commands["loadtest"]  # type: ignore[attr-defined]
+    params = {param.name: param for param in command.get_params(cli.typer.Context(command, info_name="loadtest"))}
+    known = signature(load_test).parameters
+    own = known.keys() - {"subscriptions", "on_progress", "kinds"}
+    assert params.keys() == own | {kind.name for kind in KINDS.run} | {"out", "json", "help"}
+    assert params["rate"].required
+    assert all(params[name].default == known[name].default for name in own - {"rate"})
+    assert all(params[kind.name].default == kind.recipe.load for kind in KINDS.run)
+
+
+def test_cli_loadtest_passes_on_what_was_given_and_nothing_else(monkeypatch):
+    told = {}
+
+    @wraps(load_test)  # which keeps its options
+    def load(**options):
+        del options["on_progress"]
+        told.update(options)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("gateway.loadtest.load_test", load)
+    cli.main(["loadtest", "--rate", "5", "--query-bolts", "3", "--topk", "7"])
+    assert told == {"rate": 5.0, "query_bolts": 3, "subscriptions": {"topk": 7}}
+
+
+def test_deployed_load_test_is_the_command():
+    script = home() / "deploy" / "load_test.py"
+    arguments = ["--rate", "100", "--router", "prefix", "--skyline", "4"]
+    done = subprocess.run(
+        [sys.executable, script, *arguments],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(home())},
+    )  # fmt: skip
+    assert done.returncode == 2 and "or --skyline 0" in done.stderr and done.stdout == ""
 
 
 def test_per_kind_words_and_options_follow_the_table():
@@ -132,11 +164,9 @@ def test_per_kind_words_and_options_follow_the_table():
     assert words["match"] == "boolean or zone" and "twin: skype, l2_scan" in words["engines"]
     assert words["windows"].endswith("twin: segments, il_quadtree, ir_tree, inverted_ring")
     assert words["fewer"] == ", 10 times fewer of skyline, 3 times fewer of twin"
-    command = cli.typer.main.get_command(cli.app).commands["loadtest"]  # type: ignore[attr-defined]
-    options = [param for param in complete(command.params, more) if param.name.startswith("each_kind")]
-    assert [(option.opts, option.help) for option in options] == [
-        (["--boolean"], "Boolean subscriptions (10,000)."),
-        (["--topk"], "Topk subscriptions (10,000)."),
-        (["--skyline"], "Skyline subscriptions (0)."),
-        (["--twin"], "Twin subscriptions (12)."),
+    assert [(each.name, each.default.default, each.default.help) for each in each_kind(more)] == [
+        ("boolean", 10_000, "Boolean subscriptions."),
+        ("topk", 10_000, "Topk subscriptions."),
+        ("skyline", 0, "Skyline subscriptions."),
+        ("twin", 12, "Twin subscriptions."),
     ]

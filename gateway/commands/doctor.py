@@ -1,0 +1,27 @@
+"""`skyray doctor`: whether this machine has what Skyray needs; `gateway/doctor.py` does the looking."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.options import Json, example
+from gateway.terminal import Terminal, table
+
+app = typer.Typer()
+
+
+@app.command(epilog=example("skyray doctor --json"))
+def doctor(
+    out: Annotated[Path, typer.Option(help="Folder where runs will be written.")] = Path("runs"),
+    json: Json = False,
+) -> int:
+    """Check Java, cores, memory, shared memory, disk and packages; print the remedy for each fault."""
+    from gateway.doctor import examine
+
+    findings = examine(out)
+    failed = any(finding.state == "fail" for finding in findings)
+    payload = {"ok": not failed, "findings": [finding._asdict() for finding in findings]}
+    rows = [(finding.state, finding.name, finding.found, finding.remedy) for finding in findings]
+    Terminal(json).answer(payload, lambda console: console.print(table(("", "what", "found", "remedy"), rows)))
+    return int(failed)

@@ -1,0 +1,75 @@
+"""`skyray run`: a stream of messages matched against subscriptions. The way of the data begins here.
+
+`gateway/commands/run.py` -> `topology/running.py` -> `topology/wiring.py` -> `spouts/parquet.py` ->
+`bolts/distribution.py` -> `bolts/query.py` -> `matching/kind.py`. What it can be told says `topology/settings.py`; what
+is drawn meanwhile, `gateway/live.py`.
+"""
+
+from collections.abc import Iterator
+from inspect import Parameter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.options import Command, ConfigFile, Json, Late, example, of_model
+from gateway.terminal import Terminal
+
+if TYPE_CHECKING:
+    from topology.settings import RunConfig
+
+app = typer.Typer()
+
+
+def _settings() -> Iterator[Parameter]:
+    from topology.settings import RunConfig
+
+    return of_model(RunConfig, engine=". {engines}", window_index=". {windows}")
+
+
+Settings = Annotated[dict[str, Any], Late(_settings)]
+
+
+@app.command(
+    cls=Command,
+    epilog=example("skyray run --messages etl --subscriptions boolean.jsonl skyline.jsonl --out runs/first"),
+)
+def run(settings: Settings, config: ConfigFile = None, json: Json = False) -> int:
+    """Match a stream of messages against subscriptions.
+
+    Every option can also be set in skyray.toml or as SKYRAY_NAME in the environment; the command line wins.
+    """
+    from gateway.live import print_summary
+    from topology.settings import load_config
+
+    terminal = Terminal(json)
+    report = run_shown(terminal, load_config(settings, config))
+    terminal.answer(report, lambda out: print_summary(out, report))
+    return 0
+
+
+def run_shown(terminal: Terminal, config: "RunConfig") -> dict[str, Any]:
+    """Run a topology with its components shown; returns the report."""
+    from gateway.live import live_run
+    from topology import running
+
+    with live_run(terminal, batches_of(config)) as on_progress:
+        return running.run(config, on_progress=on_progress)
+
+
+def batches_of(config: "RunConfig") -> int | None:
+    """How many batches the stream has, None while the ETL still writes."""
+    kept = kept_messages(config.messages)
+    if kept is None or config.follow:
+        return None
+    return -(-min(kept, config.limit or kept) // config.batch)
+
+
+def kept_messages(etl_dir: Path) -> int | None:
+    """How many messages an ETL folder holds by its manifest; None without a readable one."""
+    import msgspec
+
+    try:
+        return int(msgspec.json.decode((etl_dir / "manifest.json").read_bytes())["kept"])
+    except (OSError, KeyError, TypeError, msgspec.DecodeError):
+        return None

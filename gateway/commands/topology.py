@@ -1,0 +1,65 @@
+"""`skyray topology show`: what a run would consist of, with the options of the run.
+
+`gateway/commands/topology.py` -> `topology/wiring.py` (components and streams) -> `topology/core/plan.py` (how they are
+shown).
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from gateway.commands.run import Settings
+from gateway.options import Command, ConfigFile, Json, example
+from gateway.terminal import Terminal
+
+if TYPE_CHECKING:
+    from topology.settings import RunConfig
+
+app = typer.Typer(name="topology", help="What a run consists of.", no_args_is_help=True)
+
+
+@app.command(cls=Command, epilog=example("skyray topology show --query-bolts 4"))
+def show(settings: Settings, config: ConfigFile = None, json: Json = False) -> int:
+    """Print the components, tasks and streams that a run would start.
+
+    With messages and subscriptions it is the very plan of `skyray run` with these options, else the same without data.
+    """
+    from topology.settings import collect, load_config
+    from topology.wiring import build_plan
+
+    stand_ins = {"messages": Path("MESSAGES"), "subscriptions": [Path("SUBSCRIPTIONS")], "out": Path("OUT")}
+    missing = {name: value for name, value in stand_ins.items() if name not in collect(settings, config)[0]}
+    told = load_config({**missing, **settings}, config)
+    plan = _plan_without_data(told) if missing.keys() & {"messages", "subscriptions"} else build_plan(told)
+    Terminal(json).answer(plan.describe(), lambda out: out.print(plan.render(), markup=False))
+    return 0
+
+
+def _plan_without_data(config: "RunConfig") -> Any:
+    """The components and edges of a run whose data is not there yet; nothing is read."""
+    import numpy as np
+
+    from bolts.delivery import DeliveryBolt
+    from matching.space import EARTH, Space
+    from matching.text import Vocabulary
+    from matching.window import Window
+    from spouts.parquet import ParquetSpout
+    from spouts.subscriptions import SubscriptionSpout
+    from topology.wiring import router_of, wire
+
+    space, window, nowhere = Space(*EARTH), Window.parse(config.window), np.zeros(0)
+    return wire(
+        ParquetSpout(config.messages, window, space, config.batch),
+        SubscriptionSpout(config.subscriptions, Vocabulary([], [], [], [], 0), space),
+        router_of(config, space, load=(nowhere, nowhere)),
+        space,
+        window,
+        DeliveryBolt(str(config.out), window, config.credits),
+        engines=config.engine,
+        window_indexes=config.window_index,
+        distribution_bolts=config.distribution_bolts,
+        tuple_bolts=config.tuple_bolts,
+        aggregation_bolts=config.aggregation_bolts,
+        credits=config.credits,
+    )

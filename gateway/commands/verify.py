@@ -1,0 +1,46 @@
+"""`skyray verify`: a finished run held against the oracle.
+
+`gateway/commands/verify.py` -> `gateway/verify.py` -> `gateway/rerun.py` (asks the oracle) -> `gateway/replay.py`
+(follows the order) -> `matching/naive.py` (what is right).
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gateway.options import Json, example
+from gateway.terminal import Terminal
+from matching.errors import ConfigError, InputError
+
+app = typer.Typer()
+
+
+@app.command(epilog=example("skyray verify runs/first --sample 200"))
+def verify(
+    run_dir: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    everything: Annotated[bool, typer.Option("--all", help="Check every subscription.")] = False,
+    sample: Annotated[int | None, typer.Option(min=1, help="Check so many of each kind (200).")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Which ones are drawn.")] = 0,
+    json: Json = False,
+) -> int:
+    """Check a finished run against the oracle, over all its messages and boundaries.
+
+    Exit code 0 only if every update and every result is exactly the oracle's.
+    """
+    if everything and sample is not None:
+        raise ConfigError("--all and --sample exclude each other; drop one")
+    terminal = Terminal(json)
+    report = verify_shown(terminal, run_dir, None if everything else sample or 200, seed)
+    terminal.answer(report.as_json(), lambda out: out.print(report.render()))
+    return 0 if report.exact else 1
+
+
+def verify_shown(terminal: Terminal, run_dir: Path, sample: int | None, seed: int) -> Any:
+    """Verify a run with its progress shown; `sample` None checks everything."""
+    from gateway.verify import verify_run
+
+    if not run_dir.is_dir():
+        raise InputError("no_run", f"{run_dir} is no folder; name the --out of a finished `skyray run`")
+    with terminal.steps("verify") as on_progress:
+        return verify_run(run_dir, sample=sample, all=sample is None, seed=seed, on_progress=on_progress)
