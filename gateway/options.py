@@ -132,7 +132,7 @@ def _plain(annotation: Any) -> tuple[Any, str | None]:
     if origin in (UnionType, Union):
         return _plain(parts[0])
     if origin is tuple:
-        return GenericAlias(list, (parts[0],)), None
+        return GenericAlias(list, (parts[0],)), f"<{parts[0].__name__.lower()}>"
     if origin is dict:  # of kinds
         return list[str], "<KIND=NAME>"
     return annotation, None

@@ -94,6 +94,18 @@ def command(interrupts):
 
 sys.exit(run_interruptible(command))
 """
+EARLY = """
+import gateway.entry
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "gateway.cli":
+            say("waiting")
+            time.sleep(30)
+
+sys.meta_path.insert(0, Slow())
+sys.exit(gateway.entry.main())
+"""
 
 
 def told(script, number=signal.SIGTERM, times=1, between_s=0.0):
@@ -108,6 +120,11 @@ def told(script, number=signal.SIGTERM, times=1, between_s=0.0):
         took_s = time.monotonic() - began_s
         command.assert_nothing_left()
     return code, printed.split("\n")[:-1], said, took_s
+
+
+def test_interrupt_while_the_commands_are_imported_is_one_line():
+    code, printed, said, took_s = told(EARLY, signal.SIGINT)
+    assert (code, printed, said) == (130, ["waiting"], "error: interrupted\n") and took_s < 10
 
 
 def test_interrupt_swallowed_by_an_import_comes_again():

@@ -1,0 +1,29 @@
+"""Where `skyray` starts: what follows takes half a second to import, and may be interrupted meanwhile.
+
+Read on in `gateway.cli`.
+"""
+
+import os
+import signal
+import sys
+from types import FrameType
+
+
+def main() -> int:
+    """Run one command; see `gateway.cli.main`."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, and stays so
+        signal.signal(signal.SIGINT, _leave)
+    from gateway.cli import main as run
+
+    return run()
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    """Nothing has been started that would have to be given back."""
+    sys.stderr.write("error: interrupted\n")
+    sys.stderr.flush()
+    os._exit(128 + signal.SIGINT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
