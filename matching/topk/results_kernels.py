@@ -16,6 +16,7 @@ def shift_all(start, count, seq, shift):
     for slot in range(start.shape[0]):
         for at in range(start[slot], start[slot] + count[slot]):
             moved = np.int64(seq[at]) - shift
+            # the caller gives up if one does not fit, so what wraps is never read
             fits = fits and moved >= -(2**31)
             seq[at] = np.int32(moved)
     return fits
@@ -30,6 +31,7 @@ def pack(v, order, sizes):
     end = 0
     for slot in order:
         start = v.start[slot]
+        # ascending places and no block larger than before: `end` never passes what is still to move
         if end < start:
             for i in range(v.count[slot]):
                 _copy_entry(v, start + i, end + i)
@@ -37,6 +39,7 @@ def pack(v, order, sizes):
         fitting = 0
         while sizes[fitting] < v.count[slot] + SPARE:
             fitting += 1
+        # spare places would put a full block one class up, over its neighbour
         v.size_class[slot] = min(v.size_class[slot], fitting)
         end += sizes[v.size_class[slot]]
     forget_free(v, end)
@@ -55,6 +58,7 @@ def _copy_entry(v, source, target):
 def chain(slots, head, following):
     """Chain the hits of each slot: head[slot] is its last, following[hit] the one before, -1 ends it."""
     for hit in range(slots.shape[0]):
+        # newest first; `_offer` counts dominators both ways, so any order will do
         following[hit] = head[slots[hit]]
         head[slots[hit]] = hit
 
@@ -72,15 +76,18 @@ def close_all(
     base = v.used[1]
     for slot in range(done[0], v.start.shape[0]):
         hit = head[slot]
+        # cheap first: most slots are neither hit nor due, and cost two columns
         if hit < 0 and (v.oldest[slot] > floor or passed_over[slot]):
             continue
         wanted = k[slot]
+        # all room is seen to beforehand, since a slot is closed whole or not at all: k may leave and k enter
         if done[2] + 2 * wanted > out_slot.shape[0] or done[4] + wanted > before_seq.shape[0]:
             done[0] = slot
             return False
         if hit >= 0 and not _has_room(v, slot, hit, following, sizes):
             done[0] = slot
             return True
+        # the result as last told; seqs are compared whole, not less the base
         held = min(v.count[slot], wanted)
         if held > was_seq.shape[0]:
             was_seq, was_score = np.empty(2 * held, np.int64), np.empty(2 * held, np.float64)
@@ -89,15 +96,20 @@ def close_all(
             was_seq[i] = base + v.seq[start + i]
             was_score[i] = v.score[start + i]
         while hit >= 0:
+            # a move that is needed finds its block: `_has_room` has added up those of all hits
             if v.start[slot] < 0 or v.count[slot] == sizes[v.size_class[slot]]:
                 _move_block(v, slot, 0 if v.start[slot] < 0 else v.size_class[slot] + 1, sizes)
             _offer(v, slot, seqs[hit], lives[hit], scores[hit], dominators[slot])
             hit = following[hit]
+        # the next call finds the column as this one did
         head[slot] = -1
+        # after the offers: whom the dying dominate lives no longer than they, and newcomers may be dead already
         _expire(v, slot, floor)
         touched[done[1]] = slot
         count[done[1]] = v.count[slot]
         done[1] += 1
+        # without a threshold it holds all that are eligible, and fewer than k is the truth: asking the window for
+        # more would never end (spec 1.1)
         if v.count[slot] < wanted and threshold[slot] > -np.inf:
             for i in range(held):
                 before_seq[done[4] + i] = was_seq[i]
@@ -148,6 +160,7 @@ def _has_room(v, slot, hit, following, sizes):
         hit = following[hit]
     its_class = -1 if v.start[slot] < 0 else v.size_class[slot]
     end = v.used[0]
+    # as if nothing were dropped and no block free: an upper limit, so that no move fails half-way
     while its_class < 0 or sizes[its_class] < needed:
         its_class += 1
         end += sizes[its_class]
@@ -175,22 +188,26 @@ def _offer(v, slot, seq, life, score, k):
     dominators = 0
     while above < count:
         at = start + above
+        # of equal scores the newer ranks first (spec R4); Theorem 6.1 needs ranks to be total
         if v.score[at] < score or (v.score[at] == score and v.seq[at] < seq):
             break
         if v.life[at] >= life:
             dominators += 1
         above += 1
+    # k rank above it for as long as it lives: never a result
     if dominators >= k:
         return
     kept = above
     for at in range(start + above, start + count):
         now = v.dominators[at] + (1 if v.life[at] <= life else 0)
+        # dropped for good, as its dominators outlive it (spec 2.1)
         if now < k:
             v.dominators[start + kept] = now
             v.score[start + kept] = v.score[at]
             v.seq[start + kept] = v.seq[at]
             v.life[start + kept] = v.life[at]
             kept += 1
+    # whoever was dropped has left a gap at the end; make one where the newcomer goes
     for at in range(start + kept, start + above, -1):
         _copy_entry(v, at - 1, at)
     at = start + above
@@ -199,12 +216,14 @@ def _offer(v, slot, seq, life, score, k):
     v.life[at] = life
     v.dominators[at] = dominators
     v.count[slot] = kept + 1
+    # a lower bound will do: dropping the oldest need not raise it
     v.oldest[slot] = min(v.oldest[slot], life)
 
 
 @njit(cache=True, nogil=True)
 def _move_block(v, slot, new_class, sizes):
     """Move a slot's entries to a block of another size; False if the pool has no such block left."""
+    # the new one first: if there is none, nothing has changed
     new_start = allocate_block(v, new_class, sizes[new_class])
     if new_start < 0:
         return False
@@ -212,6 +231,7 @@ def _move_block(v, slot, new_class, sizes):
     if old_start >= 0:
         for i in range(v.count[slot]):
             _copy_entry(v, old_start + i, new_start + i)
+        # last, since it writes its chain over the first entry
         free_block(v, slot)
     v.start[slot] = new_start
     v.size_class[slot] = new_class
@@ -236,11 +256,13 @@ def expire_all(v, slots, floor):
 @njit(cache=True, nogil=True)
 def _expire(v, slot, floor):
     """Drop dead entries. No counter changes: what dies dominates only what dies with it or before it."""
+    # cheap first: one column says that nothing here can be dead
     if v.oldest[slot] > floor:
         return
     start = v.start[slot]
     kept = 0
     oldest = np.iinfo(np.int64).max
+    # closing ranks in place leaves them in order
     for at in range(start, start + v.count[slot]):
         if v.life[at] > floor:
             to = start + kept
@@ -256,6 +278,7 @@ def _expire(v, slot, floor):
 
 @njit(cache=True, nogil=True)
 def find_due(oldest, floor):
+    # counted first, since as a rule few of many are due
     found = 0
     for slot in range(oldest.shape[0]):
         if oldest[slot] <= floor:
@@ -277,8 +300,10 @@ def raise_all(v, slots, ranks, thresholds, sizes):
         start = v.start[slot]
         threshold = v.score[start + ranks[i] - 1]
         count = ranks[i]
+        # equal scores stay: who reaches the threshold belongs in, and the index lets it pass (spec 2.3)
         while count < v.count[slot] and v.score[start + count] >= threshold:
             count += 1
+        # what goes ranks below all that stay and dominates none of them: no counter changes (spec 2.1)
         v.count[slot] = count
         thresholds[slot] = threshold
         if 2 * count < sizes[v.size_class[slot]]:
@@ -314,6 +339,7 @@ def difference(before, after, out_row, out_seq, out_score, out_enters):
     """
     written = 0
     for row in range(before.offsets.shape[0] - 1):
+        # the same walk twice: what only the former result has left, what only the latter has entered
         for enters in (False, True):
             old = after if enters else before
             new = before if enters else after

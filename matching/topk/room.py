@@ -510,6 +510,7 @@ def _distinct(slots, stamp, first_stamp, this_stamp):
     for slot in slots:
         if stamp[slot] == this_stamp:
             continue
+        # new to this batch: its result is still the one last told, and is kept for comparison
         if stamp[slot] < first_stamp:
             new[news] = slot
             news += 1

@@ -219,6 +219,7 @@ def _without_outlived(row, seq, life, score, after, threshold, rank):
         r, end = row[begin], begin
         while end < row.shape[0] and row[end] == r:
             end += 1
+        # what came after the boundary is all wanted; slices are views, so `keep` itself is written
         is_tie = (score[begin:end] == threshold[r]) & (after[begin:end] == 0)
         drop_outlived(is_tie, seq[begin:end], life[begin:end], rank[r], keep[begin:end])
         begin = end

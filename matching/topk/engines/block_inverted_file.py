@@ -74,10 +74,13 @@ def _summarise(v, block_start, bounds):
         for p in range(v.count[term]):
             place = v.start[term] + p
             block = block_start[term] + p // BLOCK
+            # own and rest hold 1 - alpha already, base holds alpha: the whole spatial part, as at distance 0
             norm = np.float32(math.sqrt(v.own[place] * v.own[place] + v.rest[place] * v.rest[place]))
             if p % BLOCK == 0:
                 bounds[block, 0], bounds[block, 1] = v.base[place], norm
             else:
+                # both extremes over one block, be they of different postings; without a threshold a base is infinite,
+                # and its block never skipped (spec 6)
                 bounds[block, 0] = max(bounds[block, 0], v.base[place])
                 bounds[block, 1] = max(bounds[block, 1], norm)
 
@@ -93,6 +96,7 @@ def _scan(c, v, block_start, bounds, batch, max_distance, first_row, most_hits, 
         before = found
         first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
         terms, weights = batch.terms[first:last], batch.weights[first:last]
+        # from the last term back: the norm includes this term, as that of a block does
         square = 0.0
         for i in range(terms.shape[0] - 1, -1, -1):
             weight = np.float64(weights[i])
@@ -103,6 +107,7 @@ def _scan(c, v, block_start, bounds, batch, max_distance, first_row, most_hits, 
                 continue
             start, end = v.start[term], v.start[term] + v.count[term]
             for block in range(block_start[term], block_start[term + 1]):
+                # strictly below, and the base has slack: ties are never skipped (spec R4)
                 if bounds[block, 0] + bounds[block, 1] * norm < 0.0:
                     continue
                 a = start + (block - block_start[term]) * BLOCK

@@ -55,6 +55,7 @@ def _scan(c, v, batch, max_distance, first_row, most_hits, text, touched, out_sl
         touches = 0
         for i in range(batch.term_offsets[r], batch.term_offsets[r + 1]):
             term = batch.terms[i]
+            # a term above all that were ever posted has no list
             if term >= v.start.shape[0]:
                 continue
             weight = np.float64(batch.weights[i])
@@ -64,6 +65,7 @@ def _scan(c, v, batch, max_distance, first_row, most_hits, text, touched, out_sl
                 slot = v.slot[p]
                 # products add up in ascending term id, as in the definition of the score
                 product = np.float64(c.weights[c.term_start[slot] + v.ordinal[p]]) * weight
+                # below zero is untouched; a product may be 0 and still makes the message eligible
                 if text[slot] < 0.0:
                     text[slot] = 0.0 + product
                     touched[touches] = slot
@@ -78,8 +80,10 @@ def _scan(c, v, batch, max_distance, first_row, most_hits, text, touched, out_sl
             alpha = c.alpha[slot]
             spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
             score = alpha * spatial + (1.0 - alpha) * _whole_text(c, slot, text[slot], batch, r)
+            # reset here, while its cache line is at hand
             text[slot] = -1.0
             verified += 1
+            # False for NaN: the first common term is not posted here
             if score >= c.threshold[slot] and not full:
                 if found == out_slot.shape[0]:
                     full = True  # go on only to reset the accumulators
@@ -102,6 +106,7 @@ def _whole_text(c, slot, text, batch, r):
     first, last = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
     whole = True
     for at in range(first, last):
+        # -1: not posted here, so that `text` lacks its products
         whole = whole and c.position[at] >= 0
     if whole:
         return text
@@ -115,6 +120,7 @@ def _whole_text(c, slot, text, batch, r):
         elif c.terms[at] > batch.terms[i]:
             i += 1
         else:
+            # only who has the first common term posted reports the pair, or it would be offered twice (spec 3.4)
             if common == 0 and c.position[at] < 0:
                 return np.nan
             common += 1

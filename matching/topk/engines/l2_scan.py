@@ -54,9 +54,11 @@ def exact_score(c, slot, term, x, y, terms, weights, max_distance):
         elif c.terms[at] > terms[i]:
             i += 1
         else:
+            # decided at an earlier term, so that a pair is one hit; NaN fails every comparison
             if common == 0 and terms[i] != term:
                 return np.nan
             common += 1
+            # each weight widened before the product, which would else be rounded to float32
             text += np.float64(c.weights[at]) * np.float64(weights[i])
             at += 1
             i += 1
@@ -68,6 +70,7 @@ def whole_score(own_x, own_y, alpha, text, x, y, max_distance):
     """Score of a subscription and a message from its text part: the expression of `matching.naive`."""
     dx = own_x - x
     dy = own_y - y
+    # divided, not multiplied by 1 / MaxDist, which has other last bits
     spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
     return alpha * spatial + (1.0 - alpha) * text
 
@@ -80,6 +83,7 @@ def _bound_block(x, y, steepness, base, own, rest, message_x, message_y, message
         dx = x[p] - message_x
         dy = y[p] - message_y
         # room >= alpha / MaxDist * distance, without the root
+        # the sign first, since squaring loses it; `&`, not `and`, leaves no branch
         passed[p] = (room >= np.float32(0.0)) & (room * room >= steepness[p] * (dx * dx + dy * dy))
 
 
@@ -97,12 +101,14 @@ def _scan(c, v, batch, max_distance, first_row, most_hits, out_slot, out_row, ou
         first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
         terms, weights = batch.terms[first:last], batch.weights[first:last]
         x, y = batch.x[r], batch.y[r]
+        # from the last term back, so that the norm of what follows is at hand
         square = 0.0
         for i in range(terms.shape[0] - 1, -1, -1):
             weight = np.float64(weights[i])
             rest = math.sqrt(square)
             square += weight * weight
             term = terms[i]
+            # a term above all that were ever posted has no list
             if term >= v.start.shape[0]:
                 continue
             start, count = v.start[term], v.count[term]
@@ -126,6 +132,7 @@ def _scan(c, v, batch, max_distance, first_row, most_hits, out_slot, out_row, ou
                     passed,
                 )
                 for word in range((size + 7) >> 3):
+                    # eight at once, as most do not pass
                     if words[word] == 0:
                         continue
                     for p in range(word << 3, min(size, (word + 1) << 3)):

@@ -134,6 +134,7 @@ def _largest_term(c, slots):
     largest = -1
     for slot in slots:
         if c.term_count[slot] > 0:
+            # terms ascend: the last is the largest
             largest = max(largest, c.terms[c.term_start[slot] + c.term_count[slot] - 1])
     return largest
 
@@ -173,9 +174,11 @@ def _append(c, slots, v, added, max_distance, bounded):
             term = c.terms[start + j]
             weight = np.float64(c.weights[start + j])
             rest = math.sqrt(square)
+            # before the test: a term that is not posted still counts in the norms of those in front of it
             square += weight * weight
             if c.position[start + j] < 0:
                 continue
+            # the first posting of this call moves the list once, with room for all; the caller has seen to the pool
             if added[term] > 0:
                 if v.count[term] + added[term] > v.room[term]:
                     _move_list(v, c, term, added[term], bounded)
@@ -190,6 +193,7 @@ def _append(c, slots, v, added, max_distance, bounded):
                 v.y[place] = c.y[slot]
                 ratio = c.alpha[slot] / max_distance
                 v.steepness[place] = ratio * ratio
+                # infinite without a threshold: no finite bound takes it below zero (spec R2)
                 v.base[place] = c.alpha[slot] - c.threshold[slot] + SLACK
                 v.own[place] = (1.0 - c.alpha[slot]) * weight
                 v.rest[place] = (1.0 - c.alpha[slot]) * rest
@@ -202,6 +206,7 @@ def _move_list(v, c, term, added, bounded):
     room = _room_for(count, added)
     new = v.used[0]
     v.used[0] = new + room
+    # the old room is dead until the pool is compacted
     v.used[1] += v.room[term]
     for i in range(count):
         _copy_place(v, c, old + i, new + i, bounded)
@@ -215,6 +220,7 @@ def _copy_place(v, c, source, target, bounded):
     slot = v.slot[source]
     v.slot[target] = slot
     v.ordinal[target] = v.ordinal[source]
+    # else a change of threshold would write into the posting of somebody else
     c.position[c.term_start[slot] + v.ordinal[source]] = target
     if bounded:
         v.x[target] = v.x[source]
@@ -234,8 +240,10 @@ def _remove(c, slots, v, bounded):
             if place < 0:
                 continue
             last = v.start[term] + v.count[term] - 1
+            # no tombstone: every scan would have to test for it
             if place != last:
                 _copy_place(v, c, last, place, bounded)
+            # its own position may dangle: the slot gets no new threshold and is forgotten next (`withdraw`)
             v.count[term] -= 1
 
 
@@ -245,6 +253,7 @@ def _set_base(c, slots, v):
         base = np.float32(c.alpha[slot] - c.threshold[slot] + SLACK)
         for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
             if c.position[at] >= 0:
+                # at once, up or down: one left too low would lose results (spec 1.6)
                 v.base[c.position[at]] = base
 
 
@@ -256,6 +265,7 @@ def _compact(order, v, c, bounded):
         if v.room[term] == 0:
             continue
         old = v.start[term]
+        # ascending places: a list moves down or stays, never onto one that is still to move
         for i in range(v.count[term]):
             _copy_place(v, c, old + i, end + i, bounded)
         v.start[term] = end

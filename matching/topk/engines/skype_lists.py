@@ -29,7 +29,7 @@ from matching.topk.engines.skype_tree import (
 #: A list is built again when its tail, or what is dead in it, passes this share of what is built.
 _TAIL_SHARE = 1 / 12
 _DEAD_SHARE = 0.25
-#: ... and when this share of its thresholds has moved from or to minus infinity since.
+#: ... and when this share of its thresholds has been set, after minus infinity, since.
 _STALE_SHARE = 0.25
 
 
@@ -38,7 +38,7 @@ class Lists(NamedTuple):
 
     start : int64[t], count, room : int32[t]    the list, tail included
     built : int32[t]                            postings in the tree
-    dead, stale : int32[t]                      of the built: tombstones, thresholds set or lost since
+    dead, stale : int32[t]                      of the built: tombstones, thresholds set (from none) since
     node_start : int64[t], node_count, node_room : int32[t]
     slot : int32[p]           the subscription; -1 for a tombstone
     ordinal : int16[p]        which of its terms this is
@@ -219,6 +219,7 @@ def _count_added(c, slots, posted, v, added):
                 term = c.terms[place]
                 added[term] += 1
                 if v.count[term] + added[term] > v.room[term]:
+                    # a list moves once, with room for all: its last step counts whole, earlier ones are taken back
                     needed += _room_for(v.count[term], added[term])
                     if added[term] > 1 and v.count[term] + added[term] - 1 > v.room[term]:
                         needed -= _room_for(v.count[term], added[term] - 1)
@@ -239,6 +240,7 @@ def _append(c, slots, posted, v, added, max_distance):
             term = c.terms[start + j]
             weight = np.float64(c.weights[start + j])
             rest = math.sqrt(square)
+            # before the test: a term that is not posted still counts in the statistics of those in front of it
             square += weight * weight
             total += weight
             peak = max(peak, weight)
@@ -247,6 +249,7 @@ def _append(c, slots, posted, v, added, max_distance):
             if not posted[before + j]:
                 c.position[start + j] = -1
                 continue
+            # the first posting of this call moves the list, with room for all; the caller has seen to the pool
             if added[term] > 0:
                 if v.count[term] + added[term] > v.room[term]:
                     _move_list(v, c, term, added[term])
@@ -260,6 +263,7 @@ def _append(c, slots, posted, v, added, max_distance):
             v.y[place] = c.y[slot]
             v.slope[place] = c.alpha[slot] / max_distance
             v.base[place] = _base_of(c.alpha[slot], c.threshold[slot])
+            # columns of rules that are off are empty; those of a group are filled when the tail is built
             if v.own.shape[0]:
                 v.own[place] = factor * weight
                 v.rest[place] = factor * rest
@@ -278,6 +282,7 @@ def _move_list(v, c, term, added):
     room = _room_for(count, added)
     new = v.used[0]
     v.used[0] = new + room
+    # the old room is dead until the pool is compacted
     v.used[1] += v.room[term]
     for i in range(count):
         _copy_place(v, c, old + i, new + i)
@@ -291,6 +296,7 @@ def _copy_place(v, c, source, target):
     slot = v.slot[source]
     v.slot[target] = slot
     v.ordinal[target] = v.ordinal[source]
+    # a tombstone has nobody to tell; else a change of threshold would reach the wrong posting
     if slot >= 0:
         c.position[c.term_start[slot] + v.ordinal[source]] = target
     v.x[target] = v.x[source]
@@ -332,11 +338,13 @@ def _remove(c, slots, v):
             if place < 0:
                 continue
             local = place - v.start[term]
+            # every node is a run of this part, so a tombstone stays, with a base that no bound lifts to zero
             if local < v.built[term]:
                 change_base(_tree(v, term), local, np.float32(-1e6), path)
                 v.slot[place] = -1
                 v.dead[term] += 1
             else:
+                # the tail has no order, so its last posting fills the gap
                 last = v.start[term] + v.count[term] - 1
                 if place != last:
                     _copy_place(v, c, last, place)
@@ -357,10 +365,13 @@ def _set_base(c, slots, v):
             if local < v.built[term]:
                 was = v.base[place]
                 if was != base:
+                    # a first threshold: the tree was split as if there were none, for which 1e6 stands
                     if base < np.float32(1e5) and was > np.float32(1e5):
                         v.stale[term] += 1
+                    # maxima follow at once: a bound left too low would lose results (spec 1.6)
                     change_base(_tree(v, term), local, base, path)
             else:
+                # nothing bounds the tail but its postings
                 v.base[place] = base
 
 
@@ -371,8 +382,10 @@ def _find_due(v, group_size, due):
     for term in range(v.start.shape[0]):
         built = v.built[term]
         tail = v.count[term] - built
+        # scanned flat whatever is done; only tombstones would make it worth the work
         if tail + built <= group_size and v.dead[term] == 0:
             continue
+        # a floor beside each share, or short lists would be built again and again
         if (
             tail > max(group_size, built * _TAIL_SHARE)
             or v.dead[term] > group_size // 2 + built * _DEAD_SHARE
@@ -406,8 +419,10 @@ def _build_lists(c, v, due, done, shape):
                     _copy_place(v, c, start + local, start + n)
                 n += 1
         v.count[term] = n
+        # all of it tail for now: a state that stands, should the nodes run out below
         v.built[term] = v.dead[term] = v.stale[term] = v.node_count[term] = 0
         if n <= shape.group_size:
+            # too short for a tree: its nodes are given back
             v.used[3] += v.node_room[term]
             v.node_room[term] = 0
             continue
@@ -415,6 +430,7 @@ def _build_lists(c, v, due, done, shape):
         x, y = v.x[start : start + n], v.y[start : start + n]
         slope, base = v.slope[start : start + n], v.base[start : start + n]
         nodes = build_tree(x, y, slope, base, text[:n], order[:n], floats, ints, shape)
+        # a tree that fits takes the place of the one before
         if nodes > v.node_room[term]:
             if v.used[2] + nodes > v.node_ints.shape[0]:
                 return i
@@ -426,6 +442,7 @@ def _build_lists(c, v, due, done, shape):
         first_node = v.node_start[term]
         v.node_floats[first_node : first_node + nodes] = floats[:nodes]
         v.node_ints[first_node : first_node + nodes] = ints[:nodes]
+        # only now, when nothing can fail any more, the postings take the order of the tree
         _permute(v, c, start, n, order, kept, kept_ints)
         v.built[term] = n
         if v.inner.shape[0] or v.stop_base.shape[0]:
@@ -439,11 +456,13 @@ def _text_statistics(c, v, start, n, text):
     for p in range(n):
         slot, j = v.slot[start + p], v.ordinal[start + p]
         at = c.term_start[slot]
+        # worked out again, since a posting keeps only the columns of rules that are on
         square = total = peak = 0.0
         for i in range(c.term_count[slot] - 1, j - 1, -1):
             weight = np.float64(c.weights[at + i])
             total += weight
             peak = max(peak, weight)
+            # Theorem 5.1 takes sum and maximum from this term on, Cauchy-Schwarz the norm after it
             if i > j:
                 square += weight * weight
         factor = 1.0 - c.alpha[slot]
@@ -470,6 +489,7 @@ def _permute(v, c, start, n, order, kept, kept_ints):
     _permute_column(v.signature, start, n, order, kept_ints)
     for column in (v.x, v.y, v.slope, v.base, v.own, v.rest, v.total, v.peak):
         _permute_column(column, start, n, order, kept)
+    # no tombstone is left: `_build_lists` has closed the gaps
     for p in range(start, start + n):
         c.position[c.term_start[v.slot[p]] + v.ordinal[p]] = p
 
@@ -484,15 +504,19 @@ def _finish_groups(v, term, text, order, l2):
         first, last = v.node_ints[node, 0], v.node_ints[node, 1]
         box = v.node_floats[node]
         if v.inner.shape[0]:
+            # any convex box that holds the posting will do for the way out of it (spec 1.5): here the shrunk one
             for p in range(start + first, start + last):
                 aside = min(v.x[p] - box[0], box[2] - v.x[p])
                 v.inner[p] = max(np.float32(0.0), min(aside, v.y[p] - box[1], box[3] - v.y[p]))
         if v.stop_base.shape[0]:
+            # from the end back: Theorem 5.4 wants maxima over all postings behind
             largest_base, largest_text = np.float32(-1e6), np.float32(0.0)
             for p in range(last - 1, first - 1, -1):
                 largest_base = max(largest_base, v.base[start + p])
+                # `text` is in the order before `_permute`
                 row = text[order[p]]
                 norm = np.float32(math.sqrt(row[0] * row[0] + row[1] * row[1]))
+                # `_find_runs` gets the norm of the message or the sum of its weights: norm by norm, maximum by sum
                 largest_text = max(largest_text, norm if l2 else row[3])
                 v.stop_base[start + p] = largest_base
                 v.stop_text[start + p] = largest_text
@@ -506,6 +530,7 @@ def _compact(order, v, c):
         if v.room[term] == 0:
             continue
         old = v.start[term]
+        # ascending places: a list moves down or stays, never onto one that is still to move
         for i in range(v.count[term]):
             _copy_place(v, c, old + i, end + i)
         v.start[term] = end
@@ -521,6 +546,7 @@ def _compact_nodes(order, v):
     for term in order:
         count = v.node_count[term]
         old = v.node_start[term]
+        # ascending places, as in `_compact`; rooms may shrink, since a tree is only ever built anew
         for i in range(count):
             v.node_floats[end + i] = v.node_floats[old + i]
             v.node_ints[end + i] = v.node_ints[old + i]

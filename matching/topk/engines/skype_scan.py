@@ -49,11 +49,13 @@ def _bound_l2(
     x, y, slope, base = x[first:last], y[first:last], slope[first:last], base[first:last]
     own, rest = own[first:last], rest[first:last]
     for p in range(x.shape[0]):
+        # Theorem 5.1 with norms: the product of this term, then Cauchy-Schwarz over those after it (spec 1.3)
         room = base[p] + own[p] * message_weight + rest[p] * message_rest
         dx = x[p] - message_x
         dy = y[p] - message_y
         steep = slope[p]
         # room >= slope * distance, without the root
+        # the sign first, since squaring loses it; `&`, not `and`, leaves no branch
         passed[p] = (room >= np.float32(0.0)) & (room * room >= steep * steep * (dx * dx + dy * dy))
 
 
@@ -67,7 +69,9 @@ def _bound_any(
         passed[p - first] = 0
         slope = v_slope[p]
         room = v_base[p] - slope * away
+        # slope * MaxDist is alpha; without a rule on texts their norms alone are the bound
         text = (np.float32(1.0) - slope * max_distance) * norm
+        # Theorem 5.1 and Lemma 4: each product bounds all from the first common term on, and so does the lesser
         if rules.prefix:
             text = min(text, v_total[p] * peak, v_peak[p] * total)
             if room + text < np.float32(0.0):
@@ -78,6 +82,8 @@ def _bound_any(
             if room + text < np.float32(0.0):
                 counters[_L2] += 1
                 continue
+        # the way between the points leaves the cell once: the parts add up, where a root would be looser (spec 1.5);
+        # at 0 the message is in the cell, or the posting in the tail, where `inner` was never written
         if rules.inner_outer and away > np.float32(0.0):
             room -= slope * v_inner[p]
             if room + text < np.float32(0.0):
@@ -85,6 +91,7 @@ def _bound_any(
                 continue
         if rules.exact_distance:
             dx, dy = v_x[p] - x, v_y[p] - y
+            # base, not room: the distance itself stands in for its bounds
             if v_base[p] + text < slope * np.float32(math.sqrt(dx * dx + dy * dy)):
                 counters[_EXACT_DISTANCE] += 1
                 continue
@@ -94,19 +101,25 @@ def _bound_any(
 @njit(cache=True, nogil=True)
 def _within(floats, node, away, weight, rest, total, peak, norm, max_distance, prefix, l2, envelope):
     """Whether a node at distance `away` may hold somebody the message reaches. All float32."""
+    # the least slope is the least alpha: nobody below has a larger share of text. Maxima of different postings
+    # only make the bound looser
     text = (np.float32(1.0) - floats[node, 4] * max_distance) * norm
     if prefix:
         text = min(text, floats[node, 10] * peak, floats[node, 11] * total)
     if l2:
         text = min(text, floats[node, 8] * weight + floats[node, 9] * rest)
     at_zero = floats[node, 5]
+    # Theorem 5.3, multiplied: a distance is never negative, so the least slope is right in every case, where the
+    # sign of the similarity would decide between least and largest alpha (spec 1.6)
     if not envelope:
         return at_zero + text >= floats[node, 4] * away
+    # a maximum of lines is convex: between two stored values their chord lies above it
     if away < NEAR:
         reach = at_zero + (floats[node, 6] - at_zero) * (away * np.float32(1.0 / NEAR))
     elif away < FAR:
         reach = floats[node, 6] + (floats[node, 7] - floats[node, 6]) * ((away - NEAR) * np.float32(1.0 / (FAR - NEAR)))
     else:
+        # beyond the last value every line falls at least as fast as that of the least slope
         reach = floats[node, 7] - floats[node, 4] * (away - FAR)
     return reach + text >= np.float32(0.0)
 
@@ -114,6 +127,7 @@ def _within(floats, node, away, weight, rest, total, peak, norm, max_distance, p
 @njit(cache=True, nogil=True)
 def _stop_at(stop_base, stop_text, first, last, least_slope, away, weight):
     """The first posting of a group from which on none can reach; both columns fall, so it is found by bisection."""
+    # Theorem 5.4: one slope for the whole group, its least, so that the test turns from false to true only once
     low, high = first, last
     while low < high:
         middle = (low + high) // 2
@@ -137,6 +151,7 @@ def _find_runs(
     node = 0
     while node < ints.shape[0]:
         size = ints[node, 2]
+        # a group needs its distance for what follows, even if no cell is tested
         if size == 1 or rules.cells:
             counters[_NODES] += 1
             dx = max(np.float32(0.0), floats[node, 0] - x, x - floats[node, 2])
@@ -147,7 +162,7 @@ def _find_runs(
                 rules.envelope,
             ):  # fmt: skip
                 counters[_GROUPS if size == 1 else _CELLS] += ints[node, 1] - ints[node, 0]
-                node += size
+                node += size  # in preorder all that is below it comes next
                 continue
             if size == 1:
                 first, last = start + ints[node, 0], start + ints[node, 1]
@@ -155,6 +170,7 @@ def _find_runs(
                     earlier = _stop_at(stop_base, stop_text, first, last, floats[node, 4], away, here)
                     counters[_EARLY_STOP] += last - earlier
                     last = earlier
+                # one call of the bound for a long run costs less than many for short ones
                 if merge and found and runs[found - 1, 1] == first:
                     runs[found - 1, 1] = last
                 elif first < last:
@@ -169,6 +185,7 @@ def _find_term(keys, term):
     """Place of a term in the small hash table of a message's terms, or of the empty place where it is not."""
     mask = keys.shape[0] - 1
     at = (np.int64(term) * 0x9E3779B1 >> 15) & mask
+    # ends soon: at most a sixteenth of the table is taken (`_verify`)
     while keys[at] != term and keys[at] != _EMPTY:
         at = (at + 1) & mask
     return at
@@ -189,8 +206,10 @@ def _text_score(terms, weights, start, count, first, keys, place_of, weight_of):
     lowest = np.int32(_NO_PLACE)
     for at in range(start, start + count):
         place = _find_term(keys, terms[at])
+        # terms ascend in the message, so its first common one has the least position
         lowest = min(lowest, place_of[place])
         text += np.float64(weights[at]) * weight_of[place]
+    # another term comes first: the pair is decided there, since bounds hold for the first one only (spec 1.7)
     return text if lowest == first else -1.0
 
 
@@ -202,6 +221,7 @@ def _may_reach(c, slot, term, x, y, terms, weights, rest, total, peak, max_dista
     dy = c.y[slot] - y
     alpha = c.alpha[slot]
     needed = c.threshold[slot] - alpha * (1.0 - math.sqrt(dx * dx + dy * dy) / max_distance)
+    # of all its terms; the merge takes off what it passes, but for `largest`: too large is only looser
     square = sum_ = largest = 0.0
     for j in range(at, end):
         weight = np.float64(c.weights[j])
@@ -222,9 +242,12 @@ def _may_reach(c, slot, term, x, y, terms, weights, rest, total, peak, max_dista
             if common == 0 and terms[i] != term:
                 return -1
             common += 1
+            # exact so far, which the printed algorithm is not; else the bound would lose results (spec 1.7)
             text += weight * weights[i]
             i += 1
+            # taking off may leave `square` a hair below zero
             more = min(math.sqrt(max(0.0, square)) * rest[i], sum_ * peak[i], largest * total[i])
+            # slack, since the statistics of the message are float32
             if (1.0 - alpha) * (text + more) + 1e-5 < needed:
                 return 0
         at += 1
@@ -267,6 +290,7 @@ def _suffixes(batch, first_row, last_row, stats, signature):
     first = batch.term_offsets[first_row]
     for r in range(first_row, last_row):
         end = batch.term_offsets[r + 1] - first + (r - first_row)
+        # from the last term back and in float64, so that each row is rounded once
         square = sum_ = 0.0
         stats[end] = 0.0
         signature[end] = 0
@@ -286,6 +310,7 @@ def _by_term(batch, first_row, last_row, row_of):
     first = batch.term_offsets[first_row]
     key = np.empty(batch.term_offsets[last_row] - first, np.int64)
     for r in range(first_row, last_row):
+        # 12 bits for the place, 12 for the message (`MOST_TOGETHER`); no two keys are equal, so any sort will do
         near = _morton(batch.x[r], batch.y[r]) << 12 | (r - first_row)
         for j in range(batch.term_offsets[r] - first, batch.term_offsets[r + 1] - first):
             row_of[j] = r - first_row
@@ -309,6 +334,7 @@ def _find_candidates(
     words = passed.view(np.uint64)
     runs, run_away = np.empty((1024, 2), np.int64), np.empty(1024, np.float32)
     run_end = np.empty(_PAIRS, np.int64)  # where the runs of each pair end
+    # just the rules that `_bound_l2` applies
     plain = rules.l2 and rules.exact_distance and not rules.prefix and not rules.inner_outer
     merge = plain and not rules.early_stop
     diagonal = np.float32(max_distance)
@@ -325,16 +351,19 @@ def _find_candidates(
             j = pairs[n]
             run_end[n] = run_count
             term = batch.terms[first + j]
+            # a term above all that were ever posted has no list
             if term >= v.start.shape[0] or v.count[term] == 0:
                 continue
             r = row_of[j]
             start, built = v.start[term], v.built[term]
             counters[_POSTINGS] += v.count[term]
+            # a run a group at most, and one for the tail
             while run_count + v.node_count[term] + 1 > runs.shape[0]:
                 runs, run_away = _longer_rows(runs), _longer(run_away)
             before_term = run_count
             if built:
                 at = j + r  # of the statistics from this term on
+                # a hair more than float32 may have rounded off
                 norm = stats[batch.term_offsets[first_row + r] - first + r, 0] * np.float32(1.000001)
                 root, end = v.node_start[term], v.node_start[term] + v.node_count[term]
                 run_count += _find_runs(
@@ -343,6 +372,7 @@ def _find_candidates(
                     stats[at + 1, 0], stats[at, 1], stats[at, 2], norm, stats[at, 0] if rules.l2 else stats[at, 1],
                     diagonal, rules, merge, counters, runs[run_count:], run_away[run_count:],
                 )  # fmt: skip
+            # the tail has no cell; distance 0 prunes nothing
             if built < v.count[term]:
                 runs[run_count, 0], runs[run_count, 1] = start + built, start + v.count[term]
                 run_away[run_count] = 0.0
@@ -350,6 +380,7 @@ def _find_candidates(
             run_end[n] = run_count
             if plain:
                 for run in range(before_term, run_count):
+                    # read ahead; the sum is kept where plain scans look for nothing, or the compiler drops the loads
                     touched = np.float32(0.0)
                     for p in range(runs[run, 0], min(runs[run, 1], runs[run, 0] + _AHEAD), _LINE):
                         touched += p_x[p] + p_y[p] + p_slope[p] + p_base[p] + p_own[p] + p_rest[p]
@@ -381,6 +412,7 @@ def _find_candidates(
                     while passing + size > at_place.shape[0]:
                         at_place, at_pair = _longer(at_place), _longer(at_pair)
                     for word in range((size + 7) >> 3):
+                        # eight at once, as most do not pass
                         if words[word] == 0:
                             continue
                         for p in range(block + (word << 3), min(end, block + ((word + 1) << 3))):
@@ -392,19 +424,24 @@ def _find_candidates(
         if passing > fresh.shape[0]:
             fresh = np.empty((2 * passing, 2), np.int32)
         for k in range(passing):
+            # nothing but loads here, so that their cache misses overlap
             fresh[k, 0] = p_slot[at_place[k]]
             fresh[k, 1] = p_signature[at_place[k]] if rules.signature else np.int32(-1)
         if candidates + passing > ints.shape[0]:
+            # tombstones and what signatures cut are still counted: `room` is a limit to memory, not to answers
             if candidates + passing > room:
                 return -1, ints, floats
             ints, floats = _longer_rows(ints, passing), _longer_rows(floats, passing)
         for k in range(passing):
             p, j = at_place[k], at_pair[k]
+            # a tombstone: its base fails all bounds, but all may be switched off
             if fresh[k, 0] < 0:
                 continue
             r = row_of[j]
             dx, dy = p_x[p] - np.float32(batch.x[first_row + r]), p_y[p] - np.float32(batch.y[first_row + r])
+            # threshold - alpha * spatial, less slack: what the text part must come to
             needed = p_slope[p] * np.float32(math.sqrt(dx * dx + dy * dy)) - p_base[p]
+            # equal terms set equal bits: with none in common, this is the only common term from here on
             if rules.signature and fresh[k, 1] & signature[j + r + 1] == 0:
                 if p_own[p] * batch.weights[first + j] < needed:
                     counters[_SIGNATURE] += 1
@@ -424,6 +461,7 @@ def _by_row(candidates, ints, floats, row_of, rows):
     for r in range(rows):
         offsets[r + 1] += offsets[r]
     ordered, ordered_floats = np.empty((candidates, 2), np.int32), np.empty((candidates, 2), np.float32)
+    # counting sort is stable, so the order by term stays
     free = offsets[:-1].copy()
     for k in range(candidates):
         r = row_of[ints[k, 1]]
@@ -457,12 +495,13 @@ def scan(
         _suffixes(batch, r, last_row, stats, signature)
         order = _by_term(batch, r, last_row, row_of)
         before = counters.copy()
+        # a message alone cannot be taken in parts: it gets the memory it needs
         room = most_candidates if last_row - r > 1 else 1 << 31
         candidates, ints, floats = _find_candidates(
             v, batch, r, last_row, stats, signature, row_of, order, max_distance, rules, counters, room, ints, floats
         )  # fmt: skip
         if candidates < 0:  # thresholds are low: take fewer messages together
-            counters[:] = before
+            counters[:] = before  # the same messages count when they are taken again
             together = max(1, (last_row - r) // 4)
             continue
         offsets, ordered, ordered_floats = _by_row(candidates, ints, floats, row_of, last_row - r)
@@ -470,6 +509,7 @@ def scan(
             c, batch, max_distance, rules, counters, r, last_row, most_hits, stats, offsets, ordered, ordered_floats,
             found, slots, rows, scores,
         )  # fmt: skip
+        # hits ran out of room, or there are enough: the next call finds the candidates of the other rows anew
         if next_row < last_row:
             return (found if next_row > first_row else -1), next_row
         r = next_row
@@ -490,6 +530,7 @@ def _verify(
     for r in range(first_row, last_row):
         longest = max(longest, batch.term_offsets[r + 1] - batch.term_offsets[r])
         most = max(most, offsets[r - first_row + 1] - offsets[r - first_row])
+    # at most a sixteenth is taken, so that a lookup mostly ends where it begins
     size = 64
     while size < 16 * longest:
         size *= 2
@@ -516,6 +557,7 @@ def _verify(
             slot = mine[k, 0]
             seen[k, 0], seen[k, 1], seen[k, 2] = slot, c.term_start[slot], c.term_count[slot]
         for k in range(candidates):
+            # touch both ends of its terms; the sums are stored, or the compiler would drop the loads
             first_place, last_place = seen[k, 1], seen[k, 1] + seen[k, 2] - 1
             seen[k, 3] = c.terms[first_place] + c.terms[last_place]
             seen_score[k, 0] = c.weights[first_place] + c.weights[last_place]
@@ -538,6 +580,7 @@ def _verify(
             # the posting had the rest of the score nearly exact; this spares a cache miss a pair
             if np.float32((1.0 - mine_floats[k, 1] * max_distance) * text_score) < mine_floats[k, 0]:
                 continue
+            # in place: close <= k, so nothing unread is lost
             seen[close, 0], seen_score[close, 0] = slot, text_score
             close += 1
         for k in range(close):
@@ -547,6 +590,7 @@ def _verify(
         for k in range(close):
             text_score, s_x, s_y, alpha, threshold = seen_score[k]
             score = whole_score(s_x, s_y, alpha, text_score, exact_x, exact_y, max_distance)
+            # >=, as a buffer takes in (spec R4); all tests before this one may let too much through, none too little
             if score >= threshold:
                 if found == slots.shape[0]:
                     # no room for this row: hand over the rows before it, or ask for more room

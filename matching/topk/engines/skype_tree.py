@@ -81,6 +81,7 @@ def build_tree(x, y, slope, base, text, order, floats, ints, shape):
     """
     n = order.shape[0]
     key = np.empty(n, np.float32)
+    # three wait a level at most; below the last quadrants there are only halves, 31 of them for any int32 count
     stack = np.empty((4 * DEEPEST, 3), np.int64)
     for p in range(n):
         order[p] = p
@@ -101,6 +102,7 @@ def build_tree(x, y, slope, base, text, order, floats, ints, shape):
             by = _choose(x, y, slope, base, text, order, first, last)
         else:
             by = 0 if last - first > shape.cell_size else 1
+        # no width, no quadrants: points in one place would never part
         if by == 0 and wide > 0.0 and depth < _QUADRANTS_DOWN_TO:
             middle_x, middle_y = (row[0] + row[2]) * np.float32(0.5), (row[1] + row[3]) * np.float32(0.5)
             half = _partition(order, first, last, x, middle_x)
@@ -111,6 +113,7 @@ def build_tree(x, y, slope, base, text, order, floats, ints, shape):
                 _partition(order, half, last, y, middle_y),
                 last,
             )
+            # the last one first, since a stack turns them round and preorder must follow `order`
             for quadrant in range(3, -1, -1):
                 if cuts[quadrant] < cuts[quadrant + 1]:
                     stack[height, 0], stack[height, 1] = cuts[quadrant], cuts[quadrant + 1]
@@ -120,11 +123,13 @@ def build_tree(x, y, slope, base, text, order, floats, ints, shape):
             for p in range(first, last):
                 i = order[p]
                 key[i] = base[i] if by == 2 else text[i, 0] if by == 3 else text[i, 1] if by == 4 else slope[i]
+            # halves by rank, not by value: keys that are all equal part, too
             middle = (first + last) // 2
             _select(order, first, last, middle, key)
             stack[height, 0], stack[height, 1], stack[height, 2] = middle, last, depth + 1
             stack[height + 1, 0], stack[height + 1, 1], stack[height + 1, 2] = first, middle, depth + 1
             height += 2
+    # backwards, when the nodes below are counted already: they begin within the run of this one
     for node in range(nodes - 1, -1, -1):
         size = 1
         while node + size < nodes and ints[node + size, 0] < ints[node, 1]:
@@ -149,9 +154,11 @@ def _summarise(x, y, slope, base, text, order, first, last, row):
         row[1], row[3] = min(row[1], y[i]), max(row[3], y[i])
         row[4] = min(row[4], slope[i])
         row[5] = max(row[5], base[i])
+        # each the maximum of all lines at that distance, so each may be of another posting
         row[6] = max(row[6], base[i] - slope[i] * NEAR)
         row[7] = max(row[7], base[i] - slope[i] * FAR)
         for column in range(4):
+            # may be of different postings: their sum is a looser bound, never a wrong one
             row[8 + column] = max(row[8 + column], text[i, column])
 
 
@@ -165,13 +172,16 @@ def _choose(x, y, slope, base, text, order, first, last):
     for p in range(first, last):
         i = order[p]
         value[0], value[1], value[2] = x[i], y[i], slope[i]
+        # without a threshold the base is 1e6, which would drown every other spread
         value[3] = min(np.float32(1.0), base[i])
         value[4], value[5] = text[i, 0], text[i, 1]
         for column in range(6):
             mean[column] += value[column]
             square[column] += value[column] * value[column]
+    # rounding may leave a hair less than zero under the root
     mean /= count
     spread = np.sqrt(np.maximum(0.0, square / count - mean * mean))
+    # by how much each spread loosens the bound of the group for a typical message
     loss = np.array(
         [
             mean[2] * np.sqrt(spread[0] * spread[0] + spread[1] * spread[1]),
@@ -203,6 +213,7 @@ def _select(order, first, last, nth, key):
         pivot = key[order[(low + high) // 2]]
         i, j = low, high
         while i <= j:
+            # stops at keys equal to the pivot: the parts stay even where many are, and no index leaves the range
             while key[order[i]] < pivot:
                 i += 1
             while key[order[j]] > pivot:
@@ -211,6 +222,7 @@ def _select(order, first, last, nth, key):
                 order[i], order[j] = order[j], order[i]
                 i += 1
                 j -= 1
+        # only the part with place `nth` goes on, so it is O(n) expected
         if nth <= j:
             high = j
         elif nth >= i:
@@ -242,6 +254,7 @@ def change_base(tree, local, base, path):
     node = depth = 0
     while True:
         row = floats[node]
+        # on the way down raise only: bounds that are too high lose nothing, should the base fall
         row[5] = max(row[5], base)
         row[6] = max(row[6], new_near)
         row[7] = max(row[7], new_far)
@@ -254,6 +267,7 @@ def change_base(tree, local, base, path):
             node += ints[node, 2]
     first, last = ints[node, 0], ints[node, 1]
     if tree.stop_base.shape[0]:
+        # suffix maxima hold in whatever order the bases now are, which was falling when the tree was built
         for p in range(local, first - 1, -1):
             behind = tree.stop_base[p + 1] if p + 1 < last else np.float32(-1e6)
             tree.stop_base[p] = max(tree.base[p], behind)
@@ -261,6 +275,7 @@ def change_base(tree, local, base, path):
         return
     # the slack covers what float32 makes of the same sum in another register
     old_near, old_far = old - slope * NEAR + np.float32(1e-6), old - slope * FAR + np.float32(1e-6)
+    # from the group up, since a cell is the maximum of what its children now are
     for level in range(depth - 1, -1, -1):
         node = path[level]
         row = floats[node]
@@ -279,4 +294,5 @@ def change_base(tree, local, base, path):
                 at_near = max(at_near, floats[child, 6])
                 at_far = max(at_far, floats[child, 7])
                 child += ints[child, 2]
+        # texts keep their maxima: those of the dead are only too high
         row[5], row[6], row[7] = at_zero, at_near, at_far

@@ -34,17 +34,17 @@ from matching.topk.windows.search import (
 
 _LEAF = 48
 _VISIT = 64
-#: Two bits of the curve a level; see `window_search.place_on_curve`.
+#: Two bits of the curve a level; see `matching.topk.windows.search.place_on_curve`.
 _DEEPEST = 16
 
 
 class Quadtrees(NamedTuple):
-    """Quadtrees of t terms over p postings, n nodes in all (see `window_postings.Postings`).
+    """Quadtrees of t terms over p postings, n nodes in all (see `matching.topk.windows.postings.Postings`).
 
     term : int32[t]          ascending; node i is the root of the i-th
     near : float32[p, 4]
     link : int32[p, 2]
-    nodes : float32[n, 6]    see `window_postings.summarise`
+    nodes : float32[n, 6]    see `matching.topk.windows.postings.summarise`
     parts : int64[n, 4]      first posting and end, first child and end; a leaf has no children
     """
 
@@ -99,12 +99,15 @@ def _split(start, link, curve):
                 more = np.zeros((2 * parts.shape[0], 4), np.int64)
                 more[:count] = parts[:count]
                 parts = more
+            # rows lie along the curve, and so does a list: first and last tell how far all of them agree
             low, high = curve[link[first, 0]], curve[link[last - 1, 0]]
             shift = 2 * (_DEEPEST - 1)
             while shift >= 0 and low >> shift == high >> shift:
                 shift -= 2
+            # else all are in one cell of the finest grid, and it stays a leaf, however large
             if shift >= 0:
                 begin = first
+                # one level finer, hence four at most, for which there is room
                 for p in range(first + 1, last + 1):
                     if p == last or curve[link[p, 0]] >> shift != curve[link[begin, 0]] >> shift:
                         parts[count, 0], parts[count, 1] = begin, p
@@ -118,6 +121,7 @@ def _split(start, link, curve):
 @njit(cache=True, nogil=True)
 def _summarise(near, nodes, parts):
     """Fill the bounds, leaves before what stands above them. O(p + n)."""
+    # children stand behind their parent, so they are filled before it is
     for n in range(parts.shape[0] - 1, -1, -1):
         if parts[n, 2] == parts[n, 3]:
             summarise(near, parts[n, 0], parts[n, 1], nodes, n)
@@ -143,6 +147,7 @@ def _search(trees, rows, asked, span):
         x, y, alpha = asked.x[r], asked.y[r], asked.alpha[r]
         term_bounds(asked, r, own, rest)
         count = 0
+        # room for a root a term is there from the start
         for j in range(last - first):
             t = find_term(term, asked.terms[first + j])
             if t >= 0:
@@ -150,6 +155,7 @@ def _search(trees, rows, asked, span):
                     (bounds, nodes), count, tiles, t, t + 1, 1, j, x, y, alpha, own[j], rest[j], max_distance,
                     best[bars[r]],
                 )  # fmt: skip
+        # best bound first: once it is below the bar, so are all the others, and ties at it are still taken
         while count > 0 and bounds[0] >= best[bars[r]]:
             node, j = nodes[0, 0], nodes[0, 1]
             pop(bounds, nodes, count)
@@ -162,6 +168,7 @@ def _search(trees, rows, asked, span):
                     best[bars[r]],
                 )  # fmt: skip
                 continue
+            # a leaf of the finest grid may be of any size: room is made visit by visit
             for begin in range(parts[node, 0], parts[node, 1], _VISIT):
                 if found + _VISIT > scores.shape[0]:
                     messages, scores = grown(messages, scores)

@@ -31,7 +31,7 @@ from matching.topk.windows.search import (
 )
 
 _CHUNK = 32
-#: Messages are counted with so many bits, as in `window_postings`.
+#: Messages are counted with so many bits, as in `matching.topk.windows.postings`.
 _NUMBERS = 0x7FFFFFFF
 _LEAST_ROWS, _LEAST_CHUNKS, _LEAST_TERMS = 64, 64, 256
 #: Nothing: no chunk, no next chunk.
@@ -44,7 +44,7 @@ class Chains(NamedTuple):
     ends : int32[t, 2]       first (oldest) and last chunk of each term's list
     next : int32[c]          chunk behind it, in a list or among the free ones
     count : int32[c]         postings in it
-    bounds : float32[c, 6]   see `window_postings.summarise`
+    bounds : float32[c, 6]   see `matching.topk.windows.postings.summarise`
     near : float32[32 c, 4]
     link : int32[32 c, 2]    number of the message (31 bits), sign
     free : int64[2]          first free chunk, how many are free
@@ -180,6 +180,7 @@ def _count_expired(head, oldest, newest, floor):
     gone = terms = 0
     while oldest + gone < newest:
         row = (oldest + gone) & (head.shape[0] - 1)
+        # a longer life holds up all behind it: rows are given up in order only, and `within` leaves out the dead
         if head[row, 1] > floor:
             break
         terms += head[row, 3] - head[row, 2]
@@ -197,6 +198,7 @@ def _chunks_wanted(chains, terms):
     for term in terms:
         if counts[term]:
             last = chains.ends[term, 1]
+            # only the last chunk of a list takes more, so chunks are needed for what does not fit there
             room = _CHUNK - chains.count[last] if last != _NONE else 0
             wanted += max(0, (counts[term] - room + _CHUNK - 1) // _CHUNK)
             counts[term] = 0
@@ -212,10 +214,12 @@ def _append(ring, chains, rows, oldest, newest, term_at):
         length = rows.head[n, 3] - rows.head[n, 2]
         if term_at + length > ring_terms.shape[0]:
             term_at = 0  # a message's terms lie in one piece
+        # a power of two, so that a mask does
         row = (newest + n) & (capacity - 1)
         head[row, 0], head[row, 1] = rows.head[n, 0], rows.head[n, 1]
         head[row, 2], head[row, 3] = term_at, term_at + length
         point[row, 0], point[row, 1] = rows.point[n, 0], rows.point[n, 1]
+        # from the last term back: `link_term` wants norm and sign of what follows
         square, sign = 0.0, np.int32(0)
         number = (newest + n) & _NUMBERS
         for i in range(length - 1, -1, -1):
@@ -237,9 +241,12 @@ def _place(chains, term, oldest, alive):
     last = ends[term, 1]
     if last == _NONE or count[last] == _CHUNK:
         first = ends[term, 0]
+        # one back for each taken, while at hand: no sweep is needed for terms that keep coming. Never the last chunk,
+        # which the new one is chained to
         if first != last and _is_dead(chains, first, oldest, alive):
             ends[term, 0] = after[first]
             _release(chains, first)
+        # there is one: `_make_room` has counted what these messages may take
         chunk = free[0]
         free[0] = after[chunk]
         free[1] -= 1
@@ -260,6 +267,7 @@ def _include(chains, at):
     near, bounds = chains.near, chains.bounds
     chunk = at // _CHUNK
     x, y = near[at, 0], near[at, 1]
+    # a chunk that is used again has the bounds of its former life
     if at % _CHUNK == 0:
         bounds[chunk, 0] = bounds[chunk, 1] = np.inf
         bounds[chunk, 2] = bounds[chunk, 3] = -np.inf
@@ -274,6 +282,7 @@ def _include(chains, at):
 def _is_dead(chains, chunk, oldest, alive):
     """Whether all messages of a chunk are gone: they are if its newest is."""
     number = chains.link[chunk * _CHUNK + chains.count[chunk] - 1, 0]
+    # in a circle of 2**31: alive is what lies less than `alive` ahead of the oldest
     return (number - oldest) & _NUMBERS >= alive
 
 
@@ -314,6 +323,7 @@ def _search(chains, ring, rows, asked, span):
         for j in range(last - first):  # the rarest first: few chunks, and a bar for the others
             term = asked.terms[first + j]
             chunk = ends[term, 0] if term < ends.shape[0] else _NONE
+            # the bar is read anew for each, as it rises with every find
             while chunk != _NONE:
                 bound = upper_bound(chunk_bounds, chunk, x, y, alpha, own[j], rest[j], max_distance)
                 if bound >= best[bars[r]]:

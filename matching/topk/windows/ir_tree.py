@@ -156,6 +156,7 @@ def _search(tree, rows, asked, span):
         before = found
         push(bounds, nodes, 0, np.inf, tree.boxes.shape[0] - 1, 0)
         count = 1
+        # best bound first: once it is below the bar, so are all the others, and ties at it are still taken
         while count > 0 and bounds[0] >= asked.best[asked.bars[r]]:
             node = nodes[0, 0]
             pop(bounds, nodes, count)
@@ -166,6 +167,7 @@ def _search(tree, rows, asked, span):
                 bounds, nodes = queue_room(bounds, nodes, count + _FAN_OUT)
                 count = _push_children(tree, node, asked, r, text, square, bounds, nodes, count)
                 continue
+            # room for a whole leaf, so that `_visit_leaf` need not look
             if found + _FAN_OUT > scores.shape[0]:
                 messages, scores = grown(messages, scores)
             found = _visit_leaf(tree, node, rows, asked, span, r, text, square, messages, scores, found)
@@ -194,14 +196,17 @@ def _gather(tree, node, asked, r, text, square):
                 low = middle + 1
             else:
                 high = middle
+        # every term left is larger than the last key
         if low == end:
             break
         if keys[low] != term:
             continue
         any_term = True
+        # ascending terms, each widened before the product: in a leaf these are the last bits of `matching.naive`
         for e in range(entries[low], entries[low + 1]):
             at = child[e]
             text[at] += own * np.float64(weight[e])
+            # -1 told apart from a sum of 0: a message must share a term, whatever its weight
             square[at] = max(square[at], 0.0) + own * own
     return any_term
 
@@ -214,12 +219,14 @@ def _push_children(tree, node, asked, r, text, square, bounds, nodes, count):
     x, y, alpha, max_distance = asked.x[r], asked.y[r], asked.alpha[r], asked.max_distance
     bar = asked.best[asked.bars[r]]
     for at in range(_FAN_OUT):
+        # a child without any of the terms, or beyond the last child
         if square[at] < 0.0:
             continue
         n = first + at
         dx = max(0.0, boxes[n, 0] - x, x - boxes[n, 2])
         dy = max(0.0, boxes[n, 1] - y, y - boxes[n, 3])
         spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
+        # each term at its largest adds up to more than one message has; Cauchy-Schwarz limits it
         bound = alpha * spatial + (1.0 - alpha) * min(text[at], math.sqrt(square[at]) * norm) + _SLACK
         if bound >= bar:
             push(bounds, nodes, count, bound, n, 0)
@@ -235,6 +242,7 @@ def _visit_leaf(tree, node, rows, asked, span, r, text, square, messages, scores
     x, y, alpha, max_distance = asked.x[r], asked.y[r], asked.alpha[r], asked.max_distance
     heap, heap_end = asked.bars[r], asked.bars[r + 1]
     for at in range(_FAN_OUT):
+        # as if at distance 0, before the message is touched
         if square[at] < 0.0 or alpha + (1.0 - alpha) * text[at] + _SLACK < best[heap]:
             continue
         row = order[first + at]
@@ -244,6 +252,7 @@ def _visit_leaf(tree, node, rows, asked, span, r, text, square, messages, scores
         if score >= best[heap]:
             note(messages, scores, found, r, head, row, score)
             found += 1
+            # what came after the boundary must not raise the bar: the threshold is that of the boundary
             if span.push:
                 replace_least(best, heap, heap_end, score)
     return found

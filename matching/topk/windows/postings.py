@@ -91,6 +91,7 @@ def _distribute(rows, local, cursor, near, link):
         x, y = rows.point[row, 0], rows.point[row, 1]
         square = 0.0
         sign = np.int32(0)
+        # row by row, so every list is in the order of rows; from the last term back for `link_term`
         for p in range(rows.head[row, 3] - 1, rows.head[row, 2] - 1, -1):
             at = cursor[local[p]]
             cursor[local[p]] += 1
@@ -110,6 +111,7 @@ def summarise(near, first, last, nodes, at):
     """Bounds of postings first to last - 1 into nodes[at] (float32[6]): box, a little wider than it is, and maxima."""
     west, south, east, north = np.float32(np.inf), np.float32(np.inf), np.float32(-np.inf), np.float32(-np.inf)
     weight, rest = np.float32(0), np.float32(0)
+    # maxima of different postings, so their sum may be looser than need be, never tighter
     for p in range(first, last):
         west, east = min(west, near[p, 0]), max(east, near[p, 0])
         south, north = min(south, near[p, 1]), max(north, near[p, 1])
@@ -133,6 +135,7 @@ def upper_bound(nodes, n, x, y, alpha, own, rest, max_distance):
     """No message under node n scores more for a term with these shares."""
     dx = max(0.0, nodes[n, 0] - x, x - nodes[n, 2])
     dy = max(0.0, nodes[n, 1] - y, y - nodes[n, 3])
+    # own and rest hold 1 - alpha (`term_bounds`); no term but the first common one may be bounded so (spec 1.4)
     spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
     return alpha * spatial + own * nodes[n, 4] + rest * nodes[n, 5] + _SLACK
 
@@ -146,6 +149,7 @@ def push_reaching(queue, count, nodes, first, last, sign, j, x, y, alpha, own, r
     bounds, entries = queue
     for n in range(first, last):
         bound = upper_bound(nodes, n, x, y, alpha, own, rest, max_distance)
+        # >=: ties at the bar are wanted
         if bound >= bar:
             push(bounds, entries, count, bound, n if sign >= 0 else -1 - n, j)
             count += 1
@@ -171,9 +175,11 @@ def visit_postings(near, link, begin, end, ring, rows, asked, span, r, j, own, r
     for p in range(begin, end):
         dx = x - near[p, 0]
         dy = y - near[p, 1]
+        # cheap first: what the posting has in its cache line, then the sign, and the message itself last
         known = alpha * (1.0 - math.sqrt(dx * dx + dy * dy) / max_distance) + own * near[p, 2] + _SLACK
         if known + rest * near[p, 3] < bar:
             continue
+        # terms whose bit is missing are not in the message, so they leave the norm; a bit too many only loosens it
         square = 0.0
         for i in range(first + j + 1, last):
             if link[p, 1] & term_sign(terms[i]):
@@ -189,9 +195,11 @@ def visit_postings(near, link, begin, end, ring, rows, asked, span, r, j, own, r
         if text < 0.0:
             continue  # found under an earlier term, or bounded out there
         score = score_of(point, row, x, y, alpha, text, max_distance)
+        # exact, unlike the bounds; ties stay in
         if score >= bar:
             note(messages, scores, found, r, head, row, score)
             found += 1
+            # what came after the boundary must not raise the bar: the threshold is that of the boundary
             if span.push:
                 replace_least(best, heap, heap_end, score)
                 bar = best[heap]

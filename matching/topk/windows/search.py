@@ -141,6 +141,7 @@ def scan_rows(rows, asked, span):
     found = 0
     for r in range(asked.x.shape[0]):
         before = found
+        # few messages are finds: room for the next ones, not for all
         for begin in range(0, rows.point.shape[0], _STEP):
             if found + _STEP > scores.shape[0]:
                 messages, scores = grown(messages, scores)
@@ -159,15 +160,19 @@ def _scan_some(rows, begin, end, asked, r, span, messages, scores, found):
     x, y, alpha, max_distance = asked.x[r], asked.y[r], asked.alpha[r], asked.max_distance
     heap, heap_end = asked.bars[r], asked.bars[r + 1]
     for row in range(begin, end):
+        # cheap first: seq and life lie in one row, the terms elsewhere
         if not within(head, row, span):
             continue
+        # -1: no index led here, so that any first common term will do
         text = shared_text(head, message_terms, message_weights, row, all_terms, all_weights, first, last, -1)
         if text < 0.0:
             continue
         score = score_of(point, row, x, y, alpha, text, max_distance)
+        # ties at the bar are found as well: which of them count depends on their ages (spec 2.3)
         if score >= best[heap]:
             note(messages, scores, found, r, head, row, score)
             found += 1
+            # what came after the boundary must not raise the bar: the threshold is that of the boundary
             if span.push:
                 replace_least(best, heap, heap_end, score)
     return found
@@ -194,9 +199,11 @@ def shared_text(head, message_terms, message_weights, row, terms, weights, first
         elif terms[i] > message_terms[a]:
             a += 1
         else:
+            # an index may lead here at each common term: only the first counts, or a message would raise the bar twice
             if not shared and j >= 0 and i != first + j:
                 return -1.0
             shared = True
+            # each weight widened before the product, which would else be rounded to float32
             text += np.float64(weights[i]) * np.float64(message_weights[a])
             i += 1
             a += 1
@@ -208,6 +215,7 @@ def score_of(point, row, x, y, alpha, text, max_distance):
     """Score of a message, to the last bit that of `matching.naive`."""
     dx = x - point[row, 0]
     dy = y - point[row, 1]
+    # divided, not multiplied by 1 / MaxDist, which has other last bits
     spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
     return alpha * spatial + (1.0 - alpha) * text
 
@@ -225,6 +233,7 @@ def term_bounds(asked, r, own, rest):
     first, last = asked.term_offsets[r], asked.term_offsets[r + 1]
     share = 1.0 - asked.alpha[r]
     square = 0.0
+    # from the last term back, so that the norm of what follows is at hand
     for i in range(last - 1, first - 1, -1):
         own[i - first] = share * asked.weights[i]
         rest[i - first] = share * math.sqrt(square)
@@ -257,6 +266,7 @@ def find_term(terms, term):
 def replace_least(best, first, last, value):
     """Put `value` in place of the least entry of the min-heap best[first : last]. O(log size)."""
     at, size = 0, last - first
+    # a hole sinks, and the value is written once
     while True:
         child = 2 * at + 1
         if child >= size:
@@ -280,8 +290,10 @@ def settle_row(asked, r, span, messages, scores, before, found):
     """
     heap = asked.bars[r]
     bar, rank = asked.best[heap], asked.bars[r + 1] - heap
+    # below twice the rank it is not worth the pass: `_assemble` drops what the bar rose past anyway
     if not span.push or found - before <= 2 * rank + _STEP:
         return found
+    # views: what is kept moves to the front of the very rows it is read from, never past them
     mine, score = messages[before:found], scores[before:found]
     keep = score >= bar
     drop_outlived(score == bar, mine[:, 1], mine[:, 2], rank, keep)
@@ -312,10 +324,13 @@ def drop_outlived(is_tie, seq, life, rank, keep):
     O(n), and O(ties * log ties) if there are more than `rank`.
     """
     ties = np.flatnonzero(is_tie)
+    # too few for `rank` of them to be newer than another
     if ties.shape[0] <= rank:
         return
     longest = np.full(rank, np.iinfo(np.int64).min)  # a min-heap of the longest lives of those newer
+    # the newest first: whoever is in the heap is newer than what comes
     for i in ties[np.argsort(-seq[ties])]:
+        # of two that end together the newer is ahead to the end
         if life[i] > longest[0]:
             replace_least(longest, 0, rank, life[i])
         else:
@@ -347,6 +362,7 @@ def queue_room(bounds, nodes, wanted):
 def push(bounds, nodes, count, bound, node, term):
     """Enter a node into a priority queue of `count` entries that has room for it. O(log count)."""
     at = count
+    # a hole rises, and the entry is written once
     while at > 0:
         parent = (at - 1) >> 1
         if bounds[parent] >= bound:
@@ -362,6 +378,7 @@ def push(bounds, nodes, count, bound, node, term):
 def pop(bounds, nodes, count):
     """Close the gap that taking the first of `count` entries leaves. O(log count)."""
     last = count - 1
+    # the last entry sinks from the top
     bound, node, term = bounds[last], nodes[last, 0], nodes[last, 1]
     at = 0
     while True:

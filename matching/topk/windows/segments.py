@@ -36,13 +36,15 @@ _WEIGHT_LEVELS = 16
 
 
 class Segment(NamedTuple):
-    """Inverted lists of t distinct terms and p postings in b blocks and s stretches (see `window_postings.Postings`).
+    """Inverted lists of t distinct terms and p postings in b blocks and s stretches.
+
+    See `matching.topk.windows.postings.Postings` for the columns of a posting.
 
     term : int32[t]             ascending
     starts : int64[t + 1, 3]    first posting, first block, first stretch of each list; none has two lists in it
     near : float32[p, 4]
     link : int32[p, 2]
-    blocks : float32[b, 6]      see `window_postings.summarise`
+    blocks : float32[b, 6]      see `matching.topk.windows.postings.summarise`
     stretches : float32[s, 6]
     """
 
@@ -99,15 +101,18 @@ def _order_by_level(start, near, link):
     at = np.empty(_WEIGHT_LEVELS + 1, np.int64)
     for t in range(start.shape[0] - 1):
         first, last = start[t], start[t + 1]
+        # a single block has one bound, in whatever order
         if last - first <= _BLOCK:
             continue
         at[:] = 0
         for p in range(first, last):
+            # a weight of 1 belongs to the highest level, not to one above
             at[_WEIGHT_LEVELS - min(_WEIGHT_LEVELS - 1, int(near[p, 2] * _WEIGHT_LEVELS))] += 1
         for level in range(_WEIGHT_LEVELS):
             at[level + 1] += at[level]
         old_near, old_link = near[first:last].copy(), link[first:last].copy()
         for p in range(last - first):
+            # counting sort is stable: within a level the order along the curve stays, and so do small boxes
             level = _WEIGHT_LEVELS - 1 - min(_WEIGHT_LEVELS - 1, int(old_near[p, 2] * _WEIGHT_LEVELS))
             near[first + at[level]] = old_near[p]
             link[first + at[level]] = old_link[p]
@@ -122,6 +127,7 @@ def _summarise(s):
         for block in range(s.starts[t, 1], s.starts[t + 1, 1]):
             begin = first + (block - s.starts[t, 1]) * _BLOCK
             summarise(s.near, begin, min(begin + _BLOCK, last), s.blocks, block)
+        # from the bounds of its blocks, never beyond its list
         for stretch in range(s.starts[t, 2], s.starts[t + 1, 2]):
             begin = s.starts[t, 1] + (stretch - s.starts[t, 2]) * _STRETCH
             s.stretches[stretch] = s.blocks[begin]
@@ -147,6 +153,7 @@ def _search(s, rows, asked, span):
         count = 0
         for j in range(last - first):
             t = find_term(term, asked.terms[first + j])
+            # an entry of the queue has only its term: blocks are numbered over all lists
             lists[j] = t
             if t >= 0:
                 begin, end = starts[t, 2], starts[t + 1, 2]
@@ -155,6 +162,7 @@ def _search(s, rows, asked, span):
                     (bounds, nodes), count, stretches, begin, end, 1, j, x, y, alpha, own[j], rest[j], max_distance,
                     best[bars[r]],
                 )  # fmt: skip
+        # best bound first: once it is below the bar, so are all the others, and ties at it are still taken
         while count > 0 and bounds[0] >= best[bars[r]]:
             node, j = nodes[0, 0], nodes[0, 1]
             pop(bounds, nodes, count)
@@ -169,6 +177,7 @@ def _search(s, rows, asked, span):
                     best[bars[r]],
                 )  # fmt: skip
                 continue
+            # room for a whole block, so that `visit_postings` need not look
             if found + _BLOCK > scores.shape[0]:
                 messages, scores = grown(messages, scores)
             begin = starts[t, 0] + (-1 - node - starts[t, 1]) * _BLOCK
