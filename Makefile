@@ -1,7 +1,7 @@
 # Everything a fresh checkout needs: Python 3.11+, make, a JDK 17+. The rest is set up here, once, into .venv.
 #
 #   make demo       34,000 places of the world, 42,000 subscriptions, matched on Ray and checked
-#   make test       the tests a commit has to pass
+#   make test       the tests a commit has to pass; WIDE=1: with every row of their matrices, as CI does
 #   make lint       ruff, import layers, kinds named where none may be, pyright
 #   make test-long  what a commit cannot wait for
 #   make clean      remove the environment and all caches
@@ -44,13 +44,14 @@ demo: $(WARMED)
 # Two cores have room for two halves. With ARGS, one process does what they say. A shell lets what it puts into the
 # background ignore interrupts; the tests of interrupts need them as they are elsewhere.
 INTERRUPTIBLE := import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+TIER := $(if $(WIDE),-m "not long and not cluster and not browser")
 test: $(WARMED)
 ifneq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest $(ARGS)
 else
 	@echo "tests/unit and tests/property run beside the rest; their report follows at the end"
-	@log=$$(mktemp); $(BIN)/python -c '$(INTERRUPTIBLE)' -m pytest tests/unit tests/property -o cache_dir=.pytest_cache/unit > $$log 2>&1 & unit=$$!; \
-	$(BIN)/python -m pytest tests --ignore tests/unit --ignore tests/property; rest=$$?; \
+	@log=$$(mktemp); $(BIN)/python -c '$(INTERRUPTIBLE)' -m pytest $(TIER) tests/unit tests/property -o cache_dir=.pytest_cache/unit > $$log 2>&1 & unit=$$!; \
+	$(BIN)/python -m pytest $(TIER) tests --ignore tests/unit --ignore tests/property; rest=$$?; \
 	wait $$unit; status=$$?; cat $$log; rm -f $$log; exit $$((rest | status))
 endif
 
@@ -58,7 +59,7 @@ endif
 # not tell code that checks bounds from code that does not.
 ENGINE_TESTS := tests/unit/boolean tests/unit/topk tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
 test-long: $(WARMED)
-	@$(BIN)/python -m pytest -m "long or cluster or browser" --timeout 3600 $(ARGS)
+	@$(BIN)/python -m pytest -m "wide or long or cluster or browser" --timeout 3600 $(ARGS)
 	@SKYRAY_KERNEL_CACHE=$(CURDIR)/$(VENV)/checked NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest --timeout 3600 $(ENGINE_TESTS)
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest --timeout 3600 $(ENGINE_TESTS)
 

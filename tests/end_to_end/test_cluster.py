@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import ray
 
-from tests.end_to_end.test_topology_exact import differences, plan_of
 from tests.support.processes import MARK, Command, command_line, marked, small_run
+from tests.support.topologies import differences, plan_of
 from tests.support.worlds import Recipe, make_world
 from topology.core.runner import run_ray
 

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.end_to_end.test_topology_exact import differences, plan_of
 from tests.support.etl_folder import random_rows, write_etl
+from tests.support.topologies import differences, plan_of
 from tests.support.worlds import Recipe, make_world
 from topology.core.runner import run_ray
 from topology.running import LIGHT, run

@@ -1,6 +1,5 @@
 """Routers against the oracle in one process: every pair of settings, broken protocols, and changes in mid-stream."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -20,8 +19,9 @@ from matching.topk import thresholds
 from matching.topk.replicas import Replicas
 from matching.topk.room import TopkRoom
 from matching.window import Window
-from tests.end_to_end.test_topology_exact import broken_runs, differences, plan_of
-from tests.support.worlds import SPACE, Recipe, World, make_world
+from tests.support.covering import pairwise
+from tests.support.topologies import broken_runs, differences, plan_of
+from tests.support.worlds import SPACE, Recipe, World, make_world, without_the_last
 from topology.core.local import run_local
 
 SETTINGS = {
@@ -47,22 +47,6 @@ REFILLING = Recipe(batch=5, messages=200, window="count:30", terms=6, kinds=(TOP
 WORDY = Recipe(
     batch=5, messages=300, window="count:60", terms=8, kinds=(TOPK,), alphas=(0.0, 0.1), largest_k=2, churn=0
 )
-
-
-def pairwise(settings: dict[str, tuple]) -> list[dict]:
-    """Rows in which every two values of different settings occur together, greedily few."""
-    names = list(settings)
-    rows = [dict(zip(names, values, strict=True)) for values in itertools.product(*settings.values())]
-
-    def pairs(row):
-        return set(itertools.combinations(row.items(), 2))
-
-    missing, chosen = set().union(*map(pairs, rows)), []
-    while missing:
-        best = max(rows, key=lambda row: len(pairs(row) & missing))
-        chosen.append(best)
-        missing -= pairs(best)
-    return chosen
 
 
 @pytest.mark.parametrize("row", pairwise(SETTINGS), ids=lambda row: "-".join(map(str, row.values())))
@@ -260,30 +244,6 @@ def test_keyword_table_counts_registrations_back_to_nothing():
         assert table._registered.sum() > 0, "boolean ones match up to the seq of their removal"
         table.change(none, nobody)
         assert table._registered.sum() == 0 and len(table.subscriptions) == 0
-
-
-def without_the_last(world: World) -> World:
-    """The world, ending with the removal of every subscription that is left."""
-    live: dict[int, int] = {}
-    for _, _, changes in world.batches:
-        live |= dict(zip(changes.added.number.tolist(), changes.added.kind.tolist(), strict=True))
-        for number in changes.removed.number.tolist():
-            del live[number]
-    boundary, messages, changes = world.batches[-1]
-    gone = changes.removed
-    rest = np.array(list(live), np.int64)
-    world.batches[-1] = (
-        boundary,
-        messages,
-        changes._replace(
-            removed=Removals(
-                np.concatenate([gone.number, rest]),
-                np.concatenate([gone.kind, np.array(list(live.values()), np.int8)]),
-                np.concatenate([gone.at, np.full(rest.size, boundary.last_seq)]),
-            )
-        ),
-    )
-    return world
 
 
 @pytest.mark.parametrize("router", ["hashing", "location", "keyword", "prefix"])

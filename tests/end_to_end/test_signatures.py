@@ -14,10 +14,19 @@ from distribution.signatures.signature import SignatureBoard, SignatureReplica, 
 from distribution.signatures.spatial import whole_domain
 from matching.errors import ConfigError
 from matching.model import BOOLEAN, TOPK
-from tests.end_to_end.test_routers import pairwise, without_the_last
-from tests.end_to_end.test_topology_exact import differences
+from tests.support.covering import pairwise
 from tests.support.etl_folder import random_rows, write_etl
-from tests.support.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
+from tests.support.topologies import differences
+from tests.support.worlds import (
+    SPACE,
+    Collector,
+    Recipe,
+    World,
+    WorldChanges,
+    WorldMessages,
+    make_world,
+    without_the_last,
+)
 from topology.core.local import run_local
 from topology.running import run
 from topology.settings import RunConfig

@@ -5,15 +5,23 @@ region. Versions are messages like any other, every score is 0, and it starts fr
 and whether there may be more, so every expiry asks the window: the protocol of questions is at work all the time.
 """
 
+import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from bolts.delivery import DeliveryBolt
+from distribution.routers import router_named
+from gateway.generate import generate_subscriptions
+from gateway.loadtest import load_plan
+from matching.errors import ConfigError
 from matching.kind import NO_SEQS, Matched, Room, Share, Step
-from matching.kind_table import Kind
+from matching.kind_table import Kind, Recipe
 from matching.kinds import KINDS
 from matching.model import (
     ENTER,
@@ -28,7 +36,12 @@ from matching.model import (
 )
 from matching.naive import tally
 from matching.pending import Lacking, News, Pending
+from matching.space import EARTH, Space
 from matching.storage.state import Lists, State
+from matching.window import Window
+from spouts.parquet import ParquetSpout, read_points
+from spouts.subscriptions import SubscriptionSpout, load_vocabulary
+from tests.support.etl_folder import random_rows, write_etl
 from tests.support.skyline_topologies import SkylineMessages, SkylineWorld, router_of
 from tests.support.skyline_worlds import SPACE
 from tests.support.skyline_worlds import Recipe as WorldRecipe
@@ -404,3 +417,60 @@ def test_sixth_kind_is_known_to_no_production_file():
     folders = ("matching", "bolts", "distribution", "topology", "spouts", "gateway")
     files = [path for folder in folders for path in (root / folder).rglob("*.py")]
     assert len(files) > 100 and not [path for path in files if "earliest" in path.read_text().lower()]
+
+
+# -- the whole way: made by its recipe, read from a file, run, told; and in load tests
+
+MORE = KINDS.plus(replace(EARLIEST, recipe=Recipe("none", k=(1, 4), side=0.9)))
+GLOBE, WINDOW = Space(*EARTH), Window.parse("count:60")
+
+
+@pytest.fixture(scope="module")
+def etl(tmp_path_factory):
+    return write_etl(tmp_path_factory.mktemp("sixth") / "etl", random_rows(240))
+
+
+def run_files(etl, files, out, router):
+    placed = router_named(router, 3, GLOBE, lambda: read_points(etl, GLOBE, 100), kinds=MORE)
+    subscriptions = SubscriptionSpout(files, load_vocabulary(etl), GLOBE, out / "rejected.jsonl", MORE)
+    delivery = DeliveryBolt(str(out), WINDOW, 4, lasting=())
+    out.mkdir()
+    report = run_local(
+        wire(ParquetSpout(etl, WINDOW, GLOBE, 20), subscriptions, placed, GLOBE, WINDOW, delivery, kinds=MORE)
+    )
+    told = report.components["delivery"].tasks[0].figures
+    return told["digest"], report.components["subscriptions"].tasks[0].figures
+
+
+def test_kind_handed_in_is_made_read_run_and_told(etl, tmp_path):
+    files = []
+    for kind, share in (("earliest", 0.7), ("boolean", 0.5)):
+        files.append(tmp_path / f"{kind}.jsonl")
+        generate_subscriptions(etl, kind, 30, 4, files[-1], region_share=share, until_share=0.3, kinds=MORE)
+    with files[0].open("a") as file:
+        row = json.loads(files[0].read_text().splitlines()[0])
+        file.write(json.dumps(row | {"subscription_id": "no k", "k": None}) + "\n")
+        file.write(json.dumps(row | {"subscription_id": "idle", "kind": "knn"}) + "\n")
+    runs = {router: run_files(etl, files, tmp_path / router, router) for router in ("hashing", "location")}
+    assert runs["hashing"][0] == runs["location"][0]
+    figures = runs["location"][1]
+    assert figures["by_kind"] == {"boolean": 30, "topk": 0, "decay": 0, "knn": 0, "skyline": 0, "earliest": 30}
+    assert figures["rejected_by_reason"] == {"bad_k": 1, "wrong_place": 1}
+    reasons = [json.loads(line)["what"] for line in (tmp_path / "location" / "rejected.jsonl").read_text().splitlines()]
+    assert any("knn and earliest need one" in what for what in reasons)
+    rows = pq.read_table(tmp_path / "location" / "updates").to_pylist()
+    told = {(row["subscription_id"].split("-")[0], row["change"]) for row in rows}
+    assert told == {("earliest", "enter"), ("earliest", "leave"), ("boolean", "match")}
+
+
+def test_kind_handed_in_is_a_load_of_load_tests():
+    digests = set()
+    for router in ("hashing", "location"):
+        counts = {"earliest": 20, "boolean": 40}
+        plan = load_plan(1e6, 600, 100, counts, "count:300", 2, router, kinds=MORE)
+        report = run_local(plan)
+        assert report.components["delivery"].tasks[0].figures["updates"]["enter"] > 20
+        digests.add(report.components["delivery"].tasks[0].figures["digest"])
+    assert len(digests) == 1
+    with pytest.raises(ConfigError, match="of kind earliest, .* or --earliest 0"):
+        load_plan(1e6, 600, 100, {"earliest": 1}, "count:300", 2, "keyword", kinds=MORE)

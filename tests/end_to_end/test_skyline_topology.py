@@ -17,11 +17,11 @@ from matching.kinds import KINDS
 from matching.model import BOOLEAN, SKYLINE, TOPK
 from matching.pending import Pending
 from matching.skyline.windows.inverted import InvertedWindow
-from tests.end_to_end.test_routers import pairwise
-from tests.end_to_end.test_topology_exact import plan_of as plan_of_any
+from tests.support.covering import pairwise
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from tests.support.skyline_topologies import SkylineWorld, differences, plan_of, router_of
 from tests.support.skyline_worlds import Recipe
+from tests.support.topologies import plan_of as plan_of_any
 from tests.support.worlds import Recipe as AnyRecipe
 from tests.support.worlds import make_world
 from topology.core.local import run_local

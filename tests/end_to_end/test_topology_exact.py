@@ -1,67 +1,22 @@
 """The whole topology over random worlds, in one process with seeded interleavings, against the oracle."""
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from distribution.hashing import HashingRouter
-from distribution.keyword import KeywordRouter, PrefixRouter
 from distribution.location import LocationRouter, LocationTable
 from distribution.router import RoutingTable
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import UpdateBatch, take_rows
-from matching.naive import tally
+from matching.model import take_rows
 from matching.topk import thresholds
 from matching.topk.room import TopkRoom
-from tests.support.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
+from tests.support.topologies import broken_runs, differences, plan_of
+from tests.support.worlds import SPACE, Recipe, make_world
 from topology.core.local import run_local
-from topology.wiring import wire
 
 WINDOWS = ("count:50", "time:40", "count:9", "time:15")
-
-
-def plan_of(
-    world: World, router: str, seed: int, query=2, tuples=1, distribution=1, aggregation=1, credits=4, engines=None
-):
-    if router != "location":
-        placed = {"hashing": HashingRouter, "keyword": KeywordRouter, "prefix": PrefixRouter}[router](query)
-    else:
-        rng = np.random.default_rng(seed)
-        placed = LocationRouter(query, SPACE, rng.random(200), rng.random(200) / 2)
-    return wire(
-        WorldMessages(world),
-        WorldChanges(world),
-        placed,
-        SPACE,
-        world.window,
-        Collector(credits),
-        kinds=KINDS,
-        engines=engines,
-        distribution_bolts=distribution,
-        tuple_bolts=tuples,
-        aggregation_bolts=aggregation,
-        credits=credits,
-    )
-
-
-def differences(world: World, figures: dict) -> str:
-    """What the run missed or made up, in words; empty when it agrees with the oracle."""
-    dtypes = (np.int64, np.int64, np.int64, np.int8, np.float64)
-    columns = [np.array(column, dtype) for column, dtype in zip(figures["updates"], dtypes, strict=True)]
-    got, results = tally(UpdateBatch(*columns)), Counter(zip(*figures["results"], strict=True))
-    per_batch, expected_results = world.expected()
-    expected = sum(per_batch, Counter())
-    told = ""
-    if got != expected:
-        told += f"missing {list(expected - got)[:3]}, extra {list(got - expected)[:3]}; "
-    if results != expected_results:
-        told += f"results missing {expected_results - results}, extra {results - expected_results}; "
-    if figures["complete_through"] != len(world.batches) - 1:
-        told += f"complete only through {figures['complete_through']}"
-    return told
 
 
 def run_random(seed: int) -> tuple[str, dict]:
@@ -104,15 +59,6 @@ def test_topology_a_thousand_interleavings_equal_oracle():
     for seed in range(1000, 2000):
         told, _ = run_random(seed)
         assert not told, f"seed {seed}: {told}"
-
-
-def broken_runs(recipe: Recipe, router: str, **tasks) -> list[str]:
-    found = []
-    for seed in range(8):
-        world = make_world(recipe, seed)
-        plan = plan_of(world, router, seed, **tasks)
-        found.append(differences(world, run_local(plan, seed=seed).components["delivery"].tasks[0].figures))
-    return found
 
 
 REFILLING = Recipe(batch=5, messages=200, window="count:30")

@@ -255,3 +255,27 @@ class Collector(Bolt):
             "complete_through": min(self.complete),
             "late": self.late,
         }
+
+
+def without_the_last(world: World) -> World:
+    """The world, ending with the removal of every subscription that is left."""
+    live: dict[int, int] = {}
+    for _, _, changes in world.batches:
+        live |= dict(zip(changes.added.number.tolist(), changes.added.kind.tolist(), strict=True))
+        for number in changes.removed.number.tolist():
+            del live[number]
+    boundary, messages, changes = world.batches[-1]
+    gone = changes.removed
+    rest = np.array(list(live), np.int64)
+    world.batches[-1] = (
+        boundary,
+        messages,
+        changes._replace(
+            removed=Removals(
+                np.concatenate([gone.number, rest]),
+                np.concatenate([gone.kind, np.array(list(live.values()), np.int8)]),
+                np.concatenate([gone.at, np.full(rest.size, boundary.last_seq)]),
+            )
+        ),
+    )
+    return world

@@ -10,7 +10,7 @@ import xxhash
 from bolts.names import Digest, IdColumn, hash_names
 from matching.errors import TopologyError
 from matching.model import ENTER, LEAVE, MATCH, Names, UpdateBatch
-from tests.unit.bolts.test_delivery import updates
+from tests.support.deliveries import updates
 
 
 def digest_of(rows, **changes):

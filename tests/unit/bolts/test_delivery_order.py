@@ -23,7 +23,7 @@ from matching.model import (
     SubscriptionTable,
     empty,
 )
-from tests.unit.bolts.test_delivery import boundary, deliver, ids, make, results, updates
+from tests.support.deliveries import boundary, deliver, ids, make, results, updates
 
 SIZE = 3  # messages in a batch
 

@@ -10,8 +10,8 @@ from bolts.payloads import Closed, Late
 from matching.errors import CheckpointError, TopologyError
 from matching.model import BOOLEAN, ENTER, KNN, LEAVE, MATCH, TOPK, ChangeList, Names, Removals
 from matching.window import Boundary, Window
+from tests.support.deliveries import RecordingContext, changes, deliver, ids, results, run_batch, updates
 from tests.support.saving import through_frames
-from tests.unit.bolts.test_delivery import RecordingContext, changes, deliver, ids, results, run_batch, updates
 
 SIZE, WINDOW = 500, Window("time", 100)
 #: When all messages of a batch came. At the long step many of them die at once, so that ids are given up there.

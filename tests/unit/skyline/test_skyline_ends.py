@@ -21,9 +21,9 @@ from matching.space import Space
 from matching.window import Window
 from spouts.parquet import ParquetSpout
 from spouts.subscriptions import load_changes, load_vocabulary
+from tests.support.deliveries import RecordingContext as DeliveryContext
 from tests.support.etl_folder import random_rows, with_objects, write_etl
-from tests.unit.bolts.test_delivery import RecordingContext as DeliveryContext
-from tests.unit.spouts.test_spout_parquet import RecordingContext as SpoutContext
+from tests.support.message_files import RecordingContext as SpoutContext
 from topology.core.component import Delivery
 
 MESSAGES, BATCH = 400, 30

@@ -1,72 +1,16 @@
 """Messages from an ETL directory: batches, boundaries, refusals, and a directory that is still growing."""
 
-import json
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from matching.errors import ConfigError, InputError
 from matching.space import Space
 from matching.window import Window
 from spouts.parquet import ParquetSpout, count_null_times, read_messages, read_points
-
-EARTH = Space(-180.0, -90.0, 180.0, 90.0)
-COUNT = Window.parse("count:4")
-SCHEMA = pa.schema(
-    [
-        ("seq", pa.int64()),
-        ("message_id", pa.string()),
-        ("lon", pa.float64()),
-        ("lat", pa.float64()),
-        ("west", pa.float64()),
-        ("south", pa.float64()),
-        ("east", pa.float64()),
-        ("north", pa.float64()),
-        ("event_time", pa.timestamp("us", "UTC")),
-        ("terms", pa.list_(pa.int32())),
-        ("counts", pa.list_(pa.int32())),
-        ("weights", pa.list_(pa.float32())),
-        ("text", pa.string()),
-        ("object_id", pa.string()),
-        ("op", pa.int8()),
-    ]
-)
-START = datetime(2020, 1, 1, tzinfo=UTC)
-
-
-def message(seq: int, **changes) -> dict:
-    terms = list(range(seq % 4))
-    row = {
-        "seq": seq,
-        "message_id": f"m{seq}" + "é" * (seq % 3),
-        "lon": float(seq % 100),
-        "lat": float(-seq % 50),
-        "event_time": START + timedelta(seconds=seq),
-        "terms": terms,
-        "counts": [1] * len(terms),
-        "weights": [1.0 / (term + 1) for term in terms],
-        "text": "text",
-        "object_id": f"m{seq}",
-        "op": 0,
-    }
-    return row | changes
-
-
-def write(
-    directory: Path, rows: list[dict], name: str = "part-00000.parquet", schema=SCHEMA, row_group_size: int = 7
-) -> Path:
-    (directory / "messages").mkdir(parents=True, exist_ok=True)
-    path = directory / "messages" / name
-    pq.write_table(pa.Table.from_pylist(rows, schema), path, row_group_size=row_group_size)
-    return path
-
-
-def write_manifest(directory: Path, kept: int, **more) -> None:
-    (directory / "manifest.json").write_text(json.dumps({"format_version": 1, "kept": kept} | more))
+from tests.support.message_files import COUNT, EARTH, SCHEMA, START, RecordingContext, message, write, write_manifest
 
 
 def rows_of(batches) -> list[tuple]:
@@ -81,30 +25,6 @@ def rows_of(batches) -> list[tuple]:
             ]
             rows.append((name, *columns, messages.terms[cut].tolist(), messages.weights[cut].tolist()))
     return rows
-
-
-class RecordingContext:
-    """A context that keeps what was emitted; its clock stands still unless moved."""
-
-    component = "messages"
-
-    def __init__(self, tasks: int = 3):
-        self.tasks_of_receiver = tasks
-        self.emitted: list = []
-        self.clock_s = 1000.0
-
-    def size_of(self, component):
-        assert component == "distribution"
-        return self.tasks_of_receiver
-
-    def emit(self, stream, payload, *, to=None, key=None):
-        self.emitted.append((stream, payload, to))
-
-    def count(self, name, amount=1):
-        pass
-
-    def now(self):
-        return self.clock_s
 
 
 @pytest.mark.parametrize("batch", [1, 3, 5, 7, 10, 100])

@@ -12,9 +12,9 @@ from spouts.generated import GeneratedSpout, Recipe
 from spouts.paced import GeneratedSubscriptions, PacedSpout
 from spouts.parquet import ParquetSpout
 from spouts.subscriptions import SubscriptionSpout
+from tests.support.message_files import COUNT, EARTH, RecordingContext, message, write, write_manifest
 from tests.support.saving import through_frames
-from tests.unit.spouts.test_spout_parquet import COUNT, EARTH, RecordingContext, message, write, write_manifest
-from tests.unit.spouts.test_spout_subscriptions import WORDS, boolean, gone, topk
+from tests.support.subscription_rows import WORDS, boolean, gone, topk
 from topology.core.clock import FakeClock
 from topology.core.component import Tick
 

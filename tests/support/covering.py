@@ -1,0 +1,45 @@
+"""Settings in few rows, and which of many cases a commit waits for."""
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+def pairwise(settings: dict[str, tuple], seed: int = 0) -> list[dict]:
+    """Rows in which every two values of different settings occur together, greedily few; the same for the same seed.
+
+    A row begins with a pair that is missing; then setting by setting, in random order, it takes the value that brings
+    most missing pairs.
+    """
+    rng = np.random.default_rng(seed)
+    names = sorted(settings)
+    values = [(name, place) for name in names for place in range(len(settings[name]))]
+    missing = {pair for pair in itertools.combinations(values, 2) if pair[0][0] != pair[1][0]}
+    chosen = []
+    while missing:
+        row = dict(min(missing))
+        for name in rng.permutation([name for name in names if name not in row]).tolist():
+            gains = [
+                sum(_pair((name, place), other) in missing for other in row.items())
+                for place in range(len(settings[name]))
+            ]
+            best = np.flatnonzero(np.array(gains) == max(gains))
+            row[name] = int(rng.choice(best))
+        missing -= {_pair(*pair) for pair in itertools.combinations(row.items(), 2)}
+        chosen.append({name: settings[name][row[name]] for name in settings})
+    return chosen
+
+
+def tiered(cases: Iterable[Any], one_in: int, first: int = 0) -> list[Any]:
+    """Cases for `parametrize`: a commit waits for one in so many, the others are marked `wide`."""
+    return [
+        case if number % one_in == first else pytest.param(case, marks=pytest.mark.wide)
+        for number, case in enumerate(cases)
+    ]
+
+
+def _pair(one: tuple[str, int], other: tuple[str, int]) -> tuple:
+    return (one, other) if one < other else (other, one)
