@@ -102,6 +102,7 @@ def build_tree(x, y, slope, base, text, order, floats, ints, shape):
             by = _choose(x, y, slope, base, text, order, first, last)
         else:
             by = 0 if last - first > shape.cell_size else 1
+        cuts = (first, first, first, first, last)
         # no width, no quadrants: points in one place would never part
         if by == 0 and wide > 0.0 and depth < _QUADRANTS_DOWN_TO:
             middle_x, middle_y = (row[0] + row[2]) * np.float32(0.5), (row[1] + row[3]) * np.float32(0.5)
@@ -113,6 +114,10 @@ def build_tree(x, y, slope, base, text, order, floats, ints, shape):
                 _partition(order, half, last, y, middle_y),
                 last,
             )
+        # one step of float32 wide, the middle may round down to the lower value: then all are in one quadrant, and a
+        # chain of nodes with one child each would be longer than the room for nodes
+        most = max(cuts[1] - cuts[0], cuts[2] - cuts[1], cuts[3] - cuts[2], cuts[4] - cuts[3])
+        if most < last - first:
             # the last one first, since a stack turns them round and preorder must follow `order`
             for quadrant in range(3, -1, -1):
                 if cuts[quadrant] < cuts[quadrant + 1]:

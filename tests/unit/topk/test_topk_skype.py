@@ -12,7 +12,7 @@ from matching.naive import tally
 from matching.topk.engines import skype_lists, skype_scan
 from matching.topk.engines.block_inverted_file import BlockInvertedFile
 from matching.topk.engines.skype import PAPER, Pruning, Skype
-from matching.topk.engines.skype_tree import FAR, NEAR
+from matching.topk.engines.skype_tree import FAR, FLOATS, INTS, NEAR, Shape, build_tree
 from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, Recipe, make_world
 
@@ -447,6 +447,20 @@ def test_skype_tree_nodes_are_runs_that_cover_the_list():
             assert all(a[1] == b[0] for a, b in pairwise(groups))
             assert (groups[:, 1] - groups[:, 0]).max() <= 3 and ints[0, 2] == len(ints)
     assert skype_lists.signature_bit(5) != 0
+
+
+def test_skype_tree_over_points_a_step_of_rounding_apart_has_no_more_nodes_than_room():
+    low = np.float32(0.75)
+    x = np.array([low, np.nextafter(low, np.float32(1.0))] * 4, np.float32)
+    assert (x[0] + x[1]) * np.float32(0.5) == low, "so that a quadrant takes all"
+    for points in ((x, np.full(8, low)), (np.full(8, low), x), (x, x)):
+        ones, text = np.ones(8, np.float32), np.ones((8, 4), np.float32)
+        order = np.empty(8, np.int32)
+        floats, ints = np.zeros((200, FLOATS), np.float32), np.zeros((200, INTS), np.int32)
+        build: Any = build_tree
+        for adaptive in (False, True):
+            nodes = build(*points, ones, ones, text, order, floats, ints, Shape(adaptive, 3, 3, True))
+            assert nodes <= 2 * 8 and sorted(order) == list(range(8))
 
 
 def test_skype_batch_from_the_object_store_needs_no_kernel_of_its_own():
