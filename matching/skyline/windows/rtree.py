@@ -86,7 +86,7 @@ def new_node(tree, level):
     """An empty node; there must be one left."""
     node = tree.meta[_FREE]
     if node >= 0:
-        tree.meta[_FREE] = tree.parent[node]
+        tree.meta[_FREE] = tree.parent[node]  # free nodes are chained by it
     else:
         node = tree.meta[HIGH]
         tree.meta[HIGH] += 1
@@ -97,6 +97,7 @@ def new_node(tree, level):
 
 @njit(cache=True, nogil=True)
 def _free_node(tree, node):
+    # the level tells those who go through all nodes that this one is none
     tree.level[node], tree.count[node], tree.parent[node] = _UNUSED, 0, tree.meta[_FREE]
     tree.meta[_FREE] = node
     tree.meta[USED] -= 1
@@ -111,6 +112,7 @@ def choose_leaf(tree, lon, lat):
     node = np.int64(tree.meta[ROOT])
     tree.meta[READS] += 1
     while tree.level[node] > 0:
+        # coordinates are finite, so some child is always better than infinity
         best, least, size = -1, np.inf, np.inf
         for i in range(tree.count[node]):
             child = tree.child[node, i]
@@ -118,6 +120,7 @@ def choose_leaf(tree, lon, lat):
             around = (box[2] - box[0]) + (box[3] - box[1])
             grown_around = (max(box[2], lon) - min(box[0], lon)) + (max(box[3], lat) - min(box[1], lat))
             more = grown_around - around
+            # a point may lie inside several boxes, none of which grows: then the smallest
             if more < least or (more == least and around < size):
                 best, least, size = child, more, around
         node = np.int64(best)
@@ -145,6 +148,7 @@ def fit_box(tree, log, node):
         entry_box(tree, log, node, i, box)
         west, south, east, north = min(west, box[0]), min(south, box[1]), max(east, box[2]), max(north, box[3])
     own = tree.box[node]
+    # if not, nothing above can change either
     changed = own[0] != west or own[1] != south or own[2] != east or own[3] != north
     own[0], own[1], own[2], own[3] = west, south, east, north
     return changed
@@ -154,6 +158,7 @@ def fit_box(tree, log, node):
 def widen_box(tree, node, lon, lat):
     """Make a node's box contain a point; returns whether it changed."""
     box = tree.box[node]
+    # often so: no write, and callers need not count one
     if box[0] <= lon <= box[2] and box[1] <= lat <= box[3]:
         return False
     box[0], box[1], box[2], box[3] = min(box[0], lon), min(box[1], lat), max(box[2], lon), max(box[3], lat)
@@ -175,6 +180,7 @@ def new_root(tree):
     root = new_node(tree, tree.level[old] + 1)
     tree.child[root, 0], tree.count[root], tree.parent[old] = old, 1, root
     for side in range(4):
+        # it holds for both halves too, so a split need not touch it
         tree.box[root, side] = tree.box[old, side]
     tree.meta[ROOT] = root
     tree.meta[WRITES] += 1
@@ -197,10 +203,12 @@ def split(tree, log, node):
     for axis in range(2):
         for i in range(count):  # by the middle along the axis
             middle, at = boxes[i, axis] + boxes[i, axis + 2], i
+            # by insertion: few enough, and nothing is allocated
             while at > 0 and boxes[order[at - 1], axis] + boxes[order[at - 1], axis + 2] > middle:
                 order[at] = order[at - 1]
                 at -= 1
             order[at] = i
+        # forward the circumference of what lies below each cut, backward that of what lies above
         for forward in (True, False):
             west, south, east, north = np.inf, np.inf, -np.inf, -np.inf
             for step in range(count):
@@ -210,6 +218,7 @@ def split(tree, log, node):
                 around = (east - west) + (north - south)
                 if forward:
                     below[i] = around
+                # or nodes with next to nothing in them would be split off
                 elif _FEWEST <= i <= count - _FEWEST and around + below[i - 1] < least:
                     least, cut = around + below[i - 1], i
                     for k in range(count):
@@ -217,6 +226,7 @@ def split(tree, log, node):
     other = new_node(tree, tree.level[node])
     children = np.empty(count, np.int32)
     for i in range(count):
+        # copied, since the node is written while they are dealt out
         children[i] = tree.child[node, i]
     for i in range(count):
         target, place = (node, i) if i < cut else (other, i - cut)
@@ -227,8 +237,10 @@ def split(tree, log, node):
     tree.count[node], tree.count[other] = cut, count - cut
     fit_box(tree, log, node)
     fit_box(tree, log, other)
+    # the box above holds as it is: the same entries are below
     above = tree.parent[node]
     tree.parent[other] = above
+    # it may be one too many now: the caller goes on there
     put(tree, above, tree.count[above], other)
     tree.meta[WRITES] += 3
     return other
@@ -247,6 +259,7 @@ def remove_empty(tree, node, gone):
         while tree.child[above, i] != node:
             i += 1
         tree.count[above] -= 1
+        # the order of nodes in a node means nothing
         tree.child[above, i] = tree.child[above, tree.count[above]]
         _free_node(tree, node)
         gone[count] = node
@@ -261,6 +274,7 @@ def fit_upwards(tree, log, node):
     """Shrink the boxes of a node and of those above it, as far up as they change."""
     while node >= 0 and tree.count[node]:
         tree.meta[READS] += 1
+        # what is above was fitted to this very box
         if not fit_box(tree, log, node):
             return
         tree.meta[WRITES] += 1
@@ -272,6 +286,7 @@ def shorten(tree, gone):
     """Take the root out while it has one child only; returns how many, written to gone (int32[HIGHEST])."""
     count = 0
     root = tree.meta[ROOT]
+    # or every search would go through nodes that decide nothing
     while tree.level[root] > 0 and tree.count[root] == 1:
         below = tree.child[root, 0]
         _free_node(tree, root)
