@@ -216,7 +216,7 @@ def copy_entry(v, source, target):
 def put(v, slot, seq, life, spatial, text, until):
     """Enter a message into a block that has room, in the order of seq."""
     at = v.start[slot] + v.count[slot]
-    # mostly no step, since what arrives is the newest; late finds of other tasks and refills need some
+    # mostly no step, since what arrives is the newest; not so what comes late, finds of other tasks, and refills
     while at > v.start[slot] and v.seq[at - 1] > seq:
         copy_entry(v, at - 1, at)
         at -= 1

@@ -147,8 +147,8 @@ def arrive(v, slot, seq, life, spatial, text):
         return False
     start, kept = v.start[slot], 0
     until = np.int64(UNDOMINATED)
-    # All that is kept, not the skyline alone as in Algorithm 1 of Deng et al.: what waits below the newcomer would rise
-    # later. Coincident messages dominate neither way, so all of them stay.
+    # All that is kept, not the skyline alone as in Algorithm 1 of Deng et al. (2022): what waits below the newcomer
+    # would rise later. Coincident messages dominate neither way, so all of them stay.
     for at in range(start, start + v.count[slot]):
         if dominates(v.spatial[at], v.text[at], spatial, text):
             if v.life[at] >= life:

@@ -121,8 +121,7 @@ def settle(v, tails, slot, scratch):
             continue
         for j in range(few):
             if dominates(its_spatial, its_text, spatial[j], text[j]):
-                # a late message may be outlived by an older one: it is left out at the end, and drops others all the
-                # same
+                # a late message may be outlived by an older one: it is left out at the end, but still drops others
                 until[j] = max(until[j], its_life)
         seq[few], life[few], until[few] = words[slot, at], its_life, most
         spatial[few], text[few] = its_spatial, its_text
@@ -137,8 +136,7 @@ def settle(v, tails, slot, scratch):
             if best != worst:
                 if best:
                     most = max(most, life[k])
-                    # no need to tell the others: what this entry dominates, the one above it dominates too, as long or
-                    # longer
+                    # no need to tell the others: what this entry dominates, the one above it covers as long
                     if most >= its_life:
                         break
                 else:
@@ -181,7 +179,7 @@ def settle_all(v, tails, slots, first):
 def ask_for_blocks(v, slots):
     """Have the blocks of some slots come from memory together."""
     for slot in slots:
-        # first where the blocks are: the second loop cannot ask for their lines without
+        # first where the blocks are: without that the second loop cannot ask for their lines
         prefetch(v.start, slot)
         prefetch(v.count, slot)
         prefetch(v.due, slot)

@@ -151,8 +151,8 @@ def add(words, start, bits, hashed, shape):
         # common word would find no place.
         at = _place_of(words[start + where], fingerprint, shape)
         if at >= 0:
+            # leaves count; a count that has reached its highest value stays there
             if shape[1] > 10 and (words[start + where] >> (at + 10)) & _MOST < _MOST:
-                # a count that has reached its highest value stays there
                 words[start + where] += np.int64(1) << (at + 10)
             return 0
     entry = fingerprint | (np.int64(1) << 10) if shape[1] > 10 else fingerprint

@@ -121,7 +121,7 @@ def _leaf_of(tree, lon, lat):
 def _new_leaf(tree, parent):
     node = tree.meta[_FREE]
     if node >= 0:
-        tree.meta[_FREE] = tree.parent[node]  # free nodes are chained by it
+        tree.meta[_FREE] = tree.parent[node]
     else:
         node = tree.meta[_HIGH]
         tree.meta[_HIGH] += 1
@@ -161,7 +161,6 @@ def _cut_leaf(tree, lists, log, leaf):
     entry = lists_module.find(lists, key_of(_ALL, leaf))
     slots = np.empty(count, np.int32)
     for i in range(count):
-        # copied, since the lists are taken apart below
         slots[i] = slot_at(lists, entry, i)
     lon, lat = log.lon[slots], log.lat[slots]
     axis = _BY_LON if lon.max() - lon.min() >= lat.max() - lat.min() else _BY_LAT

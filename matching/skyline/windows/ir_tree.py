@@ -246,7 +246,6 @@ def _delete(tree, lists, distinct, log, slots):
             missing += 1
             continue
         tree.count[leaf] -= 1
-        # the order within a leaf means nothing here
         tree.child[leaf, at] = tree.child[leaf, tree.count[leaf]]
         tree.meta[WRITES] += 1
         _list_terms(tree, lists, log, leaf, slot, False)
@@ -295,7 +294,6 @@ def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found,
                         continue
                     for k in range(keywords.shape[0]):
                         visits[0] += 1
-                        # one keyword will do
                         if lists_module.find(lists, key_of(keywords[k], child)) >= 0:
                             stack[height] = child
                             height += 1

@@ -95,7 +95,6 @@ def has_room(lists, keys, words):
 @njit(cache=True, nogil=True)
 def _home(key, entries):
     """Where a key belongs; within 63 bits, so that it means the same with the compiler switched off."""
-    # 31 or 32 bits times less than 31: nothing reaches the sign
     folded = ((key >> 32) * 0x2545F491 & 0x7FFFFFFF) ^ ((key & 0xFFFFFFFF) * 0x1B873593 & 0x7FFFFFFF)
     folded = (folded ^ (folded >> 15)) * 0x2C1B3C6D & 0x7FFFFFFF
     # only the low bits choose, so the high ones are folded into them
@@ -171,7 +170,7 @@ def _size_class(length):
 @njit(cache=True, nogil=True)
 def _allocate_block(lists, size):
     start = lists.meta[_FREE + size]
-    # nobody is asked whether there is room: insertions have done so beforehand (`has_room`), `_halve` sees to itself
+    # nothing is checked here: insertions have asked `has_room` beforehand, `_halve` sees to itself
     if start >= 0:
         lists.meta[_FREE + size] = lists.pool[start]
     else:
@@ -228,7 +227,6 @@ def slot_at(lists, entry, i):
 def remove_entry(lists, key, slot):
     """Remove a slot from the list of a key; returns what is left, -1 if it was not there. O(length)."""
     entry = find(lists, key)
-    # told to the caller, for whom a posting that is missing means that the index is broken
     if entry < 0 or lists.value[entry] == COUNT:
         return -1
     length = lists.length[entry]

@@ -150,7 +150,6 @@ def _compact(log, live, terms):
 @njit(cache=True, nogil=True)
 def object_of(log, slot):
     """Number of the object a message speaks of."""
-    # no message replaces another
     if log.object.shape[0] == 0:
         return log.seq[slot]
     return log.object[slot]
@@ -286,7 +285,6 @@ def _rise(heap, place, life, at):
     slot = heap[at]
     while at > 0:
         above = (at - 1) >> 1
-        # equal lives expire together, in any order
         if life[heap[above]] <= life[slot]:
             break
         heap[at] = heap[above]

@@ -67,6 +67,9 @@ class Mf(NamedTuple):
 @njit(cache=True, nogil=True)
 def mark_of(log, slot):
     """(bits of all its terms with the tag of the object above, more bits of all its terms)."""
+    # In place of the cuckoo filter that the paper's leaves have: a query reads the marks of a leaf in one run, where a
+    # filter takes two reads far apart for each keyword, and reference counts besides, so that cleaning can take
+    # keywords out.
     one = two = np.int64(0)
     for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
         bits, more = bits_of(filters_module.hash_term(log.terms[p]))
@@ -100,7 +103,6 @@ def _tag_of(number):
 def hash_terms(log, slot, out):
     """Hashes of a message's terms, into out if it is long enough; returns them (int64[terms])."""
     count = log.term_count[slot]
-    # a text that is longer is rare enough to allocate for
     hashed = out[:count] if count <= out.shape[0] else np.empty(count, np.int64)
     for i in range(count):
         hashed[i] = filters_module.hash_term(log.terms[log.term_start[slot] + i])
@@ -174,7 +176,7 @@ def build_filter(mf, log, node, places):
         # also one that was just built, and became too full
         drop_filter(mf, node)
         start = filters_module.allocate_block(mf.filters, bits)
-        # not met: insertions make sure of room for every doubling beforehand (`needed_words`)
+        # callers have made room for every doubling beforehand (`needed_words`)
         if start < 0:
             return False
         nodes.start[node], nodes.bits[node] = start, bits
@@ -183,13 +185,13 @@ def build_filter(mf, log, node, places):
         while height and not full:
             height -= 1
             at = stack[height]
-            # All entries of the leaves, obsolete ones too: a term may only be taken out of a leaf's filter as often as
-            # it was put in, and cleaning will do so for each entry.
             if tree.level[at] > 0:
                 for i in range(tree.count[at]):
                     stack[height] = tree.child[at, i]
                     height += 1
                 continue
+            # Obsolete entries count too: when they are cleaned away, their terms are taken out of a leaf's filter, and
+            # nothing may be taken out that was not put in.
             # The texts of a leaf first, all from anywhere: read in a loop that does nothing else, they come together.
             nodes.below[node] += tree.count[at]
             count = 0

@@ -1,24 +1,11 @@
 """The memo-and-filter R-tree: messages end without the tree being touched, and nodes know their keywords by filters.
 
-- A message that ends is noted in the *update memo* (`matching.skyline.windows.memo`); its entry stays in its leaf. It
-is
-  all the same whether a later version, a deletion, or the window ends it.
+- A message that ends, for whatever reason, is noted in the *update memo* (`matching.skyline.windows.memo`). Its entry
+  stays until its leaf is cleaned: when an insertion touches it, or a cursor comes by.
 - Each inner node has a *cuckoo filter* of the keywords below (`matching.skyline.windows.filters`), built anew when much
-  of what is below has changed. A leaf has two words for each entry instead, its *mark*: a few bits of the object, and
-  four bits set for each term; a query reads them in one run, many at a time, where a filter takes two reads far apart
-  for each keyword. The paper's leaves have cuckoo filters, which need reference counts so that cleaning can take
-  keywords out: `leaf_filters` gives them too.
-- The entries of a leaf are its *lookup table*: versions of an object together, the newest first. A query looks at the
-  newest of each object only. That is the newest in this leaf; a newer one may lie elsewhere. The paper asks the memo;
-  the window knows by slot who is alive, one read in place of two or three (`matching.skyline.windows.mf_search`).
-- Where questions may reach back, the memo lags behind (`matching.skyline.windows.tree`): of the versions of an object
-in
-  a leaf those that came after the oldest boundary known stay, and the next one is asked about as the newest.
-- A leaf is cleaned when an insertion touches it. `threshold`, the paper's way, removes the obsolete versions of an
-  object once they are more than T_clean; `all`, the older RUM scheme, whatever is obsolete; `off` nothing, ever.
-  The paper's way alone never removes lone messages that expired. So, unless `bounded` is false, a leaf that is full is
-  cleaned before it is split, and a cursor goes round the leaves, one for every few arrivals, and cleans them: what is
-  held stays within about a fifth more than what is alive, wherever the stream goes.
+  of what is below has changed; each entry of a leaf has a *mark*, some bits for its object and its terms.
+- The entries of a leaf are its *lookup table*: versions of an object together, the newest first. Queries look at that
+  one only (`matching.skyline.windows.mf_search`).
 
 From Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window streaming
 data", with the memo's bookkeeping after Silva, Xiong and Aref, "The RUM-tree". What the nodes keep is in
@@ -74,6 +61,9 @@ from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.slots import resized
 
+#: `threshold`, the paper's way, removes the obsolete versions of an object from a leaf once they are more than T_clean;
+#: `all`, the older RUM scheme, whatever is obsolete; `off` nothing, ever. The paper's way alone never removes lone
+#: messages that expired, hence `bounded`: what is held stays within about a fifth more than what is alive.
 CLEANING = ("threshold", "all", "off")
 #: Parameters of the paper's formula for T_clean.
 _BETA, _MOST_PER_S, _MOST_LEVELS, _LEAST = 0.8, 10_000.0, 8, 5

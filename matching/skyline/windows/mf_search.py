@@ -53,7 +53,7 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
             wanted[k, 0], wanted[k, 1] = bits_of(hashed[k])
         row, many = ends[query], 0
         stack[0], height = mf.tree.meta[ROOT], 1
-        # a keyword that nobody has ends here
+        # a query of keywords that nobody has ends here
         if level[stack[0]] > 0 and not _may_hold(mf, stack[0], hashed):
             height = 0
         while height:

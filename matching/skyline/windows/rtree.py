@@ -86,7 +86,7 @@ def new_node(tree, level):
     """An empty node; there must be one left."""
     node = tree.meta[_FREE]
     if node >= 0:
-        tree.meta[_FREE] = tree.parent[node]  # free nodes are chained by it
+        tree.meta[_FREE] = tree.parent[node]
     else:
         node = tree.meta[HIGH]
         tree.meta[HIGH] += 1
@@ -158,7 +158,6 @@ def fit_box(tree, log, node):
 def widen_box(tree, node, lon, lat):
     """Make a node's box contain a point; returns whether it changed."""
     box = tree.box[node]
-    # often so: no write, and callers need not count one
     if box[0] <= lon <= box[2] and box[1] <= lat <= box[3]:
         return False
     box[0], box[1], box[2], box[3] = min(box[0], lon), min(box[1], lat), max(box[2], lon), max(box[3], lat)
@@ -203,7 +202,6 @@ def split(tree, log, node):
     for axis in range(2):
         for i in range(count):  # by the middle along the axis
             middle, at = boxes[i, axis] + boxes[i, axis + 2], i
-            # by insertion: few enough, and nothing is allocated
             while at > 0 and boxes[order[at - 1], axis] + boxes[order[at - 1], axis + 2] > middle:
                 order[at] = order[at - 1]
                 at -= 1
@@ -226,7 +224,6 @@ def split(tree, log, node):
     other = new_node(tree, tree.level[node])
     children = np.empty(count, np.int32)
     for i in range(count):
-        # copied, since the node is written while they are dealt out
         children[i] = tree.child[node, i]
     for i in range(count):
         target, place = (node, i) if i < cut else (other, i - cut)
@@ -259,7 +256,6 @@ def remove_empty(tree, node, gone):
         while tree.child[above, i] != node:
             i += 1
         tree.count[above] -= 1
-        # the order of nodes in a node means nothing
         tree.child[above, i] = tree.child[above, tree.count[above]]
         _free_node(tree, node)
         gone[count] = node
