@@ -93,6 +93,8 @@ def _markuseful(offsets, order, spatial, text, useful):
         for i in range(offsets[row], offsets[row + 1]):
             at = order[i]
             beaten = False
+            # Lives are not compared: whoever stands before lives as long. Nor are those left out: what beat one of them
+            # beats whatever it would have beaten.
             for k in range(count):
                 if dominates(spatial[kept[k]], text[kept[k]], spatial[at], text[at]):
                     beaten = True

@@ -152,7 +152,7 @@ def _keep_best(v, slots, candidates, best, first):
         for i in range(candidates.offsets[row], candidates.offsets[row + 1]):
             if best[i]:
                 if not has_room(v, slots[row]):
-                    v.count[slots[row]] = 0
+                    v.count[slots[row]] = 0  # or the next try would enter the first ones twice
                     return row
                 put(
                     v, slots[row], candidates.seq[i], candidates.life[i], candidates.spatial[i], candidates.text[i],

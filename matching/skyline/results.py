@@ -168,6 +168,8 @@ def dominates(spatial_a, text_a, spatial_b, text_b):
 @njit(cache=True, nogil=True)
 def block_size(size_class):
     """Entries a block of a class has room for: 4, 6, 8, 12, 16, 24, ..."""
+    # steps of a half and a third in turn: a block that has just grown is never less than two thirds full. In int64,
+    # since with the compiler switched off an int8 would stay one.
     half = np.int64(2) << (np.int64(size_class) >> 1)
     return 3 * half if size_class & 1 else 2 * half
 
@@ -187,13 +189,14 @@ def has_room_for(v, slot, entries):
     new_class = 0 if start < 0 else v.size_class[slot] + 1
     while block_size(new_class) < entries:
         new_class += 1
+    # the old block stays until the new one is there: without room nothing has changed
     new_start = allocate_block(v, new_class, block_size(new_class))
     if new_start < 0:
         return False
     if start >= 0:
         for i in range(v.count[slot]):
             copy_entry(v, start + i, new_start + i)
-        free_block(v, slot)
+        free_block(v, slot)  # after the copy: its first seq becomes a link of the free list
     v.start[slot] = new_start
     v.size_class[slot] = new_class
     return True
@@ -213,6 +216,7 @@ def copy_entry(v, source, target):
 def put(v, slot, seq, life, spatial, text, until):
     """Enter a message into a block that has room, in the order of seq."""
     at = v.start[slot] + v.count[slot]
+    # mostly no step, since what arrives is the newest; not so what comes late, finds of other tasks, and refills
     while at > v.start[slot] and v.seq[at - 1] > seq:
         copy_entry(v, at - 1, at)
         at -= 1
@@ -222,6 +226,8 @@ def put(v, slot, seq, life, spatial, text, until):
     v.life[at] = life
     v.until[at] = until
     v.count[slot] += 1
+    # of one that waits not its life but when it joins: that comes first, or it would not be kept; and who waits for
+    # somebody to look again dies unseen
     v.due[slot] = min(v.due[slot], life if until == UNDOMINATED else until)
 
 
@@ -259,6 +265,7 @@ def drop_dead(v, slot, floor):
             if at > start + kept:
                 copy_entry(v, at, start + kept)
             kept += 1
+        # knows all members only where they are marked so (`lazy`); to others the floor itself says who joins
         elif v.until[at] == UNDOMINATED:
             lost = True
     v.count[slot] = kept
@@ -270,6 +277,7 @@ def set_due(v, slot, floor):
     """Work `due` out anew: the least life of the skyline and influence time of the others."""
     due = np.int64(WAITS)
     for at in range(v.start[slot], v.start[slot] + v.count[slot]):
+        # a member matters again when it dies, another one when it joins
         due = min(due, v.life[at] if v.until[at] <= floor else v.until[at])
     v.due[slot] = due
 
@@ -282,6 +290,7 @@ def remove_members(v, slots, seqs, out):
     """
     lost = 0
     for i in range(slots.shape[0]):
+        # one that is not kept was dropped for another that covers all it kept out: nothing is lost
         at = place_of(v, slots[i], seqs[i])
         if at >= 0:
             drop(v, slots[i], at)
@@ -296,7 +305,7 @@ def _clear_all(v, slots):
         if v.start[slot] >= 0:
             free_block(v, slot)
         v.count[slot] = 0
-        v.due[slot] = WAITS
+        v.due[slot] = WAITS  # above every floor: nobody looks at an empty slot
 
 
 @njit(cache=True, nogil=True)
@@ -304,6 +313,7 @@ def _fill(v, slots, offsets, columns, first):
     """Fill empty blocks from row `first` on; returns the row that found no room (its block is empty), or all."""
     spatial, text, seq, life, until = columns
     for row in range(first, slots.shape[0]):
+        # for the whole row at once, so that nothing has to be undone
         if not has_room_for(v, slots[row], offsets[row + 1] - offsets[row]):
             return row
         for i in range(offsets[row], offsets[row + 1]):
@@ -317,10 +327,12 @@ def _pack(v, order):
     end = 0
     for slot in order:
         start = v.start[slot]
+        # by ascending place: what is written over has been moved, or was free
         if end < start:
             for i in range(v.count[slot]):
                 copy_entry(v, start + i, end + i)
             v.start[slot] = end
+        # the whole block, not its entries: each keeps its room to grow
         end += block_size(v.size_class[slot])
     forget_free(v, end)
 
@@ -330,6 +342,7 @@ def _count_held(v, slots, floor, offsets):
     for row in range(slots.shape[0]):
         slot, count = slots[row], 0
         for at in range(v.start[slot], v.start[slot] + v.count[slot]):
+            # lives are not looked at: members that died were due, and dropped; who waits in `lazy` is above every floor
             count += v.until[at] <= floor
         offsets[row + 1] = offsets[row] + count
 
@@ -359,10 +372,12 @@ def difference(before, after, out_row, out_seq, out_score, out_enters):
     written = 0
     for row in range(before.offsets.shape[0] - 1):
         for enters in (False, True):
+            # the same walk twice, the sides changed over: what the other side lacks has left or entered
             old = after if enters else before
             new = before if enters else after
             j, last = new.offsets[row], new.offsets[row + 1]
             for i in range(old.offsets[row], old.offsets[row + 1]):
+                # both ascend by seq, so this never goes back
                 while j < last and new.seq[j] < old.seq[i]:
                     j += 1
                 if j == last or new.seq[j] != old.seq[i]:

@@ -199,9 +199,12 @@ def spatial_relevance(region, lon, lat):
     west, south, east, north = region[0], region[1], region[2], region[3]
     dx, dy = lon - (west + east) / 2.0, lat - (south + north) / 2.0
     width, height = east - west, north - south
+    # not `hypot`, which may round otherwise than the oracle does
     half_diagonal = math.sqrt(width * width + height * height) / 2.0
+    # the rectangle is a point, and whatever lies in it stands at its centre
     if half_diagonal == 0.0:
         return 1.0
+    # rounding may take a corner a hair beyond the half diagonal
     return max(0.0, 1.0 - math.sqrt(dx * dx + dy * dy) / half_diagonal)
 
 
@@ -217,6 +220,7 @@ def _pairs(
     while i < rows.shape[0]:
         row, first = rows[i], pairs
         while i < rows.shape[0] and rows[i] == row:
+            # which keyword it was is of no interest: each that is in common comes up once
             slot = numbers[i] >> _KEYWORD_BITS
             if common[slot] == 0:
                 out_slot[pairs] = slot
@@ -229,5 +233,6 @@ def _pairs(
             slot = out_slot[pair]
             out_spatial[pair] = spatial_relevance(region[slot], lon[row], lat[row])
             out_text[pair] = common[slot] / (keywords[slot] + terms - common[slot])
+            # only what was touched: clearing all would cost every subscription at every message
             common[slot] = 0
     return pairs

@@ -71,6 +71,7 @@ class Eager(SkylineEngine):
 def expire(v, slots, floor):
     """Drop the dead of slots that are due. Those that join the skyline say so themselves, by `until`."""
     for slot in slots:
+        # if a member died, `until` of those that it alone still kept out is its life, which the floor has reached
         drop_dead(v, slot, floor)
         set_due(v, slot, floor)
 
@@ -84,10 +85,12 @@ def sort_by_slot(slots, capacity, order):
     """
     ends = np.zeros(capacity + 1, np.int32)
     for slot in slots:
+        # one place up: after the sums `ends[slot]` is where the slot begins, and after the last loop where it ends
         ends[slot + 1] += 1
     for slot in range(capacity):
         ends[slot + 1] += ends[slot]
     for i in range(slots.shape[0]):
+        # those of one slot stay in order, nearly always that of seq, for which `put` has nothing to move
         order[ends[slots[i]]] = i
         ends[slots[i]] += 1
 
@@ -104,11 +107,12 @@ def offer(v, offers, order, first, seen):
     count = order.shape[0]
     for begin in range(first, count, _AHEAD):
         some = order[begin : begin + _AHEAD]
+        # an arrival may move a block after it was read ahead: then that was for nothing, never wrong
         seen[0] = _read_ahead(v, offers, some)
         for k in range(some.shape[0]):
             i = some[k]
             if not arrive(v, offers.slot[i], offers.seq[i], offers.life[i], offers.spatial[i], offers.text[i]):
-                return begin + k
+                return begin + k  # all before it have been taken: after `make_room` the caller goes on here
     return count
 
 
@@ -119,9 +123,11 @@ def _read_ahead(v, offers, some):
     for i in some:
         seen += v.start[offers.slot[i]] + v.count[offers.slot[i]] + v.due[offers.slot[i]]
         seen += offers.seq[i] + offers.life[i] + offers.spatial[i] + offers.text[i]
+    # no block has been given out yet: there is no place to read
     if last < 0:
         return seen
     for i in some:
+        # a slot without a block has -1; any place will do, since nothing is decided here
         at = max(v.start[offers.slot[i]], 0)
         middle, far = min(at + _LINE, last), min(at + 2 * _LINE, last)
         seen += v.spatial[at] + v.text[at] + v.life[at] + v.spatial[middle] + v.text[middle] + v.life[middle]
@@ -136,16 +142,20 @@ def arrive(v, slot, seq, life, spatial, text):
     O(entries). Afterwards the entries are again all messages seen and alive that no other one dominates which lives
     at least as long. Nothing is changed for the worse when there is no room: the same call can be repeated.
     """
+    # asked first, though the newcomer may be dropped or make room itself: from here on nothing can fail half way
     if not has_room(v, slot):
         return False
     start, kept = v.start[slot], 0
     until = np.int64(UNDOMINATED)
+    # All that is kept, not the skyline alone as in Algorithm 1 of Deng et al. (2022): what waits below the newcomer
+    # would rise later. Coincident messages dominate neither way, so all of them stay.
     for at in range(start, start + v.count[slot]):
         if dominates(v.spatial[at], v.text[at], spatial, text):
             if v.life[at] >= life:
                 return True  # then the newcomer had nothing dropped so far, or this one would have done so before
             until = max(until, v.life[at])
         elif dominates(spatial, text, v.spatial[at], v.text[at]):
+            # equal lives end at the same boundary: so it is covered for as long as it lives
             if life >= v.life[at]:
                 continue
             v.until[at] = max(v.until[at], life)  # a late message: it lives shorter than what it dominates
@@ -173,10 +183,11 @@ def load_row(v, slot, candidates, row):
     O(candidates * kept): in descending life nothing that is kept is dropped again.
     """
     begin, end = candidates.offsets[row], candidates.offsets[row + 1]
+    # among equal lives any order will do: `arrive` drops the dominated one, whichever comes first
     order = np.argsort(candidates.life[begin:end])
     for i in order[::-1]:
         at = begin + i
         if not arrive(v, slot, candidates.seq[at], candidates.life[at], candidates.spatial[at], candidates.text[at]):
-            v.count[slot] = 0
+            v.count[slot] = 0  # or the next try would enter the first ones twice
             return False
     return True

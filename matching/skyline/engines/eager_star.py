@@ -2,20 +2,13 @@
 
 After Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window
 streaming data" (2022), whose algorithm lets the skyline change at once but forgets what the ended message had kept out.
-Here:
+Here a subscription that loses a kept message is filled from the window anew, but not before that can matter: while
+another kept message dominates the ended one, it dominates whatever that one kept out. Until then the subscription is
+noted as `stale`: it lacks entries, but its skyline is right. Often it ends, or is filled anew for another reason,
+before it comes to that.
 
-- An ended message that is not kept is of no account (see `matching.skyline.engines.eager`).
-- One that is kept may have kept others out: those it dominates that live no longer. The subscription is then filled
-  from the window anew.
-- That can wait while another kept message dominates the ended one: it dominates whatever the ended one kept out, so
-  nothing of that can be in the skyline before its life is over. The subscription is noted as `stale` until then, and
-  often ends, or is filled anew for another reason, before it comes to that.
-
-Newcomers that cannot change a skyline are put by before they are compared with anything:
+Newcomers that cannot change a skyline are put by before they are compared with anything; read on in
 `matching.skyline.engines.tails`.
-
-A stale subscription lacks entries, but its skyline is right: while the message that covers them lives, they are
-dominated, and so is all that they dominate.
 """
 
 import numpy as np
@@ -146,24 +139,31 @@ def _end(v, slots, seqs, floor, stale, lacks, patient):
     while i < most:
         slot, count = slots[i], 0
         while i < most and slots[i] == slot:
+            # The ended are taken out all at once, so that none of them is taken for the cover of another. One that is
+            # not kept any more (its tail has just been settled) is of no account: what dominates it covers all it kept
+            # out.
             at = place_of(v, slot, seqs[i])
             if at >= 0:
                 life[count], spatial[count], text[count] = v.life[at], v.spatial[at], v.text[at]
                 count += 1
                 drop(v, slot, at)
             i += 1
+        # `lacks`: it is filled from the window anyway, since what covered an earlier end is gone
         if count == 0 or lacks[slot]:
             continue
         # How long each of them is covered by one that stays: nothing it kept out can be seen before.
         covered = np.int64(WAITS)
         for r in range(count):
             cover = _cover(v, slot, spatial[r], text[r])
+            # it kept out only what lives no longer than itself: nothing is lost if that is covered as long, or over
             if cover < life[r] and life[r] > floor:
                 covered = min(covered, cover)
+        # no cover at all, or one that dies now: what was kept out may belong to the skyline of this very boundary
         if covered <= floor or not patient:
             lacks[slot] = True
             continue
         stale[slot] = min(stale[slot], covered)
+        # others may wait for the life of an ended one, which is not lived out
         _find_until(v, slot)
         set_due(v, slot, floor)
         v.due[slot] = min(v.due[slot], stale[slot])
@@ -174,6 +174,7 @@ def _cover(v, slot, spatial, text):
     """The longest life of an entry as good as this in both relevances."""
     cover = np.int64(UNDOMINATED)
     for at in range(v.start[slot], v.start[slot] + v.count[slot]):
+        # as good is enough: a coincident one dominates all that the ended one dominated
         if v.spatial[at] >= spatial and v.text[at] >= text:
             cover = max(cover, v.life[at])
     return cover
@@ -187,6 +188,7 @@ def _find_until(v, slot):
     for at in range(start, end):
         until = np.int64(UNDOMINATED)
         for other in range(start, end):
+            # kept ones suffice: above whatever was dropped stands one that lives as long
             if dominates(v.spatial[other], v.text[other], v.spatial[at], v.text[at]):
                 until = max(until, v.life[other])
         v.until[at] = until

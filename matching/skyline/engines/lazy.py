@@ -60,6 +60,7 @@ class Lazy(Eager):
 def _expire(v, slots, floor):
     """Drop the dead, and find out who joins the skyline where it lost a member."""
     for slot in slots:
+        # one that merely waited kept nobody out: what it dominates is dominated by a member too
         if drop_dead(v, slot, floor):
             start, count = v.start[slot], v.count[slot]
             best = np.zeros(count, np.bool_)
@@ -79,6 +80,7 @@ def _drop_useless(v, slot):
         useless = False
         if v.until[at] == WAITS:
             # in the order of seq, the skyline's later members are the likelier ones to live as long
+            # one before it may live as long too (it came late); it is not asked, since keeping too much is no mistake
             for other in range(end - 1, at, -1):
                 if (
                     v.until[other] == UNDOMINATED
@@ -115,15 +117,18 @@ def _arrive(v, slot, seq, life, spatial, text, floor):
         return False
     start, kept = v.start[slot], 0
     until = np.int64(UNDOMINATED)
+    # what waits is not compared: the newcomer may have made it useless, which is found out when a member expires
     for at in range(start, start + v.count[slot]):
         if v.until[at] == UNDOMINATED:
             if dominates(v.spatial[at], v.text[at], spatial, text):
+                # covered for all its life: it can never be a member
                 if v.life[at] >= life:
                     return True
                 until = WAITS
             elif dominates(spatial, text, v.spatial[at], v.text[at]):
                 if life >= v.life[at]:
                     continue
+                # a late message: it dies before what it dominates, which comes back then
                 v.until[at] = WAITS
         if at > start + kept:
             copy_entry(v, at, start + kept)
@@ -146,6 +151,6 @@ def _load(v, slots, candidates, floor, first):
                 if best[at - begin] == members and not _arrive(
                     v, slot, candidates.seq[at], candidates.life[at], candidates.spatial[at], candidates.text[at], floor
                 ):
-                    v.count[slot] = 0
+                    v.count[slot] = 0  # or the next try would enter the first ones twice
                     return row
     return slots.shape[0]

@@ -29,13 +29,16 @@ def split(spatial, text, least_inner, mark, best):
     best : bool[n]         False before; set for every message that no other one dominates
     """
     for i in range(spatial.shape[0]):
+        # by relevance, not by distance: whatever was rounded, all inside are strictly better than all outside
         mark[i] = 1 if spatial[i] >= least_inner else 0
     compare_marked(spatial, text, mark, best)
     highest = -1.0
     for i in range(spatial.shape[0]):
+        # the text of all inside is no higher than that of their skyline, which is in `best` alone so far
         if best[i]:
             highest = max(highest, text[i])
     for i in range(spatial.shape[0]):
+        # with no more text than that it is dominated from inside, equal text included, since inside is nearer
         mark[i] = 1 if spatial[i] < least_inner and text[i] > highest else 0
     compare_marked(spatial, text, mark, best)
 
@@ -43,6 +46,7 @@ def split(spatial, text, least_inner, mark, best):
 @njit(cache=True, nogil=True)
 def compare_marked(spatial, text, mark, best):
     """Block nested loops over the marked ones: each is compared with those that nothing has beaten yet. O(n * best)."""
+    # room for all: so one round does, where the original, short of memory, puts what does not fit into a file
     window = np.empty(spatial.shape[0], np.int64)
     length = 0
     for i in range(spatial.shape[0]):
@@ -51,9 +55,11 @@ def compare_marked(spatial, text, mark, best):
         beaten, kept = False, 0
         for w in range(length):
             j = window[w]
+            # coincident ones dominate neither way: all of them stay
             if spatial[j] >= spatial[i] and text[j] >= text[i] and (spatial[j] > spatial[i] or text[j] > text[i]):
                 beaten = True
                 break
+        # then it has beaten nobody in the window: whatever beats it would have beaten that before
         if beaten:
             continue
         for w in range(length):

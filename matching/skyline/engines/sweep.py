@@ -38,9 +38,11 @@ def mark_undominated(spatial, text, best):
     i = 0
     while i < order.shape[0]:
         level, end, top = spatial[order[i]], i, -1.0
+        # equals in space are taken together: of those only the highest text counts, and coincident ones all stay
         while end < order.shape[0] and spatial[order[end]] == level:
             top = max(top, text[order[end]])
             end += 1
+        # strictly: with the same text something nearer came before, and dominates
         if top > highest:
             highest = top
             for j in range(i, end):

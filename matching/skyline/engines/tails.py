@@ -64,7 +64,7 @@ def clear(tails, slots):
     for slot in slots:
         tails.words[slot, _COUNT] = 0
         for i in range(_BEST, _NEW):
-            tails.reals[slot, i] = -1.0
+            tails.reals[slot, i] = -1.0  # below every relevance, so that such a member dominates nothing
 
 
 @njit(cache=True, nogil=True)
@@ -73,6 +73,7 @@ def note_members(v, tails, slots, floor):
     for slot in slots:
         for i in range(_BEST, _NEW):
             tails.reals[slot, i] = -1.0
+        # which three are taken decides how much is put by, never what comes out
         for at in range(v.start[slot], v.start[slot] + v.count[slot]):
             if v.until[at] <= floor:
                 # the larger this product, the more there is below
@@ -82,6 +83,7 @@ def note_members(v, tails, slots, floor):
                     if was_spatial < 0.0 or spatial * text > was_spatial * was_text:
                         tails.reals[slot, place], tails.reals[slot, place + 1] = spatial, text
                         spatial, text = was_spatial, was_text
+                        # what was pushed down was an empty place: none follows that is not
                         if spatial < 0.0:
                             break
                     place += 2
@@ -112,12 +114,14 @@ def settle(v, tails, slot, scratch):
         for j in range(few):
             if dominates(spatial[j], text[j], its_spatial, its_text):
                 most = max(most, life[j])
+                # it is dropped already: one that lives longer still would change nothing
                 if most >= its_life:
                     break
         if most >= its_life:
             continue
         for j in range(few):
             if dominates(its_spatial, its_text, spatial[j], text[j]):
+                # a late message may be outlived by an older one: it is left out at the end, but still drops others
                 until[j] = max(until[j], its_life)
         seq[few], life[few], until[few] = words[slot, at], its_life, most
         spatial[few], text[few] = its_spatial, its_text
@@ -126,11 +130,13 @@ def settle(v, tails, slot, scratch):
     for at in range(start, start + v.count[slot]):
         its_spatial, its_text, its_life, most = v.spatial[at], v.text[at], v.life[at], none
         for k in range(few):
+            # both: coincident; neither: not comparable; in both cases nothing happens
             best = (spatial[k] >= its_spatial) & (text[k] >= its_text)
             worst = (spatial[k] <= its_spatial) & (text[k] <= its_text)
             if best != worst:
                 if best:
                     most = max(most, life[k])
+                    # no need to tell the others: what this entry dominates, the one above it covers as long
                     if most >= its_life:
                         break
                 else:
@@ -143,9 +149,12 @@ def settle(v, tails, slot, scratch):
         kept += 1
     v.count[slot] = kept
     for k in range(few):
+        # exactly those that are entered below, so that one look for room does for all
         kept += until[k] < life[k]
+    # all so far can be done again: the tail is as it was, and lives have only gone into maxima
     if not has_room_for(v, slot, kept):
         return False
+    # collected from the end of the tail: backwards they ascend by seq, and `put` moves little
     for k in range(few - 1, -1, -1):
         if until[k] < life[k]:
             put(v, slot, seq[k], life[k], spatial[k], text[k], until[k])
@@ -170,6 +179,7 @@ def settle_all(v, tails, slots, first):
 def ask_for_blocks(v, slots):
     """Have the blocks of some slots come from memory together."""
     for slot in slots:
+        # first where the blocks are: without that the second loop cannot ask for their lines
         prefetch(v.start, slot)
         prefetch(v.count, slot)
         prefetch(v.due, slot)
@@ -177,6 +187,7 @@ def ask_for_blocks(v, slots):
     for slot in slots:
         start = v.start[slot]
         if start >= 0:
+            # with the place behind the last entry, where `put` writes
             for at in range(start, start + v.count[slot] + 1, _LINE):
                 prefetch(v.spatial, at)
                 prefetch(v.text, at)
@@ -199,6 +210,8 @@ def defer(v, tails, offers, done, full, left):
     count = offers.slot.shape[0]
     for i in range(done[0], count):
         if i + 2 * _AHEAD < count:
+            # count and members first; once they are here, the place in the tail that will be written. In int64, since
+            # with the compiler switched off a slot times a literal stays int32, and can overflow.
             prefetch(words, np.int64(offers.slot[i + 2 * _AHEAD]) * _WORDS)
         if i + _AHEAD < count:
             soon = offers.slot[i + _AHEAD]
@@ -207,16 +220,20 @@ def defer(v, tails, offers, done, full, left):
         covered = False
         for best in range(_BEST, _NEW, 2):
             its_spatial, its_text = reals[slot, best], reals[slot, best + 1]
+            # strictly in one: a coincident newcomer belongs to the skyline as well
             better = (its_spatial > spatial) | (its_text > text)
             covered |= (its_spatial >= spatial) & (its_text >= text) & better
+        # no member above it that we know of: it may enter the skyline, so the engine has to look
         if not covered:
             left[done[2]] = i
             done[2] += 1
             continue
+        # full tails wait for each other, so that their blocks come from memory together
         if words[slot, _COUNT] == _TAIL or done[1] == full.shape[0]:
             if not _settle_full(v, tails, full, done, scratch):
                 done[0] = i
                 return
+        # filled in an earlier batch, whose list of full tails is gone
         if words[slot, _COUNT] == _TAIL and not settle(v, tails, slot, scratch):
             done[0] = i
             return
@@ -239,6 +256,7 @@ def _settle_full(v, tails, full, done, scratch):
     while done[1] > 0:
         if not settle(v, tails, full[done[1] - 1], scratch):
             return False
+        # from the end, so that what is left is still in front when the caller comes again
         done[1] -= 1
     return True
 
@@ -252,6 +270,7 @@ def forget_ended(v, tails, slots, seqs, left):
         for i in range(begin, end):
             record = np.int64(slots[i]) * _WORDS
             for line in range(0, _WORDS, _LINE):
+                # three rounds, for each needs what the one before has brought: records and blocks, seqs, the search
                 prefetch(words, record + line)
             prefetch(v.start, slots[i])
             prefetch(v.count, slots[i])
@@ -261,8 +280,10 @@ def forget_ended(v, tails, slots, seqs, left):
                 for at in range(start, start + v.count[slots[i]], _LINE):
                     prefetch(v.seq, at)
         for i in range(begin, end):
+            # in a tail it was never compared, so it has kept nothing out
             if _forget_one(tails, slots[i], seqs[i]):
                 continue
+            # nowhere: it was dropped, and what dominates it covers all it kept out
             if place_of(v, slots[i], seqs[i]) >= 0:
                 left[count] = i
                 count += 1
@@ -275,6 +296,7 @@ def _forget_one(tails, slot, seq):
     words, last = tails.words, tails.words[slot, _COUNT] - 1
     for i in range(last + 1):
         if words[slot, _NEW + 4 * i] == seq:
+            # in order, not the last into the gap: settling is quick because the youngest stand last
             for word in range(_NEW + 4 * i, _NEW + 4 * last):
                 words[slot, word] = words[slot, word + 4]
             words[slot, _COUNT] = last

@@ -68,6 +68,7 @@ def allocate_block(filters, bits):
             return np.int64(-1)
         filters.meta[POOL_END] += 1 << bits
     for bucket in range(start, start + (1 << bits)):
+        # one that was free has what stood in it before, and a link
         filters.words[bucket] = 0
     return start
 
@@ -95,12 +96,14 @@ def hash_term(term):
 @njit(cache=True, nogil=True)
 def _other(bucket, fingerprint, last):
     """The second bucket of a fingerprint; of that, the first one again."""
+    # by XOR with a number below the count of buckets, which has to be a power of two for that
     return bucket ^ ((fingerprint * 0x5BD1E995 >> 7) & last)
 
 
 @njit(cache=True, nogil=True)
 def _place_of(word, fingerprint, shape):
     """Bit position of a fingerprint in a bucket, -1 if it is not there."""
+    # an empty place is found as fingerprint 0
     for i in range(shape[0]):
         if (word >> (i * shape[1])) & _MASK == fingerprint:
             return i * shape[1]
@@ -113,6 +116,7 @@ def may_hold(words, start, bits, hashed, shape):
     last = (1 << bits) - 1
     fingerprint = hashed & _MASK
     bucket = (hashed >> 10) & last
+    # both have to be asked: kicks move fingerprints to their second bucket
     if _place_of(words[start + bucket], fingerprint, shape) >= 0:
         return True
     return _place_of(words[start + _other(bucket, fingerprint, last)], fingerprint, shape) >= 0
@@ -143,8 +147,11 @@ def add(words, start, bits, hashed, shape):
     fingerprint = hashed & _MASK
     bucket = (hashed >> 10) & last
     for where in (bucket, _other(bucket, fingerprint, last)):
+        # Counted, not entered again: a leaf's two buckets have room for eight of a kind, and the ninth message with a
+        # common word would find no place.
         at = _place_of(words[start + where], fingerprint, shape)
         if at >= 0:
+            # leaves count; a count that has reached its highest value stays there
             if shape[1] > 10 and (words[start + where] >> (at + 10)) & _MOST < _MOST:
                 words[start + where] += np.int64(1) << (at + 10)
             return 0
@@ -156,8 +163,10 @@ def add(words, start, bits, hashed, shape):
             return 1
     entry_mask = (np.int64(1) << shape[1]) - 1
     for kick in range(_KICKS):
+        # all places in turn, and without a random generator: the same stream builds the same filter
         at = (kick * 7 + hashed) % shape[0] * shape[1]
         pushed = (words[start + bucket] >> at) & entry_mask
+        # exchanged in one step; a count goes with its fingerprint
         words[start + bucket] += (entry - pushed) << at
         entry = pushed
         bucket = _other(bucket, entry & _MASK, last)
@@ -178,10 +187,12 @@ def remove_entry(words, start, bits, hashed):
         at = _place_of(words[start + where], fingerprint, LEAF)
         if at >= 0:
             references = (words[start + where] >> (at + 10)) & _MOST
+            # nobody knows how many more there were: taking it out could deny a term that is there
             if references == _MOST:
                 return False
             words[start + where] -= np.int64(1) << (at + 10)
             if references == 1:
+                # with a count of 0 the whole place is empty now
                 words[start + where] -= fingerprint << at
                 return True
             return False

@@ -193,6 +193,7 @@ def _link(ring, first, end):
     for row in range(first, end):
         for place in range(ring.term_offsets[row], ring.term_offsets[row + 1]):
             ring.row[place] = row
+            # rows ascend, so the newest message stands first and leads to older ones
             ring.before[place] = ring.newest[ring.terms[place]]
             ring.newest[ring.terms[place]] = place
 
@@ -205,12 +206,14 @@ def _search(ring, as_of, region, offsets, terms, first, ends, out_row, out_spati
         end = ends[query]
         begin, last = offsets[query], offsets[query + 1]
         for j in range(begin, last):
+            # no message has had a term from there on, the one for unknown words included
             place = ring.newest[terms[j]] if terms[j] < ring.newest.shape[0] else np.int32(-1)
             while place >= 0:
                 row = ring.row[place]
                 place = ring.before[place]
                 checked += 1
                 lon, lat = ring.lon[row], ring.lat[row]
+                # columns before the text; what a later batch brought or ended does not count yet
                 if not (
                     region[query, 0] <= lon <= region[query, 2] and region[query, 1] <= lat <= region[query, 3]
                 ) or not (
@@ -232,6 +235,7 @@ def _search(ring, as_of, region, offsets, terms, first, ends, out_row, out_spati
                         p += 1
                 if common == 0:
                     continue
+                # counted without room too: the caller learns how much is needed, and asks this query anew
                 if end < out_row.shape[0]:
                     out_row[end] = row
                     out_spatial[end] = spatial_relevance(region[query], lon, lat)

@@ -111,6 +111,7 @@ def _leaf_of(tree, lon, lat):
     tree.meta[_READS] += 1
     while tree.axis[node] != _LEAF:
         at = lon if tree.axis[node] == _BY_LON else lat
+        # a coordinate on the cut goes right, always: so an end finds the leaf that the arrival found
         node = np.int64(tree.left[node] if at < tree.cut[node] else tree.right[node])
         tree.meta[_READS] += 1
     return node
@@ -142,6 +143,7 @@ def _list_terms(tree, lists, log, leaf, slot, adding):
     first, count = log.term_start[slot], log.term_count[slot]
     there = True
     for p in range(first - 1, first + count):
+        # one list more than terms, of all messages of the leaf: a cut has to know them
         key = key_of(_ALL if p < first else log.terms[p], leaf)
         if adding:
             lists_module.append(lists, key, slot)
@@ -167,6 +169,7 @@ def _cut_leaf(tree, lists, log, leaf):
     cut = ordered[count // 2]
     if cut == ordered[0]:  # nothing would go left: the next larger one
         larger = np.searchsorted(ordered, cut, side="right")
+        # the wider side is a point: all stand at one, and cannot be told apart
         if larger == count:
             return
         cut = ordered[larger]
@@ -191,14 +194,17 @@ def _insert(tree, lists, log, slots, progress):
         leaf = _leaf_of(tree, log.lon[slot], log.lat[slot])
         # Leaves that cannot be cut are tried again only now and then.
         cuts = tree.count[leaf] >= CAPACITY and tree.count[leaf] % CAPACITY == 0
+        # The most it may take, reckoned before anything is changed: without room this message is begun anew.
         keys = log.term_count[slot] + 1
         words = 2 * keys + 2 * lists.meta[LONGEST] + 2 * tree.count[leaf] * keys
         if cuts:
             entry = lists_module.find(lists, key_of(_ALL, leaf))
             for i in range(lists.length[entry]):
+                # their lists are made in the new leaves while the old ones are still there
                 keys += log.term_count[slot_at(lists, entry, i)] + 2
             words += 4 * keys
         progress[_KEYS], progress[_WORDS] = keys, words
+        # a cut makes two leaves
         if tree.count.shape[0] - tree.meta[_USED] < 2 or not lists_module.has_room(lists, keys, words):
             return False
         _list_terms(tree, lists, log, leaf, slot, True)
@@ -219,6 +225,7 @@ def _delete(tree, lists, log, slots):
             missing += 1
         tree.count[leaf] -= 1
         parent = np.int64(tree.parent[leaf])
+        # a root may be empty: the tree is never without a leaf
         if tree.count[leaf] or parent < 0:
             continue
         # The neighbour takes the place of the parent.
@@ -240,6 +247,7 @@ def _delete(tree, lists, log, slots):
 @njit(cache=True, nogil=True)
 def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found, visits):
     """Answer queries from `first` on; see `matching.skyline.windows.tree.TreeWindow`."""
+    # nobody balances a tree under a stream: it may be as high as it has nodes
     stack = np.empty(tree.meta[_USED] + 1, np.int32)
     for query in range(first, region.shape[0]):
         box, keywords = region[query], terms[offsets[query] : offsets[query + 1]]
@@ -253,12 +261,14 @@ def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found,
                 for k in range(keywords.shape[0]):
                     entry = lists_module.find(lists, key_of(keywords[k], node))
                     visits[0] += 1
+                    # a keyword that no message knows has the number of the list of all messages
                     if entry >= 0 and keywords[k] != _ALL:
                         for i in range(lists.length[entry]):
                             visits[1] += 1
                             row = offer(log, as_of, slot_at(lists, entry, i), box, keywords, k, found, row)
                 continue
             low, high = (box[0], box[2]) if tree.axis[node] == _BY_LON else (box[1], box[3])
+            # closed: what stands on the cut is on the right
             if high >= tree.cut[node]:
                 stack[height] = tree.right[node]
                 height += 1

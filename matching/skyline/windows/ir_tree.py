@@ -98,6 +98,7 @@ def _count_terms(tree, lists, distinct, log, node, slot, amount):
         count = lists_module.add_to_count(lists, key_of(log.terms[p], node), amount)
         if count == 0:
             distinct[node] -= 1
+        # 1 on the way down is no new term
         elif count == 1 and amount > 0:
             distinct[node] += 1
         tree.meta[LISTS] += 1
@@ -137,16 +138,19 @@ def _needed(tree, distinct, log, leaf, slot, progress):
     """Keys and words that an insertion into a leaf takes at most, into `progress`."""
     terms = log.term_count[slot]
     keys, words, node = terms * (HIGHEST + 1), terms * 2 * FANOUT, np.int64(leaf)
+    # from the leaf up, the nodes that are full are those that will be split
     while node >= 0 and tree.count[node] == FANOUT:
         if tree.level[node] == 0:
             for i in range(FANOUT):
                 keys += log.term_count[tree.child[node, i]]
+            # a leaf that is split: the lists of the new one come on top of those of the old one
             words += 4 * keys
         else:
             keys += distinct[node]
         node = np.int64(tree.parent[node])
     if node < 0:  # a new root has all terms
         root = tree.meta[ROOT]
+        # a root that is a leaf: the terms of its messages have been reckoned
         keys += distinct[root] if tree.level[root] > 0 else keys
     progress[_KEYS], progress[_WORDS] = keys, words
 
@@ -161,6 +165,7 @@ def _insert(tree, lists, distinct, log, slots, progress):
     while progress[_DONE] < slots.shape[0]:
         slot = slots[progress[_DONE]]
         lon, lat = log.lon[slot], log.lat[slot]
+        # every level may be split, and a root put on top: asked first, since a split half done cannot be taken back
         if nodes_left(tree) <= HIGHEST:
             progress[_KEYS] = progress[_WORDS] = 0
             return False
@@ -169,6 +174,7 @@ def _insert(tree, lists, distinct, log, slots, progress):
         if not lists_module.has_room(lists, progress[_KEYS], progress[_WORDS]):
             return False
         put(tree, leaf, tree.count[leaf], slot)
+        # an empty root has the box of what was once in it, or of nothing: widening would keep that
         if tree.count[leaf] == 1:
             fit_upwards(tree, log, leaf)
         _list_terms(tree, lists, log, leaf, slot, True)
@@ -177,18 +183,22 @@ def _insert(tree, lists, distinct, log, slots, progress):
         while node >= 0:
             if widen_box(tree, node, lon, lat):
                 tree.meta[WRITES] += 1
+            # counts above change at every level: the price of pseudo-documents that are never out of date
             if node != leaf:
                 _count_terms(tree, lists, distinct, log, node, slot, 1)
             node = np.int64(tree.parent[node])
         node = np.int64(leaf)
         while tree.count[node] > FANOUT:
+            # as long as the window, so only made where something is split
             if everything.shape[0] == 0:
                 everything = np.empty(log.seq.shape[0], np.int32)
             if tree.meta[ROOT] == node:
                 root = new_root(tree)
+                # the new root is above all, and nobody has counted for it
                 for i in range(_all_below(tree, node, stack, everything)):
                     _count_terms(tree, lists, distinct, log, root, everything[i], 1)
             other = split(tree, log, node)
+            # what is moved changes sides; above nothing changes, since the same messages are below
             for i in range(_all_below(tree, other, stack, everything)):
                 moved = everything[i]
                 if tree.level[node] == 0:
@@ -218,6 +228,7 @@ def _find_leaf(tree, log, slot, stack):
                     return np.int64(node), i
                 continue
             box = tree.box[child]
+            # boxes are closed and overlap: the first one that has the point need not have the message
             if box[0] <= lon <= box[2] and box[1] <= lat <= box[3]:
                 stack[height] = child
                 height += 1
@@ -242,7 +253,9 @@ def _delete(tree, lists, distinct, log, slots):
         while node >= 0:
             _count_terms(tree, lists, distinct, log, node, slot, -1)
             node = np.int64(tree.parent[node])
+        # what is taken out has no lists and counts left: the last message below took them along
         _, stays = remove_empty(tree, leaf, gone)
+        # the root, and nothing is left: a leaf again
         if tree.count[stays] == 0:
             tree.level[stays] = 0
             continue
@@ -250,6 +263,7 @@ def _delete(tree, lists, distinct, log, slots):
         shortened = shorten(tree, gone)
         if shortened:
             below = np.empty(log.seq.shape[0], np.int32)
+            # roots taken out still have their counts, which the next node of that number would inherit
             for i in range(_all_below(tree, tree.meta[ROOT], stack, below)):
                 for k in range(shortened):
                     _count_terms(tree, lists, distinct, log, gone[k], below[i], -1)
@@ -273,6 +287,7 @@ def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found,
                     child = tree.child[node, i]
                     if not meets(tree.box[child], box):
                         continue
+                    # the lists of a leaf are looked up when it is read: asking for them here would be twice
                     if tree.level[child] == 0:
                         stack[height] = child
                         height += 1

@@ -76,6 +76,7 @@ class CellWindow(TreeWindow):
 @njit(cache=True, nogil=True)
 def _quadrant(lon, lat, level):
     """Which quadrant of its cell at `level` a point lies in; the east and north edge of the world belong to it."""
+    # always by way of the deepest level: a point is rounded once, and goes the same way down at every level
     x = min(int((lon - _WEST) / _WIDTH * (1 << _DEEPEST)), (1 << _DEEPEST) - 1)
     y = min(int((lat - _SOUTH) / _HEIGHT * (1 << _DEEPEST)), (1 << _DEEPEST) - 1)
     down = _DEEPEST - 1 - level
@@ -96,6 +97,7 @@ def _insert(lists, operations, capacity, log, slots, progress):
         slot = slots[progress[0]]
         lon, lat = log.lon[slot], log.lat[slot]
         while progress[1] < log.term_count[slot]:
+            # for each posting, with the most that it may take: a split half done could not be taken back
             if not lists_module.has_room(lists, _KEYS, _words(lists, capacity)):
                 return False
             term = log.terms[log.term_start[slot] + progress[1]]
@@ -107,10 +109,13 @@ def _insert(lists, operations, capacity, log, slots, progress):
                 if entry >= 0 and lists.value[entry] == COUNT:
                     lists.length[entry] += 1
                     operations[_WRITES] += 1
+                # the deepest list may have any length, since messages may stand at one point
                 elif entry >= 0 and lists.length[entry] == capacity and level < _DEEPEST:
                     for i in range(capacity):
+                        # out of the pool first: `drop` gives the block away, and `append` takes it
                         moved[i] = slot_at(lists, entry, i)
                     lists_module.drop(lists, entry)
+                    # with the newcomer, which goes on down, and may split the next cell too
                     lists_module.add_to_count(lists, key, capacity + 1)
                     for i in range(capacity):
                         below = (cell << 2) | _quadrant(log.lon[moved[i]], log.lat[moved[i]], level)
@@ -138,6 +143,7 @@ def _gather(lists, operations, term, cell, out):
         height -= 1
         at = stack[height]
         entry = lists_module.find(lists, key_of(term, at))
+        # a quadrant without messages has no entry
         if entry < 0:
             continue
         operations[_LISTS] += 1
@@ -149,6 +155,7 @@ def _gather(lists, operations, term, cell, out):
             for i in range(lists.length[entry]):
                 out[count] = slot_at(lists, entry, i)
                 count += 1
+        # no entry has moved since `find`: so far only `out` and the stack were written
         lists_module.drop(lists, entry)
     return count
 
@@ -166,6 +173,7 @@ def _delete(lists, operations, capacity, log, slots):
                 key = key_of(term, cell)
                 entry = lists_module.find(lists, key)
                 operations[_READS] += 1
+                # counts above are wrong now; the caller gives up the whole window
                 if entry < 0:
                     missing += 1
                     break
@@ -173,6 +181,7 @@ def _delete(lists, operations, capacity, log, slots):
                     missing += 1 if lists_module.remove_entry(lists, key, slot) < 0 else 0
                     operations[_LISTS] += 1
                     break
+                # half, so that a cell on the verge is not split and merged in turn
                 if lists.length[entry] - 1 <= capacity // 2:
                     # so few are left that one list will do; `slot` is one of them
                     count = _gather(lists, operations, term, cell, gathered)
@@ -204,6 +213,7 @@ def _pick(lists, log, leaves, seen, slots, picked):
                     prefetch(log.ended, slot)
                 slots[picked] = slot
                 picked += 1
+            # once in the list of each keyword it has: so texts are never read. A query has less than 2**12.
             seen[slot] += 1
     return picked
 
@@ -235,6 +245,7 @@ def _search(lists, log, as_of, region, offsets, terms, first, ends, found, visit
                 if entry < 0:
                     continue
                 if lists.value[entry] != COUNT:
+                    # read when some are together, so that their blocks come from memory meanwhile
                     if lists.length[entry] > 1:
                         prefetch(lists.pool, lists.value[entry])
                     leaves[waiting] = entry
@@ -244,6 +255,7 @@ def _search(lists, log, as_of, region, offsets, terms, first, ends, found, visit
                         waiting = 0
                     continue
                 down = _DEEPEST - 1 - level
+                # closed, as rectangles are: a cell that is only touched is read too
                 for quadrant in range(4):
                     column, line = (x << 1) | (quadrant & 1), (y << 1) | (quadrant >> 1)
                     if west >> down <= column <= east >> down and south >> down <= line <= north >> down:
@@ -255,9 +267,12 @@ def _search(lists, log, as_of, region, offsets, terms, first, ends, found, visit
         row = ends[query]
         for i in range(picked):
             slot = slots[i]
+            # only what was touched is cleared: the column is as long as the window
             common, seen[slot] = seen[slot], 0
             visits[1] += common
+            # cells reach beyond the edge of the rectangle
             if inside(log, slot, box) and lived_at(log, slot, as_of):
+                # counted without room too: the caller learns how much is needed, and asks this query anew
                 if row < found.seq.shape[0]:
                     write_candidate(log, slot, box, keywords.shape[0], np.int64(common), found, row)
                 row += 1

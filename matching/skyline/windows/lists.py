@@ -97,6 +97,7 @@ def _home(key, entries):
     """Where a key belongs; within 63 bits, so that it means the same with the compiler switched off."""
     folded = ((key >> 32) * 0x2545F491 & 0x7FFFFFFF) ^ ((key & 0xFFFFFFFF) * 0x1B873593 & 0x7FFFFFFF)
     folded = (folded ^ (folded >> 15)) * 0x2C1B3C6D & 0x7FFFFFFF
+    # only the low bits choose, so the high ones are folded into them
     return (folded ^ (folded >> 13)) & (entries - 1)
 
 
@@ -114,6 +115,7 @@ def find(lists, key):
     """Entry of a key, -1 if there is none. O(1) expected."""
     last = lists.key.shape[0] - 1
     entry = _home(key, last + 1)
+    # ends, since `has_room` keeps a quarter of the table empty
     while lists.key[entry] != key:
         if lists.key[entry] == _EMPTY:
             return -1
@@ -129,6 +131,7 @@ def _enter(lists, key):
     while lists.key[entry] != key:
         if lists.key[entry] == _EMPTY:
             lists.key[entry] = key
+            # a count until `append` makes a list of it
             lists.value[entry] = COUNT
             lists.length[entry] = 0
             lists.meta[_KEYS] += 1
@@ -144,6 +147,7 @@ def _forget(lists, hole):
     entry = (hole + 1) & last
     while lists.key[entry] != _EMPTY:
         home = _home(lists.key[entry], last + 1)
+        # An entry may fill the hole unless its home lies behind the hole, counted in the direction of probing.
         if ((entry - home) & last) >= ((entry - hole) & last):
             lists.key[hole] = lists.key[entry]
             lists.value[hole] = lists.value[entry]
@@ -166,6 +170,7 @@ def _size_class(length):
 @njit(cache=True, nogil=True)
 def _allocate_block(lists, size):
     start = lists.meta[_FREE + size]
+    # nothing is checked here: insertions have asked `has_room` beforehand, `_halve` sees to itself
     if start >= 0:
         lists.meta[_FREE + size] = lists.pool[start]
     else:
@@ -187,21 +192,25 @@ def append(lists, key, slot):
     length = lists.length[entry]
     if length == 0:
         lists.value[entry] = slot
+    # its first block: until now the slot stood in the entry itself
     elif length == 1:
         start = _allocate_block(lists, 1)
         lists.pool[start], lists.pool[start + 1] = lists.value[entry], slot
         lists.value[entry] = start
     else:
         size, start = _size_class(length), lists.value[entry]
+        # a list always lies in the smallest block that it fits, so its length says where the block ends
         if length == 1 << size:
             larger = _allocate_block(lists, size + 1)
             for i in range(length):
                 lists.pool[larger + i] = lists.pool[start + i]
+            # after the copy: its first word becomes a link of the free list
             _free_block(lists, start, size)
             start = larger
             lists.value[entry] = start
         lists.pool[start + length] = slot
     lists.length[entry] = length + 1
+    # by this callers reckon how much the next one may need
     lists.meta[LONGEST] = max(lists.meta[LONGEST], length + 1)
     return length + 1
 
@@ -232,8 +241,10 @@ def remove_entry(lists, key, slot):
     if at == length:
         return -1
     length -= 1
+    # the order within a list is of no account: candidates are sorted at the end
     lists.pool[start + at] = lists.pool[start + length]
     lists.length[entry] = length
+    # the block is that of the length it had
     size = _size_class(length + 1)
     if length == 1:
         lists.value[entry] = lists.pool[start]
@@ -251,6 +262,7 @@ def _halve(lists, entry, size):
     where the pool has no room, since deletions do not ask for any.
     """
     start = lists.value[entry]
+    # the list lies in the first half already, since it fits
     if lists.meta[_FREE + size - 1] < 0 and lists.meta[_POOL_END] + (1 << (size - 1)) > lists.pool.shape[0]:
         _free_block(lists, start + (1 << (size - 1)), size - 1)
         return
@@ -266,6 +278,7 @@ def add_to_count(lists, key, amount):
     """Add to the count of a key, which is made or dropped as needed; returns the new count."""
     entry = _enter(lists, key)
     lists.length[entry] += amount
+    # read before anything is forgotten: that moves other entries to this place
     count = lists.length[entry]
     if count == 0:
         _forget(lists, entry)
@@ -285,6 +298,7 @@ def _rehash(old, new):
     last = new.key.shape[0] - 1
     for entry in range(old.key.shape[0]):
         key = old.key[entry]
+        # entries alone move: lists stay where they are in the pool
         if key != _EMPTY:
             place = _home(key, last + 1)
             while new.key[place] != _EMPTY:

@@ -59,6 +59,7 @@ def find(memo, number):
     """Entry of an object, -1 if the memo does not have it."""
     last = memo.object.shape[0] - 1
     entry = home_of(number, last + 1)
+    # ends, since `with_room` keeps some of the table empty
     while memo.object[entry] != number:
         if memo.object[entry] == _EMPTY:
             return -1
@@ -69,6 +70,7 @@ def find(memo, number):
 @njit(cache=True, nogil=True)
 def note_ended(memo, number, stamp):
     """One more entry of an object is obsolete: the one with this stamp."""
+    # nobody looks for that entry in the tree, which is the point: it may lie in any leaf
     last = memo.object.shape[0] - 1
     entry = home_of(number, last + 1)
     while memo.object[entry] != number:
@@ -77,6 +79,7 @@ def note_ended(memo, number, stamp):
             memo.meta[0] += 1
             break
         entry = (entry + 1) & last
+    # within one boundary ends come in any order: first those told, then what expired
     memo.latest[entry] = max(memo.latest[entry], stamp + 1)
     memo.obsolete[entry] += 1
 
@@ -84,6 +87,7 @@ def note_ended(memo, number, stamp):
 @njit(cache=True, nogil=True)
 def is_superseded(memo, number, stamp):
     """Whether an entry of an object with this stamp is obsolete."""
+    # nothing has ended that is still in the tree: no search
     if memo.meta[0] == 0:
         return False
     entry = find(memo, number)
@@ -99,10 +103,12 @@ def note_cleaned(memo, number):
     if memo.obsolete[entry] > 1:
         memo.obsolete[entry] -= 1
         return
+    # the last one: forgotten, or the memo would hold every object there ever was
     last = memo.object.shape[0] - 1
     hole, entry = entry, (entry + 1) & last
     while memo.object[entry] != _EMPTY:
         home = home_of(memo.object[entry], last + 1)
+        # An entry may fill the hole unless its home lies behind the hole, counted in the direction of probing.
         if ((entry - home) & last) >= ((entry - hole) & last):
             memo.object[hole], memo.latest[hole] = memo.object[entry], memo.latest[entry]
             memo.obsolete[hole] = memo.obsolete[entry]

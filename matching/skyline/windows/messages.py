@@ -138,6 +138,7 @@ def centres(messages: MessageBatch) -> tuple[Float64, Float64]:
 def _compact(log, live, terms):
     """Copy the terms of live slots to `terms`, one after the other."""
     end = 0
+    # slots ascend, their places in the heap do not: so it needs another heap, and could not be done in place
     for slot in live:
         first = log.term_start[slot]
         log.term_start[slot] = end
@@ -159,6 +160,7 @@ def lived_at(log, slot, as_of):
     """Whether a message was alive at a boundary; of a log without a past, that it is in the tree says so already."""
     if log.ended.shape[0] == 0:
         return True
+    # the window is ahead of who asks: what a later batch brought or ended does not count yet
     return log.seq[slot] <= as_of.last_seq and log.life[slot] > as_of.floor and log.ended[slot] > as_of.number
 
 
@@ -192,9 +194,12 @@ def spatial_relevance(lon, lat, region):
     west, south, east, north = region[0], region[1], region[2], region[3]
     dx, dy = lon - (west + east) / 2.0, lat - (south + north) / 2.0
     width, height = east - west, north - south
+    # not `hypot`, which may round otherwise than the oracle does
     half_diagonal = math.sqrt(width * width + height * height) / 2.0
+    # the rectangle is a point, and whatever lies in it stands at its centre
     if half_diagonal == 0.0:
         return 1.0
+    # rounding may take a corner a hair beyond the half diagonal
     return max(0.0, 1.0 - math.sqrt(dx * dx + dy * dy) / half_diagonal)
 
 
@@ -219,12 +224,13 @@ def offer(log, as_of, slot, region, keywords, via, found, row):
 
     It is written only by way of the first term it shares with the query, so that it comes once.
     """
+    # columns before texts, which lie anywhere in the heap
     if inside(log, slot, region) and lived_at(log, slot, as_of):
         common, first = common_terms(log, slot, keywords)
         if first == via:
             if row < found.seq.shape[0]:
                 write_candidate(log, slot, region, keywords.shape[0], common, found, row)
-            return row + 1
+            return row + 1  # counted without room too: so the caller learns how much the query needs
     return row
 
 
@@ -251,6 +257,7 @@ def heap_remove(heap, place, size, life, slots):
         last = heap[size]
         if last != slot:
             heap[at], place[last] = last, at
+            # the one from the end comes from another branch, so it may belong above or below
             _rise(heap, place, life, at)
             _sink(heap, place, life, place[last], size)
     return size
@@ -260,6 +267,7 @@ def heap_remove(heap, place, size, life, slots):
 def heap_expired(heap, place, size, life, floor, out):
     """Take every slot with life <= floor off the heap, into `out`; returns how many."""
     count = 0
+    # a life equal to the floor is over
     while size and life[heap[0]] <= floor:
         out[count] = heap[0]
         place[heap[0]] = -1

@@ -67,11 +67,15 @@ class Mf(NamedTuple):
 @njit(cache=True, nogil=True)
 def mark_of(log, slot):
     """(bits of all its terms with the tag of the object above, more bits of all its terms)."""
+    # In place of the cuckoo filter that the paper's leaves have: a query reads the marks of a leaf in one run, where a
+    # filter takes two reads far apart for each keyword, and reference counts besides, so that cleaning can take
+    # keywords out.
     one = two = np.int64(0)
     for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
         bits, more = bits_of(filters_module.hash_term(log.terms[p]))
         one |= bits
         two |= more
+    # 55 bits and a tag of 8: the sign stays clear, so that shifting down leaves the tag alone
     return one | (_tag_of(object_of(log, slot)) << _TERM_BITS), two
 
 
@@ -81,6 +85,7 @@ def bits_of(hashed):
     than 1 % of other words."""
     rest = hashed * 0x2545F491
     few, many = np.int64(_TERM_BITS), np.int64(_MORE_BITS)
+    # eleven bits scaled to so many places, without a division; the product stays within 63 bits
     bits = np.int64(1) << ((((hashed >> 10) & 0x7FF) * few) >> 11)
     bits |= np.int64(1) << ((((rest >> 20) & 0x7FF) * few) >> 11)
     more = np.int64(1) << ((((rest >> 31) & 0x7FF) * many) >> 11)
@@ -90,6 +95,7 @@ def bits_of(hashed):
 
 @njit(cache=True, nogil=True)
 def _tag_of(number):
+    # 31 bits times 32: nothing reaches the sign
     return (((number ^ (number >> 20)) & 0x7FFFFFFF) * 0x9E3779B1 >> 20) & 0xFF
 
 
@@ -105,6 +111,7 @@ def hash_terms(log, slot, out):
 
 @njit(cache=True, nogil=True)
 def has_filter(mf, node):
+    # inner nodes always; leaves have marks, and filters only to compare with the paper
     return mf.tree.level[node] > 0 or mf.nodes.state[LEAF_FILTERS] != 0
 
 
@@ -115,14 +122,17 @@ def add_keywords(mf, node, hashed):
     if not has_filter(mf, node):
         return 1
     start, bits = nodes.start[node], nodes.bits[node]
+    # none yet: it is built from what is below, not added to
     if bits < 0:
         return -1
     leaf = mf.tree.level[node] == 0
     most = FULLEST * (LEAF[0] if leaf else INNER[0]) * (1 << bits)
+    # a leaf counts references, even of what takes no place
     changed = 1 if leaf else 0
     for each in hashed:
         if leaf:
             answer = filters_module.add(mf.filters.words, start, bits, each, LEAF)
+        # nearly always: above, the same words come again and again
         elif filters_module.holds(mf.filters.words, start, bits, each):
             continue
         else:
@@ -132,6 +142,7 @@ def add_keywords(mf, node, hashed):
         if answer == 1:
             nodes.places[node] += 1
             changed = 1
+            # it is in, but the next ones would need long kicks
             if nodes.places[node] > most:
                 return -1
     return changed
@@ -152,6 +163,7 @@ def build_filter(mf, log, node, places):
     """
     nodes, tree = mf.nodes, mf.tree
     if not has_filter(mf, node):
+        # kept up all the same, so that updates need not tell leaves from other nodes
         nodes.below[node], nodes.stale[node] = tree.count[node], 0
         return True
     per_bucket = LEAF[0] if tree.level[node] == 0 else INNER[0]
@@ -161,8 +173,10 @@ def build_filter(mf, log, node, places):
     most = bits + _DOUBLINGS
     stack, hashed = np.empty(STACK, np.int32), np.empty(USUAL_TERMS * FANOUT, np.int64)
     while bits <= most:
+        # also one that was just built, and became too full
         drop_filter(mf, node)
         start = filters_module.allocate_block(mf.filters, bits)
+        # callers have made room for every doubling beforehand (`needed_words`)
         if start < 0:
             return False
         nodes.start[node], nodes.bits[node] = start, bits
@@ -176,6 +190,8 @@ def build_filter(mf, log, node, places):
                     stack[height] = tree.child[at, i]
                     height += 1
                 continue
+            # Obsolete entries count too: when they are cleaned away, their terms are taken out of a leaf's filter, and
+            # nothing may be taken out that was not put in.
             # The texts of a leaf first, all from anywhere: read in a loop that does nothing else, they come together.
             nodes.below[node] += tree.count[at]
             count = 0
@@ -205,6 +221,7 @@ def holds_too_much(mf, node):
     nodes = mf.nodes
     if mf.tree.level[node] == 0 or nodes.places[node] * 2 < nodes.built[node] * 3:
         return False
+    # many keywords, but of the present? Then a new one would be as full
     return nodes.stale[node] * 2 > nodes.below[node] + FANOUT
 
 
@@ -246,6 +263,7 @@ def _look_up(mf, log, leaf, number):
     tag, count = _tag_of(number), mf.tree.count[leaf]
     mark = mf.nodes.mark[leaf]
     for i in range(count):
+        # the tag first: an entry's object is a read far away
         if mark[0, i] >> _TERM_BITS == tag and object_of(log, mf.tree.child[leaf, i]) == number:
             return i
     return count
@@ -257,6 +275,7 @@ def push(mf, log, leaf, slot):
     tree, stack, mark = mf.tree, mf.nodes.stack[leaf], mf.nodes.mark[leaf]
     child, count = tree.child[leaf], tree.count[leaf]
     at = _look_up(mf, log, leaf, object_of(log, slot))
+    # seqs ascend, so the newcomer is the newest of its object, and goes before the others
     for i in range(count, at, -1):
         child[i], stack[i] = child[i - 1], stack[i - 1]
         mark[0, i], mark[1, i] = mark[0, i - 1], mark[1, i - 1]
@@ -277,6 +296,7 @@ def arrange(mf, log, leaf):
     for i in range(count):
         slot, at = entries[i], i
         number, seq = object_of(log, slot), log.seq[slot]
+        # by object, and of one object the newest first, as `push` keeps them
         while at > 0 and (numbers[at - 1] > number or (numbers[at - 1] == number and seqs[at - 1] < seq)):
             numbers[at], seqs[at], entries[at] = numbers[at - 1], seqs[at - 1], entries[at - 1]
             at -= 1

@@ -1,24 +1,11 @@
 """The memo-and-filter R-tree: messages end without the tree being touched, and nodes know their keywords by filters.
 
-- A message that ends is noted in the *update memo* (`matching.skyline.windows.memo`); its entry stays in its leaf. It
-is
-  all the same whether a later version, a deletion, or the window ends it.
+- A message that ends, for whatever reason, is noted in the *update memo* (`matching.skyline.windows.memo`). Its entry
+  stays until its leaf is cleaned: when an insertion touches it, or a cursor comes by.
 - Each inner node has a *cuckoo filter* of the keywords below (`matching.skyline.windows.filters`), built anew when much
-  of what is below has changed. A leaf has two words for each entry instead, its *mark*: a few bits of the object, and
-  four bits set for each term; a query reads them in one run, many at a time, where a filter takes two reads far apart
-  for each keyword. The paper's leaves have cuckoo filters, which need reference counts so that cleaning can take
-  keywords out: `leaf_filters` gives them too.
-- The entries of a leaf are its *lookup table*: versions of an object together, the newest first. A query looks at the
-  newest of each object only. That is the newest in this leaf; a newer one may lie elsewhere. The paper asks the memo;
-  the window knows by slot who is alive, one read in place of two or three (`matching.skyline.windows.mf_search`).
-- Where questions may reach back, the memo lags behind (`matching.skyline.windows.tree`): of the versions of an object
-in
-  a leaf those that came after the oldest boundary known stay, and the next one is asked about as the newest.
-- A leaf is cleaned when an insertion touches it. `threshold`, the paper's way, removes the obsolete versions of an
-  object once they are more than T_clean; `all`, the older RUM scheme, whatever is obsolete; `off` nothing, ever.
-  The paper's way alone never removes lone messages that expired. So, unless `bounded` is false, a leaf that is full is
-  cleaned before it is split, and a cursor goes round the leaves, one for every few arrivals, and cleans them: what is
-  held stays within about a fifth more than what is alive, wherever the stream goes.
+  of what is below has changed; each entry of a leaf has a *mark*, some bits for its object and its terms.
+- The entries of a leaf are its *lookup table*: versions of an object together, the newest first. Queries look at that
+  one only (`matching.skyline.windows.mf_search`).
 
 From Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window streaming
 data", with the memo's bookkeeping after Silva, Xiong and Aref, "The RUM-tree". What the nodes keep is in
@@ -74,6 +61,9 @@ from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.slots import resized
 
+#: `threshold`, the paper's way, removes the obsolete versions of an object from a leaf once they are more than T_clean;
+#: `all`, the older RUM scheme, whatever is obsolete; `off` nothing, ever. The paper's way alone never removes lone
+#: messages that expired, hence `bounded`: what is held stays within about a fifth more than what is alive.
 CLEANING = ("threshold", "all", "off")
 #: Parameters of the paper's formula for T_clean.
 _BETA, _MOST_PER_S, _MOST_LEVELS, _LEAST = 0.8, 10_000.0, 8, 5
@@ -226,20 +216,26 @@ def _clean(mf, log, leaf, limit, oldest, removed, progress):
         stays = length
         if length > limit:  # a lower one stays whatever the memo says, so it is not asked
             stays = np.int64(0)
+            # The memo lags behind for those who ask about the past: what came after the oldest boundary known stays,
+            # and the next one is asked about as the newest.
             while stays < length and log.seq[tree.child[leaf, i + stays]] > oldest:
                 stays += 1
+            # newest in this leaf only: the object may have moved to another one, so the memo has to be asked
             if stays < length and not is_obsolete(mf, log, tree.child[leaf, i + stays]):
                 stays += 1
+            # T_clean of Deng et al.: few obsolete versions are left for a time when it is worth it
             if length - stays <= limit:
                 stays = length
         for k in range(length):
             slot = tree.child[leaf, i + k]
+            # `kept` never gets ahead of what is still to be read
             if k < stays:
                 tree.child[leaf, kept], stack[leaf, kept] = slot, stays if k == 0 else 0
                 for word in range(2):
                     mf.nodes.mark[leaf, word, kept] = mf.nodes.mark[leaf, word, i + k]
                 kept += 1
                 continue
+            # one by one, so that a whole stack lowers the memo's count by its length
             memo_module.note_cleaned(mf.memo, object_of(log, slot))
             tree.meta[MEMO] += 1
             removed[count] = slot
@@ -267,6 +263,7 @@ def _forget_keywords(mf, log, leaf, slots):
     node = np.int64(leaf)
     while node >= 0:
         nodes.below[node] -= slots.shape[0]
+        # above nothing is taken out, since others below may have the same word: too much is held, never too little
         nodes.stale[node] += slots.shape[0]
         node = np.int64(mf.tree.parent[node])
 
@@ -293,6 +290,7 @@ def _insert(mf, log, slots, limit, oldest, bounded, removed, progress):
     while progress[_DONE] < slots.shape[0]:
         slot = slots[progress[_DONE]]
         lon, lat = log.lon[slot], log.lat[slot]
+        # what is needed is reckoned before anything changes: without room this message is begun anew
         progress[_WORDS] = 0
         if nodes_left(tree) < _NODES_PER_INSERTION:
             return False
@@ -303,10 +301,12 @@ def _insert(mf, log, slots, limit, oldest, bounded, removed, progress):
         cleaned = 0
         if limit >= 0 and tree.count[leaf]:
             cleaned = _clean(mf, log, leaf, limit, oldest, removed, progress)
+            # whatever is obsolete goes before a split is paid for
             if bounded and tree.count[leaf] == FANOUT:
                 cleaned += _clean(mf, log, leaf, np.int64(0), oldest, removed, progress)
         push(mf, log, leaf, slot)
         nodes.state[0] += 1
+        # shrunk after cleaning; an empty root has the box of what was once in it
         if cleaned or tree.count[leaf] == 1:
             fit_upwards(tree, log, leaf)
         node, hashed = np.int64(leaf), hash_terms(log, slot, room)
@@ -314,6 +314,7 @@ def _insert(mf, log, slots, limit, oldest, bounded, removed, progress):
             nodes.below[node] += 1
             grew = widen_box(tree, node, lon, lat)
             answer = add_keywords(mf, node, hashed)
+            # a filter that failed has lost a term: it is built from the entries, with the newcomer
             if answer < 0 or holds_too_much(mf, node):
                 # of a filter that was full when little had changed below, not what was once in it counts
                 few = nodes.stale[node] * 4 < nodes.below[node]
@@ -343,8 +344,10 @@ def _split_upwards(mf, log, node):
                 return False
         other = split(tree, log, node)
         if tree.level[node] == 0:
+            # a split goes by place: the lookup tables and marks are made anew
             arrange(mf, log, node)
             arrange(mf, log, other)
+        # common words are on both sides: more than a half each; if that is too little, it is doubled
         if not build_filter(mf, log, node, places * 5 // 8) or not build_filter(mf, log, other, places * 5 // 8):
             return False
         node = np.int64(tree.parent[node])
@@ -361,12 +364,14 @@ def _clean_some(mf, log, oldest, looks, removed, progress):
         state[1] = (state[1] + 1) % tree.meta[HIGH]
         steps -= 1
         leaf = state[1]
+        # an inner node, or one not in use
         if tree.level[leaf] != 0:
             continue
         looks -= 1
         tree.meta[READS] += 1
         if not _clean(mf, log, leaf, np.int64(0), oldest, removed, progress):
             continue
+        # only what has become empty is removed, so nothing is inserted again
         taken, stays = remove_empty(tree, leaf, gone)
         for i in range(taken):
             drop_filter(mf, gone[i])

@@ -39,6 +39,7 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
     box = mf.tree.box
     leaves_have_filters = mf.nodes.state[LEAF_FILTERS] != 0
     stack, leaves = np.empty(STACK, np.int32), np.empty(_TOGETHER + FANOUT, np.int32)
+    # one place more, since what is gathered is written first and counted afterwards
     entries = (_TOGETHER + FANOUT) * FANOUT + 1
     picked, hit = np.empty(entries, np.int32), np.empty(FANOUT + 1, np.int64)
     asked = np.empty(entries, np.int64)
@@ -52,6 +53,7 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
             wanted[k, 0], wanted[k, 1] = bits_of(hashed[k])
         row, many = ends[query], 0
         stack[0], height = mf.tree.meta[ROOT], 1
+        # a query of keywords that nobody has ends here
         if level[stack[0]] > 0 and not _may_hold(mf, stack[0], hashed):
             height = 0
         while height:
@@ -72,6 +74,7 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
                     & (south <= box[below, 3])
                 )
                 if to_leaves:
+                    # written in any case, and overwritten unless it counts: no branch
                     leaves[many] = below
                     many += meets
                 elif meets and _may_hold(mf, below, hashed):
@@ -81,6 +84,7 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
                     else:
                         leaves[many] = below
                         many += 1
+            # not leaf by leaf: many reads of the loops below wait for memory at once
             if many >= _TOGETHER:
                 taken = _pick(mf, leaves[:many], wanted, past, hit, picked, asked)
                 visits[0] += many
@@ -105,6 +109,7 @@ def _may_hold(mf, node, hashed):
         return True
     start, bits, words = mf.nodes.start[node], mf.nodes.bits[node], mf.filters.words
     for each in hashed:
+        # without reference counts all places of a bucket can be compared at once
         if mf.tree.level[node] > 0:
             if filters_module.holds(words, start, bits, each):
                 return True
@@ -125,12 +130,14 @@ def _pick(mf, leaves, wanted, past, hit, picked, asked):
     for leaf in leaves:
         for i in range(count[leaf]):
             hit[i] = 0
+        # keyword by keyword over the whole leaf: its marks lie in one run, and nothing is decided
         for k in range(wanted.shape[0]):
             one, two, bit = wanted[k, 0], wanted[k, 1], np.int64(1) << min(k, _LAST_BIT)
             for i in range(count[leaf]):
                 hit[i] |= bit if ((mark[leaf, 0, i] & one) == one) & ((mark[leaf, 1, i] & two) == two) else 0
         for i in range(count[leaf]):
             picked[taken], asked[taken] = child[leaf, i], hit[i]
+            # an older version ended when the newer one came, but of the past it may be the one that lived
             taken += (hit[i] != 0) & ((versions[leaf, i] != 0) | past)
     return taken
 
@@ -145,6 +152,7 @@ def _verify(log, place, as_of, picked, asked, rectangle, keywords, seen, seen_pl
         lon, lat = log.lon[slot], log.lat[slot]
         picked[kept], asked[kept] = slot, asked[i]
         seen_place[kept, 0], seen_place[kept, 1] = lon, lat
+        # closed edges; `place` is as good as the memo: an entry that ended stays in its leaf, and has no place
         kept += (west <= lon) & (lon <= east) & (south <= lat) & (lat <= north) & (place[slot] >= 0)
     if log.ended.shape[0]:
         inside, kept = kept, 0
@@ -152,6 +160,7 @@ def _verify(log, place, as_of, picked, asked, rectangle, keywords, seen, seen_pl
             slot = picked[i]
             picked[kept], asked[kept] = slot, asked[i]
             seen_place[kept, 0], seen_place[kept, 1] = seen_place[i, 0], seen_place[i, 1]
+            # the window is ahead of who asks: what a later batch brought or ended does not count yet
             lived = (log.seq[slot] <= as_of.last_seq) & (log.ended[slot] > as_of.number)
             kept += lived & (log.life[slot] > as_of.floor)
     for i in range(kept):
@@ -159,19 +168,23 @@ def _verify(log, place, as_of, picked, asked, rectangle, keywords, seen, seen_pl
         seen[i, 0], seen[i, 1] = log.term_start[slot], log.term_count[slot]
         seen[i, 2], seen[i, 3] = log.seq[slot], log.life[slot]
     for i in range(kept):
+        # a touch of both ends of each text, so that all of them are fetched together
         seen[i, 4] = log.terms[seen[i, 0]] + log.terms[seen[i, 0] + seen[i, 1] - 1] if seen[i, 1] else 0
     for i in range(kept):
         start, length = seen[i, 0], seen[i, 1]
         common = 0
         k, rest = 0, asked[i]
         while rest and k < keywords.shape[0]:
+            # only keywords whose bits the mark has; it may have too many, so the text decides
             if rest & 1:
                 for p in range(start, start + length):  # all of a few: searching would have to decide
                     common += log.terms[p] == keywords[k]
+            # at the last bit it stays, which stands for all keywords that follow
             rest >>= k < _LAST_BIT
             k += 1
         if common == 0:
             continue
+        # counted without room too: the caller learns how much is needed, and asks this query anew
         if row < found.seq.shape[0]:
             found.seq[row], found.life[row] = seen[i, 2], seen[i, 3]
             found.spatial[row] = spatial_relevance(seen_place[i, 0], seen_place[i, 1], rectangle)

@@ -97,6 +97,7 @@ def new_node(tree, level):
 
 @njit(cache=True, nogil=True)
 def _free_node(tree, node):
+    # the level tells those who go through all nodes that this one is none
     tree.level[node], tree.count[node], tree.parent[node] = _UNUSED, 0, tree.meta[_FREE]
     tree.meta[_FREE] = node
     tree.meta[USED] -= 1
@@ -111,6 +112,7 @@ def choose_leaf(tree, lon, lat):
     node = np.int64(tree.meta[ROOT])
     tree.meta[READS] += 1
     while tree.level[node] > 0:
+        # coordinates are finite, so some child is always better than infinity
         best, least, size = -1, np.inf, np.inf
         for i in range(tree.count[node]):
             child = tree.child[node, i]
@@ -118,6 +120,7 @@ def choose_leaf(tree, lon, lat):
             around = (box[2] - box[0]) + (box[3] - box[1])
             grown_around = (max(box[2], lon) - min(box[0], lon)) + (max(box[3], lat) - min(box[1], lat))
             more = grown_around - around
+            # a point may lie inside several boxes, none of which grows: then the smallest
             if more < least or (more == least and around < size):
                 best, least, size = child, more, around
         node = np.int64(best)
@@ -145,6 +148,7 @@ def fit_box(tree, log, node):
         entry_box(tree, log, node, i, box)
         west, south, east, north = min(west, box[0]), min(south, box[1]), max(east, box[2]), max(north, box[3])
     own = tree.box[node]
+    # if not, nothing above can change either
     changed = own[0] != west or own[1] != south or own[2] != east or own[3] != north
     own[0], own[1], own[2], own[3] = west, south, east, north
     return changed
@@ -175,6 +179,7 @@ def new_root(tree):
     root = new_node(tree, tree.level[old] + 1)
     tree.child[root, 0], tree.count[root], tree.parent[old] = old, 1, root
     for side in range(4):
+        # it holds for both halves too, so a split need not touch it
         tree.box[root, side] = tree.box[old, side]
     tree.meta[ROOT] = root
     tree.meta[WRITES] += 1
@@ -201,6 +206,7 @@ def split(tree, log, node):
                 order[at] = order[at - 1]
                 at -= 1
             order[at] = i
+        # forward the circumference of what lies below each cut, backward that of what lies above
         for forward in (True, False):
             west, south, east, north = np.inf, np.inf, -np.inf, -np.inf
             for step in range(count):
@@ -210,6 +216,7 @@ def split(tree, log, node):
                 around = (east - west) + (north - south)
                 if forward:
                     below[i] = around
+                # or nodes with next to nothing in them would be split off
                 elif _FEWEST <= i <= count - _FEWEST and around + below[i - 1] < least:
                     least, cut = around + below[i - 1], i
                     for k in range(count):
@@ -227,8 +234,10 @@ def split(tree, log, node):
     tree.count[node], tree.count[other] = cut, count - cut
     fit_box(tree, log, node)
     fit_box(tree, log, other)
+    # the box above holds as it is: the same entries are below
     above = tree.parent[node]
     tree.parent[other] = above
+    # it may be one too many now: the caller goes on there
     put(tree, above, tree.count[above], other)
     tree.meta[WRITES] += 3
     return other
@@ -261,6 +270,7 @@ def fit_upwards(tree, log, node):
     """Shrink the boxes of a node and of those above it, as far up as they change."""
     while node >= 0 and tree.count[node]:
         tree.meta[READS] += 1
+        # what is above was fitted to this very box
         if not fit_box(tree, log, node):
             return
         tree.meta[WRITES] += 1
@@ -272,6 +282,7 @@ def shorten(tree, gone):
     """Take the root out while it has one child only; returns how many, written to gone (int32[HIGHEST])."""
     count = 0
     root = tree.meta[ROOT]
+    # or every search would go through nodes that decide nothing
     while tree.level[root] > 0 and tree.count[root] == 1:
         below = tree.child[root, 0]
         _free_node(tree, root)
