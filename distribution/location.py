@@ -312,12 +312,16 @@ def _lower(c, slots, task, least):
         alpha, threshold = c.alpha[slot], c.threshold[slot]
         # score <= alpha * similarity + (1 - alpha) * 1; the slack covers norms that round to more than 1
         rest = threshold - _SLACK - (1.0 - alpha) * (1.0 + _SLACK)
+        # Lemma 6 of Skype (spec 3.2), not divided by zero: at alpha 0 place decides nothing, so all messages can reach
+        # the threshold or none can.
         if alpha > 0.0:
             need = rest / alpha
         else:
             need = -np.inf if rest <= 0.0 else np.inf
         for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            # One shared keyword makes a pair, so every term has to let through what this subscription needs.
             term = c.terms[at]
+            # Only ever lower: a bound that is too low sends too much, one too high loses results.
             if need < least[task[slot], term]:
                 least[task[slot], term] = need
 
@@ -327,8 +331,10 @@ def _mark_wanted(cell, term_offsets, terms, similarity, least, wanted):
     """Set wanted[task, row] for messages that may matter to a subscription with a point held by the task."""
     for row in range(cell.shape[0]):
         for task in range(similarity.shape[0]):
+            # Between cells, not points: never less than the similarity of any pair that may meet there.
             bound = similarity[task, cell[row]] + _SLACK
             for at in range(term_offsets[row], term_offsets[row + 1]):
+                # A term beyond the table, or of infinite bound, is one that nobody at the task waits for.
                 if terms[at] < least.shape[1] and bound >= least[task, terms[at]] and least[task, terms[at]] < np.inf:
                     wanted[task, row] = True
                     break
