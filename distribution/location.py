@@ -1,19 +1,9 @@
 """Router `location`: each query task owns a part of the world.
 
 The unit square is cut into 64 x 64 cells, and the cells, along a Z-order curve, into runs of about equal load, one for
-each task (spec 3.2). A subscription to a region is held by every task whose part its rectangle touches. Of kinds that a
-message meets with its own rectangle, a message goes to every task it touches, and the pair belongs to the owner of the
-lower-left corner of the intersection; of those it meets with its centre, a message and its end are matched by the owner
-of that place and by nobody else, and results are kept at one of the holders. A subscription with a point is held by the
-owner of its point, and a message goes to every task where it may matter:
-
-    it is sent to task r for its term w  if  1 - d(message, r) / MaxDist >= L[r, w]
-
-with d the distance from the message's cell to the nearest cell of r, and L[r, w] the least spatial
-similarity with which any subscription at r that carries w can still reach its threshold,
-(threshold - (1 - alpha)) / alpha: Skype's Lemma 6 for regions, one bound for each term instead of one for all, which
-also keeps back messages whose terms nobody registered. Exact, since a pair that scores shares some term w.
-Bounds may be lower than needed, never higher: rises are taken in when the table is rebuilt now and then.
+each task (spec 3.2). A subscription to a region is held by every task whose part its rectangle touches, and each pair
+has one owner among them (`LocationRouter`). A subscription with a point is held by the owner of its point, and a
+message goes to every task where it may matter, by a bound for each task and term (`LocationTable`).
 
 With signatures (`distribution.signatures.signature`) a message goes to the owner of its place only if a subscription to
 a region there may match it. Only the owner's is asked: another's may say yes for a place that is none of its own.
@@ -44,6 +34,10 @@ _REBUILD_SHARE = 0.125
 
 class LocationRouter(Router):
     """Parts of the world by load.
+
+    Of kinds that a message meets with its own rectangle, a message goes to every task it touches, and the pair belongs
+    to the owner of the lower-left corner of the intersection. Of those it meets with its centre, a message and its end
+    are matched by the owner of that place and by nobody else, and results are kept at one of the holders.
 
     Parameters
     ----------
@@ -141,7 +135,16 @@ class LocationRouter(Router):
 
 
 class LocationTable(RoutingTable):
-    """Subscriptions with a point as a distribution task knows them, and the bounds made of them."""
+    """Subscriptions with a point as a distribution task knows them, and the bounds made of them.
+
+    A message is sent to task r for its term w  if  1 - d(message, r) / MaxDist >= L[r, w]
+
+    with d the distance from the message's cell to the nearest cell of r, and L[r, w] the least spatial similarity with
+    which any subscription at r that carries w can still reach its threshold, (threshold - (1 - alpha)) / alpha: Skype's
+    Lemma 6 for regions, one bound for each term instead of one for all, which also keeps back messages whose terms
+    nobody registered. Exact, since a pair that scores shares some term w. Bounds may be lower than needed, never
+    higher: rises are taken in when the table is rebuilt now and then.
+    """
 
     sends_all = False
 

@@ -7,10 +7,8 @@ message (spec 4.7, L1), one node a level. A subscription that wants all of its k
 rarest alone, one that wants any (`skyline`) under each. All nodes share one filter, a `CuckooFilter` of pairs, so that
 no node is full while another is empty.
 
-Beside it stands the papers' signature, one-permutation min-wise hashing, a row of bins a node. Its printed rule
-estimates the resemblance of two keyword sets and throws away messages that matter, as a rule all of them, so it has to
-be asked for by name (`approximate`); read otherwise (`minwise`, L2) the same bins never lose one: a keyword is
-certainly absent if its bin is empty or holds only larger values, and otherwise let through.
+Beside it stands the papers' signature, one-permutation min-wise hashing (`MinwiseFilter`), which as printed loses
+matches and has to be asked for by name.
 
 Read on in `distribution.signatures.signature`.
 """
@@ -87,6 +85,10 @@ def message_pairs(
 
 class MinwiseFilter:
     """One-permutation min-wise signatures of the keywords in each node; the methods of the other filters.
+
+    The printed rule estimates the resemblance of two keyword sets and throws away messages that matter, as a rule all
+    of them (`approximate`). Read otherwise (`minwise`, spec 4.7, L2) the same bins never lose one: a keyword is
+    certainly absent if its bin is empty or holds only larger values, and otherwise let through.
 
     Deleted keywords stay, which lets more through, until a new filter is made.
 
