@@ -333,6 +333,7 @@ def repack(blocks, box, link, cuts):
         if head[BUCKETS] > 0:
             room = max(filled, head[SORTED] + tail_allowed(head[SORTED]))
             for i in range(head[BUCKETS] + 1):
+                # They count from the start of the block, so they hold wherever it lies.
                 cuts[end_cuts + i] = blocks.cuts[head[CUTS] + i]
             head[CUTS] = end_cuts
             end_cuts += head[BUCKETS] + 1

@@ -303,6 +303,7 @@ def match(messages, first_row, blocks, columns, world_west, world_south, steps_p
             continue
         which = longer(which, messages.term_offsets[row + 1] - messages.term_offsets[row])
         terms = look_up(messages, row, blocks, which)
+        # Asked beforehand, so that no phase has to look after its room.
         room = runs_of(left, bottom, right, top, blocks, which, terms)
         run_first, run_last = longer(run_first, room), longer(run_last, room)
         run_level, run_cut = longer(run_level, room), longer(run_cut, room)

@@ -134,6 +134,7 @@ def buckets_covered(west, south, east, north, level, buckets, out):
     """
     left, right, bottom, top = cell_range(west, south, east, north, level)
     count = 0
+    # From the lower left on, always in this order: `blocks._collect` takes a posting in its first bucket alone.
     for row in range(bottom, top + 1):
         for column in range(left, right + 1):
             bucket = bucket_of(level, column, row, buckets)

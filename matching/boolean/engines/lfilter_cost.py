@@ -76,7 +76,7 @@ def pruned_cost(lists, entries, nodes, terms):
     """Expected cost of verifying lists of average length, each the cheaper way."""
     if lists <= 0.0:
         return 0.0
-    # How long each list is nobody knows before it is found: all count as average.
+    # Only sums of the lists are known here, so all count as of average length.
     each = entries / lists
     return lists * (LIST_NS + min(prune_cost(np.int64(each), nodes), direct_cost(0.0, each, terms)))
 

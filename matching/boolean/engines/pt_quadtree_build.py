@@ -335,6 +335,7 @@ def _covers(head, tokens, limits):
                     children = -4
                 elif shortest < 0 or limits[child, 1] - limits[child, 0] < limits[shortest, 1] - limits[shortest, 0]:
                     shortest = child
+        # What an only child has it is asked for itself, at no more cost.
         if children < 2:
             continue
         # What all have, the one with the fewest has: only its tokens are asked for in the others.
