@@ -210,6 +210,7 @@ def warmup() -> None:
 def _register(c, slots, now, then, registered):
     for i in range(slots.shape[0]):
         slot = slots[i]
+        # Only the difference is counted: a prefix grew or shrank, so one of the loops is empty.
         start = c.term_start[slot]
         for at in range(start + now[slot], start + then[i]):
             registered[c.terms[at]] += 1
@@ -223,6 +224,8 @@ def _mark_wanted(term_offsets, terms, registered, task, wanted):
     """Set wanted[task, row] for every task that somebody is registered at under a term of the message."""
     for row in range(wanted.shape[1]):
         for at in range(term_offsets[row], term_offsets[row + 1]):
+            # A term leads to its owner alone, and only while somebody is registered under it there (spec 3.3);
+            # terms beyond the table are known to nobody.
             term = terms[at]
             if term < registered.shape[0] and registered[term] > 0:
                 wanted[task[term], row] = True

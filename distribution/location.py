@@ -1,19 +1,9 @@
 """Router `location`: each query task owns a part of the world.
 
 The unit square is cut into 64 x 64 cells, and the cells, along a Z-order curve, into runs of about equal load, one for
-each task (spec 3.2). A subscription to a region is held by every task whose part its rectangle touches. Of kinds that a
-message meets with its own rectangle, a message goes to every task it touches, and the pair belongs to the owner of the
-lower-left corner of the intersection; of those it meets with its centre, a message and its end are matched by the owner
-of that place and by nobody else, and results are kept at one of the holders. A subscription with a point is held by the
-owner of its point, and a message goes to every task where it may matter:
-
-    it is sent to task r for its term w  if  1 - d(message, r) / MaxDist >= L[r, w]
-
-with d the distance from the message's cell to the nearest cell of r, and L[r, w] the least spatial
-similarity with which any subscription at r that carries w can still reach its threshold,
-(threshold - (1 - alpha)) / alpha: Skype's Lemma 6 for regions, one bound for each term instead of one for all, which
-also keeps back messages whose terms nobody registered. Exact, since a pair that scores shares some term w.
-Bounds may be lower than needed, never higher: rises are taken in when the table is rebuilt now and then.
+each task (spec 3.2). A subscription to a region is held by every task whose part its rectangle touches, and each pair
+has one owner among them (`LocationRouter`). A subscription with a point is held by the owner of its point, and a
+message goes to every task where it may matter, by a bound for each task and term (`LocationTable`).
 
 With signatures (`distribution.signatures.signature`) a message goes to the owner of its place only if a subscription to
 a region there may match it. Only the owner's is asked: another's may say yes for a place that is none of its own.
@@ -44,6 +34,10 @@ _REBUILD_SHARE = 0.125
 
 class LocationRouter(Router):
     """Parts of the world by load.
+
+    Of kinds that a message meets with its own rectangle, a message goes to every task it touches, and the pair belongs
+    to the owner of the lower-left corner of the intersection. Of those it meets with its centre, a message and its end
+    are matched by the owner of that place and by nobody else, and results are kept at one of the holders.
 
     Parameters
     ----------
@@ -141,7 +135,16 @@ class LocationRouter(Router):
 
 
 class LocationTable(RoutingTable):
-    """Subscriptions with a point as a distribution task knows them, and the bounds made of them."""
+    """Subscriptions with a point as a distribution task knows them, and the bounds made of them.
+
+    A message is sent to task r for its term w  if  1 - d(message, r) / MaxDist >= L[r, w]
+
+    with d the distance from the message's cell to the nearest cell of r, and L[r, w] the least spatial similarity with
+    which any subscription at r that carries w can still reach its threshold, (threshold - (1 - alpha)) / alpha: Skype's
+    Lemma 6 for regions, one bound for each term instead of one for all, which also keeps back messages whose terms
+    nobody registered. Exact, since a pair that scores shares some term w. Bounds may be lower than needed, never
+    higher: rises are taken in when the table is rebuilt now and then.
+    """
 
     sends_all = False
 
@@ -312,12 +315,16 @@ def _lower(c, slots, task, least):
         alpha, threshold = c.alpha[slot], c.threshold[slot]
         # score <= alpha * similarity + (1 - alpha) * 1; the slack covers norms that round to more than 1
         rest = threshold - _SLACK - (1.0 - alpha) * (1.0 + _SLACK)
+        # Lemma 6 of Skype (spec 3.2), not divided by zero: at alpha 0 place decides nothing, so all messages can reach
+        # the threshold or none can.
         if alpha > 0.0:
             need = rest / alpha
         else:
             need = -np.inf if rest <= 0.0 else np.inf
         for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            # One shared keyword makes a pair, so every term has to let through what this subscription needs.
             term = c.terms[at]
+            # Only ever lower: a bound that is too low sends too much, one too high loses results.
             if need < least[task[slot], term]:
                 least[task[slot], term] = need
 
@@ -327,8 +334,10 @@ def _mark_wanted(cell, term_offsets, terms, similarity, least, wanted):
     """Set wanted[task, row] for messages that may matter to a subscription with a point held by the task."""
     for row in range(cell.shape[0]):
         for task in range(similarity.shape[0]):
+            # Between cells, not points: never less than the similarity of any pair that may meet there.
             bound = similarity[task, cell[row]] + _SLACK
             for at in range(term_offsets[row], term_offsets[row + 1]):
+                # A term beyond the table, or of infinite bound, is one that nobody at the task waits for.
                 if terms[at] < least.shape[1] and bound >= least[task, terms[at]] and least[task, terms[at]] < np.inf:
                     wanted[task, row] = True
                     break

@@ -181,6 +181,7 @@ def _mix(value):
 
     31 bits, so that products stay within int64 and mean the same with the compiler switched off.
     """
+    # Shifts and odd factors can each be undone, so no two numbers fall together.
     value ^= value >> 15
     value = (value * _MIX_A) & _MASK
     value ^= value >> 13
@@ -196,6 +197,7 @@ def _hash_of(item, seed):
 
 @njit(cache=True, nogil=True)
 def _bucket_of(item, state):
+    # Scaled, not masked: the number of buckets need not be a power of two.
     return (_hash_of(item, state[_SEED] ^ _SEED_BUCKET) * state[_BUCKETS]) >> 31
 
 
@@ -207,6 +209,7 @@ def _fingerprint_of(item, state):
 
 @njit(cache=True, nogil=True)
 def _other_bucket(bucket, fingerprint, state):
+    # What is subtracted from depends on the fingerprint alone, so doing it twice leads back.
     other = ((_mix(fingerprint ^ state[_SEED] ^ _SEED_OTHER) * state[_BUCKETS]) >> 31) - bucket
     return other + state[_BUCKETS] if other < 0 else other
 
@@ -228,6 +231,7 @@ def _look_ahead(items, begin, state, ahead):
         first = (_hash_of(block[k], seed ^ _SEED_BUCKET) * buckets) >> 31
         second = ((_mix((fingerprint ^ seed ^ _SEED_OTHER) & _MASK) * buckets) >> 31) - first
         fingerprints[k], firsts[k] = fingerprint, first
+        # Of a negative number the shift leaves all ones: the modulo without a branch.
         seconds[k] = second + ((second >> 63) & buckets)
     return block.shape[0]
 
@@ -235,6 +239,7 @@ def _look_ahead(items, begin, state, ahead):
 @njit(cache=True, nogil=True)
 def _window(words, bit):
     """64 bits from `bit` on."""
+    # There is one word more than places need, so the second one exists for the last bucket too.
     at, shift = bit >> 6, np.uint64(bit & 63)
     # shifted in two steps, because a shift by 64 is not defined
     return (words[at] >> shift) | ((words[at + 1] << np.uint64(1)) << (np.uint64(63) - shift))
@@ -257,6 +262,7 @@ def _write(words, bucket, place, bits, fingerprint):
     """Put a fingerprint into a place, whatever was there."""
     bit = (bucket * PLACES + place) * bits
     at, shift = bit >> 6, np.uint64(bit & 63)
+    # What goes beyond the first word is shifted in two steps, as in `_window`.
     mask, value, rest = np.uint64((1 << bits) - 1), np.uint64(fingerprint), np.uint64(63) - np.uint64(bit & 63)
     words[at] = (words[at] & ~(mask << shift)) | (value << shift)
     words[at + 1] = (words[at + 1] & ~((mask >> np.uint64(1)) >> rest)) | ((value >> np.uint64(1)) >> rest)
@@ -316,10 +322,12 @@ def _delete(words, state, items):
         fingerprint = _fingerprint_of(items[i], state)
         bucket = _bucket_of(items[i], state)
         place = _place_of(words, bucket, fingerprint, bits)
+        # Whose copy it is cannot be told and does not matter: equal fingerprints in one bucket share the other too.
         if place < 0:
             bucket = _other_bucket(bucket, fingerprint, state)
             place = _place_of(words, bucket, fingerprint, bits)
             if place < 0:
+                # It was never inserted. To go on would take the fingerprints of others.
                 return i
         _write(words, bucket, place, bits, 0)
         state[_ITEMS] -= 1
@@ -337,16 +345,19 @@ def _fetch(words, state, size, ahead):
     lowest, highest = _lanes(bits)
     crowded, seen = 0, np.uint64(0)
     for k in range(size):
+        # Written in any case and kept if it counts: no branch to be guessed wrong.
         ahead[3, crowded] = k
         first = _empty_places(_window(words, ahead[1, k] * PLACES * bits), lowest, highest)
         second = _empty_places(_window(words, ahead[2, k] * PLACES * bits), lowest, highest)
         crowded += (first | second) == np.uint64(0)
     for j in range(crowded):
+        # The bucket in which `_make_room` begins.
         bucket = ahead[2, ahead[3, j]]
         window = _window(words, bucket * PLACES * bits)
         for candidate in range(PLACES):
             moved = np.int64((window >> np.uint64(candidate * bits)) & mask)
             seen ^= words[(_other_bucket(bucket, moved, state) * PLACES * bits) >> 6]
+    # A result nobody needs, so that the compiler does not leave the reads out.
     ahead[4, 0] = np.int64(seen >> np.uint64(1))
 
 
@@ -364,6 +375,7 @@ def _insert(words, state, items, path, ahead):
         _fetch(words, state, size, ahead)
         for k in range(size):
             first, second = ahead[1, k] * PLACES * bits, ahead[2, k] * PLACES * bits
+            # Read anew: items before this one may have filled what was fetched.
             room = _empty_places(_window(words, first), lowest, highest)
             other = _empty_places(_window(words, second), lowest, highest)
             if (room | other) == nothing:
@@ -377,6 +389,7 @@ def _insert(words, state, items, path, ahead):
             # times the lowest bit of the first empty place: moved there
             value = np.uint64(ahead[0, k]) * ((room & (~room + np.uint64(1))) >> to_lowest)
             at, shift = bit >> 6, np.uint64(bit & 63)
+            # The place is empty, so there is nothing to clear.
             words[at] |= value << shift
             words[at + 1] |= (value >> np.uint64(1)) >> (np.uint64(63) - shift)
     state[_ITEMS] += items.shape[0]
@@ -399,6 +412,8 @@ def _make_room(words, state, bucket, fingerprint, path):
             if free >= 0:
                 room, place, target = free, candidate, other
         if room < 0:
+            # Chance out of the state: every copy of a filter must make the same moves. High bits, since the low ones
+            # of such a sequence soon repeat.
             state[_KICK] = (state[_KICK] * _MIX_A + 12345) & _MASK
             place = (state[_KICK] >> 20) & (PLACES - 1)
         moved = np.int64((window >> np.uint64(place * bits)) & mask)
@@ -408,6 +423,7 @@ def _make_room(words, state, bucket, fingerprint, path):
             return True
         path[move, 0], path[move, 1] = bucket, place
         bucket, fingerprint = _other_bucket(bucket, moved, state), moved
+    # In reverse, so that a place visited twice gets back what it had first.
     for move in range(path.shape[0] - 1, -1, -1):
         bucket, place = path[move, 0], path[move, 1]
         moved = np.int64(_window(words, (bucket * PLACES + place) * bits) & mask)

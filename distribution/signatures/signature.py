@@ -6,19 +6,9 @@ what went, or the whole filter where that is shorter or the filter had to be mad
 patch to its copy: both make the same moves, so both filters stay the same to the bit, and no item is ever inserted
 twice or deleted unknown.
 
-No subscription is missed while its signature travels: change lists reach every distribution task before the batch
-they belong to, so it keeps, exactly and only until a patch covers them, what the lists since the last patch claim
-(`SignatureReplica.note`). A patch says up to which list it goes (`through`). What it takes away may have been claimed
-again since: then the claim stands among those noted. A message is let through if filter or notes say so.
-
-A patch through list c can only come when every batch up to c has been routed, since the query task sends it after
-it matched batch c; so it may take away at once what ended inside c. It may come before the distribution task has
-itself taken list c, which it then need not note.
-
-Exact for every kind with a region, whose matches lie in a rectangle and share a keyword: every keyword of a
-subscription that one is enough for is claimed, the rarest alone of one that wants all. A message that was ended is let
-through like the message itself, by whoever is subscribed now: it matters to nobody else. Read on in
-`distribution.location`, which asks the signature of the owner of a place, and of nobody else.
+No subscription is missed while its signature travels (`SignatureReplica`). Exact for every kind with a region, whose
+matches lie in a rectangle and share a keyword. Read on in `distribution.location`, which asks the signature of the
+owner of a place, and of nobody else.
 """
 
 from collections import deque
@@ -342,6 +332,9 @@ class _Half:
 class SignatureReplica:
     """What a distribution task knows of one query task.
 
+    Change lists reach every distribution task before the batch they belong to, so it keeps, exactly and only until a
+    patch covers them, what the lists since the last patch claim. A message is let through if filter or notes say so.
+
     Parameters
     ----------
     spec : SignatureSpec
@@ -360,6 +353,7 @@ class SignatureReplica:
 
     def note(self, batch: int, added: Claims) -> None:
         """Remember what change list `batch` (in ascending order) adds to the query task, until a patch covers it."""
+        # A patch may come before the list that it covers.
         if batch <= self.through or not added.rows:
             return
         if self._notes is None:
@@ -380,6 +374,8 @@ class SignatureReplica:
                 f"signature of query task {patch.task}: patch {patch.serial} came after {self._serial}; every patch "
                 "has to arrive, in order, on one link"
             )
+        # A query task sends it after it matched batch `through`, so all batches up to there have been routed, and what
+        # ended in them may go at once. What was claimed again since stands among the notes.
         self._serial, self.through, self._levels = patch.serial, patch.through, patch.levels
         self.cells = _applied(self.cells, patch.cells, self.spec.spatial_filter)
         self.pairs = _applied(self.pairs, patch.pairs, self.spec.text_filter)
@@ -463,7 +459,8 @@ class SignatureBoard:
 
     def wanted(self, messages: MessageBatch, rows: Int64, task: int, counted: bool = True) -> Int64:
         """Those of `rows` (ascending) that a subscription of the task may match, or, of messages that were ended, may
-        have matched; the latter are not `counted`, since they are no messages of their own."""
+        have matched; the latter are not `counted`, since they are no messages of their own. Who is subscribed now
+        decides for them as well: an end matters to nobody else."""
         chosen = messages if rows.size == len(messages) else messages.take(rows)
         left = rows[self.replicas[task].may_match(chosen)]
         if counted:

@@ -250,6 +250,7 @@ def any_of_row(offsets: Int64, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
 @njit(cache=True, nogil=True)
 def _number_of(ranks, side, x, y):
     """Number of a cell, -1 if it has none."""
+    # Part by part of the domain, so that numbers are dense however scattered it is.
     cells = side // ranks.shape[0]
     rank = ranks[y // cells, x // cells]
     return -1 if rank < 0 else (np.int64(rank) * cells + y % cells) * cells + x % cells
@@ -259,10 +260,12 @@ def _number_of(ranks, side, x, y):
 def _count_boxes(counts, side, ranks, boxes, step):
     """Add step (1 or -1) to every cell of every box; whether any cell came or went."""
     changed = False
+    # After a step a cell that came stands at 1, one that went at 0.
     gone = 0 if step < 0 else 1
     for i in range(boxes.shape[0]):
         for y in range(boxes[i, 1], boxes[i, 3] + 1):
             for x in range(boxes[i, 0], boxes[i, 2] + 1):
+                # Cells of others have no number: their tasks count this box too, each its own part.
                 cell = _number_of(ranks, side, x, y)
                 if cell >= 0:
                     counts[cell] += step
@@ -273,6 +276,7 @@ def _count_boxes(counts, side, ranks, boxes, step):
 @njit(cache=True, nogil=True)
 def _count_together(counts, side, ranks, boxes, step):
     """The same by sums over prefixes: four corners a box, then every cell of the grid once."""
+    # One row and column more: a box ends in the cell behind its last.
     above = np.zeros((side + 1, side + 1), np.int32)
     for i in range(boxes.shape[0]):
         west, south, east, north = boxes[i, 0], boxes[i, 1], boxes[i, 2] + 1, boxes[i, 3] + 1
@@ -285,15 +289,18 @@ def _count_together(counts, side, ranks, boxes, step):
         row = 0
         for x in range(side):
             row += above[y, x]
+            # The counts of the row above, and what begins or ends in this one.
             if y:
                 above[y, x] = above[y - 1, x] + row
             else:
                 above[y, x] = row
+            # The domain is asked only where somebody is.
             if above[y, x] > 0:
                 cell = _number_of(ranks, side, x, y)
                 if cell >= 0:
                     before = counts[cell]
                     counts[cell] += step * above[y, x]
+                    # A cell came if it was empty before, and went if it is now.
                     changed = changed or before == 0 or counts[cell] == 0
     return changed
 
@@ -303,6 +310,7 @@ def _any_negative(counts, side, ranks, boxes):
     for i in range(boxes.shape[0]):
         for y in range(boxes[i, 1], boxes[i, 3] + 1):
             for x in range(boxes[i, 0], boxes[i, 2] + 1):
+                # Only cells of these boxes have been counted down.
                 cell = _number_of(ranks, side, x, y)
                 if cell >= 0 and counts[cell] < 0:
                     return True
@@ -316,6 +324,7 @@ def _set_bits(bits, items, value):
     for item in items:
         mask = 1 << (item & 7)
         old = np.int64(bits[item >> 3])
+        # One that is so already is left alone and not counted, by which `delete` finds a stranger.
         if (old & mask != 0) != value:
             bits[item >> 3] = old ^ mask
             done += 1
@@ -327,10 +336,12 @@ def _count_cells(row, boxes, side, ranks, offsets, beyond):
     for i in range(row.shape[0]):
         touched = (boxes[i, 2] - boxes[i, 0] + 1) * (boxes[i, 3] - boxes[i, 1] + 1)
         if touched > MOST_CELLS:
+            # Let through without a look: too much may be sent, never too little.
             beyond[row[i]] = True
             continue
         for y in range(boxes[i, 1], boxes[i, 3] + 1):
             for x in range(boxes[i, 0], boxes[i, 2] + 1):
+                # A place in the part of another task is asked of that task.
                 offsets[row[i] + 1] += _number_of(ranks, side, x, y) >= 0
     for i in range(1, offsets.shape[0]):
         offsets[i] += offsets[i - 1]
@@ -342,6 +353,7 @@ def _list_cells(row, boxes, side, ranks, beyond, items):
     for i in range(row.shape[0]):
         if beyond[row[i]]:
             continue
+        # Boxes ascend by row, so what is listed one after the other fits the offsets.
         for y in range(boxes[i, 1], boxes[i, 3] + 1):
             for x in range(boxes[i, 0], boxes[i, 2] + 1):
                 cell = _number_of(ranks, side, x, y)

@@ -7,10 +7,8 @@ message (spec 4.7, L1), one node a level. A subscription that wants all of its k
 rarest alone, one that wants any (`skyline`) under each. All nodes share one filter, a `CuckooFilter` of pairs, so that
 no node is full while another is empty.
 
-Beside it stands the papers' signature, one-permutation min-wise hashing, a row of bins a node. Its printed rule
-estimates the resemblance of two keyword sets and throws away messages that matter, as a rule all of them, so it has to
-be asked for by name (`approximate`); read otherwise (`minwise`, L2) the same bins never lose one: a keyword is
-certainly absent if its bin is empty or holds only larger values, and otherwise let through.
+Beside it stands the papers' signature, one-permutation min-wise hashing (`MinwiseFilter`), which as printed loses
+matches and has to be asked for by name.
 
 Read on in `distribution.signatures.signature`.
 """
@@ -88,6 +86,10 @@ def message_pairs(
 class MinwiseFilter:
     """One-permutation min-wise signatures of the keywords in each node; the methods of the other filters.
 
+    The printed rule estimates the resemblance of two keyword sets and throws away messages that matter, as a rule all
+    of them (`approximate`). Read otherwise (`minwise`, spec 4.7, L2) the same bins never lose one: a keyword is
+    certainly absent if its bin is empty or holds only larger values, and otherwise let through.
+
     Deleted keywords stay, which lets more through, until a new filter is made.
 
     Parameters
@@ -157,6 +159,7 @@ class MinwiseFilter:
 @njit(cache=True, nogil=True)
 def _pair(level, x, y, term):
     """The number of (node, term): nodes are numbered level by level, row by row."""
+    # Levels above have (4**level - 1) / 3 nodes. With 31 bits of term it stays below 2**62, as `hashes` wants.
     node = ((1 << (2 * level)) - 1) // 3 + (y << level) + x
     return (node << _TERM_BITS) | np.int64(term)
 
@@ -164,6 +167,7 @@ def _pair(level, x, y, term):
 @njit(cache=True, nogil=True)
 def _level_of(box, finest, levels):
     """Finest level on which a box touches at most two nodes a side; `finest` shifts a cell to a node of it."""
+    # Two nodes a side: four at most, and a small box across the middle of the world stays on a fine level.
     level, shift = levels, finest
     while level > 0 and ((box[2] >> shift) - (box[0] >> shift) > 1 or (box[3] >> shift) - (box[1] >> shift) > 1):
         level -= 1
@@ -178,6 +182,7 @@ def _count_claims(row, boxes, finest, levels, term_offsets):
         shift = finest + levels - _level_of(boxes[i], finest, levels)
         wide = (boxes[i, 2] >> shift) - (boxes[i, 0] >> shift) + 1
         high = (boxes[i, 3] >> shift) - (boxes[i, 1] >> shift) + 1
+        # Counted first, so that the pairs of a large batch lie in one array of the right length.
         total += wide * high * (term_offsets[row[i] + 1] - term_offsets[row[i]])
     return total
 
@@ -188,6 +193,7 @@ def _list_claims(row, boxes, finest, levels, term_offsets, terms, used, step, pa
     for i in range(row.shape[0]):
         level = _level_of(boxes[i], finest, levels)
         shift = finest + levels - level
+        # Messages ask on levels with somebody on them, and on no others.
         used[level] += step
         for y in range(boxes[i, 1] >> shift, (boxes[i, 3] >> shift) + 1):
             for x in range(boxes[i, 0] >> shift, (boxes[i, 2] >> shift) + 1):
@@ -207,8 +213,10 @@ def _count_asked(row, boxes, finest, levels, used, term_offsets, offsets, beyond
                 nodes += wide * ((boxes[i, 3] >> shift) - (boxes[i, 1] >> shift) + 1)
         pairs = nodes * (term_offsets[row[i] + 1] - term_offsets[row[i]])
         if pairs > MOST_PAIRS:
+            # Let through without a look: too much may be sent, never too little.
             beyond[row[i]] = True
         else:
+            # A message has one box, so nothing is added up here.
             offsets[row[i] + 1] = pairs
     for i in range(1, offsets.shape[0]):
         offsets[i] += offsets[i - 1]
@@ -225,6 +233,7 @@ def _list_asked(row, boxes, finest, levels, used, term_offsets, terms, beyond, p
                 shift = finest + levels - level
                 for y in range(boxes[i, 1] >> shift, (boxes[i, 3] >> shift) + 1):
                     for x in range(boxes[i, 0] >> shift, (boxes[i, 2] >> shift) + 1):
+                        # All terms of a node together: `_resembles` compares node by node.
                         for at in range(term_offsets[row[i]], term_offsets[row[i] + 1]):
                             pairs[end] = _pair(level, x, y, terms[at])
                             end += 1
@@ -238,6 +247,7 @@ def _places(pairs: Int64) -> tuple[Int64, Int64]:
 
 @njit(cache=True, nogil=True)
 def _bin_of(place, bins):
+    # Bins are runs of the permutation: equal parts of 31 bits.
     return (place * bins) >> _TERM_BITS
 
 
@@ -245,6 +255,7 @@ def _bin_of(place, bins):
 def _insert(least, nodes, places):
     for i in range(nodes.shape[0]):
         bin_ = _bin_of(places[i], least.shape[1])
+        # An empty bin holds the largest value, never 0, or it would win every minimum (spec 4.7).
         if places[i] < least[nodes[i], bin_]:
             least[nodes[i], bin_] = places[i]
 
@@ -253,6 +264,7 @@ def _insert(least, nodes, places):
 def _maybe_there(least, nodes, places, out):
     for i in range(nodes.shape[0]):
         lowest = least[nodes[i], _bin_of(places[i], least.shape[1])]
+        # A keyword that was put in left its own value or a smaller one in its bin (spec 4.7, L2).
         out[i] = lowest != _EMPTY and lowest <= places[i]
 
 
@@ -270,6 +282,7 @@ def _resembles(least, occupied, offsets, nodes, places, unbiased, threshold, out
                 bin_ = _bin_of(places[end], bins)
                 mine[bin_] = min(mine[bin_], places[end])
                 end += 1
+            # Bins empty in both are no match: counted as one, they would let everything through (spec 4.7).
             equal, only_mine = 0, 0
             for at in range(first, end):
                 bin_ = _bin_of(places[at], bins)
@@ -277,6 +290,8 @@ def _resembles(least, occupied, offsets, nodes, places, unbiased, threshold, out
                     equal += mine[bin_] == least[node, bin_]
                     only_mine += least[node, bin_] == _EMPTY
                     mine[bin_] = _EMPTY
+            # Rule (12) as printed divides by all bins; the estimator wants those that are not empty in both.
             compared = occupied[node] + only_mine if unbiased else bins
+            # Rule (14): as printed it asks for more than sqrt(bins) equal ones, and a message fills a few (spec 4.7).
             out[r] = out[r] or equal > threshold * compared
             first = end

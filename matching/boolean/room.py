@@ -149,6 +149,7 @@ def _mark_alive(index, column, since, until, number, seq, keep):
     all_alive = True
     for i in range(number.shape[0]):
         slot = find_slot(index, column, number[i])
+        # Who has not changed in this batch is not in the map. Added at a seq sees it, removed at one does not.
         keep[i] = slot < 0 or since[slot] <= seq[i] < until[slot]
         all_alive = all_alive and keep[i]
     return all_alive

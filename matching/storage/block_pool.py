@@ -17,10 +17,12 @@ def allocate_block(v, size_class, size):
     """Place of a block of this class, which has `size` entries; -1 if the pool has none left (nothing has changed)."""
     start = v.free[size_class]
     if start >= 0:
+        # A free block keeps the next one in its own first entry, so the list costs no memory.
         v.free[size_class] = v.seq[start]
         return start
     start = v.used[0]
     if start + size > v.seq.shape[0]:
+        # The caller packs or grows the pool and asks again.
         return NO_BLOCK
     v.used[0] = start + size
     return start
@@ -39,5 +41,6 @@ def free_block(v, slot):
 def forget_free(v, end):
     """The pool has been packed up to `end`: no block is free, and what follows has not been used."""
     v.used[0] = end
+    # Packing moved blocks over the free ones, and their lists with them.
     for size_class in range(v.free.shape[0]):
         v.free[size_class] = NO_BLOCK

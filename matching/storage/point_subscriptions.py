@@ -216,9 +216,11 @@ def _compact_pool(order, c):
     end = 0
     for slot in order:
         start, count = c.term_start[slot], c.term_count[slot]
+        # In place: the front never overtakes a slot that is still to be moved.
         for j in range(count):
             c.terms[end + j] = c.terms[start + j]
             c.weights[end + j] = c.weights[start + j]
+            # Goes with its term: postings are found by it.
             c.position[end + j] = c.position[start + j]
         c.term_start[slot] = end
         end += count

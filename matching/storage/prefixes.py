@@ -36,10 +36,15 @@ def _prefix_lengths(c, slots, lengths):
         slot = slots[i]
         start, length = c.term_start[slot], c.term_count[slot]
         square = 0.0
+        # Cut from the end: the last terms are the most frequent, and would bring the most messages.
         while length > 0:
+            # Weights are float32: summed in float64, what is left to round is theirs alone.
             weight = np.float64(c.weights[start + length - 1])
             square += weight * weight
+            # A message has norm 1 at most, so what it meets there weighs no more than that norm (Cauchy-Schwarz);
+            # similarity in space is 1 at most.
             bound = c.alpha[slot] + (1.0 - c.alpha[slot]) * np.sqrt(square) + _SLACK
+            # Strictly below: a score equal to the threshold enters. Never so for a threshold of minus infinity.
             if not bound < c.threshold[slot]:
                 break
             length -= 1

@@ -130,12 +130,14 @@ def box_meets(region, slot, second, west, south, east, north):
             from_lon = -180.0
         else:
             to_lon = 180.0
+    # Closed on all sides: touching is meeting. False for a NaN, so a message without a place meets nothing.
     return from_lon <= east and west <= to_lon and region[slot, 1] <= north and south <= region[slot, 3]
 
 
 @njit(cache=True, nogil=True)
 def region_meets(region, slot, west, south, east, north):
     """Whether the slot's region, in one box or two, shares a point with a rectangle, exactly."""
+    # Few regions cross the antimeridian: the second box is asked for those alone.
     return box_meets(region, slot, False, west, south, east, north) or (
         region[slot, 0] > region[slot, 2] and box_meets(region, slot, True, west, south, east, north)
     )
@@ -171,8 +173,11 @@ def _write(slots, region, term_offsets, terms, columns, pool):
         nowhere = False
         for side in range(4):
             columns.region[slot, side] = region[i, side]
+            # Who has no region has NaN, which on a lattice would pass for a place.
             nowhere = nowhere or np.isnan(region[i, side])
         first, last = term_offsets[i], term_offsets[i + 1]
+        # Terms ascend and the unknown one has the highest id, so one look finds it. What can never match costs no terms
+        # and no posting.
         if nowhere or last == first or terms[last - 1] == UNKNOWN_TERM:
             columns.start[slot] = NEVER
             continue
@@ -180,6 +185,7 @@ def _write(slots, region, term_offsets, terms, columns, pool):
         for j in range(first, last):
             columns.terms[end] = terms[j]
             end += 1
+        # The last one marks the end, which saves a column of lengths; the complement of term 0 is negative too.
         columns.terms[end - 1] = ~terms[last - 1]
     pool[0] = end
 
@@ -190,6 +196,7 @@ def _count_dead(slots, columns, pool):
     for slot in slots:
         position = columns.start[slot]
         if position >= 0:
+            # One for the last keyword, at which the loop stops.
             pool[1] += 1
             while columns.terms[position] >= 0:
                 pool[1] += 1
@@ -201,6 +208,7 @@ def _compact(order, columns, pool):
     """Move the terms of the slots in `order` (ascending by start) to the front of the pool."""
     end = 0
     for slot in order:
+        # In place: the front never overtakes a slot that is still to be moved.
         position = columns.start[slot]
         columns.start[slot] = end
         while True:

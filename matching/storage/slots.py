@@ -141,13 +141,16 @@ def home_of(number, places):
 
     Kept within 63 bits, so that it means the same with the compiler switched off.
     """
+    # Numbers may carry much in their upper half (keys of cells, pairs of node and term), so it is folded in.
     folded = (number ^ (number >> 31)) & 0x7FFFFFFF
+    # Scaled by the high bits of the product, not masked: they depend on all bits of the number.
     return ((folded * 0x9E3779B1 & 0xFFFFFFFF) * places) >> 32
 
 
 @njit(cache=True, nogil=True)
 def find_slot(index, numbers, number):
     """Slot of one number, -1 if it is not there. For use inside other kernels."""
+    # The table is never fuller than `_FULLEST`, so an empty place ends every search.
     place = home_of(number, index.shape[0])
     while True:
         slot = index[place]
@@ -168,8 +171,10 @@ def _insert(index, column, state, numbers, out):
     """Give slots to numbers, the most recently freed first; returns how many, short of all at the first bad one."""
     for i in range(numbers.shape[0]):
         number = numbers[i]
+        # Also finds a number that comes twice in one call: the first is entered by now.
         if number < 0 or find_slot(index, column, number) >= 0:
             return i
+        # The list of free slots runs through their own numbers, -2 - next: all negative, its end (-1) as well.
         slot = state[2]
         if slot >= 0:
             state[2] = -2 - column[slot]
@@ -185,6 +190,7 @@ def _insert(index, column, state, numbers, out):
 
 @njit(cache=True, nogil=True)
 def _enter(index, column, slot):
+    # `SlotMap._grow` has made sure that there is an empty place.
     place = home_of(column[slot], index.shape[0])
     while index[place] >= 0:
         place = (place + 1) & (index.shape[0] - 1)
@@ -195,6 +201,7 @@ def _enter(index, column, slot):
 def _index_all(index, column, high_water):
     """Fill an empty index with every live slot."""
     for slot in range(high_water):
+        # Free slots have negative numbers.
         if column[slot] >= 0:
             _enter(index, column, slot)
 
@@ -205,6 +212,7 @@ def _remove(index, column, state, slots):
     last = index.shape[0] - 1
     for slot in slots:
         hole = home_of(column[slot], index.shape[0])
+        # Slots are compared, not numbers: they stand in the table itself.
         while index[hole] != slot:
             hole = (hole + 1) & last
         place = (hole + 1) & last

@@ -69,7 +69,7 @@ class Blocks(NamedTuple):
 @njit(cache=True, nogil=True)
 def slot_of(link):
     """The slot in a link."""
-    return (link >> 32) & 0x7FFFFFFF
+    return (link >> 32) & 0x7FFFFFFF  # the mask drops the sign, which tells the second box
 
 
 @njit(cache=True, nogil=True)
@@ -92,17 +92,20 @@ def describe(slots, columns, west, south, steps_per_degree, out_term, out_box, o
         position = columns.start[slot]
         if position < 0:
             continue
+        # Keywords ascend by id and ids by frequency in the stream: the first is the rarest.
         term = columns.terms[position]
         low = np.int64(NO_SECOND)
         if term < 0:
             term = ~term
         else:
             second = np.int64(columns.terms[position + 1])
+            # A keyword stored as its complement is the last: then the posting says all there is to ask.
             low = ~second if second < 0 else second | MORE
         region = columns.region[slot]
         crosses = region[0] > region[2]
         bottom, top = lattice(region[1], south, steps_per_degree), lattice(region[3], south, steps_per_degree)
         for part in range(2 if crosses else 1):
+            # Across the antimeridian two boxes that end there, each with a level of its own: no point lies in both.
             from_lon = -180.0 if part == 1 else region[0]
             to_lon = 180.0 if crosses and part == 0 else region[2]
             left, right = lattice(from_lon, west, steps_per_degree), lattice(to_lon, west, steps_per_degree)
@@ -123,6 +126,7 @@ def append(order, term, box, link, done, blocks):
     """
     n = order.shape[0]
     while done < n:
+        # All postings of a term at once: a block is sorted once for them, not once for each.
         until = done
         while until < n and term[order[until]] == term[order[done]]:
             until += 1
@@ -134,6 +138,7 @@ def append(order, term, box, link, done, blocks):
         if tail > longest or head[SORTED] + tail > head[ROOM]:
             places, cuts = _sort(which, blocks, order, done, until, box, link)
             if places + cuts > 0:
+                # Nothing of this term has been written: the caller makes room and comes back with it.
                 return done, places, cuts
         else:
             end = head[START] + head[SORTED] + head[TAIL]
@@ -162,14 +167,18 @@ def _collect(head, blocks, box, link):
     for bucket in range(head[BUCKETS]):
         for place in range(start + blocks.cuts[cuts + bucket], start + blocks.cuts[cuts + bucket + 1]):
             word = blocks.box[place]
+            # The one sweep that dead postings get: nothing else ever clears them away.
             if word == DEAD:
                 continue
             left, bottom, right, top = box_of(word)
+            # A posting stands in every bucket it covers: the copy in the first one is taken, the others left.
             buckets_covered(left, bottom, right, top, level_of(word), head[BUCKETS], covered)
             if covered[0] == bucket:
+                # Without level: it may be another one when the block has another size.
                 box[count] = word & LANES
                 link[count] = blocks.link[place]
                 count += 1
+    # None here is dead: removal fills the hole in a tail with the last of it.
     for place in range(start + head[SORTED], start + head[SORTED] + head[TAIL]):
         box[count] = blocks.box[place]
         link[count] = blocks.link[place]
@@ -209,17 +218,21 @@ def _sort(which, blocks, order, first, last, new_box, new_link):
             level = fitting_level(left, bottom, right, top, finest)
             box[i] |= level_bits(level)
             for j in range(buckets_covered(left, bottom, right, top, level, buckets, covered)):
+                # One further on, so that the running sum leaves the beginning of each bucket.
                 cuts[covered[j] + 1] += 1
         for bucket in range(buckets):
             cuts[bucket + 1] += cuts[bucket]
         total = cuts[buckets]
 
+    # The tail that may grow before the next sorting has its room from the start; small ones grow by a quarter.
     room = total + tail_allowed(total) if buckets > 0 else size + (size >> 2)
+    # It stays where it is if it fits: what stood there has been copied out by `_collect`.
     moves = room > head[ROOM]
     recuts = buckets > head[BUCKETS]
     if (moves and blocks.used[0] + room > blocks.box.shape[0]) or (
         recuts and blocks.used[2] + buckets + 1 > blocks.cuts.shape[0]
     ):
+        # Asked before anything is written, and for both pools, so that one packing serves.
         return room, buckets + 1
     if moves:
         blocks.used[1] += head[ROOM]
@@ -227,6 +240,7 @@ def _sort(which, blocks, order, first, last, new_box, new_link):
         head[ROOM] = room
         blocks.used[0] += room
     if recuts:
+        # Cuts of a block that shrank to a tail were counted as abandoned when it did.
         blocks.used[3] += head[BUCKETS] + 1 if head[BUCKETS] > 0 else 0
         head[CUTS] = blocks.used[2]
         blocks.used[2] += buckets + 1
@@ -240,6 +254,7 @@ def _sort(which, blocks, order, first, last, new_box, new_link):
         for i in range(size):
             blocks.box[start + i] = box[i]
             blocks.link[start + i] = link[i]
+        # No level bits either: words of a tail are walked as of level 0.
         head[TAIL] = size
         return 0, 0
     for bucket in range(buckets + 1):
@@ -247,8 +262,10 @@ def _sort(which, blocks, order, first, last, new_box, new_link):
     for i in range(size):
         left, bottom, right, top = box_of(box[i])
         level = level_of(box[i])
+        # Messages look into the levels in use alone, a bucket for each.
         head[LEVELS] |= 1 << level
         for j in range(buckets_covered(left, bottom, right, top, level, buckets, covered)):
+            # The cuts themselves have been stored: this copy says where the next of each bucket goes.
             place = start + cuts[covered[j]]
             cuts[covered[j]] += 1
             blocks.box[place] = box[i]
@@ -273,21 +290,26 @@ def remove_entry(term, box, link, blocks):
         start, taken = head[START], 0
         if head[BUCKETS] > 0:
             left, bottom, right, top = box_of(box[i])
+            # At the level it was sorted at; by the size of today it might be another.
             level = fitting_level(left, bottom, right, top, int(blocks.finest[which]))
             for j in range(buckets_covered(left, bottom, right, top, level, head[BUCKETS], covered)):
                 cut = head[CUTS] + covered[j]
                 for place in range(start + blocks.cuts[cut], start + blocks.cuts[cut + 1]):
+                    # Slots are used again, so a dead posting here may have the very same link.
                     if blocks.link[place] == link[i] and blocks.box[place] != DEAD:
                         blocks.box[place] = DEAD
                         taken += 1
+        # Postings are in the sorted part or in the tail, never in both.
         if taken > 0:
             head[GONE] += taken
+            # Only at a quarter: sorting at every removal would cost more than walking past the dead.
             if head[GONE] * 4 > head[SORTED] and not sort_block(which, blocks):
                 unsorted += 1
             continue
         tail = start + head[SORTED]
         for place in range(tail, tail + head[TAIL]):
             if blocks.link[place] == link[i]:
+                # A tail has no order to keep.
                 last = tail + head[TAIL] - 1
                 blocks.box[place] = blocks.box[last]
                 blocks.link[place] = blocks.link[last]
@@ -311,9 +333,11 @@ def repack(blocks, box, link, cuts):
         if head[BUCKETS] > 0:
             room = max(filled, head[SORTED] + tail_allowed(head[SORTED]))
             for i in range(head[BUCKETS] + 1):
+                # They count from the start of the block, so they hold wherever it lies.
                 cuts[end_cuts + i] = blocks.cuts[head[CUTS] + i]
             head[CUTS] = end_cuts
             end_cuts += head[BUCKETS] + 1
+        # Never more room than before: the caller has counted the rooms in use, and the pools must not run over.
         room = min(room, head[ROOM])
         for i in range(filled):
             box[end + i] = blocks.box[start + i]

@@ -55,6 +55,7 @@ def longer(array, needed):
 def on_lattice(messages, row, world_west, world_south, steps_per_degree):
     """(usable, left, bottom, right, top) of a message; one with a NaN is not usable: it meets nothing."""
     west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
+    # Equal to itself is everything but NaN, which `lattice` would take for 0.
     usable = west == west and south == south and east == east and north == north
     left, right = lattice(west, world_west, steps_per_degree), lattice(east, world_west, steps_per_degree)
     bottom, top = lattice(south, world_south, steps_per_degree), lattice(north, world_south, steps_per_degree)
@@ -68,7 +69,7 @@ def look_up(messages, row, blocks, which):
     for j in range(messages.term_offsets[row], messages.term_offsets[row + 1]):
         block = find_slot(blocks.lookup, blocks.term, np.int64(messages.terms[j]))
         if block >= 0:
-            prefetch(blocks.head, block * 8)
+            prefetch(blocks.head, block * 8)  # places count flat: a block has a row of 8
             which[count] = block
             count += 1
     return count
@@ -78,6 +79,7 @@ def look_up(messages, row, blocks, which):
 def runs_of(left, bottom, right, top, blocks, which, count):
     """How many runs `find_cuts` may write. A block adds more than one a level only for a message of several cells."""
     if left == right and bottom == top:
+        # A bucket for each of the 15 levels, and the tail.
         return count * (FINEST + 2)
     total = 0
     for i in range(count):
@@ -87,6 +89,7 @@ def runs_of(left, bottom, right, top, blocks, which, count):
             if levels >> level & 1:
                 a, b, c, d = cell_range(left, bottom, right, top, level)
                 cells += (b - a + 1) * (d - c + 1)
+        # With more cells than buckets `find_cuts` takes the whole block, which is one run.
         total += min(cells, blocks.head[which[i], BUCKETS] + 2)
     return total
 
@@ -106,6 +109,7 @@ def find_cuts(left, bottom, right, top, blocks, which, count, run_first, run_las
         if head[TAIL] > 0:
             run_first[runs] = start + head[SORTED]
             run_last[runs] = start + head[SORTED] + head[TAIL]
+            # Words of a tail have no level bits, which reads as level 0.
             run_level[runs] = 0
             run_cut[runs] = _NO_CUT
             prefetch(blocks.box, run_first[runs])
@@ -113,6 +117,7 @@ def find_cuts(left, bottom, right, top, blocks, which, count, run_first, run_las
         if buckets == 0:
             continue
         levels, level = head[LEVELS], 0
+        # Points above all: one bucket a level in use, and no loop over cells.
         if one_cell:
             while levels != 0:
                 if levels & 1:
@@ -121,6 +126,7 @@ def find_cuts(left, bottom, right, top, blocks, which, count, run_first, run_las
                     run_first[runs] = start
                     run_level[runs] = level
                     run_cut[runs] = cut
+                    # The cuts are read by `find_runs`, when all of them are on their way.
                     prefetch(blocks.cuts, cut)
                     runs += 1
                 levels >>= 1
@@ -143,6 +149,7 @@ def find_cuts(left, bottom, right, top, blocks, which, count, run_first, run_las
         for level in range(FINEST + 1):
             if levels >> level & 1:
                 a, b, c, d = cell_range(left, bottom, right, top, level)
+                # Two of these cells may share a bucket, which is then walked twice: `verify` tells each pair once.
                 for cell_row in range(c, d + 1):
                     for cell_column in range(a, b + 1):
                         cut = head[CUTS] + bucket_of(level, cell_column, cell_row, buckets)
@@ -163,7 +170,10 @@ def find_runs(blocks, count, run_first, run_last, run_level, run_cut):
         if cut != _NO_CUT:
             last = first + blocks.cuts[cut + 1]
             first += blocks.cuts[cut]
+            # A bucket holds two or so: what its first word brings along is mostly all of it.
             prefetch(blocks.box, first)
+        # In place: what is kept never overtakes what is read. Empty runs are overwritten, without a branch to be
+        # guessed wrong.
         run_first[runs] = first
         run_last[runs] = last
         run_level[runs] = run_level[i]
@@ -184,7 +194,9 @@ def walk(left, bottom, right, top, blocks, runs, run_first, run_last, run_level,
         if run_level[run] == _ANY_LEVEL:
             for place in range(run_first[run], run_last[run]):
                 word = blocks.box[place]
+                # Written before it is decided, so that there is no branch to be guessed wrong.
                 candidates[count] = place
+                # A dead word is the rim in each lane, and a message all over the world reaches that.
                 count += word != DEAD and ((reach - (word & LANES)) & GUARDS) == GUARDS
             continue
         bits = level_bits(run_level[run])
@@ -193,6 +205,8 @@ def walk(left, bottom, right, top, blocks, runs, run_first, run_last, run_level,
             word = blocks.box[place] ^ bits
             candidates[count] = place
             count += ((reach - (word & LANES)) & ~word & GUARDS) == GUARDS
+    # One less in each lane asks for strictly inside; failing that, a side is equal. A loop of its own, so that all
+    # links are asked for before `verify` reads the first.
     beyond = reach - ONE_IN_EACH_LANE
     for i in range(count):
         place = candidates[i]
@@ -221,6 +235,7 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
     seen : uint8[slots]    zeroed, and left zeroed; only needed for a range message
     """
     west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
+    # A point lies in one cell a level and in one box of a region, so it meets a subscription in one posting.
     one_hit = west == east and south == north
     for j in range(messages.term_offsets[row], messages.term_offsets[row + 1]):
         table[messages.terms[j] & (TABLE - 1)] = messages.terms[j]
@@ -228,13 +243,16 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
     for i in range(count):
         link = blocks.link[candidates[i] >> 1]
         second = link & 0x7FFFFFFF
+        # The only ones whose row of degrees is read: a cache miss each, spared to all that the lattice decides.
         if candidates[i] & 1 and not box_meets(columns.region, slot_of(link), link < 0, west, south, east, north):
             continue
+        # In the place of its place: from here on the link is all that is asked for.
         candidates[kept] = link
         if link & MORE:
             prefetch(columns.start, slot_of(link))
         kept += second == NO_SECOND or _has(table, messages, row, second)
     for i in range(kept):
+        # What the loop above asked for is read here, and what this one asks for in the next.
         if candidates[i] & MORE:
             prefetch(columns.terms, columns.start[slot_of(candidates[i])] + 2)
     before = found
@@ -243,6 +261,7 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
         slot = slot_of(link)
         matches = True
         if link & MORE:
+            # The first keyword is that of the block, the second has been asked.
             position = columns.start[slot] + 2
             while True:
                 term = columns.terms[position]
@@ -260,8 +279,10 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
         found += matches
     if not one_hit:
         for i in range(before, found):
+            # Only what was set: the column is as long as there are slots.
             seen[out_slot[i]] = 0
     for j in range(messages.term_offsets[row], messages.term_offsets[row + 1]):
+        # Term by term: a message has far fewer than the table has places.
         table[messages.terms[j] & (TABLE - 1)] = _NO_TERM
     return found
 
@@ -270,6 +291,7 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
 def match(messages, first_row, blocks, columns, world_west, world_south, steps_per_degree, seen, out_slot, out_row):
     """Match rows from `first_row` on; see `BooleanEngine._scan` for what is returned, `verify` for `seen`."""
     found, scanned, verified = 0, 0, 0
+    # Scratch of a whole batch, as long as its largest message asks for.
     which = np.empty(64, np.int64)
     run_first, run_last = np.empty(512, np.int64), np.empty(512, np.int64)
     run_level, run_cut = np.empty(512, np.int64), np.empty(512, np.int64)
@@ -281,6 +303,7 @@ def match(messages, first_row, blocks, columns, world_west, world_south, steps_p
             continue
         which = longer(which, messages.term_offsets[row + 1] - messages.term_offsets[row])
         terms = look_up(messages, row, blocks, which)
+        # Asked beforehand, so that no phase has to look after its room.
         room = runs_of(left, bottom, right, top, blocks, which, terms)
         run_first, run_last = longer(run_first, room), longer(run_last, room)
         run_level, run_cut = longer(run_level, room), longer(run_cut, room)

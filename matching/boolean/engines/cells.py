@@ -29,8 +29,10 @@ DEAD = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 def lattice(degrees, low, steps_per_degree):
     """Lattice coordinate of a longitude or latitude; NaN gives 0, which decides nothing by itself."""
     steps = (degrees - low) * steps_per_degree
+    # Not "steps <= 0": that would let NaN through to the cast below, which is undefined for it.
     if not steps > 0.0:
         return np.int64(0)
+    # A region may reach beyond the world: all beyond is one coordinate, and equal ones are compared in degrees.
     if steps >= _RIM:
         return np.int64(_RIM)
     return np.int64(steps)
@@ -50,12 +52,14 @@ def subscription_word(west, south, east, north):
 @njit(cache=True, nogil=True)
 def message_word(west, south, east, north):
     """What a message's rectangle is compared with: opposite sides, guard bits set."""
+    # Lane by lane: its east against their west, its west against their east; north and south likewise.
     return subscription_word(east, north, west, south) | GUARDS
 
 
 @njit(cache=True, nogil=True)
 def level_bits(level):
     """A level as guard bits."""
+    # Four guard bits hold 0 to 15; levels end at 14, which leaves 15 to DEAD.
     bits = np.uint64(level)
     one = np.uint64(1)
     return (
@@ -93,9 +97,11 @@ def box_of(word):
 @njit(cache=True, nogil=True)
 def fitting_level(west, south, east, north, finest):
     """The finest level, not beyond `finest`, at which a box covers at most two cells a side; level 0 always does."""
+    # Two cells, not one: else the smallest box across the middle of the world would stand at level 0.
     level = finest
     while level > 0:
         shift = _BITS - level
+        # abs() for a box that is inside out, see `cell_range`.
         if abs((east >> shift) - (west >> shift)) <= 1 and abs((north >> shift) - (south >> shift)) <= 1:
             break
         level -= 1
@@ -115,6 +121,7 @@ def cell_range(west, south, east, north, level):
 def bucket_of(level, column, row, buckets):
     """Bucket (of a power of two) of a cell: multiplicative hashing, within 63 bits."""
     code = np.int64(level) << 28 | np.int64(row) << 14 | np.int64(column)
+    # The high bits of a factor reach only the highest of a product: level and row are folded down first.
     code ^= code >> 15
     return ((code * 0x61C88647 & 0xFFFFFFFF) * np.int64(buckets)) >> 32
 
@@ -127,6 +134,7 @@ def buckets_covered(west, south, east, north, level, buckets, out):
     """
     left, right, bottom, top = cell_range(west, south, east, north, level)
     count = 0
+    # From the lower left on, always in this order: `blocks._collect` takes a posting in its first bucket alone.
     for row in range(bottom, top + 1):
         for column in range(left, right + 1):
             bucket = bucket_of(level, column, row, buckets)

@@ -138,6 +138,7 @@ def _keys_of(slots, columns, world_west, world_south, steps_per_degree):
         slot = slots[i]
         if columns.start[slot] < 0:
             continue  # it can never match
+        # Keywords ascend by id and ids by frequency: the first is the rarest.
         term = columns.terms[columns.start[slot]]
         term = ~term if term < 0 else term
         west, south, east, north = columns.region[slot]
@@ -152,6 +153,7 @@ def _keys_of(slots, columns, world_west, world_south, steps_per_degree):
             boxes[part_, 3] = lattice(north, world_south, steps_per_degree)
             # One level for both boxes: then a point lies in one cell of the subscription at most.
             level = fitting_level(boxes[part_, 0], boxes[part_, 1], boxes[part_, 2], boxes[part_, 3], level)
+        # Only now is the level known that fits both boxes.
         own = count
         for part_ in range(parts):
             left, right, bottom, top = cell_range(
@@ -160,6 +162,7 @@ def _keys_of(slots, columns, world_west, world_south, steps_per_degree):
             for row in range(bottom, top + 1):
                 for column in range(left, right + 1):
                     key = _key(term, level, column, row)
+                    # The two boxes may share a cell where cells are large, and a slot stands in a chain once.
                     known = False
                     for j in range(own, count):
                         known = known or key_of[j] == key
@@ -174,6 +177,7 @@ def _keys_of(slots, columns, world_west, world_south, steps_per_degree):
 def _link(slot_of, key_of, chains):
     """Put a node for each (slot, key) at the front of its chain; there is room for all."""
     for i in range(slot_of.shape[0]):
+        # Free nodes first, so that the pool stays as long as the most that ever lived at once.
         node = chains.used[1]
         if node >= 0:
             chains.used[1] = chains.next[node]
@@ -185,6 +189,7 @@ def _link(slot_of, key_of, chains):
         following = chains.head[chain]
         chains.slot[node] = slot
         chains.next[node] = following
+        # The first of a chain knows whose it is: taking it out needs no look at its key.
         chains.back[node] = ~chain
         if following >= 0:
             chains.back[following] = node
@@ -209,9 +214,11 @@ def _unlink(slots, chains):
             else:
                 chains.head[~before] = after
                 if after < 0:
+                    # The key goes too: a message should not find a chain with nobody in it.
                     emptied[count] = chains.key[~before]
                     count += 1
             following = chains.sibling[node]
+            # From here on `next` chains free nodes; the way on is `sibling`.
             chains.next[node] = chains.used[1]
             chains.used[1] = node
             node = following
@@ -260,12 +267,14 @@ def _match(messages, first_row, chains, columns, world_west, world_south, steps_
                         for cell_column in range(a, b + 1):
                             key = _key(messages.terms[j], level, cell_column, cell_row)
                             chain = find_slot(chains.lookup, chains.key, key)
+                            # Four loops cannot be left at once: without room the rest is passed over.
                             if chain < 0 or not fits:
                                 continue
                             fits, found, scanned = _walk(
                                 chain, chains, columns, messages, row, first, last, seen, out_slot, out_row, found,
                                 scanned,
                             )  # fmt: skip
+        # Also when hits found no room: the row comes again and must find everybody unseen.
         for i in range(before, found):
             seen[out_slot[i]] = 0
         if not fits:
@@ -281,6 +290,7 @@ def _walk(chain, chains, columns, messages, row, first, last, seen, out_slot, ou
         slot = chains.slot[node]
         node = chains.next[node]
         scanned += 1
+        # Cheapest first: a flag, then a row of degrees, then keywords, each of which has to be sought.
         if seen[slot]:
             continue
         region_hit = region_meets(

@@ -108,21 +108,26 @@ def _append(slots, first, done, lists):
     """Append slots (sorted by first keyword) from `done` on; returns (done, places needed) when the pool is full."""
     n = slots.shape[0]
     while done < n:
+        # All slots of a term at once: its list moves once for them at most.
         until = done
         while until < n and first[until] == first[done]:
             until += 1
         which = find_slot(lists.lookup, lists.term, first[done])
         have, more = lists.length[which], until - done
         if have + more > lists.room[which]:
+            # A quarter more than now, so that a list of n moves O(log n) times.
             room = have + more + (have >> 2)
             end = lists.used[0]
             if end + room > lists.pool.shape[0]:
+                # Nothing of this term has been written: the caller makes room and comes back with it.
                 return done, room
             start = lists.start[which]
             for i in range(have):
                 slot = lists.pool[start + i]
                 lists.pool[end + i] = slot
+                # Removal finds a slot by its place, so each move has to tell it.
                 lists.place[slot] = end + i
+            # Where it stood is lost until the pool is compacted.
             lists.used[1] += lists.room[which]
             lists.used[0] = end + room
             lists.start[which] = end
@@ -148,6 +153,7 @@ def _remove_entries(slots, columns, lists):
         last = lists.pool[lists.start[which] + lists.length[which]]
         lists.pool[lists.place[slot]] = last
         lists.place[last] = lists.place[slot]
+        # Last of all: the slot may itself be the last of its list.
         lists.place[slot] = -1
 
 
@@ -157,6 +163,7 @@ def _compact(order, lists):
     end = 0
     for which in order:
         start = lists.start[which]
+        # Lists only move to the front, so nothing is overwritten before it has been read.
         for i in range(lists.length[which]):
             slot = lists.pool[start + i]
             lists.pool[end + i] = slot
@@ -175,6 +182,8 @@ def _match(messages, first_row, lists, columns, out_slot, out_row):
         west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
         first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
         before, scanned_before = found, scanned
+        # A slot stands in one list and a term comes once, so no pair is told twice. NaN needs no case of its own: the
+        # test of the region is false for it.
         for j in range(first, last):
             which = find_slot(lists.lookup, lists.term, np.int64(messages.terms[j]))
             if which < 0:
@@ -187,6 +196,7 @@ def _match(messages, first_row, lists, columns, out_slot, out_row):
                 # A list's own term is in the message; the first keyword is asked again all the same, which is cheap.
                 if all_terms_in(columns.terms, columns.start[slot], messages.terms, first, last):
                     if found == out_slot.shape[0]:
+                        # Hits of a row stay together: this one starts over when there is room.
                         return before, row, scanned_before, scanned_before
                     out_slot[found] = slot
                     out_row[found] = row

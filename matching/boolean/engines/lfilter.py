@@ -4,18 +4,10 @@ After Yu, Li and Feng, CIKM 2015 (`matching.boolean.engines.mbr_trie` has the fu
 made from estimates in nanoseconds (`matching.boolean.engines.lfilter_cost`), in each part of the index by itself:
 
 - Filter: the trie finds and verifies alone, or the quadtree finds the lists that may hold a match.
-- Verification, for each such list: every entry is looked at, or the list is pruned. Since lists ascend by rank and the
-  ranks below a node of the trie are one range, a binary search gives what part of a list lies below a node; for the
-  first level of the trie these are the nodes that the message's terms hit, found once for all lists. Below, the same
-  choice is made again for what is left of the list.
+- Verification, for each such list: every entry is looked at, or the list is pruned by the trie.
 
-The paper chooses in another order (trie or quadtree first, the verification after), with constants of one for every
-step. Here the filter is chosen with the cheaper verification in mind, since that is most of the work; and where asking
-is cheap, nothing is estimated: the trie is asked what some of the terms hit, the quadtree what lists a point is in.
-
-Weighing costs as much as some messages do. So a part keeps in mind how it chose of late for messages of that shape and
-length (`Habit`): where it always chose the same, only one message in 4,096 is weighed, and those that look far from
-usual. And a part with few of the subscriptions has no quadtree: it would be built often and save little.
+Weighing costs as much as some messages do, so a part has habits (`Habit`); and one with few of the subscriptions has no
+quadtree, which would be built often and save little. Read on in `_match`, the choice, and in `_prune`.
 """
 
 from typing import NamedTuple
@@ -106,6 +98,9 @@ _LENGTHS = 16
 class Habit(NamedTuple):
     """How a part chose of late; never part of a snapshot, since it changes no answer.
 
+    Where it always chose the same for messages of a shape and length, only one in `_ONE_IN` is weighed, and those that
+    look far from usual.
+
     leaning : int16[2, 16]   by shape (point, rectangle) and length: how many messages in a row took the trie, or, as a
                              negative number, the quadtree looked through
     since : int64[1]         messages since one was weighed for all its habit
@@ -172,9 +167,11 @@ class LFilter(PartedEngine):
 @njit(cache=True, nogil=True)
 def _below(trie, tree, stack, node, first, low, high, depth):
     """Push the part of a list that lies below a node of the trie, if any; returns (stack, depth, where it ends)."""
+    # Lists ascend by rank and ranks below a node are one range, so two binary searches find what a list has of them.
     begin = first_not_below(tree.entry, low, high, trie.head[node, LOW])
     end = first_not_below(tree.entry, begin, high, trie.head[node, HIGH])
     if begin < end:
+        # Two entries a frame: node and next term, and the piece of the list.
         stack = longer(stack, 2 * depth + 2)
         stack[2 * depth] = node << 32 | first
         stack[2 * depth + 1] = begin << 32 | end
@@ -197,7 +194,9 @@ def _prune(
     """
     last = terms.shape[0]
     scanned, depth, begin = 0, 0, low
+    # The first level has been probed once for all lists of the message; what is below is probed for this one.
     for i in range(many):
+        # Children of a node ascend by token and by rank alike: each piece begins behind the one before.
         stack, depth, begin = _below(trie, tree, stack, hits[i] >> 32, hits[i] & 0xFFFFFFFF, begin, high, depth)
         if begin == high:
             break
@@ -207,20 +206,24 @@ def _prune(
         begin, end = stack[2 * depth + 1] >> 32, stack[2 * depth + 1] & 0xFFFFFFFF
         scanned += end - begin
         own = trie.head[node, OWN]
+        # The message carries the path, so of what ends at this node only the boxes are tested.
         while begin < end and tree.entry[begin] < own:
             candidates[count] = tree.entry[begin]
             cells[count] = cell
             count += meets_within(narrow, tree.entry_box[begin])
             begin += 1
+        # What is left wants more keywords, and the message may have no terms left.
         if begin == end or first == last:
             continue
         children = trie.head[node, END_CHILD] - trie.head[node, FIRST_CHILD]
+        # Chosen anew at every node: the piece has become shorter, and so has what is left of the message.
         if children == 0 or not (
             verify_by == PRUNE
             or (verify_by != DIRECT and pays_to_prune(end - begin, min(children, last - first), last))
         ):
             count = sift(tree, begin, end, narrow, marks, cell, candidates, cells, count)
             continue
+        # Not onto the stack: the frames of children are pushed with their piece, and some have none.
         nodes, found, looked = probe(trie, node, terms, first, last, reach, marks, CHEAPEST, nodes, 0)
         scanned += looked
         for i in range(found):
@@ -234,6 +237,7 @@ def _prune(
 @njit(cache=True, nogil=True)
 def _note(habit, shape, length, by_quadtree):
     """Remember a choice: it goes on with what was chosen before, or begins anew."""
+    # One choice the other way ends a habit; from there it has to be earned again.
     lean = np.int64(habit.leaning[shape, length])
     if by_quadtree:
         habit.leaning[shape, length] = max(lean - 1, -_SURE) if lean < 0 else -1
@@ -252,9 +256,11 @@ def _kind_of(messages, row):
 @njit(cache=True, nogil=True)
 def _sure_until(messages, row, last_row, habit):
     """End of the messages from `row` on that take the trie without being weighed."""
+    # No further than to the message that is weighed for all its habit.
     last_row = min(last_row, row + _ONE_IN - habit.since[0])
     while row < last_row:
         shape, length = _kind_of(messages, row)
+        # Those sure of the quadtree have minus this.
         if habit.leaning[shape, length] != _SURE:
             break
         row += 1
@@ -291,6 +297,7 @@ def _match(
                 if next_row == look_from:
                     continue
                 row = look_from = next_row  # no room, or more hits than usual: as any other message
+            # A run too short: its rows are matched one by one, and the next is looked for behind it.
             look_from = max(look_from, row + 1)
         next_row = row + 1
         west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
@@ -308,10 +315,12 @@ def _match(
         lean = np.int64(habit.leaning[shape, length])
         habit.since[0] += 1
         if filter_by != CHEAPEST or verify_by != CHEAPEST:
+            # Forced ways are taken at every message, whatever was chosen before.
             lean = 0
         elif habit.since[0] > _ONE_IN:
             lean, habit.since[0] = 0, 0
         many, listed, is_listed, by_quadtree, needs_hits = 0, 0, False, filter_by == QUADTREE, verify_by != DIRECT
+        # Sure of the quadtree: its lists are found first, and the trie is asked only if they are far too long.
         if lean == -_SURE:
             stack, lists, listed, visited = find_lists(
                 tree, left, bottom, right, top, terms, signature, marks, stack, lists
@@ -327,12 +336,18 @@ def _match(
             if step == 1 and many == 0:  # no subscription here begins with a term of the message
                 clear_terms(marks, messages.terms, first, last)
                 continue
+            # A sample tells what to expect and no more: to walk the trie all terms have to be probed after it.
             again = root_cost(size) if step > 1 else 0.0
             if filter_by == CHEAPEST:
+                # The paper takes trie or quadtree first and the verification after, with one for the cost of any step.
+                # Here the filter is chosen with the cheaper verification in mind, which is most of the work; and where
+                # asking is cheap nothing is estimated.
                 by_trie = again + step * trie_cost(trie, hits, many, size)
                 # By far less than lists cost as a rule: not worth to look what they would cost here.
                 worth = _LONG_WALK if lean == _SURE else WORTH_A_LOOK
                 if by_trie > worth * direct_cost(0.0, tree.typical[0], size):
+                    # Lists of a point are a few on one path: found at once, and of use if they are chosen. A rectangle
+                    # may have many, so theirs are estimated by area.
                     if is_point and not is_listed:
                         stack, lists, listed, visited = find_lists(
                             tree, left, bottom, right, top, terms, signature, marks, stack, lists
@@ -347,11 +362,13 @@ def _match(
                     by_quadtree = min(direct, pruned) < by_trie
                     needs_hits = pruned < direct
                 if verify_by == CHEAPEST:
+                    # Pruned lists need the trie as well. A habit asks one side alone, so this is none.
                     if by_quadtree and needs_hits:
                         habit.leaning[shape, length] = 0
                     else:
                         _note(habit, shape, length, by_quadtree)
             if step > 1:
+                # Hits of a sample would lose matches: all or none.
                 many = 0
                 if needs_hits or not by_quadtree:
                     hits, many, looked = probe_root(trie, terms, 1, reach, marks, CHEAPEST, hits)
@@ -362,6 +379,7 @@ def _match(
             choices[0] += 1
             hits, candidates, count, more = walk(trie, boxes, terms, reach, marks, CHEAPEST, hits, many, candidates, 0)
             scanned += more
+            # A rank stands in the trie once: no candidate needs a cell to be told by.
             if only_here.shape[0] < candidates.shape[0]:
                 only_here = np.full(candidates.shape[0], ONLY_HERE)
         else:
@@ -375,6 +393,7 @@ def _match(
                 low, high = int(tree.branch[lists[i], LIST_START]), int(tree.branch[lists[i], LIST_END])
                 candidates, cells = longer(candidates, count + high - low), longer(cells, count + high - low)
                 cell = ONLY_HERE if is_point else tree.cell[lists[i]]
+                # Boxes of a list are as seen from its own cell.
                 narrow = reach_within(tree.cell[lists[i]], left, bottom, right, top)
                 if many > 0 and (verify_by == PRUNE or (verify_by != DIRECT and pays_to_prune(high - low, many, size))):
                     choices[3] += 1
@@ -387,6 +406,7 @@ def _match(
                     choices[2] += 1
                     count = sift(tree, low, high, narrow, marks, cell, candidates, cells, count)
                     scanned += high - low
+        # If all of them match they must fit: hits of a row are not split. The marks end with this call.
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified
         found = tell(

@@ -47,6 +47,8 @@ def trie_cost(trie, hits, many, terms):
         node, first = hits[i] >> 32, hits[i] & 0xFFFFFFFF
         own = trie.head[node, OWN] - trie.head[node, LOW]
         children = trie.head[node, END_CHILD] - trie.head[node, FIRST_CHILD]
+        # A term leads to one child at most, so there are no more than terms left. Below them nothing is counted: the
+        # constant of a child has in it what follows.
         cost += NODE_NS + BLOCK_NS * (own / BLOCK) + CHILD_NS * min(children, terms - first)
     return cost
 
@@ -74,6 +76,7 @@ def pruned_cost(lists, entries, nodes, terms):
     """Expected cost of verifying lists of average length, each the cheaper way."""
     if lists <= 0.0:
         return 0.0
+    # Only sums of the lists are known here, so all count as of average length.
     each = entries / lists
     return lists * (LIST_NS + min(prune_cost(np.int64(each), nodes), direct_cost(0.0, each, terms)))
 
@@ -95,6 +98,7 @@ def lists_within(tree, left, bottom, right, top, stack):
     level at which the rectangle is a few cells wide.
     """
     lists, entries, depth = 0.0, 0.0, 1
+    # As `find_lists` takes a rectangle that is inside out.
     left, right, bottom, top = min(left, right), max(left, right), min(bottom, top), max(bottom, top)
     widest = max(right - left, top - bottom) + 1
     finest = 15 - log2_of(widest) + 1  # cells of this level are no larger than the rectangle
@@ -111,10 +115,12 @@ def lists_within(tree, left, bottom, right, top, stack):
         if wide <= 0 or high <= 0:
             continue
         share = wide * high / (side * side)
+        # What lies below is known in sum and taken by area: opening on would cost more than it tells.
         if level >= finest or share == 1.0:
             lists += tree.branch[node, LISTS_BELOW] * share
             entries += tree.branch[node, ENTRIES_BELOW] * share
             continue
+        # Its own list is looked through whole, however little of the cell is covered.
         own = tree.branch[node, LIST_END] - tree.branch[node, LIST_START]
         lists += own > 0
         entries += own

@@ -209,6 +209,7 @@ def longer(array: np.ndarray, needed) -> np.ndarray:
     """The array itself, or a longer copy."""
     if needed <= array.shape[0]:
         return array
+    # Twice what is needed: scratch that grows entry by entry is copied O(log n) times.
     copy = np.empty(2 * needed, array.dtype)
     copy[: array.shape[0]] = array
     return copy
@@ -223,6 +224,7 @@ def text_bit(term):
 @njit(cache=True, nogil=True)
 def _mark_of(term):
     """Place of a term in the table of marks."""
+    # The high bits of the product, which all bits of a term reach; within 63 bits, compiled or not.
     return (np.int64(term) * 0x9E3779B1 & 0xFFFFFFFF) >> (32 - _MARK_BITS)
 
 
@@ -241,6 +243,7 @@ def is_marked(marks, term):
 @njit(cache=True, nogil=True)
 def may_carry(marks, text):
     """Whether a message may have the keywords of a box, by `Boxes.text`: wrong for one in thousands if it is short."""
+    # The rarest keyword first: it is the one that most messages lack.
     if not is_set(marks, np.int64(text & np.uint64(0xFFFF))):
         return False
     for lane in range(1, 4):  # noqa: SIM110 - numba knows no all() over a generator
@@ -264,6 +267,7 @@ def mark_terms(marks, terms, first, last):
 def clear_terms(marks, terms, first, last):
     """Undo `mark_terms`."""
     for j in range(first, last):
+        # The whole word: whatever else is set in it is of this message too.
         marks[_mark_of(terms[j]) >> 6] = np.uint64(0)
 
 
@@ -297,6 +301,7 @@ def has_all(pool, position, terms, first, last, marks):
         ends = term < 0
         if ends:
             term = ~term
+        # Cheap first: one bit turns most away, and only what passes is searched for.
         if not is_marked(marks, term):
             return False
         place = first_not_below(terms, first, last, term)
@@ -340,6 +345,7 @@ def tell(messages, row, reach, left, bottom, boxes, columns, marks, candidates, 
     for i in range(count):
         rank = candidates[i] & 0x7FFFFFFF
         slot = boxes.slot[rank]
+        # Removal marks the box and nothing above it: lists and rectangles still lead here.
         if slot == GONE:
             continue
         second = slot < 0
@@ -348,6 +354,7 @@ def tell(messages, row, reach, left, bottom, boxes, columns, marks, candidates, 
         word = boxes.word[rank]
         cell = cells[i]
         if cell >= 0:
+            # The cells that one box is listed in do not overlap: the corner lies in one of them, which is visited.
             shift = 15 - (cell >> 28)
             column = max(left, np.int64(word & rim)) >> shift
             line = max(bottom, np.int64(word >> np.uint64(32) & rim)) >> shift
@@ -358,8 +365,10 @@ def tell(messages, row, reach, left, bottom, boxes, columns, marks, candidates, 
             columns.region, slot, second, west, south, east, north
         ):
             continue
+        # Only a message over all that lies between the two boxes meets both; the first one answers for it.
         if second and box_meets(columns.region, slot, False, west, south, east, north):
             continue
+        # Keywords last: they lie in a pool of their own, and most candidates end before.
         if candidates[i] >= ASK_TEXT and not has_all(
             columns.terms, columns.start[slot], messages.terms, first, last, marks
         ):
@@ -380,12 +389,14 @@ def _describe(slots, columns, world_west, world_south, steps_per_degree, slot, w
         for lane in range(4):
             term = columns.terms[position]
             places |= np.uint64(_mark_of(~term if term < 0 else term)) << np.uint64(16 * lane)
+            # Stays on the last keyword, so that four lanes are always full and need no count.
             position += term >= 0
         west, east = columns.region[here, 0], columns.region[here, 2]
         bottom = lattice(columns.region[here, 1], world_south, steps_per_degree)
         top = lattice(columns.region[here, 3], world_south, steps_per_degree)
         code = np.int64(0)
         for box in range(2 if west > east else 1):
+            # The two boxes of a region across the antimeridian: from its west to 180, from -180 to its east.
             left = lattice(-180.0 if box else west, world_west, steps_per_degree)
             right = lattice(180.0 if west > east and not box else east, world_west, steps_per_degree)
             if box == 0:  # both boxes get the code of the first, so that they stay side by side
@@ -414,9 +425,11 @@ def _match_tail(messages, first_row, last_row, tail, columns, out_slot, out_row)
     for row in range(first_row, last_row):
         west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
         first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
+        # All of a row or none: the caller begins again with a row that does not fit.
         if found + tail.shape[0] > out_slot.shape[0]:
             return found, row, 0, 0
         for slot in tail:
+            # A row of degrees before the keywords; a slot waits here once, so no pair is told twice.
             if region_meets(columns.region, slot, west, south, east, north):
                 verified += 1
                 if all_terms_in(columns.terms, columns.start[slot], messages.terms, first, last):
@@ -429,6 +442,7 @@ def _match_tail(messages, first_row, last_row, tail, columns, out_slot, out_row)
 @njit(cache=True, nogil=True)
 def _put_in_order(slots, rows, first_row, last_row):
     """Sort hits by row, in place: counting sort. O(hits + rows)."""
+    # Parts tell their hits one after the other, and a `MatchSet` has ascending rows.
     place = np.zeros(last_row - first_row + 1, np.int64)
     for row in rows:
         place[row - first_row + 1] += 1

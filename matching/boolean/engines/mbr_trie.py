@@ -137,6 +137,7 @@ def probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth):
     child, end = int(trie.head[node, FIRST_CHILD]), int(trie.head[node, END_CHILD])
     if child == end or first == last:
         return stack, depth, 0
+    # Each child has a token of its own, so no more are hit than there are children, or terms.
     stack = longer(stack, depth + min(end - child, last - first))
     by_terms = strategy == PROBE_TRIE
     if strategy == CHEAPEST:
@@ -145,6 +146,7 @@ def probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth):
     if by_terms:
         for j in range(first, last):
             term = terms[j]
+            # ProbeTrie. Terms and tokens both ascend: each search begins behind the one before.
             child = first_not_below(trie.token, child, end, term)
             if child == end:
                 break
@@ -158,6 +160,7 @@ def probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth):
         looked = end - child
         while child < end and first < last:
             token = trie.token[child]
+            # ProbeTokenSet. A bit first, then the rectangle, and only then the search.
             if is_marked(marks, token) and meets(reach, trie.box[child]):
                 # Children and terms both ascend: what lies before the last place found is of no use again.
                 first = first_not_below(terms, first, last, token)
@@ -173,12 +176,14 @@ def probe_root(trie, terms, step, reach, marks, strategy, stack):
     """`probe` for the root and every `step`-th term of a message; by the directory unless a strategy is forced."""
     last = terms.shape[0]
     if strategy != CHEAPEST:
+        # Forced ways are there to be compared: without directory, and with every term.
         return probe(trie, 0, terms, 0, last, reach, marks, strategy, stack, 0)
     stack = longer(stack, last)
     shift, depth = trie.shift[0], 0
     for j in range(0, last, step):
         term = np.int64(terms[j])
         entry = term >> shift
+        # Beyond the highest token at this level; terms ascend, so the others are too.
         if entry + 1 >= trie.directory.shape[0]:
             break
         end = trie.directory[entry + 1]
@@ -196,12 +201,15 @@ def walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, c
     while depth > 0:
         depth -= 1
         node, first = stack[depth] >> 32, stack[depth] & 0xFFFFFFFF
+        # The message carries the path to the node, so of what ends here only the boxes are tested.
         low, own, high = trie.head[node, LOW], trie.head[node, OWN], trie.head[node, HIGH]
         is_bucket = trie.head[node, FIRST_CHILD] == trie.head[node, END_CHILD]
         candidates = longer(candidates, count + high - low if is_bucket else count + own - low)
         # The list: short ones box by box, long ones block by block.
         rank = low
         while rank < own:
+            # Blocks are counted over all ranks, not from the list on: at its ends they may reach into others, and are
+            # wider than need be, never narrower.
             until = min(own, (rank // BLOCK + 1) * BLOCK)
             if own - low >= BLOCK:
                 scanned += 1
@@ -215,6 +223,7 @@ def walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, c
                 rank += 1
         if is_bucket:
             scanned += high - own
+            # A bucket holds those that want more keywords: without terms left none of them matches.
             if first < last:
                 for rank in range(own, high):
                     candidates[count] = rank | ASK_TEXT
@@ -249,11 +258,14 @@ def match_by_trie(
         terms = messages.terms[first:last]
         mark_terms(marks, messages.terms, first, last)
         stack, depth, looked = probe_root(trie, terms, 1, reach, marks, strategy, stack)
+        # Nothing of this row has been told. The marks go with this call, so they may stay.
         if depth > most_hits:
             return found, row, scanned, verified
         stack, candidates, count, more = walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, 0)
+        # A rank stands in the trie once: no candidate needs a cell to be told by.
         if cells.shape[0] < candidates.shape[0]:
             cells = np.full(candidates.shape[0], ONLY_HERE)
+        # If all of them match they must fit: hits of a row are not split.
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified
         found = tell(

@@ -111,12 +111,15 @@ def _surround(head, word, box, block):
     """Rectangles of all blocks, and of all nodes from the last level up: each from its own ranks and its children."""
     for i in range(block.shape[0]):
         block[i] = _around(word, i * BLOCK, min((i + 1) * BLOCK, word.shape[0]))
+    # Nodes are in breadth-first order: children stand behind their parent and have theirs already.
     for node in range(head.shape[0] - 1, -1, -1):
         first, end, low, own, high = head[node]
         if first == end:
+            # Without children all its ranks are its own, those of the bucket too.
             box[node] = _around(word, low, high)
             continue
         box[node] = _around(box, first, end)
+        # And the boxes that end at the node itself, which no child surrounds.
         if own > low:
             west, south, east, north = box_of(box[node])
             a, b, c, d = box_of(_around(word, low, own))

@@ -118,14 +118,17 @@ def shares_a_term(tokens, low, high, terms, marks):
     last = terms.shape[0]
     if low == high or last == 0:
         return False
+    # A look at the marks for each token, or a search among the tokens for each term: the less work.
     if high - low <= last * log2_of(high - low):
         for i in range(low, high):
             if is_marked(marks, tokens[i]):
+                # The mark may be that of another term.
                 place = first_not_below(terms, 0, last, tokens[i])
                 if place < last and terms[place] == tokens[i]:
                     return True
         return False
     for j in range(last):
+        # Both ascend: the search goes on from where the last one ended.
         low = first_not_below(tokens, low, high, terms[j])
         if low == high:
             return False
@@ -146,11 +149,14 @@ def find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, l
         node, free = stack[depth] >> 32, stack[depth] & 1
         visited += 1
         if not free:
+            # Cheap first: one word for both sets. No bit in common, no token in common.
             if not tree.pivot_text[node] & signature:
                 continue
             cover, other, end = tree.pivots[node, COVER], tree.pivots[node, NON_COVER], tree.pivots[node, END]
             if shares_a_term(tree.pivot, cover, other, terms, marks):
+                # All children have that token. Text is not asked again below, which lets more in and loses nothing.
                 free = 1
+            # -1: too many to ask, so every message enters. Else neither set is hit, and nothing below can match.
             elif end >= 0 and not shares_a_term(tree.pivot, other, end, terms, marks):
                 continue
         if tree.branch[node, LIST_END] > tree.branch[node, LIST_START]:
@@ -165,6 +171,7 @@ def find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, l
         for quarter in range(4):
             child = tree.branch[node, quarter]
             x, y = column + (quarter & 1), line + (quarter >> 1)
+            # Closed on the lattice, where rounding may let one cell too many in and none too few.
             if child >= 0 and left >> shift <= x <= right >> shift and bottom >> shift <= y <= top >> shift:
                 stack[depth] = np.int64(child) << 32 | free
                 depth += 1
@@ -174,6 +181,7 @@ def find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, l
 @njit(cache=True, nogil=True)
 def reach_within(cell, left, bottom, right, top):
     """What the boxes of a cell's list are compared with, for a message's rectangle on the lattice."""
+    # Opposite sides, as in `cells.message_word`: they meet if each lane is at least that of the box.
     return box_within(cell, right, top, left, bottom) | NARROW_GUARDS
 
 
@@ -191,6 +199,7 @@ def sift(tree, low, high, reach, marks, cell, candidates, cells, count):
     cell : int64     what is told of the candidates' cell
     """
     for i in range(low, high):
+        # Written before it is decided, so that there is no branch; the room is for all of the list.
         candidates[count] = np.int64(tree.entry[i]) | ASK_TEXT
         cells[count] = cell
         text = np.int64(tree.entry_text[i])
@@ -224,10 +233,13 @@ def _match(
         for i in range(many):
             low, high = tree.branch[lists[i], LIST_START], tree.branch[lists[i], LIST_END]
             candidates, cells = longer(candidates, count + high - low), longer(cells, count + high - low)
+            # The cells that a box is listed in do not overlap, so a point meets it in one list.
             cell = ONLY_HERE if is_point else tree.cell[lists[i]]
+            # Lists have their boxes as seen from their own cell.
             narrow = reach_within(tree.cell[lists[i]], left, bottom, right, top)
             count = sift(tree, low, high, narrow, marks, cell, candidates, cells, count)
             scanned += high - low
+        # If all of them match they must fit: hits of a row are not split. The marks end with this call.
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified
         found = tell(

@@ -55,11 +55,13 @@ def _entries(word):
     count = 0
     for i in range(word.shape[0]):
         west, south, east, north = box_of(word[i])
+        # Two by two cells at most, hence four entries a box and not one in each leaf it touches.
         level = fitting_level(west, south, east, north, FINEST)
         left, right, bottom, top = cell_range(west, south, east, north, level)
         shift = 15 - level
         for line in range(bottom, top + 1):
             for column in range(left, right + 1):
+                # The corner in lattice steps, then the level: a cell comes first, then all that lies in it.
                 key[count] = (interleave(column << shift) | interleave(line << shift) << 1) << 4 | level
                 rank[count] = i
                 count += 1
@@ -75,9 +77,11 @@ def box_within(cell, west, south, east, north):
     """
     level = cell >> 28
     left, bottom = (cell & 0x3FFF) << (15 - level), (cell >> 14 & 0x3FFF) << (15 - level)
+    # A cell is 2**(15 - level) steps wide, of which seven bits are kept; from level 8 on they all fit.
     coarser = max(np.int64(0), 8 - level)
     lanes = np.int64(0)
     lanes |= min(max((west - left) >> coarser, np.int64(0)), np.int64(_NARROW_RIM))
+    # From the far rim, as in `cells`: then all lanes compare the same way.
     lanes |= (_NARROW_RIM - min(max((east - left) >> coarser, np.int64(0)), np.int64(_NARROW_RIM))) << 8
     lanes |= min(max((south - bottom) >> coarser, np.int64(0)), np.int64(_NARROW_RIM)) << 16
     lanes |= (_NARROW_RIM - min(max((north - bottom) >> coarser, np.int64(0)), np.int64(_NARROW_RIM))) << 24
@@ -91,7 +95,7 @@ def _narrow(head, cell, entry, word, text, entry_box, entry_text):
         for i in range(head[node, 4], head[node, 5]):
             west, south, east, north = box_of(word[entry[i]])
             entry_box[i] = box_within(cell[node], west, south, east, north)
-            entry_text[i] = text[entry[i]] & np.uint64(0xFFFFFFFF)
+            entry_text[i] = text[entry[i]] & np.uint64(0xFFFFFFFF)  # the lower two of the four lanes
 
 
 @njit(cache=True, nogil=True)
@@ -107,6 +111,8 @@ def _wider(rows, needed):
 @njit(cache=True, nogil=True)
 def _divide(key, rank, leaf_room):
     """Cells in preorder from entries ascending by key; returns (branch, cell, entry), see `pt_quadtree.Quadtree`."""
+    # Preorder: children behind their parent. What sums up cells below runs from the end, what hands down from
+    # the beginning.
     head, cell = np.empty((64, 8), np.int32), np.empty(64, np.int64)
     entry = np.empty(rank.shape[0], np.int32)
     # Frames: first and last key, level, code of the cell, and where the parent has it: 4 * parent + quarter.
@@ -127,11 +133,13 @@ def _divide(key, rank, leaf_room):
         own = low
         while own < high and key[own] & 15 == level:
             own += 1
+        # Nothing but its own is a leaf too: no quarter would have an entry.
         leaf = high - low <= leaf_room or own == high
         head[node, 4] = used
         until = high if leaf else own
         for i in range(low, until):
             # A box may have several of the cells that a leaf stands for: once is enough. Lists ascend by rank.
+            # By insertion: a leaf is short, and entries of one cell come in this order anyhow.
             place = used
             while place > head[node, 4] and entry[place - 1] > rank[i]:
                 place -= 1
@@ -145,6 +153,7 @@ def _divide(key, rank, leaf_room):
         if leaf:
             continue
         stack = _wider(stack, depth + 4)
+        # Codes in keys are of lattice steps, as if of level 15: two bits for each level from the child down to there.
         shift = 2 * (14 - level)
         end = high
         for quarter in range(3, -1, -1):  # the first quarter ends on top, so that cells come in Morton order
@@ -169,6 +178,7 @@ def _divide(key, rank, leaf_room):
                 lists += head[child, 6]
                 entries += head[child, 7]
         head[node, 6] = lists
+        # An estimate, so it may end where int32 does.
         head[node, 7] = min(entries, 2**31 - 1)
     return head[:nodes].copy(), cell[:nodes].copy(), entry[:used].copy()
 
@@ -180,6 +190,7 @@ def _typical(head):
     for node in range(head.shape[0]):
         own = head[node, 5] - head[node, 4]
         ahead[node] += own
+        # Weighted by what lies in it: messages come, by and large, where subscriptions are.
         total += np.float64(own) * ahead[node]
         weight += own
         for quarter in range(4):
@@ -211,6 +222,7 @@ def greedy_pivots(ranks, slot, columns, out):
     pairs, used = np.empty(4 * count, np.int64), 0  # term << 16 | place in the list
     for i in range(count):
         here = slot[ranks[i]]
+        # Both boxes of a subscription have its keywords, and one token hits both.
         position = columns.start[~here if here < 0 else here]
         while True:
             term = columns.terms[position]
@@ -220,6 +232,7 @@ def greedy_pivots(ranks, slot, columns, out):
             position += 1
             if term < 0:
                 break
+    # By term, so that each token has its places side by side, and of equals the rarest comes first.
     pairs = np.sort(pairs[:used])
     begins, distinct, most = np.empty(used + 1, np.int64), 0, 0
     for i in range(used):
@@ -240,6 +253,7 @@ def greedy_pivots(ranks, slot, columns, out):
             begin, end, missing = begins[token], begins[token + 1], 0
             for i in range(begin, end):
                 missing += not hit[pairs[i] & 0xFFFF]
+            # The highest of those passed over is as much as any can add in the next pass.
             if missing < most:
                 next_most = max(next_most, missing)
                 continue
@@ -267,8 +281,10 @@ def _all_tokens(head, entry, slot, columns):
     """Pivotal tokens of every cell with all below it: tokens, and [first, last) of each cell, last -1 for too many."""
     nodes = head.shape[0]
     tokens, limits, used = np.empty(1024, np.int32), np.empty((nodes, 2), np.int64), 0
+    # Five: its own tokens and those of four children.
     buffer, pivots = np.empty(5 * MOST_TOKENS, np.int32), np.empty(MOST_TOKENS, np.int32)
     for node in range(nodes - 1, -1, -1):
+        # From the last cell back, so that the tokens below are known: in preorder they stand behind.
         count = greedy_pivots(entry[head[node, 4] : head[node, 5]], slot, columns, pivots)
         is_open = count == _OPEN
         if not is_open:
@@ -278,6 +294,7 @@ def _all_tokens(head, entry, slot, columns):
             if child < 0 or is_open:
                 continue
             low, high = limits[child, 0], limits[child, 1]
+            # One open cell below opens this one: a message may match there whatever it carries.
             is_open = high == _OPEN
             for i in range(low, high):
                 buffer[count] = tokens[i]
@@ -291,6 +308,7 @@ def _all_tokens(head, entry, slot, columns):
             if i == 0 or in_order[i] != in_order[i - 1]:
                 in_order[distinct] = in_order[i]
                 distinct += 1
+        # It stays open, and so will all above it.
         if distinct > MOST_TOKENS:
             continue
         tokens = longer(tokens, used + distinct)
@@ -313,11 +331,14 @@ def _covers(head, tokens, limits):
             if child >= 0:
                 children += 1
                 if limits[child, 1] == _OPEN:
+                    # Never two again, however many follow: an open child has no tokens to share.
                     children = -4
                 elif shortest < 0 or limits[child, 1] - limits[child, 0] < limits[shortest, 1] - limits[shortest, 0]:
                     shortest = child
+        # What an only child has it is asked for itself, at no more cost.
         if children < 2:
             continue
+        # What all have, the one with the fewest has: only its tokens are asked for in the others.
         cover = longer(cover, used + limits[shortest, 1] - limits[shortest, 0])
         for i in range(limits[shortest, 0], limits[shortest, 1]):
             everywhere = True
@@ -351,6 +372,7 @@ def _choose_pivots(head, entry, slot, columns):
             low, high = within[above[node], 0], within[above[node], 1]
         places[node, 0] = used
         signature = np.uint64(0)
+        # Neither set has more tokens than a cell may have.
         out = longer(out, used + 2 * MOST_TOKENS)
         for i in range(within[node, 0], within[node, 1]):
             if not _among(cover, low, high, cover[i]):
@@ -360,9 +382,11 @@ def _choose_pivots(head, entry, slot, columns):
         places[node, 1] = used
         if limits[node, 1] == _OPEN:
             places[node, 2] = _OPEN
+            # Any message with a term passes; one without matches nothing.
             text[node] = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
             continue
         for i in range(limits[node, 0], limits[node, 1]):
+            # A message that is asked for text here carries none of these, or it would be free by now.
             if _among(cover, low, high, tokens[i]):
                 continue
             if not _among(cover, within[node, 0], within[node, 1], tokens[i]):

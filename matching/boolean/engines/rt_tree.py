@@ -184,6 +184,7 @@ def _children(forest, node, terms, first, last):
     mask = np.uint32(0)
     begin, end = forest.span[node, 0], forest.span[node, 1]
     for j in range(first, last):
+        # Nodes know the rarest keyword of each subscription alone: a message that matches has it.
         low, high = begin, end
         while low < high:
             middle = (low + high) >> 1
@@ -198,6 +199,7 @@ def _children(forest, node, terms, first, last):
 
 @njit(cache=True, nogil=True)
 def _meets(box, node, west, south, east, north):
+    # Closed, like the regions themselves; false for a message with NaN.
     return box[node, 0] <= east and west <= box[node, 2] and box[node, 1] <= north and south <= box[node, 3]
 
 
@@ -217,6 +219,7 @@ def _match(messages, first_row, forest, columns, out_slot, out_row):
         before, scanned_before, verified_before = found, scanned, verified
         for tree in range(forest.tree.shape[0]):
             first_entry, entries = forest.tree[tree, ENTRY], forest.tree[tree, ENTRIES]
+            # How many nodes each level has follows from the entries: leaves first, the root last.
             levels, nodes, end = 0, (entries + FANOUT - 1) // FANOUT, forest.tree[tree, NODE]
             while True:
                 level_start[levels] = end
@@ -233,6 +236,7 @@ def _match(messages, first_row, forest, columns, out_slot, out_row):
                 pending -= 1
                 node, level, index = pending_node[pending], pending_level[pending], pending_index[pending]
                 mask = _children(forest, node, messages.terms, first, last)
+                # Room for all its children; masks have no bits beyond the last one, so no other bound is asked.
                 pending_node = longer(pending_node, pending + FANOUT)
                 pending_level = longer(pending_level, pending + FANOUT)
                 pending_index = longer(pending_index, pending + FANOUT)
@@ -248,7 +252,9 @@ def _match(messages, first_row, forest, columns, out_slot, out_row):
                             pending_index[pending] = child
                             pending += 1
                         continue
+                    # Boxes of leaves surround many: only here are region and keywords of a single one asked.
                     slot = forest.entry[first_entry + child]
+                    # Struck out: boxes and masks above still count it, which only costs a look.
                     if slot == _NOBODY:
                         continue
                     verified += 1
@@ -257,6 +263,7 @@ def _match(messages, first_row, forest, columns, out_slot, out_row):
                     if not all_terms_in(columns.terms, columns.start[slot], messages.terms, first, last):
                         continue
                     if found == out_slot.shape[0]:
+                        # Hits of a row stay together: this one starts over when there is room.
                         return before, row, scanned_before, verified_before
                     out_slot[found] = slot
                     out_row[found] = row
