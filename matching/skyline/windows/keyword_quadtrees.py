@@ -54,7 +54,10 @@ class CellWindow(TreeWindow):
             self.lists = lists_module.grown(self.lists, _KEYS, _words(self.lists, self.capacity))
 
     def _end(self, slots):
-        missing = _delete(self.lists, self.operations, self.capacity, self.log.view, slots)
+        log, progress = self.log.view, np.zeros(3, np.int64)
+        while not _delete(self.lists, self.operations, self.capacity, log, slots, progress):
+            self.lists = lists_module.grown(self.lists, _KEYS, _words(self.lists, self.capacity))
+        missing = int(progress[2])
         if missing:
             raise EngineError(f"{self.name}: {missing} postings that ended are not where they should be; start anew")
         self.log.remove(slots)
@@ -161,24 +164,30 @@ def _gather(lists, operations, term, cell, out):
 
 
 @njit(cache=True, nogil=True)
-def _delete(lists, operations, capacity, log, slots):
-    """Take messages out; returns how many postings were not where they should be."""
+def _delete(lists, operations, capacity, log, slots, progress):
+    """Take out the postings that `progress` (message, term, how many were missing) has not seen yet; whether all are.
+
+    Those missing were not where they should be.
+    """
     gathered = np.empty(capacity + 1, np.int32)
-    missing = 0
-    for slot in slots:
+    while progress[0] < slots.shape[0]:
+        slot = slots[progress[0]]
         lon, lat = log.lon[slot], log.lat[slot]
-        for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
-            term, cell, level = log.terms[p], 1, 0
+        while progress[1] < log.term_count[slot]:
+            # a merge writes one list anew, whose blocks may be larger than all that it gives back
+            if not lists_module.has_room(lists, _KEYS, 2 * capacity + 8):
+                return False
+            term, cell, level = log.terms[log.term_start[slot] + progress[1]], 1, 0
             while True:
                 key = key_of(term, cell)
                 entry = lists_module.find(lists, key)
                 operations[_READS] += 1
                 # counts above are wrong now; the caller gives up the whole window
                 if entry < 0:
-                    missing += 1
+                    progress[2] += 1
                     break
                 if lists.value[entry] != COUNT:
-                    missing += 1 if lists_module.remove_entry(lists, key, slot) < 0 else 0
+                    progress[2] += 1 if lists_module.remove_entry(lists, key, slot) < 0 else 0
                     operations[_LISTS] += 1
                     break
                 # half, so that a cell on the verge is not split and merged in turn
@@ -194,7 +203,10 @@ def _delete(lists, operations, capacity, log, slots):
                 operations[_WRITES] += 1
                 cell = (cell << 2) | _quadrant(lon, lat, level)
                 level += 1
-    return missing
+            progress[1] += 1
+        progress[0] += 1
+        progress[1] = 0
+    return True
 
 
 @njit(cache=True, nogil=True)
