@@ -34,7 +34,7 @@ come before its successor's (`bolts.succession`).
 
 from typing import Any, NamedTuple
 
-from distribution.signatures.signature import SignaturePatch
+from distribution.signatures.patches import SignaturePatch
 from matching.kind import Question, Thresholds
 from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
 from matching.window import Boundary

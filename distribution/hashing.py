@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distribution.router import Router, RoutingTable, board_of, check_tasks, spread
-from distribution.signatures.signature import SignaturePatch, SignatureSpec
+from distribution.signatures.patches import SignaturePatch
+from distribution.signatures.signature import SignatureSpec
 from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import Int64, MessageBatch, Removals, SubscriptionTable

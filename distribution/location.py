@@ -16,7 +16,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from distribution.router import Router, RoutingTable, board_of, check_tasks
-from distribution.signatures.signature import SignaturePatch, SignatureSpec
+from distribution.signatures.patches import SignaturePatch
+from distribution.signatures.signature import SignatureSpec
 from distribution.signatures.spatial import Domain
 from matching.kind_table import Traits
 from matching.kinds import KINDS

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distribution.signatures.signature import SignatureBoard, SignaturePatch, SignatureSpec
+from distribution.signatures.patches import SignaturePatch
+from distribution.signatures.signature import SignatureBoard, SignatureSpec
 from distribution.signatures.spatial import Domain, whole_domain
 from matching.errors import ConfigError
 from matching.kind import Thresholds

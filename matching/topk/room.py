@@ -14,14 +14,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.errors import EngineError
 from matching.kind import NO_THRESHOLDS, Ask, Bools, Matched, Relax, Room, Site, Step, Thresholds, Turn, Work
 from matching.model import (
     ENTER,
     LEAVE,
-    Float64,
     Int32,
     Int64,
     MessageBatch,
@@ -37,6 +35,7 @@ from matching.storage.point_subscriptions import take_ragged_at
 from matching.storage.slots import resized
 from matching.storage.state import Lists, State
 from matching.topk.engine import TopkEngine
+from matching.topk.offers import NOBODY, Offers, distinct, join_offers, no_results
 from matching.topk.replicas import HomeEngine, ReplicaHits, Replicas
 from matching.topk.results import ResultBuffers, ResultRows, join_results
 from matching.topk.results_kernels import difference
@@ -45,16 +44,6 @@ from matching.topk.window import WindowAnswers, WindowQueries
 from matching.window import Boundary
 
 _EVERY_HIT = 1 << 21
-_NOBODY = np.zeros(0, np.int32)
-
-
-class Offers(NamedTuple):
-    """Messages that reach thresholds, pair by pair: slot int32[n], seq, life int64[n], score float64[n]."""
-
-    slot: Int32
-    seq: Int64
-    life: Int64
-    score: Float64
 
 
 class _Matched(NamedTuple):
@@ -143,7 +132,7 @@ class TopkRoom(Room):
         self._forget(leaving)
         asks, relaxes = [], []
         if not began_empty and fresh.size:
-            asks.append(self._pend(boundary, fresh, _no_results(fresh.size)))
+            asks.append(self._pend(boundary, fresh, no_results(fresh.size)))
         if taken.lacking.slots.size:
             ask = self._pend(boundary, taken.lacking.slots, taken.lacking.before)
             if self.site.relaxes:
@@ -331,7 +320,7 @@ class TopkRoom(Room):
             self._stamp = resized(self._stamp, capacity)
 
     def _add(self, added: SubscriptionTable) -> Int32:
-        slots = self.engine.insert(added) if len(added) else _NOBODY
+        slots = self.engine.insert(added) if len(added) else NOBODY
         self._ensure_slots()
         self._version[slots] = 0
         return slots
@@ -350,13 +339,13 @@ class TopkRoom(Room):
             as_of = np.full(closed.slot.shape[0], boundary.last_seq)
             updates = UpdateBatch(as_of, columns.number[closed.slot], closed.seq, change, closed.score)
             lacking = Lacking(closed.short, closed.before)
-            return _Outcome(closed.touched, closed.count, updates, lacking, _joined(queued), work)
+            return _Outcome(closed.touched, closed.count, updates, lacking, join_offers(queued), work)
         # So many hits: thresholds are low, and the batch is large. Raise what can be raised after every part.
         first_stamp = self._last_stamp + 1
         touched, before = [], []
         while True:
             self._last_stamp += 1
-            new, again = _distinct(hits.slot, self._stamp, first_stamp, self._last_stamp)
+            new, again = distinct(hits.slot, self._stamp, first_stamp, self._last_stamp)
             touched.append(new)
             before.append(self.buffers.held(new, self._k))
             self._offer(hits)
@@ -371,7 +360,7 @@ class TopkRoom(Room):
         slots = np.concatenate([*touched, due])
         before = join_results([*before, self.buffers.held(due, self._k)])
         updates, lacking = self._end(boundary, slots, before)
-        return _Outcome(slots, self.buffers.view.count[slots], updates, lacking, _joined(queued), work)
+        return _Outcome(slots, self.buffers.view.count[slots], updates, lacking, join_offers(queued), work)
 
     def _next_hits(
         self, messages: MessageBatch, found: ReplicaHits | None, row: int, queued: list[Offers]
@@ -420,7 +409,7 @@ class TopkRoom(Room):
         return UpdateBatch(np.full(n, boundary.last_seq), number, seq[:n].copy(), change, score[:n].copy())
 
     def _tell_leaves(self, boundary: Boundary, slots: Int32, before: ResultRows) -> UpdateBatch:
-        return self._tell(boundary, slots, before, _no_results(slots.shape[0]))
+        return self._tell(boundary, slots, before, no_results(slots.shape[0]))
 
     def _raise(self, slots: Int32, counts: Int32) -> Thresholds:
         """Raise the thresholds of buffers that have grown long; `counts` has their entries."""
@@ -482,40 +471,9 @@ class _Outcome(NamedTuple):
     work: Work
 
 
-def _no_results(rows: int) -> ResultRows:
-    """So many empty results."""
-    return ResultRows(np.zeros(rows + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
-
-
-def _joined(parts: list[Offers]) -> Offers:
-    return concatenate(parts or [Offers(_NOBODY, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))])
-
-
 def _both(first: Step, second: Step) -> Step:
     """What two steps tell and ask, one after the other."""
     raised = concatenate([first.raised, second.raised])
     updates = concatenate([first.updates, second.updates])
     asks, relaxes = first.asks + second.asks, first.relaxes + second.relaxes
     return Step(updates, asks, relaxes, raised, first.work.plus(second.work))
-
-
-@njit(cache=True, nogil=True)
-def _distinct(slots, stamp, first_stamp, this_stamp):
-    """Slots once each, in order of first occurrence: those with no stamp from `first_stamp` on, and the others.
-
-    Every slot gets `this_stamp`, so that the next call of the same batch knows it. O(n).
-    """
-    new, again = np.empty(slots.shape[0], np.int32), np.empty(slots.shape[0], np.int32)
-    news = agains = 0
-    for slot in slots:
-        if stamp[slot] == this_stamp:
-            continue
-        # new to this batch: its result is still the one last told, and is kept for comparison
-        if stamp[slot] < first_stamp:
-            new[news] = slot
-            news += 1
-        else:
-            again[agains] = slot
-            agains += 1
-        stamp[slot] = this_stamp
-    return new[:news].copy(), again[:agains].copy()

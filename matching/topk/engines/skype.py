@@ -18,8 +18,9 @@ import numpy as np
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
 from matching.space import Space
 from matching.topk.engine import Hits, TopkEngine
+from matching.topk.engines.skype_bounds import COUNTERS, SCANNED, VERIFIED
 from matching.topk.engines.skype_lists import SkypeLists
-from matching.topk.engines.skype_scan import COUNTERS, MOST_TOGETHER, SCANNED, VERIFIED, scan
+from matching.topk.engines.skype_scan import MOST_TOGETHER, scan
 from matching.topk.engines.skype_tree import Shape
 
 

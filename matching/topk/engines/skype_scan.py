@@ -13,8 +13,25 @@ import numpy as np
 from numba import njit
 
 from matching.topk.engines.l2_scan import whole_score
+from matching.topk.engines.skype_bounds import (
+    CELLS,
+    EARLY_STOP,
+    FIRST_COMMON,
+    GROUPS,
+    HITS,
+    NODES,
+    POSTINGS,
+    SCANNED,
+    SIGNATURE,
+    UNSEEN,
+    VERIFIED,
+    bound_any,
+    bound_l2,
+    may_reach,
+    stop_at,
+    within,
+)
 from matching.topk.engines.skype_lists import signature_bit
-from matching.topk.engines.skype_tree import FAR, NEAR
 
 _BLOCK = 1024
 #: Postings at the front of a run that are touched ahead of their use, and how many of them share a cache line.
@@ -29,113 +46,6 @@ _EMPTY, _NO_PLACE = -1, 2**31 - 1
 #: Columns of what is gathered of a candidate: slot, term_start, term_count, and where what is only read ahead goes; and
 #: text part, x, y, alpha, threshold.
 _SEEN, _SEEN_SCORE = 4, 5
-
-#: What is counted, and the place of each count (`matching.topk.engines.skype.Skype.counters`).
-COUNTERS = (
-    "postings", "nodes", "cells", "groups", "early_stop", "scanned", "prefix", "l2", "inner_outer",
-    "exact_distance", "signature", "first_common", "unseen", "verified", "hits",
-)  # fmt: skip
-(
-    _POSTINGS, _NODES, _CELLS, _GROUPS, _EARLY_STOP, SCANNED, _PREFIX, _L2, _INNER_OUTER,
-    _EXACT_DISTANCE, _SIGNATURE, _FIRST_COMMON, _UNSEEN, VERIFIED, _HITS,
-) = range(len(COUNTERS))  # fmt: skip
-
-
-@njit(cache=True, nogil=True)
-def _bound_l2(
-    x, y, slope, base, own, rest, first, last, message_x, message_y, message_weight, message_rest, passed
-):  # fmt: skip
-    """Set passed[p] to 1 where the bound of posting first + p reaches its threshold. All float32; it vectorises."""
-    x, y, slope, base = x[first:last], y[first:last], slope[first:last], base[first:last]
-    own, rest = own[first:last], rest[first:last]
-    for p in range(x.shape[0]):
-        # Theorem 5.1 with norms: the product of this term, then Cauchy-Schwarz over those after it (spec 1.3)
-        room = base[p] + own[p] * message_weight + rest[p] * message_rest
-        dx = x[p] - message_x
-        dy = y[p] - message_y
-        steep = slope[p]
-        # room >= slope * distance, without the root
-        # the sign first, since squaring loses it; `&`, not `and`, leaves no branch
-        passed[p] = (room >= np.float32(0.0)) & (room * room >= steep * steep * (dx * dx + dy * dy))
-
-
-@njit(cache=True, nogil=True)
-def _bound_any(
-    v_x, v_y, v_slope, v_base, v_own, v_rest, v_total, v_peak, v_inner, first, last, x, y, away, weight, rest, total,
-    peak, norm, max_distance, rules, counters, passed,
-):  # fmt: skip
-    """As `_bound_l2`, for any choice of rules, counting what each of them cuts."""
-    for p in range(first, last):
-        passed[p - first] = 0
-        slope = v_slope[p]
-        room = v_base[p] - slope * away
-        # slope * MaxDist is alpha; without a rule on texts their norms alone are the bound
-        text = (np.float32(1.0) - slope * max_distance) * norm
-        # Theorem 5.1 and Lemma 4: each product bounds all from the first common term on, and so does the lesser
-        if rules.prefix:
-            text = min(text, v_total[p] * peak, v_peak[p] * total)
-            if room + text < np.float32(0.0):
-                counters[_PREFIX] += 1
-                continue
-        if rules.l2:
-            text = min(text, v_own[p] * weight + v_rest[p] * rest)
-            if room + text < np.float32(0.0):
-                counters[_L2] += 1
-                continue
-        # the way between the points leaves the cell once: the parts add up, where a root would be looser (spec 1.5);
-        # at 0 the message is in the cell, or the posting in the tail, where `inner` was never written
-        if rules.inner_outer and away > np.float32(0.0):
-            room -= slope * v_inner[p]
-            if room + text < np.float32(0.0):
-                counters[_INNER_OUTER] += 1
-                continue
-        if rules.exact_distance:
-            dx, dy = v_x[p] - x, v_y[p] - y
-            # base, not room: the distance itself stands in for its bounds
-            if v_base[p] + text < slope * np.float32(math.sqrt(dx * dx + dy * dy)):
-                counters[_EXACT_DISTANCE] += 1
-                continue
-        passed[p - first] = 1
-
-
-@njit(cache=True, nogil=True)
-def _within(floats, node, away, weight, rest, total, peak, norm, max_distance, prefix, l2, envelope):
-    """Whether a node at distance `away` may hold somebody the message reaches. All float32."""
-    # the least slope is the least alpha: nobody below has a larger share of text. Maxima of different postings
-    # only make the bound looser
-    text = (np.float32(1.0) - floats[node, 4] * max_distance) * norm
-    if prefix:
-        text = min(text, floats[node, 10] * peak, floats[node, 11] * total)
-    if l2:
-        text = min(text, floats[node, 8] * weight + floats[node, 9] * rest)
-    at_zero = floats[node, 5]
-    # Theorem 5.3, multiplied: a distance is never negative, so the least slope is right in every case, where the
-    # sign of the similarity would decide between least and largest alpha (spec 1.6)
-    if not envelope:
-        return at_zero + text >= floats[node, 4] * away
-    # a maximum of lines is convex: between two stored values their chord lies above it
-    if away < NEAR:
-        reach = at_zero + (floats[node, 6] - at_zero) * (away * np.float32(1.0 / NEAR))
-    elif away < FAR:
-        reach = floats[node, 6] + (floats[node, 7] - floats[node, 6]) * ((away - NEAR) * np.float32(1.0 / (FAR - NEAR)))
-    else:
-        # beyond the last value every line falls at least as fast as that of the least slope
-        reach = floats[node, 7] - floats[node, 4] * (away - FAR)
-    return reach + text >= np.float32(0.0)
-
-
-@njit(cache=True, nogil=True)
-def _stop_at(stop_base, stop_text, first, last, least_slope, away, weight):
-    """The first posting of a group from which on none can reach; both columns fall, so it is found by bisection."""
-    # Theorem 5.4: one slope for the whole group, its least, so that the test turns from false to true only once
-    low, high = first, last
-    while low < high:
-        middle = (low + high) // 2
-        if stop_base[middle] + stop_text[middle] * weight < least_slope * away:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 @njit(cache=True, nogil=True)
@@ -153,22 +63,22 @@ def _find_runs(
         size = ints[node, 2]
         # a group needs its distance for what follows, even if no cell is tested
         if size == 1 or rules.cells:
-            counters[_NODES] += 1
+            counters[NODES] += 1
             dx = max(np.float32(0.0), floats[node, 0] - x, x - floats[node, 2])
             dy = max(np.float32(0.0), floats[node, 1] - y, y - floats[node, 3])
             away = np.float32(math.sqrt(dx * dx + dy * dy))
-            if (rules.groups or size > 1) and not _within(
+            if (rules.groups or size > 1) and not within(
                 floats, node, away, weight, rest, total, peak, norm, max_distance, rules.prefix, rules.l2,
                 rules.envelope,
             ):  # fmt: skip
-                counters[_GROUPS if size == 1 else _CELLS] += ints[node, 1] - ints[node, 0]
+                counters[GROUPS if size == 1 else CELLS] += ints[node, 1] - ints[node, 0]
                 node += size  # in preorder all that is below it comes next
                 continue
             if size == 1:
                 first, last = start + ints[node, 0], start + ints[node, 1]
                 if rules.early_stop:
-                    earlier = _stop_at(stop_base, stop_text, first, last, floats[node, 4], away, here)
-                    counters[_EARLY_STOP] += last - earlier
+                    earlier = stop_at(stop_base, stop_text, first, last, floats[node, 4], away, here)
+                    counters[EARLY_STOP] += last - earlier
                     last = earlier
                 # one call of the bound for a long run costs less than many for short ones
                 if merge and found and runs[found - 1, 1] == first:
@@ -211,47 +121,6 @@ def _text_score(terms, weights, start, count, first, keys, place_of, weight_of):
         text += np.float64(weights[at]) * weight_of[place]
     # another term comes first: the pair is decided there, since bounds hold for the first one only (spec 1.7)
     return text if lowest == first else -1.0
-
-
-@njit(cache=True, nogil=True)
-def _may_reach(c, slot, term, x, y, terms, weights, rest, total, peak, max_distance):
-    """1 if the pair may reach its threshold, 0 if it cannot, -1 if `term` is not its first common one (Theorem 5.2)."""
-    at, end = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
-    dx = c.x[slot] - x
-    dy = c.y[slot] - y
-    alpha = c.alpha[slot]
-    needed = c.threshold[slot] - alpha * (1.0 - math.sqrt(dx * dx + dy * dy) / max_distance)
-    # of all its terms; the merge takes off what it passes, but for `largest`: too large is only looser
-    square = sum_ = largest = 0.0
-    for j in range(at, end):
-        weight = np.float64(c.weights[j])
-        square += weight * weight
-        sum_ += weight
-        largest = max(largest, weight)
-    text = 0.0
-    common = 0
-    i = 0
-    while at < end and i < terms.shape[0]:
-        if c.terms[at] > terms[i]:
-            i += 1
-            continue
-        weight = np.float64(c.weights[at])
-        square -= weight * weight
-        sum_ -= weight
-        if c.terms[at] == terms[i]:
-            if common == 0 and terms[i] != term:
-                return -1
-            common += 1
-            # exact so far, which the printed algorithm is not; else the bound would lose results (spec 1.7)
-            text += weight * weights[i]
-            i += 1
-            # taking off may leave `square` a hair below zero
-            more = min(math.sqrt(max(0.0, square)) * rest[i], sum_ * peak[i], largest * total[i])
-            # slack, since the statistics of the message are float32
-            if (1.0 - alpha) * (text + more) + 1e-5 < needed:
-                return 0
-        at += 1
-    return 1
 
 
 @njit(cache=True, nogil=True)
@@ -334,7 +203,7 @@ def _find_candidates(
     words = passed.view(np.uint64)
     runs, run_away = np.empty((1024, 2), np.int64), np.empty(1024, np.float32)
     run_end = np.empty(_PAIRS, np.int64)  # where the runs of each pair end
-    # just the rules that `_bound_l2` applies
+    # just the rules that `bound_l2` applies
     plain = rules.l2 and rules.exact_distance and not rules.prefix and not rules.inner_outer
     merge = plain and not rules.early_stop
     diagonal = np.float32(max_distance)
@@ -356,7 +225,7 @@ def _find_candidates(
                 continue
             r = row_of[j]
             start, built = v.start[term], v.built[term]
-            counters[_POSTINGS] += v.count[term]
+            counters[POSTINGS] += v.count[term]
             # a run a group at most, and one for the tail
             while run_count + v.node_count[term] + 1 > runs.shape[0]:
                 runs, run_away = _longer_rows(runs), _longer(run_away)
@@ -401,10 +270,10 @@ def _find_candidates(
                     # zero what the last word holds beyond the block, so that words can be tested whole
                     words[(size - 1) >> 3] = 0
                     if plain:
-                        _bound_l2(p_x, p_y, p_slope, p_base, p_own, p_rest, block, end, x, y, weight, rest, passed)
+                        bound_l2(p_x, p_y, p_slope, p_base, p_own, p_rest, block, end, x, y, weight, rest, passed)
                     else:
                         norm = stats[batch.term_offsets[first_row + r] - first + r, 0] * np.float32(1.000001)
-                        _bound_any(
+                        bound_any(
                             p_x, p_y, p_slope, p_base, p_own, p_rest, v.total, v.peak, v.inner, block, end, x, y,
                             run_away[run], weight, rest, stats[at, 1], stats[at, 2], norm, diagonal, rules, counters,
                             passed,
@@ -444,7 +313,7 @@ def _find_candidates(
             # equal terms set equal bits: with none in common, this is the only common term from here on
             if rules.signature and fresh[k, 1] & signature[j + r + 1] == 0:
                 if p_own[p] * batch.weights[first + j] < needed:
-                    counters[_SIGNATURE] += 1
+                    counters[SIGNATURE] += 1
                     continue
             ints[candidates, 0], ints[candidates, 1] = fresh[k, 0], j
             floats[candidates, 0], floats[candidates, 1] = needed, p_slope[p]
@@ -565,17 +434,17 @@ def _verify(
         for k in range(candidates):
             slot, i = seen[k, 0], mine[k, 1] + chunk_first - first
             if rules.unseen:
-                may = _may_reach(
+                may = may_reach(
                     c, slot, terms[i], exact_x, exact_y, terms, weights, rest[of_row:], total[of_row:], peak[of_row:],
                     max_distance,
                 )  # fmt: skip
                 if may <= 0:
-                    counters[_UNSEEN if may == 0 else _FIRST_COMMON] += 1
+                    counters[UNSEEN if may == 0 else FIRST_COMMON] += 1
                     continue
             text_score = _text_score(c.terms, c.weights, seen[k, 1], seen[k, 2], i, keys, places, exact_weights)
             counters[VERIFIED] += 1
             if text_score < 0.0:
-                counters[_FIRST_COMMON] += 1
+                counters[FIRST_COMMON] += 1
                 continue
             # the posting had the rest of the score nearly exact; this spares a cache miss a pair
             if np.float32((1.0 - mine_floats[k, 1] * max_distance) * text_score) < mine_floats[k, 0]:
@@ -600,5 +469,5 @@ def _verify(
                 scores[found] = score
                 found += 1
         keys[:], places[:], exact_weights[:] = _EMPTY, _NO_PLACE, 0.0
-        counters[_HITS] += found - before
+        counters[HITS] += found - before
     return found, last_row

@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 
 from distribution.signatures import signature as signature_module
 from distribution.signatures.claims import Claims, claims_of, claims_of_rows
-from distribution.signatures.signature import (
-    QuerySignature,
-    SignatureBoard,
-    SignaturePatch,
-    SignatureReplica,
-    SignatureSpec,
-    spec_of,
-)
+from distribution.signatures.patches import SignaturePatch
+from distribution.signatures.signature import QuerySignature, SignatureBoard, SignatureReplica, SignatureSpec, spec_of
 from distribution.signatures.spatial import (
     Boxes,
     CellBitmap,

@@ -1,6 +1,7 @@
 """Window indexes of skyline subscriptions against plain Python: batches, queries, snapshots; and broken on purpose."""
 
 from collections import deque
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,8 +149,9 @@ def test_tree_ended_twice_or_unknown_is_passed_over(name, kept):
 @pytest.mark.parametrize("name", ["i3", "il_quadtree"])
 def test_quadtrees_that_merge_cells_in_a_pool_without_slack_have_it_grow(name):
     """The list of a merged cell may need a larger block than any that its parts give back."""
-    rng, window = np.random.default_rng(5), TREES[name](SPACE)
-    terms, each = 60, window.capacity + 1  # type: ignore[attr-defined]
+    rng = np.random.default_rng(5)
+    window: Any = TREES[name](SPACE)
+    terms, each = 60, window.capacity + 1
     count = terms * each
     seq, (lon, lat), nowhere = np.arange(count), rng.uniform(-10, 10, (2, count)), np.zeros(count)
     everything = MessageBatch(
@@ -157,14 +159,14 @@ def test_quadtrees_that_merge_cells_in_a_pool_without_slack_have_it_grow(name):
         np.ones(count, np.float32),
     )  # fmt: skip
     window.store(Boundary(0, 0, count - 1, NO_FLOOR), everything, seq[:0])
-    left = each - window.capacity // 2 - 1  # type: ignore[attr-defined]
+    left = each - window.capacity // 2 - 1
     for number in range(left + 2):
-        end = int(window.lists.meta[1])  # type: ignore[attr-defined]
-        window.lists = window.lists._replace(pool=window.lists.pool[:end].copy())  # type: ignore[attr-defined]
+        end = int(window.lists.meta[1])
+        window.lists = window.lists._replace(pool=window.lists.pool[:end].copy())
         window.lists.meta[4:] = -1  # as if other lists had taken every block that is free
         ended = np.arange(number * terms, (number + 1) * terms)
         window.store(Boundary(1 + number, count, count - 1, NO_FLOOR), empty(MessageBatch), ended)
-        assert window.lists.meta[1] <= window.lists.pool.shape[0]  # type: ignore[attr-defined]
+        assert window.lists.meta[1] <= window.lists.pool.shape[0]
     queries = SkylineQueries(
         np.array([[-180.0, -90.0, 180.0, 90.0]] * terms), np.arange(terms + 1), np.arange(terms, dtype=np.int32)
     )

@@ -9,7 +9,7 @@ import pytest
 
 from matching.model import TOPK, MessageBatch, SubscriptionTable
 from matching.naive import tally
-from matching.topk.engines import skype_lists, skype_scan
+from matching.topk.engines import skype_bounds, skype_lists, skype_scan
 from matching.topk.engines.block_inverted_file import BlockInvertedFile
 from matching.topk.engines.skype import PAPER, Pruning, Skype
 from matching.topk.engines.skype_tree import FAR, FLOATS, INTS, NEAR, Shape, build_tree
@@ -248,7 +248,7 @@ def test_skype_all_at_one_point_with_one_keyword_finds_all():
 def test_skype_each_rule_cuts_something():
     rng = np.random.default_rng(11)
     rules = ALL._replace(group_size=8, cell_size=40)
-    cut = dict.fromkeys(skype_scan.COUNTERS, 0)
+    cut = dict.fromkeys(skype_bounds.COUNTERS, 0)
     for chosen in (rules, rules._replace(groups=False, cells=False, l2=False), PAPER._replace(**SMALL)):
         index = Skype(SPACE, chosen)
         slots = index.insert(table_of(rng, 0, 3000, terms=30))
@@ -429,7 +429,7 @@ def test_skype_verification_needs_the_bound_of_unseen_terms(forgetful):
 
 
 def may_reach(*arguments) -> int:
-    kernel: Any = skype_scan._may_reach
+    kernel: Any = skype_bounds.may_reach
     return kernel(*arguments, SPACE.max_distance)
 
 

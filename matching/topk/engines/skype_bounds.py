@@ -1,0 +1,159 @@
+"""What a node, a posting and a pair of engine `skype` can reach at most, by the rules of the Skype paper.
+
+Read on in `matching.topk.engines.skype_scan`, which asks.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from matching.topk.engines.skype_tree import FAR, NEAR
+
+#: What is counted, and the place of each count (`matching.topk.engines.skype.Skype.counters`).
+COUNTERS = (
+    "postings", "nodes", "cells", "groups", "early_stop", "scanned", "prefix", "l2", "inner_outer",
+    "exact_distance", "signature", "first_common", "unseen", "verified", "hits",
+)  # fmt: skip
+(
+    POSTINGS, NODES, CELLS, GROUPS, EARLY_STOP, SCANNED, PREFIX, L2, INNER_OUTER,
+    EXACT_DISTANCE, SIGNATURE, FIRST_COMMON, UNSEEN, VERIFIED, HITS,
+) = range(len(COUNTERS))  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def bound_l2(
+    x, y, slope, base, own, rest, first, last, message_x, message_y, message_weight, message_rest, passed
+):  # fmt: skip
+    """Set passed[p] to 1 where the bound of posting first + p reaches its threshold. All float32; it vectorises."""
+    x, y, slope, base = x[first:last], y[first:last], slope[first:last], base[first:last]
+    own, rest = own[first:last], rest[first:last]
+    for p in range(x.shape[0]):
+        # Theorem 5.1 with norms: the product of this term, then Cauchy-Schwarz over those after it (spec 1.3)
+        room = base[p] + own[p] * message_weight + rest[p] * message_rest
+        dx = x[p] - message_x
+        dy = y[p] - message_y
+        steep = slope[p]
+        # room >= slope * distance, without the root
+        # the sign first, since squaring loses it; `&`, not `and`, leaves no branch
+        passed[p] = (room >= np.float32(0.0)) & (room * room >= steep * steep * (dx * dx + dy * dy))
+
+
+@njit(cache=True, nogil=True)
+def bound_any(
+    v_x, v_y, v_slope, v_base, v_own, v_rest, v_total, v_peak, v_inner, first, last, x, y, away, weight, rest, total,
+    peak, norm, max_distance, rules, counters, passed,
+):  # fmt: skip
+    """As `bound_l2`, for any choice of rules, counting what each of them cuts."""
+    for p in range(first, last):
+        passed[p - first] = 0
+        slope = v_slope[p]
+        room = v_base[p] - slope * away
+        # slope * MaxDist is alpha; without a rule on texts their norms alone are the bound
+        text = (np.float32(1.0) - slope * max_distance) * norm
+        # Theorem 5.1 and Lemma 4: each product bounds all from the first common term on, and so does the lesser
+        if rules.prefix:
+            text = min(text, v_total[p] * peak, v_peak[p] * total)
+            if room + text < np.float32(0.0):
+                counters[PREFIX] += 1
+                continue
+        if rules.l2:
+            text = min(text, v_own[p] * weight + v_rest[p] * rest)
+            if room + text < np.float32(0.0):
+                counters[L2] += 1
+                continue
+        # the way between the points leaves the cell once: the parts add up, where a root would be looser (spec 1.5);
+        # at 0 the message is in the cell, or the posting in the tail, where `inner` was never written
+        if rules.inner_outer and away > np.float32(0.0):
+            room -= slope * v_inner[p]
+            if room + text < np.float32(0.0):
+                counters[INNER_OUTER] += 1
+                continue
+        if rules.exact_distance:
+            dx, dy = v_x[p] - x, v_y[p] - y
+            # base, not room: the distance itself stands in for its bounds
+            if v_base[p] + text < slope * np.float32(math.sqrt(dx * dx + dy * dy)):
+                counters[EXACT_DISTANCE] += 1
+                continue
+        passed[p - first] = 1
+
+
+@njit(cache=True, nogil=True)
+def within(floats, node, away, weight, rest, total, peak, norm, max_distance, prefix, l2, envelope):
+    """Whether a node at distance `away` may hold somebody the message reaches. All float32."""
+    # the least slope is the least alpha: nobody below has a larger share of text. Maxima of different postings
+    # only make the bound looser
+    text = (np.float32(1.0) - floats[node, 4] * max_distance) * norm
+    if prefix:
+        text = min(text, floats[node, 10] * peak, floats[node, 11] * total)
+    if l2:
+        text = min(text, floats[node, 8] * weight + floats[node, 9] * rest)
+    at_zero = floats[node, 5]
+    # Theorem 5.3, multiplied: a distance is never negative, so the least slope is right in every case, where the
+    # sign of the similarity would decide between least and largest alpha (spec 1.6)
+    if not envelope:
+        return at_zero + text >= floats[node, 4] * away
+    # a maximum of lines is convex: between two stored values their chord lies above it
+    if away < NEAR:
+        reach = at_zero + (floats[node, 6] - at_zero) * (away * np.float32(1.0 / NEAR))
+    elif away < FAR:
+        reach = floats[node, 6] + (floats[node, 7] - floats[node, 6]) * ((away - NEAR) * np.float32(1.0 / (FAR - NEAR)))
+    else:
+        # beyond the last value every line falls at least as fast as that of the least slope
+        reach = floats[node, 7] - floats[node, 4] * (away - FAR)
+    return reach + text >= np.float32(0.0)
+
+
+@njit(cache=True, nogil=True)
+def stop_at(stop_base, stop_text, first, last, least_slope, away, weight):
+    """The first posting of a group from which on none can reach; both columns fall, so it is found by bisection."""
+    # Theorem 5.4: one slope for the whole group, its least, so that the test turns from false to true only once
+    low, high = first, last
+    while low < high:
+        middle = (low + high) // 2
+        if stop_base[middle] + stop_text[middle] * weight < least_slope * away:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@njit(cache=True, nogil=True)
+def may_reach(c, slot, term, x, y, terms, weights, rest, total, peak, max_distance):
+    """1 if the pair may reach its threshold, 0 if it cannot, -1 if `term` is not its first common one (Theorem 5.2)."""
+    at, end = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
+    dx = c.x[slot] - x
+    dy = c.y[slot] - y
+    alpha = c.alpha[slot]
+    needed = c.threshold[slot] - alpha * (1.0 - math.sqrt(dx * dx + dy * dy) / max_distance)
+    # of all its terms; the merge takes off what it passes, but for `largest`: too large is only looser
+    square = sum_ = largest = 0.0
+    for j in range(at, end):
+        weight = np.float64(c.weights[j])
+        square += weight * weight
+        sum_ += weight
+        largest = max(largest, weight)
+    text = 0.0
+    common = 0
+    i = 0
+    while at < end and i < terms.shape[0]:
+        if c.terms[at] > terms[i]:
+            i += 1
+            continue
+        weight = np.float64(c.weights[at])
+        square -= weight * weight
+        sum_ -= weight
+        if c.terms[at] == terms[i]:
+            if common == 0 and terms[i] != term:
+                return -1
+            common += 1
+            # exact so far, which the printed algorithm is not; else the bound would lose results (spec 1.7)
+            text += weight * weights[i]
+            i += 1
+            # taking off may leave `square` a hair below zero
+            more = min(math.sqrt(max(0.0, square)) * rest[i], sum_ * peak[i], largest * total[i])
+            # slack, since the statistics of the message are float32
+            if (1.0 - alpha) * (text + more) + 1e-5 < needed:
+                return 0
+        at += 1
+    return 1

@@ -1,0 +1,197 @@
+"""Building the posting lists of engine `skype`: gaps closed, a tree made, postings put in its order, groups described.
+
+Used by `matching.topk.engines.skype_lists`, where the view `v` is described. Read on in
+`matching.topk.engines.skype_tree`.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from matching.topk.engines.skype_tree import (
+    FLOATS,
+    INTS,
+    build_tree,
+)
+
+#: A list is built again when its tail, or what is dead in it, passes this share of what is built.
+_TAIL_SHARE = 1 / 12
+DEAD_SHARE = 0.25
+#: ... and when this share of its thresholds has been set, after minus infinity, since.
+_STALE_SHARE = 0.25
+
+
+@njit(cache=True, nogil=True)
+def copy_place(v, c, source, target):
+    """Copy a posting and tell its subscription where it now is."""
+    slot = v.slot[source]
+    v.slot[target] = slot
+    v.ordinal[target] = v.ordinal[source]
+    # a tombstone has nobody to tell; else a change of threshold would reach the wrong posting
+    if slot >= 0:
+        c.position[c.term_start[slot] + v.ordinal[source]] = target
+    v.x[target] = v.x[source]
+    v.y[target] = v.y[source]
+    v.slope[target] = v.slope[source]
+    v.base[target] = v.base[source]
+    if v.own.shape[0]:
+        v.own[target] = v.own[source]
+        v.rest[target] = v.rest[source]
+    if v.signature.shape[0]:
+        v.signature[target] = v.signature[source]
+    if v.total.shape[0]:
+        v.total[target] = v.total[source]
+        v.peak[target] = v.peak[source]
+    if v.inner.shape[0]:
+        v.inner[target] = v.inner[source]
+    if v.stop_base.shape[0]:
+        v.stop_base[target] = v.stop_base[source]
+        v.stop_text[target] = v.stop_text[source]
+
+
+@njit(cache=True, nogil=True)
+def find_due(v, group_size, due):
+    """Terms whose list is to be built (again), into `due`; returns how many."""
+    found = 0
+    for term in range(v.start.shape[0]):
+        built = v.built[term]
+        tail = v.count[term] - built
+        # scanned flat whatever is done; only tombstones would make it worth the work
+        if tail + built <= group_size and v.dead[term] == 0:
+            continue
+        # a floor beside each share, or short lists would be built again and again
+        if (
+            tail > max(group_size, built * _TAIL_SHARE)
+            or v.dead[term] > group_size // 2 + built * DEAD_SHARE
+            or v.stale[term] > group_size // 2 + built * _STALE_SHARE
+        ):
+            due[found] = term
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def build_lists(c, v, due, done, shape):
+    """Build the lists due[done:]; returns how far it came before the nodes ran out of room."""
+    most = 0
+    for i in range(done, due.shape[0]):
+        most = max(most, v.count[due[i]])
+    order = np.empty(most, np.int32)
+    floats = np.empty((2 * most + 1, FLOATS), np.float32)
+    ints = np.empty((2 * most + 1, INTS), np.int32)
+    text = np.empty((most, 4), np.float32)
+    kept = np.empty(most, np.float32)
+    kept_ints = np.empty(most, np.int32)
+    for i in range(done, due.shape[0]):
+        term = due[i]
+        start = v.start[term]
+        # only now close the gaps, so that nothing is lost should the nodes run out of room
+        n = 0
+        for local in range(v.count[term]):
+            if v.slot[start + local] >= 0:
+                if n < local:
+                    copy_place(v, c, start + local, start + n)
+                n += 1
+        v.count[term] = n
+        # all of it tail for now: a state that stands, should the nodes run out below
+        v.built[term] = v.dead[term] = v.stale[term] = v.node_count[term] = 0
+        if n <= shape.group_size:
+            # too short for a tree: its nodes are given back
+            v.used[3] += v.node_room[term]
+            v.node_room[term] = 0
+            continue
+        _text_statistics(c, v, start, n, text)
+        x, y = v.x[start : start + n], v.y[start : start + n]
+        slope, base = v.slope[start : start + n], v.base[start : start + n]
+        nodes = build_tree(x, y, slope, base, text[:n], order[:n], floats, ints, shape)
+        # a tree that fits takes the place of the one before
+        if nodes > v.node_room[term]:
+            if v.used[2] + nodes > v.node_ints.shape[0]:
+                return i
+            v.used[3] += v.node_room[term]
+            v.node_start[term] = v.used[2]
+            v.node_room[term] = nodes
+            v.used[2] += nodes
+        v.node_count[term] = nodes
+        first_node = v.node_start[term]
+        v.node_floats[first_node : first_node + nodes] = floats[:nodes]
+        v.node_ints[first_node : first_node + nodes] = ints[:nodes]
+        # only now, when nothing can fail any more, the postings take the order of the tree
+        _permute(v, c, start, n, order, kept, kept_ints)
+        v.built[term] = n
+        if v.inner.shape[0] or v.stop_base.shape[0]:
+            _finish_groups(v, term, text, order, shape.l2)
+    return due.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _text_statistics(c, v, start, n, text):
+    """(1 - alpha) * weight, norm after, sum from, maximum from, of each posting of a list, into text[:n]."""
+    for p in range(n):
+        slot, j = v.slot[start + p], v.ordinal[start + p]
+        at = c.term_start[slot]
+        # worked out again, since a posting keeps only the columns of rules that are on
+        square = total = peak = 0.0
+        for i in range(c.term_count[slot] - 1, j - 1, -1):
+            weight = np.float64(c.weights[at + i])
+            total += weight
+            peak = max(peak, weight)
+            # Theorem 5.1 takes sum and maximum from this term on, Cauchy-Schwarz the norm after it
+            if i > j:
+                square += weight * weight
+        factor = 1.0 - c.alpha[slot]
+        text[p, 0] = factor * c.weights[at + j]
+        text[p, 1] = factor * math.sqrt(square)
+        text[p, 2] = factor * total
+        text[p, 3] = factor * peak
+
+
+@njit(cache=True, nogil=True)
+def _permute_column(column, start, n, order, kept):
+    if column.shape[0]:
+        for p in range(n):
+            kept[p] = column[start + order[p]]
+        for p in range(n):
+            column[start + p] = kept[p]
+
+
+@njit(cache=True, nogil=True)
+def _permute(v, c, start, n, order, kept, kept_ints):
+    """Bring the postings of a list into `order`."""
+    _permute_column(v.slot, start, n, order, kept_ints)
+    _permute_column(v.ordinal, start, n, order, kept_ints)
+    _permute_column(v.signature, start, n, order, kept_ints)
+    for column in (v.x, v.y, v.slope, v.base, v.own, v.rest, v.total, v.peak):
+        _permute_column(column, start, n, order, kept)
+    # no tombstone is left: `build_lists` has closed the gaps
+    for p in range(start, start + n):
+        c.position[c.term_start[v.slot[p]] + v.ordinal[p]] = p
+
+
+@njit(cache=True, nogil=True)
+def _finish_groups(v, term, text, order, l2):
+    """The columns that belong to a posting's group: `inner`, `stop_base`, `stop_text`."""
+    start = v.start[term]
+    for node in range(v.node_start[term], v.node_start[term] + v.node_count[term]):
+        if v.node_ints[node, 2] != 1:
+            continue
+        first, last = v.node_ints[node, 0], v.node_ints[node, 1]
+        box = v.node_floats[node]
+        if v.inner.shape[0]:
+            # any convex box that holds the posting will do for the way out of it (spec 1.5): here the shrunk one
+            for p in range(start + first, start + last):
+                aside = min(v.x[p] - box[0], box[2] - v.x[p])
+                v.inner[p] = max(np.float32(0.0), min(aside, v.y[p] - box[1], box[3] - v.y[p]))
+        if v.stop_base.shape[0]:
+            # from the end back: Theorem 5.4 wants maxima over all postings behind
+            largest_base, largest_text = np.float32(-1e6), np.float32(0.0)
+            for p in range(last - 1, first - 1, -1):
+                largest_base = max(largest_base, v.base[start + p])
+                # `text` is in the order before `_permute`
+                row = text[order[p]]
+                norm = np.float32(math.sqrt(row[0] * row[0] + row[1] * row[1]))
+                # `_find_runs` gets the norm of the message or the sum of its weights: norm by norm, maximum by sum
+                largest_text = max(largest_text, norm if l2 else row[3])
+                v.stop_base[start + p] = largest_base
+                v.stop_text[start + p] = largest_text
