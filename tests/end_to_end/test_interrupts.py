@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.covering import tiered
 from tests.support.processes import Command, small_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.fault, pytest.mark.timeout(180)]
 
-SIGNALS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+NAMED = [
+    pytest.param(signal.SIGINT, 130, "interrupted", id="SIGINT"),
+    pytest.param(signal.SIGTERM, 143, "terminated", id="SIGTERM"),
+]
 #: What has to be there before the signal is sent: a process by a word of its command line, or the first updates.
 PHASES = {"ray starts": "gcs_server", "node starts": "raylet/raylet", "tasks start": "ray::", "running": None}
 
@@ -42,7 +46,7 @@ def _has_updates(out: Path) -> bool:
     return any(file.stat().st_size for file in (out / "updates").glob("*"))
 
 
-@pytest.mark.parametrize(("number", "code", "word"), SIGNALS, ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(("number", "code", "word"), tiered(NAMED, 2))
 @pytest.mark.parametrize("phase", PHASES)
 def test_run_told_to_end_does_so_in_every_phase(arguments, tmp_path, phase, number, code, word):
     ended, said = interrupted(arguments, tmp_path, phase, number, os.kill)
@@ -50,7 +54,7 @@ def test_run_told_to_end_does_so_in_every_phase(arguments, tmp_path, phase, numb
     assert said.startswith(f"error: {word}") and said.count("\n") == 1, said
 
 
-@pytest.mark.parametrize(("number", "code", "word"), SIGNALS, ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(("number", "code", "word"), NAMED)
 def test_run_whose_whole_group_is_told_to_end_does_so(arguments, tmp_path, number, code, word):
     """As a terminal does on Ctrl-C, and `timeout` or a service manager on its end: Ray's processes get it as well."""
     ended, said = interrupted(arguments, tmp_path, "node starts", number, os.killpg)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.covering import tiered
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from topology.core.local import pause_local, run_local
 from topology.settings import RunConfig
@@ -106,7 +107,7 @@ def whole(etl, files):
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("router", KINDS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", tiered(range(2), 2))
 def test_topology_paused_with_other_numbers_of_bolts_tells_the_same(etl, files, whole, tmp_path, router, window, seed):
     rng = np.random.default_rng(seed)
     kinds, saved = KINDS[router], None

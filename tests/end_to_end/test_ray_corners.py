@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.covering import tiered
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.topologies import differences, plan_of
 from tests.support.worlds import Recipe, make_world
@@ -41,7 +42,7 @@ CORNERS = [
 ]
 
 
-@pytest.mark.parametrize(("router", "tasks", "recipe", "together"), CORNERS)
+@pytest.mark.parametrize(("router", "tasks", "recipe", "together"), tiered(CORNERS, 2))
 def test_topology_on_ray_equals_oracle(router, tasks, recipe, together):
     query, tuples, distribution, aggregation = tasks
     world = make_world(recipe, seed=11)

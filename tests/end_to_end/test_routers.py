@@ -19,7 +19,7 @@ from matching.topk import thresholds
 from matching.topk.replicas import Replicas
 from matching.topk.room import TopkRoom
 from matching.window import Window
-from tests.support.covering import pairwise
+from tests.support.covering import pairwise, tiered
 from tests.support.topologies import broken_runs, differences, plan_of
 from tests.support.worlds import SPACE, Recipe, World, make_world, without_the_last
 from topology.core.local import run_local
@@ -49,7 +49,7 @@ WORDY = Recipe(
 )
 
 
-@pytest.mark.parametrize("row", pairwise(SETTINGS), ids=lambda row: "-".join(map(str, row.values())))
+@pytest.mark.parametrize("row", tiered(pairwise(SETTINGS), 3), ids=lambda row: "-".join(map(str, row.values())))
 def test_topology_every_pair_of_settings_equals_oracle(row):
     recipe = Recipe(window=row["window"], batch=row["batch"], messages=160, ranges=0.2, grid=3, terms=9)
     world = make_world(recipe, 21)
@@ -58,7 +58,7 @@ def test_topology_every_pair_of_settings_equals_oracle(row):
     assert not differences(world, run_local(plan, seed=21).components["delivery"].tasks[0].figures)
 
 
-@pytest.mark.parametrize("row", pairwise(BOOLEAN_SETTINGS), ids=lambda row: "-".join(map(str, row.values())))
+@pytest.mark.parametrize("row", tiered(pairwise(BOOLEAN_SETTINGS), 3), ids=lambda row: "-".join(map(str, row.values())))
 def test_topology_every_pair_of_boolean_settings_equals_oracle(row):
     recipe = Recipe(
         batch=row["batch"], messages=160, ranges=row["ranges"], subscriptions=120, grid=6, terms=9, kinds=(BOOLEAN,)

@@ -14,7 +14,7 @@ from distribution.signatures.signature import SignatureBoard, SignatureReplica, 
 from distribution.signatures.spatial import whole_domain
 from matching.errors import ConfigError
 from matching.model import BOOLEAN, TOPK
-from tests.support.covering import pairwise
+from tests.support.covering import pairwise, tiered
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.topologies import differences
 from tests.support.worlds import (
@@ -74,7 +74,7 @@ def figures_of(report, component: str, name: str) -> int:
     return sum(task.figures[name] for task in report.components[component].tasks)
 
 
-@pytest.mark.parametrize("row", pairwise(SETTINGS), ids=lambda row: "-".join(map(str, row.values())))
+@pytest.mark.parametrize("row", tiered(pairwise(SETTINGS), 3), ids=lambda row: "-".join(map(str, row.values())))
 def test_topology_every_pair_of_settings_with_signatures_equals_oracle(row):
     recipe = Recipe(
         batch=row["batch"], messages=100, ranges=row["ranges"], grid=row["grid"], kinds=row["kinds"], churn=0.8, terms=9

@@ -3,6 +3,7 @@
 import pytest
 
 from matching.model import BOOLEAN, SKYLINE, TOPK
+from tests.support.covering import tiered
 from tests.support.skyline_topologies import SkylineWorld, differences, plan_of, router_of
 from tests.support.skyline_worlds import Recipe
 from topology.core.runner import run_ray
@@ -30,7 +31,7 @@ CORNERS = [
 ]
 
 
-@pytest.mark.parametrize(("router", "tasks", "recipe", "kinds", "engine", "signatures", "together"), CORNERS)
+@pytest.mark.parametrize(("router", "tasks", "recipe", "kinds", "engine", "signatures", "together"), tiered(CORNERS, 2))
 def test_skylines_on_ray_equal_oracle(router, tasks, recipe, kinds, engine, signatures, together):
     query, tuples, distribution, aggregation = tasks
     world = SkylineWorld(recipe, 11, kinds)

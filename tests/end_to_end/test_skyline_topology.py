@@ -17,7 +17,7 @@ from matching.kinds import KINDS
 from matching.model import BOOLEAN, SKYLINE, TOPK
 from matching.pending import Pending
 from matching.skyline.windows.inverted import InvertedWindow
-from tests.support.covering import pairwise
+from tests.support.covering import pairwise, tiered
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from tests.support.skyline_topologies import SkylineWorld, differences, plan_of, router_of
 from tests.support.skyline_worlds import Recipe
@@ -55,7 +55,7 @@ def figures_of(report, component: str, *names: str) -> int:
     return total
 
 
-@pytest.mark.parametrize("row", pairwise(SETTINGS), ids=lambda row: "-".join(map(str, row.values())))
+@pytest.mark.parametrize("row", tiered(pairwise(SETTINGS), 3), ids=lambda row: "-".join(map(str, row.values())))
 def test_skylines_every_pair_of_settings_equal_oracle(row):
     recipe = Recipe(
         row["window"], -(-66 // row["batch"]), row["batch"], 12 * len(row["kinds"]), objects=25, deletes=0.1, late=6,
@@ -109,7 +109,7 @@ def run_random(seed: int, messages: int = 42, batches=(3, 7, 14)) -> tuple[str, 
     return differences(world, report.components["delivery"].tasks[0].figures, least=0), done
 
 
-@pytest.mark.parametrize("first", range(0, 200, 50))
+@pytest.mark.parametrize("first", tiered(range(0, 200, 50), 4))
 @pytest.mark.timeout(300)
 def test_skylines_random_configurations_equal_oracle(first):
     done = Counter()

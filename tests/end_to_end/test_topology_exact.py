@@ -12,6 +12,7 @@ from matching.kinds import KINDS
 from matching.model import take_rows
 from matching.topk import thresholds
 from matching.topk.room import TopkRoom
+from tests.support.covering import tiered
 from tests.support.topologies import broken_runs, differences, plan_of
 from tests.support.worlds import SPACE, Recipe, make_world
 from topology.core.local import run_local
@@ -42,7 +43,7 @@ def run_random(seed: int) -> tuple[str, dict]:
     return differences(world, figures), figures
 
 
-@pytest.mark.parametrize("first", range(0, 200, 50))
+@pytest.mark.parametrize("first", tiered(range(0, 200, 50), 4))
 @pytest.mark.timeout(300)
 def test_topology_random_configurations_equal_oracle(first):
     late = 0

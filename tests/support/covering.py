@@ -35,10 +35,13 @@ def pairwise(settings: dict[str, tuple], seed: int = 0) -> list[dict]:
 
 def tiered(cases: Iterable[Any], one_in: int, first: int = 0) -> list[Any]:
     """Cases for `parametrize`: a commit waits for one in so many, the others are marked `wide`."""
-    return [
-        case if number % one_in == first else pytest.param(case, marks=pytest.mark.wide)
-        for number, case in enumerate(cases)
-    ]
+    return [case if number % one_in == first else _wide(case) for number, case in enumerate(cases)]
+
+
+def _wide(case: Any) -> Any:
+    if hasattr(case, "marks"):  # of `pytest.param`
+        return pytest.param(*case.values, id=case.id, marks=[*case.marks, pytest.mark.wide])
+    return pytest.param(case, marks=pytest.mark.wide)
 
 
 def _pair(one: tuple[str, int], other: tuple[str, int]) -> tuple:
