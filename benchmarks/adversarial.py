@@ -1,7 +1,7 @@
 """Streams that an index may break down on: everything at one point, one word everywhere, nothing but ties, and so on.
 
 Each is a `benchmarks.cases.Case` of `topk`, made by bending the synthetic workload. Read on in
-`benchmarks.topk_figures`.
+`benchmarks.figures.topk`.
 """
 
 from typing import Any

@@ -4,7 +4,7 @@ What is driven is `matching.alone.Alone`: the room of the kind over its real win
 messages that end, refills and all. The window is full and every subscription is in before the first batch: one bulk
 refill fills what is kept of them, and every engine continues from that state as from a checkpoint, so that nobody has
 to stream a million messages to reach it. `benchmarks.stopwatch` tells the shares of the time. `benchmarks.run` drives
-this, and so do the figures (`benchmarks.topk_figures`, `benchmarks.boolean_figures`).
+this, and so do the figures (`benchmarks.figures.topk`, `benchmarks.figures.boolean`).
 """
 
 import os

@@ -3,7 +3,7 @@
 Every engine is built, held against the oracle on a sample, and then timed in turns with the others (A B A B), so that a
 slow minute of the machine hits all alike; the figures are medians over the turns. Any kind that `matching.kinds` has an
 engine for can be measured: `benchmarks.cases` makes a case of it, `benchmarks.harness` drives it. Peers, which engines
-are measured against, are in `benchmarks.peers`; figures of a kind in the module `benchmarks.KIND_figures`.
+are measured against, are in `benchmarks.peers`; figures of a kind in the module `benchmarks.figures.KIND`.
 """
 
 import argparse
@@ -121,7 +121,7 @@ def kind_named(name: str) -> Kind:
 
 def _draw(kind: str, figure: str, folder: Path, **given: Any) -> dict[str, Any]:
     """Measure and draw a figure of a kind."""
-    module = f"benchmarks.{kind}_figures"
+    module = f"benchmarks.figures.{kind}"
     if importlib.util.find_spec(module) is None:
         raise ConfigError(f"figure {figure!r}: no figure can be drawn for {kind} yet; leave --figure out")
     return importlib.import_module(module).figure(figure, folder, **given)  # drawing takes a second to import

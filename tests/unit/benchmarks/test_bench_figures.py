@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import topk_figures as figures
+from benchmarks.figures import topk as figures
 from distribution import routers
 from distribution.location import LocationRouter, LocationTable
 from matching.errors import ConfigError

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import boolean_figures, cases
-from benchmarks.boolean_figures import FIGURES, figure
+from benchmarks import cases
+from benchmarks.figures import boolean as boolean_figures
+from benchmarks.figures.boolean import FIGURES, figure
 from matching.boolean.engines.inverted_list import InvertedList
 from matching.errors import ConfigError
 from matching.kinds import KINDS

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from benchmarks import boolean_profile
-from benchmarks.boolean_phases import PHASES, profile
 from benchmarks.cases import make_case
 from benchmarks.harness import Bench
-from benchmarks.memory_limits import measure
+from benchmarks.profiles import boolean_profile
+from benchmarks.profiles.boolean_phases import PHASES, profile
+from benchmarks.profiles.memory_limits import measure
 from matching.kinds import KINDS
 from matching.storage.prefetch import prefetch
 

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import skyline_figures
+from benchmarks.figures import skyline as skyline_figures
+from benchmarks.figures.skyline import TREES
 from benchmarks.run import bench
-from benchmarks.skyline_figures import TREES
 from matching.errors import ConfigError
 from matching.skyline.windows.i3 import I3
 

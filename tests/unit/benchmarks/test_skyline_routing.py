@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import skyline_routing
+from benchmarks.figures import skyline_routing
 from benchmarks.run import bench
 from distribution.signatures import signature as signature_module
 from matching.errors import ConfigError

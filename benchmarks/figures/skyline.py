@@ -4,7 +4,7 @@
     space       memory against the size of the window
     queries     time of a query against the size of the window, and what it looks at
     cleaning    memory, operations and query time of the memo tree while its window slides on, by way of cleaning
-    routing     which messages reach a query bolt at all (`benchmarks.skyline_routing`)
+    routing     which messages reach a query bolt at all (`benchmarks.figures.skyline_routing`)
 
 Half of the messages speak of objects that move and change words, so that versions follow each other; the others stand
 alone. For `cleaning` nine tenths do, of objects that stay about where they are and speak often: what has ended then
@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import skyline_routing
-from benchmarks.drawing import pyplot, write
+from benchmarks.figures import skyline_routing
+from benchmarks.figures.drawing import pyplot, write
 from benchmarks.resampled import resample_messages
 from benchmarks.workload import WORLD, Messages, make_messages, skyline_subscriptions
 from matching.errors import ConfigError

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks.cases import make_case
-from benchmarks.drawing import pyplot, write
+from benchmarks.figures.drawing import pyplot, write
 from benchmarks.harness import Bench
 from benchmarks.peers import PEERS
 from benchmarks.workload import PLAIN_BOOLEAN, REGIONS, TEXTS, BooleanRecipe

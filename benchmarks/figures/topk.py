@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks import thresholds as threshold_bench
 from benchmarks.adversarial import STREAMS, make_stream
 from benchmarks.cases import make_case
-from benchmarks.drawing import pyplot, write
+from benchmarks.figures.drawing import pyplot, write
 from benchmarks.harness import NO_REMOVALS, Bench, Running
 from benchmarks.workload import PLAIN, WORLD, TopkRecipe
 from distribution.router import Router

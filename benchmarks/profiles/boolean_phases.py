@@ -1,11 +1,11 @@
 """Where the time of one message goes in `cell_term`: the phases of `matching.boolean.engines.cell_match`, timed and
 counted.
 
-`python -m benchmarks.boolean_phases --subscriptions 1000000` prints JSON. No counter of the processor is needed: the
-messages are matched up to the first phase, then up to the second and so on, in turns, and a phase takes what it adds.
-Beside the time stand the cache lines a message touches, counted from what the phases write down. Memory by itself is
-measured by `benchmarks.memory_limits`. Times are of the processor, so that somebody else's turn on the core does not
-count.
+`python -m benchmarks.profiles.boolean_phases --subscriptions 1000000` prints JSON. No counter of the processor is
+needed: the messages are matched up to the first phase, then up to the second and so on, in turns, and a phase takes
+what it adds. Beside the time stand the cache lines a message touches, counted from what the phases write down. Memory
+by itself is measured by `benchmarks.profiles.memory_limits`. Times are of the processor, so that somebody else's turn
+on the core does not count.
 """
 
 import argparse
@@ -138,7 +138,7 @@ def profile(subscriptions: int, messages: int | None = None, rounds: int = _ROUN
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.boolean_phases", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.profiles.boolean_phases", description=__doc__)
     parser.add_argument("--subscriptions", type=int, default=1_000_000)
     parser.add_argument("--messages", type=int)
     options = parser.parse_args()

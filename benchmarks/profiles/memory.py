@@ -1,6 +1,6 @@
 """Whether memory stays flat behind a slow bolt: 1,000,000 generated messages through the topology on Ray.
 
-    python -m benchmarks.memory [--messages N] [--plot FILE]
+    python -m benchmarks.profiles.memory [--messages N] [--plot FILE]
 
 The query bolt is slowed down on purpose; credits must then slow the source, and no actor may grow. The resident memory
 of every actor is sampled while the run lasts. Growth is the median of the last quarter of the samples over that of the

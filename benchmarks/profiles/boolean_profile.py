@@ -1,17 +1,18 @@
 """Write `docs/boolean-profile.md` from the results it talks about, so that its figures are those of the files.
 
-`python -m benchmarks.boolean_profile`, after `benchmarks.memory_limits`, `benchmarks.boolean_phases` and `skyray bench
-boolean` have been run anew and kept in `benchmarks/results/`. The sentences are here; a test holds the page to them.
+`python -m benchmarks.profiles.boolean_profile`, after `benchmarks.profiles.memory_limits`,
+`benchmarks.profiles.boolean_phases` and `skyray bench boolean` have been run anew and kept in `benchmarks/results/`.
+The sentences are here; a test holds the page to them.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.boolean_phases import PHASES
+from benchmarks.profiles.boolean_phases import PHASES
 
-RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "boolean-profile.md"
+RESULTS = Path(__file__).parents[1] / "results"
+PAGE = Path(__file__).parents[2] / "docs" / "boolean-profile.md"
 _SIZES = (1_000_000, 5_000_000)
 _FINDS = {
     "look_up": "the block of each term",
@@ -29,7 +30,7 @@ _LINES = {
     "keywords beyond the second": "keyword_lines",
     "numbers of matches": "matches",
 }
-#: Sizes of `benchmarks.memory_limits` that are near those of the state, in MiB.
+#: Sizes of `benchmarks.profiles.memory_limits` that are near those of the state, in MiB.
 _NEAR = (64, 512)
 
 
@@ -112,14 +113,14 @@ The default engine for `boolean` against what the memory of the machine allows: 
 synthetic workload (`benchmarks/workload.py`), processor time, medians. Every figure is from `benchmarks/results/`:
 `boolean-phases-N.json`, `memory-limits.json`, `boolean-N.json`. They are made by
 
-    python -m benchmarks.memory_limits
-    python -m benchmarks.boolean_phases --subscriptions 1000000
+    python -m benchmarks.profiles.memory_limits
+    python -m benchmarks.profiles.boolean_phases --subscriptions 1000000
     skyray bench boolean --subscriptions 1000000 --engines cell_term,hashed_cells,inverted_list,lfilter,mbr_trie,\\
         pt_quadtree,rt_tree,postgis,postgis_region,duckdb --json
     skyray bench boolean --subscriptions 5000000 --engines cell_term,inverted_list --json
 
-and this page by `python -m benchmarks.boolean_profile`. Limits and phases were measured one after the other, while the
-other core had work of its own; that changes both alike, so the ratios hold better than the figures.
+and this page by `python -m benchmarks.profiles.boolean_profile`. Limits and phases were measured one after the other,
+while the other core had work of its own; that changes both alike, so the ratios hold better than the figures.
 
 ## By phase
 

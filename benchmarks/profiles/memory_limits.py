@@ -1,9 +1,10 @@
 """What the memory of this machine gives one core: bandwidth of reading on, and the wait for a place anywhere.
 
-`python -m benchmarks.memory_limits` prints JSON; `docs/boolean-profile.md` sets `benchmarks.boolean_phases` against it.
-Three ways to read a place anywhere, over arrays of several sizes: one after another, each address coming from the last
-read (the wait itself); addresses known beforehand (as many waits at a time as the core overlaps by itself); and the
-same with a branch on each value that cannot be foretold, as in an index that goes from one posting to the next.
+`python -m benchmarks.profiles.memory_limits` prints JSON; `docs/boolean-profile.md` sets
+`benchmarks.profiles.boolean_phases` against it. Three ways to read a place anywhere, over arrays of several sizes: one
+after another, each address coming from the last read (the wait itself); addresses known beforehand (as many waits at a
+time as the core overlaps by itself); and the same with a branch on each value that cannot be foretold, as in an index
+that goes from one posting to the next.
 """
 
 import json

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.drawing import pyplot, write
+from benchmarks.figures.drawing import pyplot, write
 from benchmarks.resampled import resample_messages
 from benchmarks.workload import WORLD, BooleanRecipe, Messages, boolean_subscriptions, make_messages
 from distribution.location import LocationRouter

@@ -1,9 +1,9 @@
-"""Figures on paper: what `benchmarks.figures` and `benchmarks.boolean_figures` have measured, as JSON and PNG.
+"""Figures on paper: what `benchmarks.figures` and `benchmarks.figures.boolean` have measured, as JSON and PNG.
 
 A report has `figure`, `x_label`, `x`, and `panels`, and perhaps `over`, what all panels have in common. A panel has
 `y_label`, `log` (of x, of y), perhaps a `title` and an `x` and `x_label` of its own, and one of `series` (name to a
 value an x, drawn as lines), `groups` (the same as bars against names) and `bars` (name to value). A value of None is
-left out. `python -m benchmarks.drawing FILE.json ...` draws the pictures of numbers that are there already.
+left out. `python -m benchmarks.figures.drawing FILE.json ...` draws the pictures of numbers that are there already.
 """
 
 import json
