@@ -256,6 +256,21 @@ def test_removed_subscriptions_leave_nothing_behind(router):
         assert task.figures["rooms"]["topk"].get("replicas_held", 0) == 0
 
 
+@pytest.mark.usefixtures("tight_thresholds")
+@pytest.mark.parametrize("router", ["keyword", "prefix"])
+def test_replicas_of_removed_subscriptions_do_not_come_back_by_late_registrations(router):
+    """Three distribution tasks relax at different times, some of them before they know who has gone."""
+    held = 0
+    for seed in range(4):
+        world = without_the_last(make_world(replace(REFILLING, churn=0.9), seed))
+        plan = plan_of(world, router, seed, query=4, tuples=2, distribution=3, credits=8)
+        report = run_local(plan, seed=seed)
+        assert not differences(world, report.components["delivery"].tasks[0].figures)
+        rooms = [task.figures["rooms"]["topk"] for task in report.components["query"].tasks]
+        held += sum(room["replicas_held"] for room in rooms)
+    assert held == 0
+
+
 def with_a_crowd(world: World, crowd: SubscriptionTable) -> World:
     """The world, with a crowd that comes in its fifth batch and goes in its ninth."""
     batches = list(world.batches)

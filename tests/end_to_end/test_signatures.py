@@ -13,10 +13,10 @@ from distribution.location import LocationRouter
 from distribution.signatures.signature import SignatureBoard, SignatureReplica, SignatureSpec
 from distribution.signatures.spatial import whole_domain
 from matching.errors import ConfigError
-from matching.model import BOOLEAN, TOPK
+from matching.model import BOOLEAN, TOPK, Removals
 from tests.support.covering import pairwise, tiered
 from tests.support.etl_folder import random_rows, write_etl
-from tests.support.topologies import differences
+from tests.support.topologies import differences, with_lines
 from tests.support.worlds import (
     SPACE,
     Collector,
@@ -128,6 +128,32 @@ def test_topology_removed_subscriptions_leave_nothing_in_the_signatures(router):
     report = run_local(plan_of(world, router=router), seed=4)
     assert not differences(world, report.components["delivery"].tasks[0].figures)
     assert figures_of(report, "query", "signature_cells") == figures_of(report, "query", "signature_pairs") == 0
+
+
+def test_hashing_table_sends_everything_only_while_somebody_without_a_region_is_there():
+    world = make_world(Recipe(messages=40, kinds=(TOPK,), churn=0), 1)
+    _, messages, changes = world.batches[0]
+    added, nobody = changes.added, Removals(*(column[:0] for column in changes.removed))
+    table = HashingRouter(3, SignatureSpec(SPACE)).table()
+    table.change(added, nobody)
+    for task in range(3):
+        assert table.route(messages)[task].size == len(messages)
+    numbers = added.number
+    table.change(added.take(numbers[:0]), Removals(numbers[1:], added.kind[1:], np.zeros(numbers.size - 1, np.int64)))
+    assert [rows.size for rows in table.route(messages)] == [len(messages)] * 3, "one is left"
+    table.change(added.take(numbers[:0]), Removals(numbers[:1], added.kind[:1], np.zeros(1, np.int64)))
+    assert [rows.size for rows in table.route(messages)] == [0] * 3
+
+
+@pytest.mark.parametrize("router", ["hashing", "location"])
+@pytest.mark.parametrize("side", [64, 1024])
+def test_topology_lines_and_world_wide_messages_with_signatures_equal_oracle(router, side):
+    recipe = Recipe(ranges=0.5, grid=3, kinds=(BOOLEAN,), subscriptions=60, messages=160, terms=9)
+    world = with_lines(make_world(recipe, 25))
+    figures = (
+        run_local(plan_of(world, router=router, side=side, query=5), seed=25).components["delivery"].tasks[0].figures
+    )
+    assert not differences(world, figures)
 
 
 # -- broken on purpose

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from distribution.location import LocationRouter, LocationTable
+from distribution.location import CELLS_A_SIDE, LocationRouter, LocationTable
 from distribution.router import RoutingTable
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import take_rows
+from matching.model import BOOLEAN, TOPK, MessageBatch, Removals, SubscriptionTable, take_rows
 from matching.topk import thresholds
 from matching.topk.room import TopkRoom
 from tests.support.covering import tiered
-from tests.support.topologies import broken_runs, differences, plan_of
+from tests.support.topologies import broken_runs, differences, plan_of, with_lines
 from tests.support.worlds import SPACE, Recipe, make_world
 from topology.core.local import run_local
 
@@ -143,6 +143,69 @@ def test_location_table_raise_of_an_older_version_is_ignored():
     assert np.all(table.subscriptions.columns.threshold[table.subscriptions.find(topk)] == -np.inf)
     table.raise_thresholds(topk, np.ones(topk.size, np.int64), np.full(topk.size, 2.0))
     assert np.all(table.subscriptions.columns.threshold[table.subscriptions.find(topk)] == 2.0)
+
+
+def test_location_table_sends_what_is_near_across_a_border():
+    """Beside a border, however long it is sought for, a message scores more than the distance of the cells allows."""
+    tasks, hair = 16, 1e-4 / CELLS_A_SIDE
+    centres = (np.arange(CELLS_A_SIDE) + 0.5) / CELLS_A_SIDE
+    router = LocationRouter(tasks, SPACE, np.tile(centres, CELLS_A_SIDE), np.repeat(centres, CELLS_A_SIDE))
+    owner = router.owner.reshape(CELLS_A_SIDE, CELLS_A_SIDE)
+    row, column = np.nonzero(owner[:, :-1] != owner[:, 1:])
+    y, border = centres[row], (column + 1) / CELLS_A_SIDE
+    count = row.size
+    number, one = np.arange(count), np.ones(count, np.float32)
+    offsets, nowhere = np.arange(count + 1), np.full((count, 4), np.nan)
+    rows = SubscriptionTable(
+        number, np.full(count, TOPK, np.int8), np.zeros(count, np.int64), border + hair, y, nowhere,
+        np.ones(count, np.int32), np.ones(count), offsets, number.astype(np.int32), one,
+    )  # fmt: skip
+    table = router.table()
+    table.change(rows, Removals(number[:0], rows.kind[:0], number[:0]))
+    score = 1.0 - 2 * hair / SPACE.max_distance
+    assert score > 0.9998
+    table.raise_thresholds(number, np.zeros(count, np.int64), np.full(count, score))
+    lon, lat = (border - hair) * 360.0 - 180.0, y * 360.0 - 90.0
+    sides = (lon, lat, lon, lat)
+    sent = table.route(
+        MessageBatch(number, border - hair, y, *sides, number, offsets, number.astype(np.int32), one)
+    )  # fmt: skip
+    held = owner[row, column + 1]
+    assert count > 100
+    assert [i for i in range(count) if i not in sent[held[i]]] == []
+
+
+def test_location_pair_that_touches_at_the_antimeridian_is_told_by_exactly_one():
+    """A message whose east is the west of a region across the antimeridian meets it there, and nowhere else."""
+    centres = (np.arange(CELLS_A_SIDE) + 0.5) / CELLS_A_SIDE
+    router = LocationRouter(64, SPACE, np.tile(centres, CELLS_A_SIDE), np.repeat(centres, CELLS_A_SIDE))
+    region = np.array([[170.0, -10.0, -170.0, 10.0]])
+    rows = SubscriptionTable(
+        np.zeros(1, np.int64), np.full(1, BOOLEAN, np.int8), np.zeros(1, np.int64), np.full(1, np.nan),
+        np.full(1, np.nan), region, np.zeros(1, np.int32), np.full(1, np.nan), np.array([0, 1]), np.zeros(1, np.int32),
+        np.ones(1, np.float32),
+    )  # fmt: skip
+    for west, east in ((100.0, 170.0), (-180.0, -170.0), (-180.0, 180.0), (-170.0, 175.0), (-170.0, 100.0)):
+        sides = (np.full(1, west), np.full(1, -5.0), np.full(1, east), np.full(1, 5.0))
+        one = np.zeros(1, np.int64)
+        message = MessageBatch(one, np.full(1, 0.5), np.full(1, 0.5), *sides, one, *rows[-3:])
+        told = [
+            task
+            for task in range(64)
+            if router.held_by(rows, task)[0]
+            and len(router.box_rows(message, task))
+            and router.owned_pairs(region, message, np.zeros(1, np.int32), task)[0]
+        ]
+        assert len(told) == 1, (west, east)
+
+
+@pytest.mark.parametrize("router", ["hashing", "location"])
+def test_topology_lines_and_world_wide_messages_equal_oracle(router):
+    for grid in (None, 3):
+        recipe = Recipe(ranges=0.5, grid=grid, kinds=(BOOLEAN, TOPK), subscriptions=80, messages=160, terms=9)
+        world = with_lines(make_world(recipe, 24))
+        figures = run_local(plan_of(world, router, 24, query=5), seed=24).components["delivery"].tasks[0].figures
+        assert not differences(world, figures)
 
 
 class SendsNothingFar(LocationRouter):

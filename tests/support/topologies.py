@@ -8,7 +8,7 @@ from distribution.hashing import HashingRouter
 from distribution.keyword import KeywordRouter, PrefixRouter
 from distribution.location import LocationRouter
 from matching.kinds import KINDS
-from matching.model import UpdateBatch
+from matching.model import MessageBatch, UpdateBatch
 from matching.naive import tally
 from tests.support.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
 from topology.core.local import run_local
@@ -63,3 +63,28 @@ def broken_runs(recipe: Recipe, router: str, **tasks) -> list[str]:
         plan = plan_of(world, router, seed, **tasks)
         found.append(differences(world, run_local(plan, seed=seed).components["delivery"].tasks[0].figures))
     return found
+
+
+def with_lines(world: World) -> World:
+    """The world with messages as wide as it is, and with lines that end where a region begins."""
+    regions = np.concatenate([changes.added.region for _, _, changes in world.batches])
+    regions = regions[~np.isnan(regions[:, 0])]
+    for place, (boundary, messages, changes) in enumerate(world.batches):
+        west, south, east, north = (np.array(column) for column in messages[3:7])
+        seq = messages.seq
+        its = regions[seq % len(regions)]
+        shape = seq % 5
+        west[shape == 0], east[shape == 0] = -180.0, 180.0
+        everything = seq % 10 == 0
+        south[everything], north[everything] = -90.0, 90.0
+        west = np.where(shape == 1, its[:, 2], west)  # a vertical line on a region's eastern side
+        east = np.where(shape == 1, its[:, 2], east)
+        south = np.where(shape == 1, -90.0, south)
+        east = np.where(shape == 2, its[:, 0], east)  # ends at a region's western side
+        west = np.where(shape == 2, np.maximum(-180.0, east - 120.0), west)
+        north = np.where(shape == 3, south, north)  # a horizontal line
+        x, y = SPACE.project((west + east) / 2.0, (south + north) / 2.0)
+        sides = {"x": x, "y": y, "west": west, "south": south, "east": east, "north": north}
+        messages = MessageBatch(**(messages._asdict() | sides))
+        world.batches[place] = (boundary, messages, changes)
+    return world

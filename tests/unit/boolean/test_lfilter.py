@@ -278,6 +278,24 @@ def test_lfilter_each_way_agrees_with_the_oracle_and_is_counted(crowd, wanted, f
         assert (pruned > 0) == (verify_by != "direct")
 
 
+@pytest.mark.parametrize("filter_by", FILTERS)
+def test_lfilter_message_that_is_a_line_is_told_once(filter_by):
+    """A line is no point, though two of its sides are one: it meets many cells, and boxes that lie in several."""
+    rng = np.random.default_rng(5)
+    west, south = rng.integers(-18, 10, 300) * 10.0, rng.integers(-9, 4, 300) * 10.0
+    rows = [
+        ((w, s, w + 10.0 * i % 70, s + 50.0), [i % 3, 3 + i % 2])
+        for i, (w, s) in enumerate(zip(west, south, strict=True))
+    ]
+    engine = LFilter(SPACE, filter_by, leaf_room=4)
+    engine.insert(table(rows))
+    engine._build_tail()
+    places = [(float(x), -90.0, float(x), 90.0) for x in range(-170, 180, 20)]
+    places += [(-180.0, float(y), 180.0, float(y)) for y in range(-80, 90, 20)]
+    messages = batch([(place, range(5)) for place in places])
+    assert engine_pairs(engine, messages) == oracle_pairs(table(rows), messages) != []
+
+
 def test_lfilter_takes_the_trie_for_short_texts_and_the_quadtree_for_long_ones_where_little_is(crowd):
     subscriptions, groups = crowd
     engine = LFilter(WORLD)

@@ -23,7 +23,7 @@ from distribution.signatures.spatial import (
 )
 from distribution.signatures.text import MinwiseFilter, claimed_pairs, message_pairs, nodes_down_to
 from matching.errors import ConfigError, EngineError
-from matching.model import ANY_KEYWORD, BOOLEAN, SKYLINE, TOPK, UNKNOWN_TERM
+from matching.model import ANY_KEYWORD, BOOLEAN, SKYLINE, TOPK, UNKNOWN_TERM, MessageBatch
 from matching.naive import common_terms, messages_of, skyline_scores, subscriptions_of
 from matching.space import Space
 from matching.storage.region_subscriptions import RegionSubscriptions
@@ -133,6 +133,24 @@ def test_cells_of_a_message_over_half_the_world_let_it_through_unseen():
     boxes = region_boxes(SPACE, np.array([[-170.0, -80.0, 170.0, 80.0]]), spec.side)
     offsets, items, beyond = cells_of(boxes, 1, Numbering(spec.side, whole_domain()))
     assert (offsets.tolist(), items.size, beyond.tolist()) == ([0, 0], 0, [True])
+
+
+@pytest.mark.parametrize("side", [16, 1024], ids=["by its cells", "beyond them"])
+@pytest.mark.parametrize("words", [1, 5000], ids=["by its pairs", "beyond them"])
+def test_signature_lets_messages_as_wide_as_the_world_through(side, words):
+    """However many cells and pairs a message has, and though they are not looked at, it reaches who waits for it."""
+    spec = SMALL._replace(side=side)
+    one, sides = np.zeros(1, np.int64), (np.array([side]) for side in (-180.0, -90.0, 180.0, 90.0))
+    terms, weights = np.arange(words, dtype=np.int32), np.ones(words, np.float32)
+    middle = np.full(1, 0.5)
+    everywhere = MessageBatch(one, middle, middle, *sides, one, np.array([0, words]), terms, weights)
+    query, replica = in_touch(spec)
+    claims = Claims(np.array([[10.0, 10.0, 11.0, 11.0]]), np.array([0, 1]), np.zeros(1, np.int32))
+    query.change(claims, no_claims())
+    patch = query.patch(0, noted=False)
+    assert patch is not None
+    replica.apply(patch)
+    assert replica.may_match(everywhere).tolist() == [True]
 
 
 @settings(deadline=None)

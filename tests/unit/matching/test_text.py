@@ -34,6 +34,7 @@ from matching.text import (
         ("\uff32\uff41\uff4d\uff45\uff4e \uff03\uff54\uff41\uff47", ["ramen", "#tag"]),
         ("cafe\u0301 caf\u00e9", ["caf\u00e9", "caf\u00e9"]),
         ("\u0130stanbul", ["istanbul"]),
+        ("\u0390 \u03b9\u0308\u0301", ["\u0390", "\u0390"]),
         ("na\u00adive", ["naive"]),
         ("हिन्दी में", ["हिन्दी", "में"]),
         ("می\u200cخواهم", ["میخواهم"]),

@@ -182,6 +182,13 @@ def test_message_row_rectangle_without_point_gets_its_middle():
     assert parsed(west="", south=None, east="", north="").west is None
 
 
+@pytest.mark.parametrize("sides", [(1, 2, 3, 2), (1, 2, 1, 4), (1, 2, 1, 2)], ids=["horizontal", "vertical", "point"])
+def test_message_row_rectangle_without_area_is_taken(sides):
+    west, south, east, north = sides
+    row = parsed(west=west, south=south, east=east, north=north)
+    assert (row.west, row.south, row.east, row.north) == sides
+
+
 def test_message_row_delete_needs_no_text():
     row = parsed(op="delete", text=None, object_id="o7")
     assert (row.op, row.text, row.object_id) == (1, "", "o7")

@@ -153,6 +153,10 @@ def test_subscription_row_whole_floats_count_as_whole_numbers():
     assert (row.k, row.at, row.until) == (4, 7, 9)
 
 
+def test_subscription_row_smallest_and_largest_k_are_taken():
+    assert [parsed("topk", k=k).k for k in (1, MAX_K)] == [1, MAX_K]
+
+
 def test_subscription_row_world_edge_is_inside():
     row = parsed("topk", lon=10, lat=5)
     assert (row.x, row.y) == (1.0, 0.5)

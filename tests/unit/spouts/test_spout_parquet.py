@@ -78,7 +78,7 @@ def test_spout_parquet_limit_stops_inside_a_batch(tmp_path):
 
 
 def test_spout_parquet_time_window_floor_is_running_maximum_minus_length(tmp_path):
-    late = {3: -50, 5: 100}  # a late message, and one that jumps ahead
+    late = {3: -50, 4: 100}  # a late message, and one that jumps ahead of who is read with it
     write(
         tmp_path,
         [message(seq, event_time=START + timedelta(seconds=late.get(seq, seq))) for seq in range(9)],
