@@ -123,6 +123,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from benchmarks import memory  # actors cannot import classes of the main script
+    from benchmarks.profiles import memory  # actors cannot import classes of the main script
 
     sys.exit(memory.main())

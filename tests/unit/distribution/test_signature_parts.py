@@ -140,10 +140,13 @@ def test_cells_of_a_message_over_half_the_world_let_it_through_unseen():
 def test_signature_lets_messages_as_wide_as_the_world_through(side, words):
     """However many cells and pairs a message has, and though they are not looked at, it reaches who waits for it."""
     spec = SMALL._replace(side=side)
-    one, sides = np.zeros(1, np.int64), (np.array([side]) for side in (-180.0, -90.0, 180.0, 90.0))
+    one = np.zeros(1, np.int64)
+    west, south, east, north = (np.array([side]) for side in (-180.0, -90.0, 180.0, 90.0))
     terms, weights = np.arange(words, dtype=np.int32), np.ones(words, np.float32)
     middle = np.full(1, 0.5)
-    everywhere = MessageBatch(one, middle, middle, *sides, one, np.array([0, words]), terms, weights)
+    everywhere = MessageBatch(
+        one, middle, middle, west, south, east, north, one, np.array([0, words]), terms, weights
+    )  # fmt: skip
     query, replica = in_touch(spec)
     claims = Claims(np.array([[10.0, 10.0, 11.0, 11.0]]), np.array([0, 1]), np.zeros(1, np.int32))
     query.change(claims, no_claims())
