@@ -4,6 +4,7 @@
 #   make test       the tests a commit has to pass; WIDE=1: with every row of their matrices, as CI does
 #   make lint       ruff, import layers, kinds named where none may be, pyright
 #   make test-long  what a commit cannot wait for
+#   make mutants    break the code in many small ways, and see a test fail for each
 #   make clean      remove the environment and all caches
 
 PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3; do \
@@ -18,10 +19,10 @@ export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint clean
+.PHONY: help setup demo test test-long mutants lint clean
 
 help:
-	@sed -n '3,7s/^# *//p' Makefile
+	@sed -n '3,8s/^# *//p' Makefile
 
 setup: $(WARMED)
 
@@ -62,6 +63,11 @@ test-long: $(WARMED)
 	@$(BIN)/python -m pytest -m "wide or long or cluster or browser" --timeout 3600 $(ARGS)
 	@SKYRAY_KERNEL_CACHE=$(CURDIR)/$(VENV)/checked NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest --timeout 3600 $(ENGINE_TESTS)
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest --timeout 3600 $(ENGINE_TESTS)
+	@$(MAKE) --no-print-directory mutants ARGS=
+
+# Needs the kernels as they are; what a fault changes is compiled, or run without the compiler, in a copy.
+mutants: $(WARMED)
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -80,6 +80,7 @@ def test_unpack_task_of_a_frame_of_something_else_raises(header, words):
     [
         (lambda packed: [], "nothing was saved"),
         (lambda packed: packed[:2] + packed[3:], "nothing was saved of query:1"),
+        (lambda packed: packed[:3] + packed[4:], "nothing was saved of query:2"),
         (lambda packed: [*packed, packed[2]], "query:1 was saved twice"),
         (lambda packed: packed[:3] + to_frames(saved(5))[3:], "clock:0 behind batch 4, query:2 behind batch 5"),
         (
