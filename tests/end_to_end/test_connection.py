@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.covering import tiered
 from tests.support.processes import Command, small_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
@@ -76,7 +77,7 @@ def refused(arguments, *more, environment=None):
     return code, said, took_s
 
 
-@pytest.mark.parametrize("how", ["environment", "file"])
+@pytest.mark.parametrize("how", tiered(["environment", "file"], 2))
 def test_run_without_address_starts_its_own_ray_whatever_cluster_is_named(arguments, nobody, left_over, tmp_path, how):
     environment = {"RAY_ADDRESS": nobody} if how == "environment" else {"RAY_TMPDIR": left_over}
     with Command([*arguments, "--out", tmp_path / how, "--json"], environment) as command:
@@ -110,7 +111,7 @@ def test_run_address_auto_without_cluster_is_told(arguments, tmp_path):
     assert "auto" in said and "RAY_ADDRESS" in said and "leave --address out" in said
 
 
-@pytest.mark.parametrize("how", ["environment", "file"])
+@pytest.mark.parametrize("how", tiered(["environment", "file"], 2))
 def test_run_address_auto_of_a_dead_cluster_names_it(arguments, nobody, left_over, how):
     environment = {"RAY_ADDRESS": nobody} if how == "environment" else {"RAY_TMPDIR": left_over}
     code, said, _ = refused(arguments, "--address", "auto", environment=environment)

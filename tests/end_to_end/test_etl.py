@@ -26,6 +26,7 @@ from matching.text import tokenise
 from spark_etl.job import STAGES, EtlOptions, run_etl
 from spark_etl.session import spark_session
 from spark_etl.vectorise import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
+from tests.support.covering import tiered
 
 pytestmark = pytest.mark.spark
 
@@ -411,7 +412,7 @@ def test_etl_alone_ends_its_java_and_says_nothing_on_the_terminal(tmp_path):
     assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == ["matching", "spark_etl"]
 
 
-@pytest.mark.parametrize("stage", ["start", "clean", "vocabulary"])
+@pytest.mark.parametrize("stage", tiered(["start", "clean", "vocabulary"], 3))
 def test_etl_interrupted_leaves_no_output_and_no_java(tmp_path, stage):
     rows = [{"id": str(n), "text": f"word{n % 997} and some more", "lat": 1, "lon": n % 180} for n in range(20_000)]
     source = write_lines(tmp_path / "raw.jsonl", *rows)

@@ -275,7 +275,9 @@ def test_run_signatures_with_a_router_by_keyword_are_refused(folder):
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize(("router", "kinds"), [("location", (BOOLEAN, TOPK)), ("hashing", (BOOLEAN,))])
+@pytest.mark.parametrize(
+    ("router", "kinds"), tiered([pytest.param("location", (BOOLEAN, TOPK)), pytest.param("hashing", (BOOLEAN,))], 2)
+)
 def test_topology_on_ray_with_signatures_equals_oracle(router, kinds):
     from topology.core.runner import run_ray
 

@@ -41,6 +41,7 @@ from matching.storage.state import Lists, State
 from matching.window import Window
 from spouts.parquet import ParquetSpout, read_points
 from spouts.subscriptions import SubscriptionSpout, load_vocabulary
+from tests.support.covering import tiered
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.skyline_topologies import SkylineMessages, SkylineWorld, router_of
 from tests.support.skyline_worlds import SPACE
@@ -398,7 +399,7 @@ def test_sixth_kind_goes_on_from_what_was_saved(router):
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("router", ["hashing", "location"])
+@pytest.mark.parametrize("router", tiered(["location", "hashing"], 2))
 def test_sixth_kind_on_ray_equals_its_definition(router):
     world = EarliestWorld(2)
     check(world, run_ray(plan_of(world, router, 3)))

@@ -105,7 +105,7 @@ class NoBarrier(TopkRoom):
 def with_room(monkeypatch, broken) -> None:
     """Have `topk` matched by a broken room."""
     kinds = Kinds([replace(kind, room=broken) if kind.code == 1 else kind for kind in KINDS])
-    monkeypatch.setattr(f"{__name__}.KINDS", kinds)
+    monkeypatch.setattr("tests.support.topologies.KINDS", kinds)
 
 
 @pytest.mark.usefixtures("tight_thresholds")
@@ -220,7 +220,7 @@ class SendsNothingFar(LocationRouter):
 
 
 def test_topology_that_keeps_far_messages_back_is_found_out(monkeypatch):
-    monkeypatch.setattr(f"{__name__}.LocationRouter", SendsNothingFar)
+    monkeypatch.setattr("tests.support.topologies.LocationRouter", SendsNothingFar)
     assert any(broken_runs(LOCAL, "location", query=4))
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distribution.signatures import claims as claims_module
 from distribution.signatures import signature as signature_module
 from distribution.signatures.claims import Claims, claims_of, claims_of_rows
 from distribution.signatures.patches import SignaturePatch
@@ -312,7 +313,8 @@ def test_signature_of_skyline_lets_candidates_and_their_ends_through_wherever_th
 
 def test_signature_of_one_skyline_keyword_alone_would_lose_candidates(monkeypatch):
     """What a boolean subscription claims, its rarest keyword, is not enough for one that wants any."""
-    monkeypatch.setattr(signature_module, "is_loose", lambda table, traits: np.zeros(len(table), np.bool_))
+    for module in (claims_module, signature_module):
+        monkeypatch.setattr(module, "is_loose", lambda table, traits: np.zeros(len(table), np.bool_))
     table, messages = random_subscriptions(1, 60, kinds=(SKYLINE,)), random_messages(1, 200)
     signature, replica = in_touch(SMALL)
     signature.change(claims_of(table), no_claims())
