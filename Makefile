@@ -42,17 +42,18 @@ $(WARMED): $(INSTALLED) $(KERNELS)
 demo: $(WARMED)
 	@$(BIN)/skyray demo $(ARGS)
 
-# Two cores have room for two halves. With ARGS, one process does what they say. A shell lets what it puts into the
+# Two cores have room for two halves, which take about as long: one does not start Ray or Spark. With ARGS, one process does what they say. A shell lets what it puts into the
 # background ignore interrupts; the tests of interrupts need them as they are elsewhere.
 INTERRUPTIBLE := import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+PLAIN := tests/unit tests/property tests/end_to_end/test_routers.py tests/end_to_end/test_topology_exact.py
 TIER := $(if $(WIDE),-m "not long and not cluster and not browser")
 test: $(WARMED)
 ifneq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest $(ARGS)
 else
-	@echo "tests/unit and tests/property run beside the rest; their report follows at the end"
-	@log=$$(mktemp); $(BIN)/python -c '$(INTERRUPTIBLE)' -m pytest $(TIER) tests/unit tests/property -o cache_dir=.pytest_cache/unit > $$log 2>&1 & unit=$$!; \
-	$(BIN)/python -m pytest $(TIER) tests --ignore tests/unit --ignore tests/property; rest=$$?; \
+	@echo "$(PLAIN) run beside the rest; their report follows at the end"
+	@log=$$(mktemp); $(BIN)/python -c '$(INTERRUPTIBLE)' -m pytest $(TIER) $(PLAIN) -o cache_dir=.pytest_cache/unit > $$log 2>&1 & unit=$$!; \
+	$(BIN)/python -m pytest $(TIER) tests $(addprefix --ignore ,$(PLAIN)); rest=$$?; \
 	wait $$unit; status=$$?; cat $$log; rm -f $$log; exit $$((rest | status))
 endif
 

@@ -279,7 +279,13 @@ def test_lfilter_each_way_agrees_with_the_oracle_and_is_counted(crowd, wanted, f
         assert (pruned > 0) == (verify_by != "direct")
 
 
-@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="without the compiler, counts of candidates become floats")
+NEEDS_COMPILER = pytest.mark.skipif(
+    bool(config.DISABLE_JIT),  # type: ignore[attr-defined]
+    reason="without the compiler, counts of candidates become floats",
+)
+
+
+@NEEDS_COMPILER
 @pytest.mark.parametrize("filter_by", FILTERS)
 def test_lfilter_message_that_is_a_line_is_told_once(filter_by):
     """A line is no point, though two of its sides are one: it meets many cells, and boxes that lie in several."""
