@@ -42,8 +42,9 @@ $(WARMED): $(INSTALLED) $(KERNELS)
 demo: $(WARMED)
 	@$(BIN)/skyray demo $(ARGS)
 
-# Two cores have room for two halves, which take about as long: one does not start Ray or Spark. With ARGS, one process does what they say. A shell lets what it puts into the
-# background ignore interrupts; the tests of interrupts need them as they are elsewhere.
+# Two cores have room for two halves, which take about as long; what needs neither Ray nor Spark is in the first. With
+# ARGS, one process does what they say. A shell lets what it puts into the background ignore interrupts; the tests of
+# interrupts need them as they are elsewhere.
 INTERRUPTIBLE := import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 PLAIN := tests/unit tests/property tests/end_to_end/test_routers.py tests/end_to_end/test_topology_exact.py
 TIER := $(if $(WIDE),-m "not long and not cluster and not browser")
