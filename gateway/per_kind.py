@@ -26,7 +26,9 @@ def worded(params: Sequence[Any], kinds: Kinds | None = None) -> list[Any]:
     if not any("{" in (param.help or "") for param in params):
         return list(params)
     if kinds is None:
-        from matching.kinds import KINDS as kinds  # noqa: N811 - the table, unless another is handed in
+        from matching.kinds import KINDS
+
+        kinds = KINDS
     words, found = words_of(kinds), []
     for param in params:
         made = copy.copy(param)

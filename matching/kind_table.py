@@ -60,7 +60,7 @@ class Kind:
     standing : bool           has a result, kept by a home, that messages enter and leave; else pairs are told once
     windowed : bool           starts from the window and asks it; needs shares
     lasting : bool            a result may hold messages that have left the window
-    needs_ended : bool         a message is alive no more for it when a later version of its object comes
+    needs_ended : bool        a message is alive no more for it when a later version of its object comes
     fades : bool              scores fade with the time of the message, at a rate that the run says
     thresholds : bool         routers may keep back what cannot reach the threshold of a point's subscription
     replicas : bool           its room can be matched by replicas at the tasks of keywords

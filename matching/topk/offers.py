@@ -1,16 +1,14 @@
-"""Messages that are offered to results, pair by pair; used by `matching.topk.room`."""
+"""Messages that are offered to results, pair by pair.
+
+Used by `matching.topk.room`; read on in `matching.topk.results`, which takes them.
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from matching.model import (
-    Float64,
-    Int32,
-    Int64,
-    concatenate,
-)
+from matching.model import Float64, Int32, Int64, concatenate
 from matching.topk.results import ResultRows
 
 NOBODY = np.zeros(0, np.int32)
@@ -31,6 +29,7 @@ def no_results(rows: int) -> ResultRows:
 
 
 def join_offers(parts: list[Offers]) -> Offers:
+    """All offers of all parts, of which there may be none. O(offers)."""
     return concatenate(parts or [Offers(NOBODY, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))])
 
 

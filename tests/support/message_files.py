@@ -9,34 +9,10 @@ import pyarrow.parquet as pq
 
 from matching.space import Space
 from matching.window import Window
+from tests.support.etl_folder import SCHEMA
 
 EARTH = Space(-180.0, -90.0, 180.0, 90.0)
-
-
 COUNT = Window.parse("count:4")
-
-
-SCHEMA = pa.schema(
-    [
-        ("seq", pa.int64()),
-        ("message_id", pa.string()),
-        ("lon", pa.float64()),
-        ("lat", pa.float64()),
-        ("west", pa.float64()),
-        ("south", pa.float64()),
-        ("east", pa.float64()),
-        ("north", pa.float64()),
-        ("event_time", pa.timestamp("us", "UTC")),
-        ("terms", pa.list_(pa.int32())),
-        ("counts", pa.list_(pa.int32())),
-        ("weights", pa.list_(pa.float32())),
-        ("text", pa.string()),
-        ("object_id", pa.string()),
-        ("op", pa.int8()),
-    ]
-)
-
-
 START = datetime(2020, 1, 1, tzinfo=UTC)
 
 

@@ -10,7 +10,8 @@ from matching.errors import ConfigError, InputError
 from matching.space import Space
 from matching.window import Window
 from spouts.parquet import ParquetSpout, count_null_times, read_messages, read_points
-from tests.support.message_files import COUNT, EARTH, SCHEMA, START, RecordingContext, message, write, write_manifest
+from tests.support.etl_folder import SCHEMA
+from tests.support.message_files import COUNT, EARTH, START, RecordingContext, message, write, write_manifest
 
 
 def rows_of(batches) -> list[tuple]:

@@ -12,7 +12,8 @@ from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.cutting import cut_messages
 from spouts.parquet import ParquetSource, ParquetSpout, has_objects
 from spouts.versions import Objects, Versions
-from tests.support.message_files import COUNT, EARTH, SCHEMA, RecordingContext, write
+from tests.support.etl_folder import SCHEMA
+from tests.support.message_files import COUNT, EARTH, RecordingContext, write
 from tests.support.message_files import message as odd_message
 from tests.support.message_files import write_manifest as manifest_of
 
