@@ -9,6 +9,7 @@ Where routers keep messages back by thresholds, they are relaxed first, and what
 with the answer: up to batch `up_to` the answer says what came, after it what was put by.
 
 What is kept, and how it is led, is a `Leader`'s business: a room of `matching.topk` or `matching.skyline`, say.
+Read on in `matching.topk.room`.
 """
 
 from collections import deque
