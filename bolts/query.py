@@ -18,6 +18,7 @@ from bolts.payloads import Addressed, Closed, Late, Part, Relaxing
 from distribution.router import Router
 from distribution.signatures.claims import Claims
 from distribution.signatures.signature import QuerySignature
+from matching.fading import Fading
 from matching.kind import Room, Site, Step, Turn
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
@@ -51,6 +52,8 @@ class QueryBolt(Bolt):
     options : mapping, optional
         See `matching.kind.Site.options`.
     kinds : Kinds
+    fading : Fading, optional
+        How scores fade, for kinds that do.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class QueryBolt(Bolt):
         engines: Mapping[str, str] | None = None,
         options: Mapping[str, str] | None = None,
         kinds: Kinds = KINDS,
+        fading: Fading | None = None,
     ):
         self.router = router
         self.space = space
@@ -68,6 +72,7 @@ class QueryBolt(Bolt):
         self.engines = dict(engines or {})
         self.options = dict(options or {})
         self.kinds = kinds
+        self.fading = fading
 
     def prepare(self, context: Context) -> None:
         self.context = context
@@ -78,6 +83,7 @@ class QueryBolt(Bolt):
             site = Site(
                 self.space, self.window, task, context.tasks, router.uses_thresholds and kind.thresholds, replicates,
                 getattr(router, "prefix_only", False), context.size_of("distribution"), self.options,
+                self.fading,
             )  # fmt: skip
             self.rooms[kind.code] = kind.make_room(site, self.engines.get(kind.name))
         self.boundary = Boundary(-1, 0, -1, NO_FLOOR)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from matching.fading import Fading
 from matching.kind import Ask, Room, Share, Site, Step, Turn
 from matching.kind_table import Kind
 from matching.model import (
@@ -42,6 +43,8 @@ class Alone:
         The default of each kind that is not named.
     options : mapping
         As `matching.kind.Site.options`.
+    fading : Fading
+        Needed as soon as a kind whose scores fade has subscriptions.
     shares : int
         Among how many the messages are dealt out, by seq.
 
@@ -59,9 +62,10 @@ class Alone:
         engines: Mapping[str, str] | None = None,
         windows: Mapping[str, str] | None = None,
         options: Mapping[str, str] | None = None,
+        fading: Fading | None = None,
         shares: int = 1,
     ):
-        site = Site(space, window, options=options or {})
+        site = Site(space, window, options=options or {}, fading=fading)
         self.kinds = tuple(kinds)
         self.rooms: dict[int, Room] = {}
         self.shares: dict[int, list[Share]] = {}

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matching.errors import EngineError
+from matching.fading import Fading
 from matching.model import (
     Float64,
     Int32,
@@ -150,6 +151,7 @@ class Site:
     replicates : bool    subscriptions are matched by replicas at the tasks of their keywords, apart from their home
     prefix_only : bool   and only at those of a prefix of them
     routers : int        how many distribution tasks there are
+    fading : Fading      how scores fade, for kinds that do; None if the run does not say
     options : mapping    settings that only some kinds know, by name
     """
 
@@ -162,6 +164,7 @@ class Site:
     prefix_only: bool = False
     routers: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
+    fading: Fading | None = None
 
 
 class Room(ABC):
@@ -174,7 +177,7 @@ class Room(ABC):
     """
 
     @abstractmethod
-    def __init__(self, engine: Callable[[Space], Any], site: Site): ...
+    def __init__(self, engine: Callable[..., Any], site: Site): ...
 
     @abstractmethod
     def __len__(self) -> int:

@@ -12,7 +12,6 @@ import numpy as np
 
 from matching.errors import ConfigError
 from matching.kind import Bools, Room, Share, Site
-from matching.space import Space
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,7 @@ class Kind:
     fades : bool              scores fade with the time of the message, at a rate that the run says
     thresholds : bool         routers may keep back what cannot reach the threshold of a point's subscription
     replicas : bool           its room can be matched by replicas at the tasks of keywords
+    columns : tuple of str    what it asks of messages beside place and terms: of "counts", "event_time_us"
     kept_by_engine : bool     what is kept of a subscription is the engine's own: a state is for the same engine
     engines : mapping         name to a callable that makes an engine of a space, the default first; none: not run
     windows : mapping         name to `Share`, the default first
@@ -87,8 +87,9 @@ class Kind:
     fades: bool = False
     thresholds: bool = False
     replicas: bool = False
+    columns: tuple[str, ...] = ()
     kept_by_engine: bool = False
-    engines: Mapping[str, Callable[[Space], Any]] = field(default_factory=dict)
+    engines: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     windows: Mapping[str, type[Share]] = field(default_factory=dict)
     recipe: Recipe = Recipe("")
 
@@ -97,7 +98,7 @@ class Kind:
         """Whether there is a room for it."""
         return self.room is not None
 
-    def engine(self, name: str | None = None) -> Callable[[Space], Any]:
+    def engine(self, name: str | None = None) -> Callable[..., Any]:
         """An engine by name, the default one if none is given.
 
         Raises

@@ -78,6 +78,7 @@ KINDS = Kinds(
             windowed=False,
             lasting=True,
             fades=True,
+            columns=("counts", "event_time_us"),
             recipe=Recipe("CIQ", k=(10, 30)),
         ),
         Kind(KNN, "knn", "point", fields=("k",), windowed=False, lasting=True, recipe=Recipe("DkM-SKS", k=(1, 10))),

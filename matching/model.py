@@ -27,6 +27,10 @@ UInt8 = NDArray[np.uint8]
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
+#: Columns of messages that are there only where somebody asks for them (`Kind.columns`), as they are elsewhere.
+NO_COUNTS: Int32 = np.zeros(0, np.int32)
+NO_TIMES: Int64 = np.zeros(0, np.int64)
+
 #: Kinds of subscription by their code in `SubscriptionTable.kind`; `matching.kinds` has a row for each.
 BOOLEAN, TOPK, DECAY, KNN, SKYLINE = range(5)
 
@@ -73,6 +77,8 @@ class MessageBatch(NamedTuple):
     term_offsets : int64[n+1] term_offsets[i]:term_offsets[i + 1] are the terms of message i
     terms : int32[nnz]        ascending within a message, without repeats
     weights : float32[nnz]    unit tf-idf vector over the terms in the vocabulary
+    counts : int32[nnz]       how often each term occurs in its message; empty where no kind asks for it
+    event_time_us : int64[n]  microseconds; empty where no kind asks for it
     """
 
     seq: Int64
@@ -86,6 +92,8 @@ class MessageBatch(NamedTuple):
     term_offsets: Int64
     terms: Int32
     weights: Float32
+    counts: Int32 = NO_COUNTS
+    event_time_us: Int64 = NO_TIMES
 
     def __len__(self) -> int:  # a NamedTuple would count its fields
         return self.seq.shape[0]
@@ -106,6 +114,8 @@ class MessageBatch(NamedTuple):
             offsets,
             self.terms[picked],
             self.weights[picked],
+            self.counts[picked] if self.counts.shape[0] else self.counts,
+            self.event_time_us[rows] if self.event_time_us.shape[0] else self.event_time_us,
         )
 
 
@@ -257,11 +267,12 @@ def _columns(table_type: type) -> dict:
         "change": np.int8,
         "k": np.int32,
         "rank": np.int32,
+        "counts": np.int32,
         "terms": TERM,
         "weights": WEIGHT,
         "term_offsets": np.int64,
     }
-    integers = {"seq", "life", "number", "at", "as_of"}
+    integers = {"seq", "life", "number", "at", "as_of", "event_time_us"}
     columns: dict = {}
     for name in table_type._fields:  # type: ignore[attr-defined]
         dtype = dtypes.get(name, np.int64 if name in integers else np.float64)

@@ -110,6 +110,8 @@ def cut_messages(messages: MessageBatch, first: int, last: int) -> MessageBatch:
         offsets - offsets[0],
         messages.terms[offsets[0] : offsets[-1]],
         messages.weights[offsets[0] : offsets[-1]],
+        messages.counts[offsets[0] : offsets[-1]],  # of none there are none
+        messages.event_time_us[rows],
     )
 
 

@@ -24,6 +24,7 @@ from bolts.tuples import TupleBolt
 from distribution.router import Router
 from distribution.routers import placeable, router_named
 from matching.errors import ConfigError, InputError
+from matching.fading import Fading
 from matching.kind import Site
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -58,6 +59,7 @@ def wire(
     window_indexes: Mapping[str, str] | None = None,
     options: Mapping[str, str] | None = None,
     asking: Collection[str] | None = None,
+    fading: Fading | None = None,
     distribution_bolts: int = 1,
     tuple_bolts: int = 1,
     aggregation_bolts: int = 1,
@@ -75,6 +77,8 @@ def wire(
         See `matching.kind.Site.options`.
     asking : collection of str
         Kinds that there may be subscriptions of, for which the tuple bolts then index their messages; all by default.
+    fading : Fading
+        How scores fade, for kinds that do; needed where there may be subscriptions of one.
 
     Raises
     ------
@@ -88,14 +92,14 @@ def wire(
         if not kinds.named(name).runs:
             raise ConfigError(f"kind {name}: has no engine, so there is nothing to choose for it")
     for kind in kinds.run:  # refuse what nobody knows here, not in an actor
-        kind.make_room(Site(space, window, options=options), engines.get(kind.name))
+        kind.make_room(Site(space, window, options=options, fading=fading), engines.get(kind.name))
         if kind.windowed or kind.name in window_indexes:
             kind.window(window_indexes.get(kind.name))
     builder = TopologyBuilder("skyray")
     builder.spout("messages", messages, clock=True)
     builder.spout("subscriptions", subscriptions)
     builder.bolt("distribution", DistributionBolt(router, kinds), tasks=distribution_bolts)
-    builder.bolt("query", QueryBolt(router, space, window, engines, options, kinds), tasks=router.tasks)
+    builder.bolt("query", QueryBolt(router, space, window, engines, options, kinds, fading), tasks=router.tasks)
     builder.bolt("tuples", TupleBolt(space, 2 * credits + 2, window_indexes, asking, kinds), tasks=tuple_bolts)
     builder.bolt("aggregation", AggregationBolt(kinds), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery)

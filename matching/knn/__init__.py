@@ -1,0 +1,1 @@
+"""The k nearest messages since registration. Start in `matching.knn.room`."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from matching.alone import Alone
+from matching.fading import Fading
 from matching.kind import Step
 from matching.kind_table import Kind
 from matching.kinds import KINDS
@@ -63,7 +64,7 @@ class Tasks:
     space, window
     count : int       how many tasks
     shares : int      among how many the messages are dealt out, by each task for itself
-    options : mapping, as of `matching.kind.Site`
+    options, fading : as of `matching.kind.Site`
     """
 
     def __init__(
@@ -74,10 +75,11 @@ class Tasks:
         count: int = 1,
         shares: int = 1,
         options: Mapping[str, str] | None = None,
+        fading: Fading | None = None,
     ):
         self.kinds = (kinds,) if isinstance(kinds, Kind) else tuple(kinds)
         self.space, self.window = space, window
-        self._shares, self._options = shares, options
+        self._shares, self._options, self._fading = shares, options, fading
         self.log = WindowLog()
         self.tasks = [self._alone() for _ in range(count)]
         self._asked = 0
@@ -128,7 +130,8 @@ class Tasks:
         return sorted(Result(*row) for part in parts for row in rows_of(part))
 
     def _alone(self) -> Alone:
-        return Alone(self.kinds, self.space, self.window, options=self._options, shares=self._shares)
+        options = {"options": self._options, "fading": self._fading}
+        return Alone(self.kinds, self.space, self.window, **options, shares=self._shares)
 
     def _saved(self, kind: Kind) -> State:
         """What all tasks say of a kind, written, read and joined."""

@@ -32,6 +32,7 @@ def plan_of(
         Collector(credits),
         kinds=KINDS,
         engines=engines,
+        fading=world.fading,
         distribution_bolts=distribution,
         tuple_bolts=tuples,
         aggregation_bolts=aggregation,

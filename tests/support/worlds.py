@@ -13,8 +13,10 @@ import numpy as np
 
 from bolts.ordering import InOrder
 from bolts.payloads import StreamBatch
+from matching.fading import Fading
 from matching.model import (
     BOOLEAN,
+    KNN,
     TOPK,
     ChangeList,
     MessageBatch,
@@ -25,7 +27,7 @@ from matching.model import (
     concatenate,
     empty,
 )
-from matching.naive import Oracle, tally
+from matching.naive import DecayModel, Extras, Oracle, tally
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from topology.core.component import Bolt, Context, Delivery, Spout, Tick
@@ -40,6 +42,7 @@ class Recipe:
     grid: points, weights and alphas are multiples of 1 / grid, so that equal scores and points on borders abound.
     ranges: share of messages that are rectangles. late_s: how far event times wander from the order of seq.
     churn: chance that a batch has changes. alphas: to choose from; anything at all where there are none.
+    half_life_s, smoothing: of scores that fade.
     """
 
     window: str = "count:50"
@@ -54,6 +57,8 @@ class Recipe:
     largest_k: int = 4
     kinds: tuple[int, ...] = (BOOLEAN, TOPK)
     alphas: tuple[float, ...] = ()
+    half_life_s: float = 30.0
+    smoothing: float = 0.2
 
 
 @dataclass
@@ -68,11 +73,21 @@ class World:
     def space(self) -> Space:
         return SPACE
 
+    @property
+    def fading(self) -> Fading:
+        """How scores fade; the first word is in half of the collection, the last one not at all."""
+        recipe, counts = self.recipe, _collection(self.recipe.terms)
+        return Fading.of(recipe.half_life_s, recipe.smoothing, counts, int(counts.sum()), 1_000_000)
+
     def expected(self) -> tuple[list[Counter], Counter]:
         """What the oracle says: updates of each batch, and the standing top-k results at the end."""
-        oracle = Oracle(self.window, SPACE.max_distance)
+        fading, counts = self.fading, _collection(self.recipe.terms)
+        model = DecayModel(
+            fading.log_base_per_s, fading.smoothing, dict(enumerate(counts.tolist())), int(counts.sum()), 1_000_000
+        )
+        oracle = Oracle(self.window, SPACE.max_distance, model)
         updates = [
-            tally(oracle.advance(boundary, messages, changes.added, changes.removed))
+            tally(oracle.advance(boundary, messages, changes.added, changes.removed, extras_of(messages)))
             for boundary, messages, changes in self.batches
         ]
         results = Counter((row.number, row.rank, row.seq, row.score) for row in oracle.results())
@@ -94,7 +109,7 @@ def make_world(recipe: Recipe, seed: int) -> World:
         event_time_us = ((seq + wander) * 1e6).astype(np.int64)
         stream_time_us = stream_time(event_time_us, stream_time_us)
         boundary = Boundary(number, first, int(seq[-1]), window.floor(int(seq[-1]), stream_time_us))
-        messages = _messages(rng, recipe, seq, window.lives(seq, event_time_us))
+        messages = _messages(rng, recipe, seq, window.lives(seq, event_time_us), event_time_us)
         arrivals = (
             recipe.subscriptions if number == 0 else int(rng.integers(1, 6)) if rng.random() < recipe.churn else 0
         )
@@ -139,16 +154,28 @@ def _places(rng, recipe: Recipe, rows: int):
     return lon, lat
 
 
-def _messages(rng, recipe: Recipe, seq, life) -> MessageBatch:
+def _collection(terms: int) -> np.ndarray:
+    """How often each word is in the collection."""
+    return (1 << np.arange(terms)[::-1]) // 2
+
+
+def extras_of(messages: MessageBatch) -> Extras:
+    """What the oracle wants of messages beside their `MessageBatch`."""
+    return Extras(messages.event_time_us.tolist(), messages.counts.tolist())
+
+
+def _messages(rng, recipe: Recipe, seq, life, event_time_us) -> MessageBatch:
     lon, lat = _places(rng, recipe, seq.size)
     x, y = SPACE.project(lon, lat)
     ragged = _ragged(rng, recipe, seq.size, 5)
+    counts = 1 + (ragged[1] * 7 + np.repeat(seq, np.diff(ragged[0])).astype(np.int32)) % 3
+    asked = counts.astype(np.int32), event_time_us
     if not recipe.ranges:
-        return MessageBatch(seq, x, y, lon, lat, lon, lat, life, *ragged)
+        return MessageBatch(seq, x, y, lon, lat, lon, lat, life, *ragged, *asked)
     wide = rng.random(seq.size) < recipe.ranges
     width, height = np.where(wide, rng.uniform(0, 90, (2, seq.size)), 0.0)
     box = np.maximum(lon - width, -180), np.maximum(lat - height, -90), np.minimum(lon + width, 180), lat
-    return MessageBatch(seq, x, y, *box, life, *ragged)
+    return MessageBatch(seq, x, y, *box, life, *ragged, *asked)
 
 
 def _subscriptions(rng, recipe: Recipe, number, at) -> SubscriptionTable:
@@ -169,6 +196,7 @@ def _subscriptions(rng, recipe: Recipe, number, at) -> SubscriptionTable:
     k = rng.integers(1, recipe.largest_k + 1, rows).astype(np.int32)
     ragged = _ragged(rng, recipe, rows, 3)
     blank = np.where(boolean, np.nan, 1.0)
+    alpha = np.where(kind == KNN, np.nan, alpha)
     return SubscriptionTable(
         number, kind, at, x * blank, y * blank, region, np.where(boolean, 0, k).astype(np.int32), alpha * blank, *ragged
     )  # fmt: skip

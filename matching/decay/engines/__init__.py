@@ -1,0 +1,1 @@
+"""Indexes over subscriptions to fading results: whom may a message reach?"""

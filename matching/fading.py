@@ -1,0 +1,52 @@
+"""How scores fade with time, and what a text is worth by itself: what the score of a fading kind needs of a run.
+
+A score falls to half in `half_life_s`. Instead of letting all scores fall, a message is worth the more the later it
+is: the log of its relevance plus its time times ln D is a key that never changes, and ranks as the fading scores do at
+any time (spec 6). Read on in `matching.decay.scores`, which computes it.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from matching.errors import ConfigError
+from matching.model import Float64, Int64
+
+
+class Fading(NamedTuple):
+    """Settings of a run and counts of its collection; kernels take it as it is.
+
+    log_base_per_s : float             ln D: by how much ln(score) falls in a second
+    smoothing : float                  lambda of Jelinek and Mercer, 0..1: the collection's share in a probability
+    collection_share : float64[terms]  by term id, its count in the collection over the count of all terms
+    epoch_us : int                     event time that counts as nothing; keeps digits of the keys
+    """
+
+    log_base_per_s: float
+    smoothing: float
+    collection_share: Float64
+    epoch_us: int
+
+    @classmethod
+    def of(
+        cls,
+        half_life_s: float,
+        smoothing: float,
+        collection_count: Int64,
+        total_tokens: int,
+        epoch_us: int = 0,
+    ) -> "Fading":
+        """Of a half-life and a vocabulary.
+
+        Raises
+        ------
+        ConfigError
+            For a half-life that is not positive, or a smoothing outside 0..1.
+        """
+        if not (math.isfinite(half_life_s) and half_life_s > 0.0):
+            raise ConfigError(f"half-life {half_life_s}: give seconds, more than 0")
+        if not 0.0 <= smoothing <= 1.0:
+            raise ConfigError(f"smoothing {smoothing}: give a share between 0 and 1")
+        share = np.asarray(collection_count, np.float64) / max(1, total_tokens)
+        return cls(math.log(2.0) / half_life_s, float(smoothing), share, int(epoch_us))

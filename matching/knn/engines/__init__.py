@@ -1,0 +1,1 @@
+"""Indexes over subscriptions to nearest messages: whom may a message reach?"""

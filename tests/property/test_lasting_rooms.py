@@ -1,0 +1,72 @@
+"""Kinds with lasting results over a stream, every engine, against the oracle; and broken ones, which must be found."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from matching.decay.room import DecayRoom
+from matching.kinds import KINDS
+from matching.knn.room import KnnRoom
+from matching.model import DECAY, KNN
+from matching.naive import tally
+from tests.support.lasting import EveryPair
+from tests.support.rooms import Tasks, kind_of
+from tests.support.worlds import SPACE, Recipe, World, make_world
+
+ROOMS = {"decay": DecayRoom, "knn": KnnRoom}
+CODES = {"decay": DECAY, "knn": KNN}
+ENGINES = [(kind, engine) for kind in ROOMS for engine in (EveryPair, *KINDS.named(kind).engines)]
+IDS = [f"{kind}-{getattr(engine, 'name', engine)}" for kind, engine in ENGINES]
+RECIPES = {
+    "plain": {"terms": 30},
+    "ties": {"grid": 3},
+    "few_words": {"terms": 3, "subscriptions": 80},
+    "one_message_a_batch": {"batch": 1, "messages": 100},
+    "one_batch": {"batch": 240},
+    "large_k": {"largest_k": 300, "terms": 4},
+    "place_alone": {"alphas": (1.0,), "grid": 4},
+    "text_alone": {"alphas": (0.0,)},
+    "half_life_of_a_second": {"half_life_s": 1.0},
+    "half_life_of_ten_years": {"half_life_s": 3.2e8, "grid": 5},
+    "equal_times": {"late_s": 0.0, "half_life_s": 5.0},
+    "very_late_messages": {"late_s": 500.0, "half_life_s": 5.0},
+    "no_smoothing": {"smoothing": 0.0, "alphas": (0.0, 0.5)},
+    "smoothing_alone": {"smoothing": 1.0, "alphas": (0.0, 0.3)},
+}
+
+
+def recipe_of(kind: str, name: str) -> Recipe:
+    return Recipe(kinds=(CODES[kind],), **RECIPES[name])
+
+
+def differences(world: World, kind: str, engine: Any, count: int = 1, saved: bool = False) -> list[str]:
+    """What is missing or extra, in words; empty when the engine agrees with the oracle."""
+    made = kind_of(kind, engine, room=ROOMS[kind])
+    tasks = Tasks(made, SPACE, world.window, count, fading=world.fading)
+    expected, expected_results = world.expected()
+    told = []
+    for number, (boundary, messages, changes) in enumerate(world.batches):
+        got = tally(tasks.process(boundary, messages, changes.added, changes.removed).updates)
+        if got != expected[number]:
+            missing, extra = expected[number] - got, got - expected[number]
+            told.append(f"batch {number}: missing {list(missing)[:3]}, extra {list(extra)[:3]}")
+        if saved and number % 3 == 1:
+            tasks.go_on(1 + number % 2)
+    results = Counter(row[:4] for row in tasks.results())
+    if results != expected_results:
+        told.append(f"results: missing {expected_results - results}, extra {results - expected_results}")
+    return told
+
+
+@pytest.mark.parametrize(("kind", "engine"), ENGINES, ids=IDS)
+@pytest.mark.parametrize("name", RECIPES)
+def test_lasting_rooms_over_random_worlds_equal_oracle(kind, engine, name):
+    for seed in range(2):
+        assert not differences(make_world(recipe_of(kind, name), seed), kind, engine), f"seed {seed}"
+
+
+@pytest.mark.parametrize(("kind", "engine"), ENGINES, ids=IDS)
+@pytest.mark.parametrize("name", ["plain", "ties", "large_k"])
+def test_lasting_rooms_saved_and_gone_on_with_equal_oracle(kind, engine, name):
+    assert not differences(make_world(recipe_of(kind, name), 5), kind, engine, count=2, saved=True)
