@@ -5,7 +5,7 @@ and floors worked out here anew. `gateway.verify` compares the outcome with what
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +49,8 @@ class FinishedRun(NamedTuple):
     vocabulary: Vocabulary
     changes: Changes
     decay: DecayModel | None
+    asked: tuple[str, ...] = ()  # columns of messages that the kinds of the run asked for
+    latest_us: int | None = None
 
 
 class Sample(NamedTuple):
@@ -97,11 +99,13 @@ def open_run(folder: Path, kinds: Kinds = KINDS) -> FinishedRun:
             epoch_us = int(decay.get("epoch_us", 0))
             rates = float(decay["log_base_per_s"]), float(decay["smoothing"])
             decay = DecayModel(*rates, counts, vocabulary.total_tokens, epoch_us)
-        ends = _ends(folder, cuts)
+        ends, asked = _ends(folder, cuts), tuple(facts.get("asked", ()))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError("broken_file", f"{path}: lacks what a run says of itself ({error!r}); run again") from error
     changes = load_changes(files, vocabulary, space, kinds=kinds)
-    return FinishedRun(folder, etl, space, window, limit, ends, vocabulary, changes, decay)
+    return FinishedRun(
+        folder, etl, space, window, limit, ends, vocabulary, changes, decay, asked, facts.get("latest_us")
+    )
 
 
 def _ends(folder: Path, cuts: dict[str, Any]) -> Callable[[int], Int64]:
@@ -152,6 +156,7 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None) -
     kinds = [run.changes.kinds[code] for code in np.unique(table.kind).tolist()]
     if run.decay is None and any(kind.fades for kind in kinds):
         raise ConfigError(f"{run.folder / 'run.json'}: says nothing under 'decay', and the run had such subscriptions")
+    asked = {*run.asked, *(column for kind in kinds for column in kind.columns)}
     extras = _Extras(run.etl, kinds)
     relevant = np.zeros(len(run.vocabulary) + 1, bool)
     known = table.terms[table.terms < len(run.vocabulary)]
@@ -164,17 +169,17 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None) -
     added_sent = removed_sent = told = 0
     counts = np.zeros(len(run.changes.kinds), np.int64)
     reached = boundaries = 0
-    for boundary, messages in _boundaries(run, names):
+    for boundary, messages in _boundaries(run, names, asked):
         rows = np.arange(len(messages)) if extras.all_rows else _relevant_rows(messages, relevant)
         added = slice(added_sent, int(np.searchsorted(table.at, boundary.last_seq, "right")))
         removed = slice(removed_sent, int(np.searchsorted(removed_at, boundary.last_seq, "right")))
         added_sent, removed_sent = added.stop, removed.stop
         updates = oracle.advance(
             boundary,
-            messages.take(rows),
+            relevant_messages := messages.take(rows),
             table.take(np.arange(added.start, added.stop)),
             Removals(removed_numbers[removed], np.zeros(removed.stop - removed.start, np.int8), removed_at[removed]),
-            extras.take(messages, rows),
+            extras.of(relevant_messages),
         )
         events.append(_as_rows(updates, who_of))
         for update in updates:
@@ -194,13 +199,15 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None) -
     )
 
 
-def _boundaries(run: FinishedRun, names: list[pa.Array]) -> Iterator[tuple[Boundary, MessageBatch]]:
+def _boundaries(
+    run: FinishedRun, names: list[pa.Array], asked: Collection[str]
+) -> Iterator[tuple[Boundary, MessageBatch]]:
     """The batches of the run, cut and bounded here; message ids go to `names` on the way."""
     kept = int((read_manifest(run.etl) or {})["kept"])
     ends = run.ends(min(kept, run.limit or kept))
     number, first, clock = 0, 0, NO_FLOOR
     held: MessageBatch = empty(MessageBatch)
-    for _, messages, ids in read_messages(run.etl, run.window, run.space, CHUNK, run.limit):
+    for _, messages, ids in read_messages(run.etl, run.window, run.space, CHUNK, run.limit, asked, run.latest_us):
         held = concatenate([held, messages])
         names.append(pa.array(ids.strings(), pa.string()))
         start = first
@@ -220,21 +227,11 @@ def _relevant_rows(messages: MessageBatch, relevant: NDArray[np.bool_]) -> Int64
 
 
 class _Extras:
-    """Columns of the messages that only some kinds ask for, read when one of them is there."""
+    """What the oracle asks of messages beside their batch: objects are read here, from the files."""
 
     def __init__(self, etl: Path, kinds: Sequence[Kind]):
-        self.event_time_us: Int64 | None = None
-        self.counts: pa.ChunkedArray | None = None
         self.object_id: list[str] | None = None
         self.op: list[int] | None = None
-        if fading := [kind.name for kind in kinds if kind.fades]:
-            table = _read_messages(etl, ["event_time", "counts"])
-            times = table.column("event_time")
-            if times.null_count:
-                without = f"{times.null_count:,} messages have no time"
-                raise InputError("null_times", f"{etl}: {without}, which {fading[0]} needs")
-            self.event_time_us = times.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
-            self.counts = table.column("counts")
         if any(kind.needs_ended for kind in kinds):
             objects, deletes, own = _read_objects(etl)
             if any(deletes) or objects != own:
@@ -245,18 +242,14 @@ class _Extras:
         """Whether a message without any term of interest may matter: it may replace or delete one that has."""
         return self.object_id is not None
 
-    def take(self, messages: MessageBatch, rows: Int64) -> Extras:
-        """The extras of some rows of a batch."""
-        seqs = messages.seq[rows]
-        counts = times = objects = ops = None
-        if self.event_time_us is not None and self.counts is not None:
-            times = self.event_time_us[seqs].tolist()
-            # A message outside the world box has lost its terms, and so its counts.
-            with_terms = seqs[np.diff(messages.term_offsets)[rows] > 0]
-            counts = [count for row in self.counts.take(pa.array(with_terms)).to_pylist() for count in row]
+    def of(self, messages: MessageBatch) -> Extras:
+        """The extras of some messages."""
+        objects = ops = None
         if self.object_id is not None and self.op is not None:
-            objects = [self.object_id[seq] for seq in seqs.tolist()]
-            ops = [self.op[seq] for seq in seqs.tolist()]
+            objects = [self.object_id[seq] for seq in messages.seq.tolist()]
+            ops = [self.op[seq] for seq in messages.seq.tolist()]
+        times = messages.event_time_us.tolist() if messages.event_time_us.shape[0] else None
+        counts = messages.counts.tolist() if messages.counts.shape[0] else None
         return Extras(times, counts, objects, ops)
 
 
@@ -281,10 +274,6 @@ def read_table(path: Path, columns: list[str]) -> pa.Table:
         return pq.read_table(path, columns=columns)
     except (OSError, KeyError, pa.ArrowException) as error:
         raise broken_file(path, error) from error
-
-
-def _read_messages(etl: Path, columns: list[str]) -> pa.Table:
-    return pa.concat_tables([read_table(path, columns) for path in list_message_files(etl)])
 
 
 def _read_objects(etl: Path) -> tuple[list[str], list[int], list[str]]:

@@ -13,6 +13,10 @@ import numpy as np
 from matching.errors import ConfigError
 from matching.model import Float64, Int64
 
+#: Event time that counts as nothing unless a run says otherwise: the beginning of 2020. Any will do; a near one keeps
+#: more digits of the keys.
+EPOCH_US = 1_577_836_800_000_000
+
 
 class Fading(NamedTuple):
     """Settings of a run and counts of its collection; kernels take it as it is.
@@ -35,7 +39,7 @@ class Fading(NamedTuple):
         smoothing: float,
         collection_count: Int64,
         total_tokens: int,
-        epoch_us: int = 0,
+        epoch_us: int = EPOCH_US,
     ) -> "Fading":
         """Of a half-life and a vocabulary.
 

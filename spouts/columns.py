@@ -3,6 +3,7 @@
 Numbers and names are handed on as numpy views of the Arrow buffers. Read on in `spouts.parquet`, which reads the files.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from matching.errors import InputError
-from matching.model import Int64, MessageBatch, Names
+from matching.model import NO_COUNTS, NO_TIMES, Int32, Int64, MessageBatch, Names
 from matching.space import Space
-from matching.window import Window
+from matching.window import NO_FLOOR, Window
 from spouts.cutting import Rows
 from spouts.versions import Objects, object_columns
 
@@ -39,12 +40,27 @@ class Columns:
         As in `spouts.parquet.ParquetSource`.
     objects : bool
         Read which objects messages are about, where a file says so.
+    asked : collection of str
+        What kinds ask of messages (`Kind.columns`).
+    latest_us : int, optional
+        See `spouts.parquet.ParquetSource`.
     """
 
-    def __init__(self, window: Window, space: Space, objects: bool):
+    def __init__(
+        self,
+        window: Window,
+        space: Space,
+        objects: bool,
+        asked: Collection[str] = (),
+        latest_us: int | None = None,
+    ):
         self.window = window
         self.space = space
         self._objects = objects
+        self._counts = "counts" in asked
+        self._own_times = "event_time_us" in asked
+        self._times = self._own_times or window.kind == "time"
+        self.latest_us = latest_us
         self._path = Path()
 
     def of_file(self, path: Path, schema: pa.Schema) -> list[str]:
@@ -60,8 +76,13 @@ class Columns:
             if not pa.types.is_timestamp(schema.field("event_time").type):
                 raise damaged(self._path, f"column 'event_time' is {schema.field('event_time').type}, no timestamp")
             columns.append("event_time")
-        elif self.window.kind == "time":
-            raise damaged(self._path, "column 'event_time' is missing, and the window goes by time")
+        elif self._times:
+            raise damaged(self._path, f"column 'event_time' is missing, and {_why_times(self.window)}")
+        if self._counts:
+            found = schema.field("counts").type if "counts" in present else None
+            if found is None or not _same_type(found, pa.list_(pa.int32())):
+                raise damaged(self._path, f"column 'counts' should be list<int32> and is {found or 'missing'}")
+            columns.append("counts")
         sides = [side for side in SIDES if side in present]
         if sides and len(sides) < 4:
             raise damaged(self._path, f"has {', '.join(sides)} and not all four sides of range messages")
@@ -86,18 +107,33 @@ class Columns:
         if not (np.isfinite(lon).all() and np.isfinite(lat).all()):
             raise damaged(self._path, "has a coordinate that is not finite")
         offsets, terms, weights = self._convert_terms(columns["terms"], columns["weights"])
+        counts = self._convert_counts(columns["counts"], offsets) if self._counts else NO_COUNTS
+        times = self._convert_times(columns["event_time"]) if self._times else None
         outside = ~self.space.contains(lon, lat)
+        ahead = np.zeros(0, np.bool_) if times is None or self.latest_us is None else times > self.latest_us
+        if outside.any() or ahead.any():
+            keep = ~outside & ~ahead if ahead.any() else ~outside
+            offsets, (terms, weights, counts) = _drop_terms(offsets, keep, terms, weights, counts)
         if outside.any():
-            offsets, terms, weights = _drop_terms(offsets, terms, weights, ~outside)
             lon = np.clip(lon, self.space.west, self.space.east)
             lat = np.clip(lat, self.space.south, self.space.north)
         box = self._convert_sides(columns, lon, lat, outside)
         x, y = self.space.project(lon, lat)
-        times = self._convert_times(columns["event_time"]) if self.window.kind == "time" else None
+        if times is not None and ahead.any():
+            # dead from the first: it is in no window, and moves none
+            times = np.where(ahead, NO_FLOOR, times)
         life = seq if times is None else self.window.lives(seq, times)
-        messages = MessageBatch(seq, x, y, *box, life, offsets, terms, weights)
+        own = times if times is not None and self._own_times else NO_TIMES
+        messages = MessageBatch(seq, x, y, *box, life, offsets, terms, weights, counts, own)
         objects = self._convert_objects(columns) if self._objects else None
-        return Rows(messages, names_of(columns["message_id"]), times, outside if outside.any() else None, objects)
+        return Rows(
+            messages,
+            names_of(columns["message_id"]),
+            times if self.window.kind == "time" else None,
+            outside if outside.any() else None,
+            objects,
+            ahead if ahead.any() else None,
+        )
 
     def _check_seq(self, seq: Int64, first_seq: int) -> None:
         expected = np.arange(first_seq, first_seq + seq.shape[0], dtype=np.int64)
@@ -117,7 +153,7 @@ class Columns:
 
     def _convert_times(self, column: pa.Array) -> Int64:
         if column.null_count:
-            raise null_times(self._path, column.null_count)
+            raise null_times(self._path, column.null_count, self.window)
         return column.cast(_TIME).view(pa.int64()).to_numpy()
 
     def _convert_sides(
@@ -162,6 +198,15 @@ class Columns:
                 )
         return offsets, term_ids, values
 
+    def _convert_counts(self, counts: pa.ListArray, offsets: Int64) -> Int32:
+        cuts, flat = counts.offsets.to_numpy(), counts.values
+        if flat.null_count or not np.array_equal(cuts - cuts[:1], offsets):
+            raise damaged(self._path, "has messages whose terms and counts differ in number")
+        values = flat.slice(cuts[0], offsets[-1]).to_numpy()
+        if values.shape[0] and values.min() < 1:
+            raise damaged(self._path, "has a term with a count below 1")
+        return values
+
 
 def names_of(column: pa.Array) -> Names:
     """Ids of a string column without nulls; the bytes are a view of Arrow's."""
@@ -174,13 +219,13 @@ def names_of(column: pa.Array) -> Names:
     return Names(cuts - cuts[0], data[cuts[0] : cuts[-1]])
 
 
-def _drop_terms(offsets: Int64, terms: Any, weights: Any, keep: Any) -> tuple[Int64, Any, Any]:
-    """The ragged column with rows that are not kept made empty."""
+def _drop_terms(offsets: Int64, keep: Any, *columns: Any) -> tuple[Int64, tuple[Any, ...]]:
+    """Ragged columns (or such without entries) with rows that are not kept made empty."""
     lengths = np.diff(offsets)
     kept = np.repeat(keep, lengths)
     new_offsets = np.zeros_like(offsets)
     np.cumsum(np.where(keep, lengths, 0), out=new_offsets[1:])
-    return new_offsets, terms[kept], weights[kept]
+    return new_offsets, tuple(column[kept] if column.shape[0] else column for column in columns)
 
 
 def has_column(path: Path, schema: pa.Schema, name: str) -> bool:
@@ -199,13 +244,20 @@ def _same_type(found: pa.DataType, expected: pa.DataType) -> bool:
     return found == expected or (expected == pa.string() and found == pa.large_string())
 
 
-def null_times(where: Path, nulls: int) -> InputError:
-    """The error for messages without event time under a window that goes by time."""
+def null_times(where: Path, nulls: int, window: Window) -> InputError:
+    """The error for messages without event time where the window goes by time, or a kind's scores do."""
+    instead = "use a window of count:N" if window.kind == "time" else "leave subscriptions of that kind out"
     return InputError(
         "bad_time",
-        f"{where}: {nulls:,} messages have no event time, and the window goes by time; "
-        "use a window of count:N, or run the ETL with a --time column that every row has",
+        f"{where}: {nulls:,} messages have no event time, and {_why_times(window)}; "
+        f"{instead}, or run the ETL with a --time column that every row has",
     )
+
+
+def _why_times(window: Window) -> str:
+    if window.kind == "time":
+        return "the window goes by time"
+    return "there are subscriptions whose scores fade with time"
 
 
 def damaged(path: Path, what: str) -> InputError:

@@ -30,6 +30,7 @@ class Rows(NamedTuple):
 
     event_time_us : int64[n]    microseconds; None if the window goes by count
     outside : bool[n]           outside the world box; None if no message is
+    ahead : bool[n]             dated so late that they are set aside; None if no message is
     objects : Objects           None if every message of the stream is an object of its own and none is a deletion
     """
 
@@ -38,6 +39,7 @@ class Rows(NamedTuple):
     event_time_us: Int64 | None = None
     outside: NDArray[np.bool_] | None = None
     objects: Objects | None = None
+    ahead: NDArray[np.bool_] | None = None
 
 
 class Batch(NamedTuple):
@@ -122,6 +124,7 @@ def cut_rows(rows: Rows, first: int, last: int) -> Rows:
         cut_names(rows.names, first, last),
         None if rows.event_time_us is None else rows.event_time_us[first:last],
         None if rows.outside is None else rows.outside[first:last],
+        ahead=None if rows.ahead is None else rows.ahead[first:last],
     )
 
 
@@ -149,6 +152,7 @@ class Cutter:
         self.number = 0
         self.next_seq = 0
         self.outside_world = 0
+        self.ahead = 0
         self._held: deque[Rows] = deque()
         self._position = 0  # in the first of the held rows
         self._held_rows = 0
@@ -183,6 +187,8 @@ class Cutter:
                 self._stream_time_us = stream_time(rows.event_time_us, self._stream_time_us)
             if rows.outside is not None:
                 self.outside_world += int(np.count_nonzero(rows.outside))
+            if rows.ahead is not None:
+                self.ahead += int(np.count_nonzero(rows.ahead))
             wanted -= last - first
             self._position = last
             if last == len(self._held[0].messages):
@@ -196,6 +202,7 @@ class Cutter:
             "next_seq": np.array(self.next_seq, np.int64),
             "stream_time_us": np.array(self._stream_time_us, np.int64),
             "outside_world": np.array(self.outside_world, np.int64),
+            "ahead": np.array(self.ahead, np.int64),
         }
 
     def restore(self, number: int, state: Mapping[str, np.ndarray]) -> None:
@@ -204,6 +211,7 @@ class Cutter:
         self.next_seq = int(state["next_seq"])
         self._stream_time_us = int(state["stream_time_us"])
         self.outside_world = int(state["outside_world"])
+        self.ahead = int(state["ahead"])
 
     def cut_empty(self) -> Batch:
         """A batch without messages, for a live stream in which nothing has come."""
@@ -306,13 +314,14 @@ class MessageSpout(Spout):
         self._versions.go_on_behind(next_seq - 1, int(state["ended"]))
 
     def report(self) -> dict[str, Any]:
-        """How many messages and batches went out, how many of the messages were `outside_world`, and how many were
-        `ended` by a later version of their object or a deletion."""
+        """How many messages and batches went out; how many of the messages were `outside_world`, how many dated too far
+        `ahead`, and how many were `ended` by a later version of their object or a deletion."""
         cutter = self.cutter
         return {
             "messages": cutter.next_seq,
             "batches": cutter.number,
             "outside_world": cutter.outside_world,
+            "ahead": cutter.ahead,
             "ended": self._versions.ended,
         }
 

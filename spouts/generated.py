@@ -4,13 +4,13 @@ Terms follow Zipf's law, points lie in clusters with some strays, and message n 
 recipe, however it is cut into batches. Read on in `spouts.cutting`, which does the cutting.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.model import WEIGHT, Float64, Int64, MessageBatch, Names
+from matching.model import NO_COUNTS, NO_TIMES, WEIGHT, Float64, Int32, Int64, MessageBatch, Names
 from matching.space import Space
 from matching.window import Window
 from spouts.cutting import Batch, Cutter, MessageSpout, Rows, Source, read_all
@@ -65,9 +65,9 @@ class Recipe:
 
 
 class GeneratedSource(Source):
-    """Messages of a recipe in a world box; never ends."""
+    """Messages of a recipe in a world box; never ends. `asked` is what kinds ask of messages (`Kind.columns`)."""
 
-    def __init__(self, recipe: Recipe, window: Window, space: Space):
+    def __init__(self, recipe: Recipe, window: Window, space: Space, asked: Collection[str] = ()):
         if recipe.vocabulary < 1 or recipe.clusters < 1 or not recipe.mean_terms > 0 or recipe.gap_us < 0:
             raise ConfigError(f"{recipe}: needs terms, clusters and words, and time that does not run backwards")
         if not 0 <= recipe.strays <= 1 or not recipe.spread >= 0:
@@ -75,6 +75,7 @@ class GeneratedSource(Source):
         self.recipe = recipe
         self.window = window
         self.space = space
+        self.asked = tuple(asked)
         self._piece = 0
         self._cumulative = np.cumsum(recipe.term_shares())
         self._idf = recipe.idf()
@@ -91,9 +92,13 @@ class GeneratedSource(Source):
         self._piece += 1
         lon, lat = self._points(rng)
         x, y = self.space.project(lon, lat)
-        offsets, terms, weights = self._terms(rng)
+        offsets, terms, weights, counts = self._terms(rng)
         times = self.recipe.start_us + seq * self.recipe.gap_us
-        messages = MessageBatch(seq, x, y, lon, lat, lon, lat, self.window.lives(seq, times), offsets, terms, weights)
+        messages = MessageBatch(
+            seq, x, y, lon, lat, lon, lat, self.window.lives(seq, times), offsets, terms, weights,
+            counts if "counts" in self.asked else NO_COUNTS,
+            times if "event_time_us" in self.asked else NO_TIMES,
+        )  # fmt: skip
         return Rows(messages, _number_names(seq), times if self.window.kind == "time" else None)
 
     def skip_to(self, seq: int) -> None:
@@ -118,7 +123,7 @@ class GeneratedSource(Source):
         lat[stray] = rng.uniform(space.south, space.north, _PIECE_ROWS)[stray]
         return np.clip(lon, space.west, space.east), np.clip(lat, space.south, space.north)
 
-    def _terms(self, rng: np.random.Generator) -> tuple[Int64, np.ndarray, np.ndarray]:
+    def _terms(self, rng: np.random.Generator) -> tuple[Int64, np.ndarray, np.ndarray, Int32]:
         words = np.maximum(1, rng.poisson(self.recipe.mean_terms, _PIECE_ROWS))
         rows = np.repeat(np.arange(_PIECE_ROWS), words)
         drawn = np.searchsorted(self._cumulative, rng.random(rows.shape[0]), "right")
@@ -129,7 +134,7 @@ class GeneratedSource(Source):
         np.cumsum(np.bincount(rows, minlength=_PIECE_ROWS), out=offsets[1:])
         raw = self._idf[terms] * counts
         norms = np.sqrt(np.bincount(rows, weights=raw * raw, minlength=_PIECE_ROWS))
-        return offsets, terms.astype(np.int32), (raw / norms[rows]).astype(WEIGHT)
+        return offsets, terms.astype(np.int32), (raw / norms[rows]).astype(WEIGHT), counts.astype(np.int32)
 
 
 class GeneratedSpout(MessageSpout):
@@ -143,20 +148,22 @@ class GeneratedSpout(MessageSpout):
         batch: int,
         limit: int | None = None,
         receiver: str = "distribution",
+        asked: Collection[str] = (),
     ):
         super().__init__(window, batch, limit, receiver)
         self.recipe = recipe
         self.space = space
+        self.asked = tuple(asked)
 
     def open_source(self) -> GeneratedSource:
-        return GeneratedSource(self.recipe, self.cutter.window, self.space)
+        return GeneratedSource(self.recipe, self.cutter.window, self.space, self.asked)
 
 
 def generate_messages(
-    recipe: Recipe, window: Window, space: Space, batch: int, limit: int | None = None
+    recipe: Recipe, window: Window, space: Space, batch: int, limit: int | None = None, asked: Collection[str] = ()
 ) -> Iterator[Batch]:
     """Iterate over `(Boundary, MessageBatch, Names)` exactly as a run with these settings sees them."""
-    return read_all(GeneratedSource(recipe, window, space), Cutter(window, batch, limit))
+    return read_all(GeneratedSource(recipe, window, space, asked), Cutter(window, batch, limit))
 
 
 def _number_names(seq: Int64) -> Names:

@@ -9,7 +9,7 @@ Read on in `spouts.cutting` (how rows become batches) and then in `bolts.distrib
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from matching.window import Window
 from spouts.columns import OBJECT_COLUMNS, REMEDY, Columns, damaged, first_line, has_column, null_times
 from spouts.cutting import Batch, Cutter, MessageSpout, Rows, Source, read_all
 from spouts.versions import object_columns
+from topology.core.component import Context, Saved
 
 #: `format_version` in the manifest of the ETL outputs that this release reads.
 ETL_FORMAT = 1
@@ -48,6 +49,11 @@ class ParquetSource(Source):
     objects : bool
         Hand on the objects of messages (`object_id`, `op`), if the directory has any that some later message replaces
         or deletes; what is still being written is taken to have some.
+    asked : collection of str
+        What kinds ask of messages (`Kind.columns`).
+    latest_us : int, optional
+        Where times matter, messages with a later event time are set aside: they keep their seq and lose their terms,
+        so that they match nothing, do not move the time of the stream, and are counted as `ahead`.
 
     Raises
     ------
@@ -63,6 +69,8 @@ class ParquetSource(Source):
         space: Space,
         follow: bool = False,
         objects: bool = False,
+        asked: Collection[str] = (),
+        latest_us: int | None = None,
     ):
         self.directory = Path(directory)
         self.next_seq = 0
@@ -77,11 +85,12 @@ class ParquetSource(Source):
         self._coming: Future[Rows | None] | None = None
         if not follow:
             self._require_complete()
-            if window.kind == "time" and (nulls := count_null_times(directory)):
-                raise null_times(self.directory, nulls)
+            timed = window.kind == "time" or "event_time_us" in asked
+            if timed and (nulls := count_null_times(directory)):
+                raise null_times(self.directory, nulls, window)
         elif not self.directory.is_dir():
             raise InputError("missing_file", f"{self.directory}: no such directory; give the ETL's output directory")
-        self._columns = Columns(window, space, objects and has_objects(directory))
+        self._columns = Columns(window, space, objects and has_objects(directory), asked, latest_us)
 
     def read(self) -> Rows | None:
         """The next row group; the one after it is read meanwhile by a thread (Arrow lets go of the interpreter)."""
@@ -109,6 +118,10 @@ class ParquetSource(Source):
                 f"{self.directory / 'messages'}: {self.next_seq:,} messages, where at least {seq:,} had been read when "
                 f"the run was interrupted; {REMEDY}",
             )
+
+    def set_latest(self, latest_us: int | None) -> None:
+        """Before anything is read: another `latest_us`."""
+        self._columns.latest_us = latest_us
 
     @property
     def ended(self) -> bool:
@@ -200,7 +213,10 @@ class ParquetSource(Source):
 
 
 class ParquetSpout(MessageSpout):
-    """Clock spout over the output directory of the ETL; parameters as in `ParquetSource` and `MessageSpout`."""
+    """Clock spout over the output directory of the ETL; parameters as in `ParquetSource` and `MessageSpout`.
+
+    max_ahead_s : float, optional    messages dated so long after the start of the run are set aside
+    """
 
     def __init__(
         self,
@@ -212,18 +228,58 @@ class ParquetSpout(MessageSpout):
         follow: bool = False,
         receiver: str = "distribution",
         poll_s: float = 0.2,
+        asked: Collection[str] = (),
+        max_ahead_s: float | None = None,
     ):
         super().__init__(window, batch, limit, receiver, poll_s)
         self.directory = str(directory)
         self.space = space
         self.follow = follow
+        self.asked = tuple(asked)
+        self.max_ahead_s = max_ahead_s
+        self.latest_us: int | None = None
+
+    def open(self, context: Context) -> None:
+        """Open the source: now is the start of the run, unless `restore` says otherwise."""
+        if self.max_ahead_s is not None:
+            self.latest_us = int((context.now() + self.max_ahead_s) * 1e6)
+        super().open(context)
 
     def open_source(self) -> ParquetSource:
-        return ParquetSource(self.directory, self.cutter.window, self.space, self.follow, objects=True)
+        return ParquetSource(
+            self.directory,
+            self.cutter.window,
+            self.space,
+            self.follow,
+            objects=True,
+            asked=self.asked,
+            latest_us=self.latest_us,
+        )
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Beside the position: what was too late when the run began."""
+        return super().state() | {"latest_us": np.array([] if self.latest_us is None else [self.latest_us], np.int64)}
+
+    def restore(self, saved: Saved) -> None:
+        latest_us = saved.single(self._context.component)["latest_us"]
+        self.latest_us = int(latest_us[0]) if latest_us.shape[0] else None
+        assert isinstance(self._source, ParquetSource), "open() comes first"
+        self._source.set_latest(self.latest_us)
+        super().restore(saved)
+
+    def report(self) -> dict[str, Any]:
+        """Beside the counts: what kinds asked of messages, and the event time above which they are set aside."""
+        return super().report() | {"asked": list(self.asked), "latest_us": self.latest_us}
 
 
 def read_messages(
-    directory: str | os.PathLike[str], window: Window, space: Space, batch: int, limit: int | None = None
+    directory: str | os.PathLike[str],
+    window: Window,
+    space: Space,
+    batch: int,
+    limit: int | None = None,
+    asked: Collection[str] = (),
+    latest_us: int | None = None,
 ) -> Iterator[Batch]:
     """Iterate over `(Boundary, MessageBatch, Names)` exactly as a run with these settings sees them.
 
@@ -236,7 +292,8 @@ def read_messages(
     -----
     Memory for about two row groups.
     """
-    return read_all(ParquetSource(directory, window, space), Cutter(window, batch, limit))
+    source = ParquetSource(directory, window, space, asked=asked, latest_us=latest_us)
+    return read_all(source, Cutter(window, batch, limit))
 
 
 def list_message_files(directory: str | os.PathLike[str]) -> list[Path]:

@@ -92,6 +92,18 @@ class RunConfig(BaseSettings):
         default="plate-carree", description="how the world is made flat"
     )
     batch: int = Field(default=5000, ge=1, le=1_000_000, description="messages between two boundaries")
+    decay_half_life: float = Field(
+        default=86_400.0, gt=0.0, le=1e12, description="seconds in which a score of `decay` falls to half"
+    )
+    decay_smoothing: float = Field(
+        default=0.2, ge=0.0, le=1.0, description="share of the whole collection in the text relevance of `decay`"
+    )
+    max_ahead: float = Field(
+        default=86_400.0,
+        ge=0.0,
+        le=1e12,
+        description="messages dated so many seconds after the start are set aside, where times matter",
+    )
     credits: int = Field(default=4, ge=1, le=1024, description="batches in flight at most")
     limit: int | None = Field(default=None, ge=1, description="stop after so many messages")
     placement: Literal["auto", "spread", "shared"] = Field(

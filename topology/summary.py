@@ -1,9 +1,11 @@
 """The report of a run: counts and digest first, then the papers' measures of routing. Written as `run.json`."""
 
+import math
 from typing import Any
 
 import numpy as np
 
+from matching.fading import EPOCH_US
 from topology.core.metrics import RunReport
 from topology.settings import RunConfig
 
@@ -26,6 +28,14 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
         "batch": config.batch,
         "limit": config.limit,
         "boundaries": {"batch": config.batch},
+        "asked": parts["messages"][0].get("asked", []),
+        "latest_us": parts["messages"][0].get("latest_us"),
+        "decay": {
+            "half_life_s": config.decay_half_life,
+            "log_base_per_s": math.log(2.0) / config.decay_half_life,
+            "smoothing": config.decay_smoothing,
+            "epoch_us": EPOCH_US,
+        },
         "settings": config.as_json(),
         "seconds": seconds,
         "digest": delivery["digest"],

@@ -179,6 +179,12 @@ def router_of(config: RunConfig, space: Space, load: tuple[Float64, Float64] | N
     return router_named(config.router, config.query_bolts, space, sample, config.signatures)
 
 
+def fading_of(config: RunConfig, vocabulary: Vocabulary) -> Fading:
+    """How scores fade in a run."""
+    counts, tokens = vocabulary.collection_count, vocabulary.total_tokens
+    return Fading.of(config.decay_half_life, config.decay_smoothing, counts, tokens)
+
+
 def check_placeable(config: RunConfig, vocabulary: Vocabulary, space: Space) -> None:
     """Refuse files with subscriptions that the router cannot place, before anything starts. O(bytes of the files).
 
@@ -219,7 +225,11 @@ def build_plan(config: RunConfig) -> Plan:
     # tasks may run in processes that were started in another folder, on Ray that was there before
     source, out = config.messages.absolute(), config.out.absolute()
     files = [path.absolute() for path in config.subscriptions]
-    messages = ParquetSpout(source, window, space, config.batch, limit=config.limit, follow=config.follow)
+    asking = named_in(KINDS.names, config.subscriptions)
+    asked = sorted({column for name in asking for column in KINDS.named(name).columns})
+    messages = ParquetSpout(
+        source, window, space, config.batch, config.limit, config.follow, asked=asked, max_ahead_s=config.max_ahead
+    )
     subscriptions = SubscriptionSpout(files, vocabulary, space, rejects=out / "rejected.jsonl")
     lasting = tuple(kind.code for kind in KINDS if kind.lasting)
     delivery = DeliveryBolt(str(out), window, config.credits, sink=config.sink, lasting=lasting)
@@ -233,7 +243,8 @@ def build_plan(config: RunConfig) -> Plan:
         engines=config.engine,
         window_indexes=config.window_index,
         options={"threshold_rule": config.threshold_rule},
-        asking=named_in(KINDS.names, config.subscriptions),
+        asking=asking,
+        fading=fading_of(config, vocabulary),
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,
         aggregation_bolts=config.aggregation_bolts,

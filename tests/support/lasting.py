@@ -1,4 +1,4 @@
-"""An index over lasting results that looks at every pair, in plain Python: what is left of the others without pruning."""
+"""An index over lasting results that looks at every pair, in plain Python: the others without their pruning."""
 
 import numpy as np
 
