@@ -1,8 +1,7 @@
 """The table of kinds: everything that the rest of the project knows of a kind stands in its row here.
 
-Whoever wires a topology may hand in a longer table (`Kinds.plus`); nothing else has to be told of a new kind. `decay`
-and `knn` have no room yet: the oracle defines them, and a run sets their rows aside. Read on in `matching.kind` for
-what a row says, or in the room of a kind.
+Whoever wires a topology may hand in a longer table (`Kinds.plus`); nothing else has to be told of a new kind. Read on
+in `matching.kind` for what a row says, or in the room of a kind.
 """
 
 from matching.boolean.engines.cell_term import CellTerm
@@ -13,7 +12,11 @@ from matching.boolean.engines.mbr_trie import MbrTrie
 from matching.boolean.engines.pt_quadtree import PtQuadtree
 from matching.boolean.engines.rt_tree import RtTree
 from matching.boolean.room import BooleanRoom
+from matching.decay.engines.keyword_blocks import KeywordBlocks as FadingBlocks
+from matching.decay.room import DecayRoom
 from matching.kind_table import Kind, Kinds, Recipe
+from matching.knn.engines.keyword_blocks import KeywordBlocks as NearestBlocks
+from matching.knn.room import KnnRoom
 from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
 from matching.skyline.engines.bnl import Bnl
 from matching.skyline.engines.eager import Eager
@@ -74,14 +77,26 @@ KINDS = Kinds(
             DECAY,
             "decay",
             "point",
+            DecayRoom,
             fields=("k", "alpha"),
             windowed=False,
             lasting=True,
             fades=True,
             columns=("counts", "event_time_us"),
+            engines=_by_name(FadingBlocks),
             recipe=Recipe("CIQ", k=(10, 30)),
         ),
-        Kind(KNN, "knn", "point", fields=("k",), windowed=False, lasting=True, recipe=Recipe("DkM-SKS", k=(1, 10))),
+        Kind(
+            KNN,
+            "knn",
+            "point",
+            KnnRoom,
+            fields=("k",),
+            windowed=False,
+            lasting=True,
+            engines=_by_name(NearestBlocks),
+            recipe=Recipe("DkM-SKS", k=(1, 10)),
+        ),
         Kind(
             SKYLINE,
             "skyline",

@@ -32,6 +32,8 @@ RECIPES = {
     "equal_times": {"late_s": 0.0, "half_life_s": 5.0},
     "very_late_messages": {"late_s": 500.0, "half_life_s": 5.0},
     "no_smoothing": {"smoothing": 0.0, "alphas": (0.0, 0.5)},
+    "long_lists": {"terms": 3, "subscriptions": 500, "messages": 120},
+    "long_lists_with_ties": {"terms": 2, "subscriptions": 400, "messages": 150, "grid": 6, "half_life_s": 3.0},
     "smoothing_alone": {"smoothing": 1.0, "alphas": (0.0, 0.3)},
 }
 

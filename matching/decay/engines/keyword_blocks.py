@@ -1,0 +1,202 @@
+"""Engine `keyword_blocks` of `decay`: for each keyword blocks of subscriptions alike in place and reach.
+
+Keys are time-invariant in the log domain, so a fading threshold is a constant times what is left of it now: one factor
+for a whole message. The score of a pair is alpha * (1 - distance / MaxDist) + (1 - alpha) * text; divided by
+alpha / MaxDist and solved for the distance, its threshold exp(key - time * ln D) becomes a level that is multiplied by
+that factor (`matching.lasting.block_lists`). Levels count from a reference time that moves on with the stream, so that
+neither they nor the factor leave the range of float32.
+
+Text: who shares a keyword w has at most the probability of w in the message (spec 6); another keyword that is in the
+message as well leaves at most the largest probability of the others, and if none is there (by a signature of 32 bits)
+what is left is known beforehand, and next to nothing. Whoever passes is scored exactly and offered at once.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from matching.decay.scores import (
+    key_of,
+    length_of,
+    lift,
+    probability,
+    relevance,
+    share_of,
+    text_relevance,
+)
+from matching.fading import Fading
+from matching.lasting.block_lists import BLOCK, NO_LEVEL, BlockLists, Described, set_level
+from matching.lasting.block_search import candidates_of
+from matching.lasting.engine import LastingEngine
+from matching.lasting.results import A_RESULT, NO_ROOM, offer
+from matching.model import Int32, MessageBatch
+from matching.space import Space
+from matching.storage.prefetch import prefetch
+
+#: Below this alpha place decides next to nothing: it is taken for this one, which only lets more through.
+_LEAST_ALPHA = 1e-6
+#: How far the stream may move from the reference time, in powers of e, before levels are reckoned anew.
+_FAR_AWAY = 50.0
+_LARGEST = 1e30
+_AHEAD = 8
+
+
+class KeywordBlocks(LastingEngine):
+    """Lists in blocks, with reaches that fade. A message costs what the lists of its terms hold within reach."""
+
+    name = "keyword_blocks"
+
+    def __init__(self, space: Space, fading: Fading):
+        super().__init__(space)
+        self.fading = fading
+        self.lists = BlockLists(texts=True)
+        # of any keyword that a message lacks: smoothing alone
+        self._most_common = fading.smoothing * float(fading.collection_share.max(initial=0.0))
+        self._reference: float | None = None  # lift at which levels are thresholds
+        self._rows = 0  # since the reference was moved
+        self._passed, self._found = np.empty(BLOCK, np.uint8), np.empty(0, np.int32)
+
+    def match(self, batch: MessageBatch):
+        """Offer every message to whom it may reach, in order; `best.begin_batch` comes first."""
+        if len(batch):
+            self._move_reference(float(lift(batch.event_time_us[-1], self.fading)), len(batch))
+        self.lists.settle(self.subscriptions, self.max_distance, 1.0)
+        return super().match(batch)
+
+    def _post(self, slots: Int32) -> None:
+        c = self.subscriptions.columns
+        terms = int(c.term_count[slots].sum())
+        described = Described(
+            np.empty(slots.shape[0], np.float32), np.empty(slots.shape[0], np.float32), np.empty(terms, np.float32),
+            np.empty(terms, np.uint32),
+        )  # fmt: skip
+        _describe(c, slots, self.fading, self.max_distance, self._reference or 0.0, described)
+        self.lists.insert(self.subscriptions, slots, described)
+
+    def _unpost(self, slots: Int32) -> None:
+        self.lists.remove(self.subscriptions, slots)
+
+    def _scan(self, batch: MessageBatch, first_row: int) -> int:
+        if self._found.shape[0] < self.lists.longest:
+            self._found = np.empty(self.lists.longest * 5 // 4, np.int32)
+        return _scan(
+            self.subscriptions.columns, self.lists.view, self.best.view, batch, self.fading, self.max_distance,
+            self._reference or 0.0, np.float32(self._most_common), first_row, self._passed, self._found, self.counters,
+        )  # fmt: skip
+
+    def _move_reference(self, now: float, rows: int) -> None:
+        """Reckon levels anew from now on, if that is far from the reference and worth it."""
+        self._rows += rows
+        away = self._reference is None or abs(now - self._reference) > _FAR_AWAY
+        # levels that have left the range of float32 prune nothing, which is safe: not every batch need mend it
+        if away and (self._reference is None or self._rows * 64 > len(self)):
+            self._reference, self._rows = now, 0
+            v = self.lists.view
+            _set_all(self.subscriptions.columns, v, int(v.used[0]), self.max_distance, now)
+            self.lists.summarise_all()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return super().arrays() | {f"lists_{name}": value for name, value in self.lists.arrays().items()}
+
+
+@njit(cache=True, nogil=True)
+def _slope(c, slot, max_distance):
+    """What a unit of distance costs in score, never nothing."""
+    return max(c.alpha[slot], _LEAST_ALPHA) / max_distance
+
+
+@njit(cache=True, nogil=True)
+def _level(c, slot, max_distance, reference):
+    """The threshold at the reference time, as a distance; lower where float32 ends, which only lets more through."""
+    if c.threshold[slot] == -math.inf:
+        return NO_LEVEL
+    return np.float32(math.exp(min(c.threshold[slot] - reference, 69.0)) / _slope(c, slot, max_distance))
+
+
+@njit(cache=True, nogil=True)
+def _bit(term):
+    return np.uint32(1) << np.uint32((term * 0x9E3779B1 & 0xFFFFFFFF) >> 27)
+
+
+@njit(cache=True, nogil=True)
+def _describe(c, slots, fading, max_distance, reference, described):
+    """What the postings of new slots say."""
+    nth = 0
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        described.level[i] = _level(c, slot, max_distance, reference)
+        described.text_slope[i] = (1.0 - c.alpha[slot]) / _slope(c, slot, max_distance)
+        start, count = c.term_start[slot], c.term_count[slot]
+        for j in range(count):
+            rest, signature = 1.0, np.uint32(0)
+            for other in range(count):
+                if other != j:
+                    term = c.terms[start + other]
+                    rest *= fading.smoothing * share_of(fading, term)
+                    signature |= _bit(term)
+            described.rest[nth], described.signature[nth] = rest, signature
+            nth += 1
+
+
+@njit(cache=True, nogil=True)
+def _set_all(c, v, places, max_distance, reference):
+    """The levels of all postings, from another reference time on."""
+    for place in range(places):
+        slot = v.slot[place]
+        if slot >= 0 and c.number[slot] >= 0:
+            v.level[place] = _level(c, slot, max_distance, reference)
+
+
+@njit(cache=True, nogil=True)
+def _scan(
+    c, v, best, batch, fading, max_distance, reference, most_common, first_row, passed, found, counters
+):  # fmt: skip
+    far = np.float32(max_distance)
+    smallest = np.float32(0.0)
+    for r in range(first_row, batch.seq.shape[0]):
+        first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
+        terms, counts = batch.terms[first:last], batch.counts[first:last]
+        length = length_of(batch.counts, first, last)
+        lifted = lift(batch.event_time_us[r], fading)
+        # a message before the reference meets thresholds that are higher than their levels say
+        factor = np.float32(min(math.exp(min(reference - lifted, 690.0)), _LARGEST))
+        x, y = batch.x[r], batch.y[r]
+        x32, y32 = np.float32(x), np.float32(y)
+        # the two largest probabilities, so that the largest of all others is known for each term
+        largest = second = smallest
+        all_bits = np.uint32(0)
+        for i in range(terms.shape[0]):
+            worth = np.float32(probability(counts[i], length, share_of(fading, terms[i]), fading.smoothing))
+            if worth > largest:
+                largest, second = worth, largest
+            else:
+                second = max(second, worth)
+            all_bits |= _bit(terms[i])
+        for i in range(terms.shape[0]):
+            term = terms[i]
+            if term >= v.start.shape[0] or v.count[term] == 0:
+                continue
+            worth = np.float32(probability(counts[i], length, share_of(fading, term), fading.smoothing))
+            others = max(second if worth == largest else largest, most_common)
+            # bits are shared, so the term's own stays in: a hit only loosens the bound
+            candidates, scanned = candidates_of(
+                v, term, x32, y32, far, factor, worth, others, all_bits, True, passed, found
+            )
+            counters[0] += scanned
+            for i_th in range(candidates):
+                if i_th + _AHEAD < candidates:
+                    prefetch(c.term_start, found[i_th + _AHEAD] * 6)
+                slot = found[i_th]
+                counters[1] += 1
+                text = text_relevance(c, slot, terms, counts, length, fading)
+                key = key_of(relevance(c, slot, x, y, text, max_distance), lifted)
+                before = c.threshold[slot]
+                outcome = offer(c, best, slot, batch.seq[r], key)
+                if outcome == NO_ROOM:
+                    return r
+                if outcome == A_RESULT:
+                    counters[2] += 1
+                    if c.threshold[slot] > before:
+                        set_level(c, v, slot, _level(c, slot, max_distance, reference))
+    return batch.seq.shape[0]

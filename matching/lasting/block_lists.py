@@ -1,0 +1,451 @@
+"""Posting lists cut into blocks of neighbours in place and reach: the index of our own for kinds with lasting results.
+
+For each keyword the subscriptions that have it. Of every one its list knows how far a message may be away and still
+matter: its *reach*. For a message whose text is worth at most t, and whose thresholds have faded by a factor f,
+
+    reach = far + text_slope * t - level * f
+
+in the unit square: solve score >= threshold for the distance. A nearest-neighbour subscription has reach -level, its
+radius. Long lists are kept in blocks of `BLOCK` postings, and these in groups of `GROUP` blocks, each with its box and
+the largest reach that anybody in it can have; so a message passes over most of a list, and what it must read lies in a
+row, many postings an instruction.
+
+Thresholds rise all the time. A posting takes its new level at once and its block follows; when most of a list has
+changed it is put in order anew: by reach, so that those which reach far do not keep the others from being skipped,
+then along a curve through the plane. New postings wait at the end of their list, in blocks of their own; those that
+go leave a hole. Read on in `matching.decay.engines.keyword_blocks` and `matching.knn.engines.keyword_blocks`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.lasting.block_order import order_postings
+from matching.model import Float32, Int32, Int64
+from matching.storage.point_subscriptions import PointSubscriptions
+from matching.storage.slots import resized
+
+#: Postings of a block, blocks of a group.
+BLOCK, GROUP = 64, 16
+#: Columns of a summary: box west, south, east, north, least level, largest text slope, largest rest.
+WEST, SOUTH, EAST, NORTH, LEVEL, TEXT_SLOPE, REST = range(7)
+#: Level of a subscription that takes everything; large enough for any reach, small enough to be multiplied.
+NO_LEVEL = np.float32(-1e30)
+#: Slack of a reach: float32 rounding of its parts, and of coordinates.
+RELATIVE_SLACK, ABSOLUTE_SLACK = np.float32(2e-6), np.float32(4e-7)
+_HOLE = -1
+_DEAD_SHARE = 0.25
+_PER_TERM = ("start", "count", "room", "built", "holes", "changes", "first_summary", "dirty")
+_PER_PLACE = ("slot", "ordinal", "x", "y", "level")
+_OF_TEXTS = ("text_slope", "rest", "signature")
+
+
+class Lists(NamedTuple):
+    """Kernel view; t terms, p places, b summaries.
+
+    start : int64[t], count : int32[t], room : int32[t]    the list of a term; holes are counted
+    built : int32[t]           so many postings from the front are in order
+    holes, changes : int32[t]  of those that have gone; of levels, since the list was put in order
+    first_summary : int64[t]   of its blocks, then of its groups; -1 for a list of one block
+    dirty : bool[t]            to be put in order before the next batch
+    slot : int32[p]            the subscription, -1 for a hole
+    ordinal : int16[p]         which of its terms this is
+    x, y, level : float32[p]
+    text_slope : float32[p]    (the last three only with texts, else empty)
+    rest : float32[p]          what remains of a text of which this is the only common term
+    signature : uint32[p]      bits of its other terms
+    summaries : float32[b, 7]
+    used : int64[4]            end of the used places, dead ones among them; the same of summaries
+    """
+
+    start: Int64
+    count: Int32
+    room: Int32
+    built: Int32
+    holes: Int32
+    changes: Int32
+    first_summary: Int64
+    dirty: np.ndarray
+    slot: Int32
+    ordinal: np.ndarray
+    x: Float32
+    y: Float32
+    level: Float32
+    text_slope: Float32
+    rest: Float32
+    signature: np.ndarray
+    summaries: Float32
+    used: Int64
+
+
+class Described(NamedTuple):
+    """What new postings say, subscription by subscription in the order of their terms; the first is by subscription.
+
+    level : float32[n]; text_slope : float32[n], rest : float32[nnz], signature : uint32[nnz], empty without texts
+    """
+
+    level: Float32
+    text_slope: Float32
+    rest: Float32
+    signature: np.ndarray
+
+
+class BlockLists:
+    """The posting lists of an engine. `texts`: texts have a share in reaches."""
+
+    def __init__(self, texts: bool):
+        self.texts = texts
+        ints, floats = np.zeros(0, np.int32), np.zeros(0, np.float32)
+        self.view = Lists(
+            start=np.zeros(0, np.int64), count=ints, room=ints, built=ints, holes=ints, changes=ints,
+            first_summary=np.zeros(0, np.int64), dirty=np.zeros(0, np.bool_), slot=ints, ordinal=np.zeros(0, np.int16),
+            x=floats, y=floats, level=floats, text_slope=floats, rest=floats, signature=np.zeros(0, np.uint32),
+            summaries=np.zeros((0, 7), np.float32), used=np.zeros(4, np.int64),
+        )  # fmt: skip
+
+    @property
+    def longest(self) -> int:
+        """Postings of the longest list."""
+        return int(self.view.count.max(initial=0))
+
+    def insert(self, subscriptions: PointSubscriptions, slots: Int32, described: Described) -> None:
+        """Post new slots. Amortised O(their terms); `settle` puts in order what that leaves out of order."""
+        c = subscriptions.columns
+        terms = int(_largest_term(c, slots)) + 1
+        if self.view.start.shape[0] < terms:
+            terms = max(terms, self.view.start.shape[0] * 5 // 4)
+            fills = {"first_summary": -1}
+            grown = {name: resized(getattr(self.view, name), terms, fills.get(name, 0)) for name in _PER_TERM}
+            self.view = self.view._replace(**grown)
+        added = np.zeros(self.view.start.shape[0], np.int32)
+        places, summaries = _count_added(c, slots, self.view, added)
+        self._make_room(subscriptions, places, summaries)
+        _append(subscriptions.columns, slots, self.view, added, described, self.texts)
+
+    def remove(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
+        """Leave holes where these slots were posted. O(their terms)."""
+        _remove(subscriptions.columns, slots, self.view)
+
+    def settle(self, subscriptions: PointSubscriptions, far: float, factor: float) -> None:
+        """Put in order the lists that need it. O(n log n) in their postings, each after as many changes."""
+        dirty = np.flatnonzero(self.view.dirty)
+        if dirty.shape[0]:
+            longest = int(self.view.count[dirty].max())
+            scratch = np.empty((6, longest), np.float32), np.empty((4, longest), np.int64)
+            _rebuild(subscriptions.columns, self.view, dirty, self.texts, np.float32(far), np.float32(factor), *scratch)
+
+    def summarise_all(self) -> None:
+        """Make all summaries anew: every level has changed."""
+        _summarise_all(self.view, self.texts)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array held, for figures of size, trimmed to what is in use."""
+        v = self.view
+        places, summaries = int(v.used[0]), int(v.used[2])
+        trimmed = {name: getattr(v, name)[:places] for name in (*_PER_PLACE, *_OF_TEXTS)}
+        return v._asdict() | trimmed | {"summaries": v.summaries[:summaries]}
+
+    def _make_room(self, subscriptions: PointSubscriptions, places: int, summaries: int) -> None:
+        """Compact the pools if that pays, and grow them."""
+        v = self.view
+        if v.used[1] > _DEAD_SHARE * v.used[0] or v.used[3] > _DEAD_SHARE * v.used[2]:
+            _compact(np.argsort(v.start, kind="stable"), subscriptions.columns, v, self.texts)
+            order = np.argsort(v.first_summary, kind="stable")
+            _compact_summaries(order[v.first_summary[order] >= 0], v)
+        have, needed = v.slot.shape[0], int(v.used[0]) + places
+        if needed > have:
+            names = _PER_PLACE + (_OF_TEXTS if self.texts else ())
+            size = max(needed, have + have // 4)
+            self.view = v = v._replace(**{name: resized(getattr(v, name), size) for name in names})
+        have, needed = v.summaries.shape[0], int(v.used[2]) + summaries
+        if needed > have:
+            self.view = v._replace(summaries=resized(v.summaries, max(needed, have + have // 4)))
+
+
+@njit(cache=True, nogil=True)
+def _largest_term(c, slots):
+    largest = -1
+    for slot in slots:
+        if c.term_count[slot] > 0:
+            # terms ascend: the last is the largest
+            largest = max(largest, c.terms[c.term_start[slot] + c.term_count[slot] - 1])
+    return largest
+
+
+@njit(cache=True, nogil=True)
+def _blocks(places):
+    return (places + BLOCK - 1) // BLOCK
+
+
+@njit(cache=True, nogil=True)
+def _summaries_of(room):
+    """Summaries of a list with so much room: one a block and one a group; none for a single block."""
+    blocks = _blocks(room)
+    return 0 if blocks <= 1 else blocks + (blocks + GROUP - 1) // GROUP
+
+
+@njit(cache=True, nogil=True)
+def _room_for(count, added):
+    """Places a list of `count` that must take `added` more is given: exact at first, then half as much again."""
+    return added if count == 0 else count + added + (count + added) // 2 + 2
+
+
+@njit(cache=True, nogil=True)
+def _count_added(c, slots, v, added):
+    """Count the new postings of each term into `added`; returns places and summaries that moved lists will need."""
+    places = summaries = 0
+    for slot in slots:
+        for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            term = c.terms[at]
+            before = v.count[term] + added[term]
+            added[term] += 1
+            if before + 1 > v.room[term]:
+                # the list's last step counts whole, earlier ones are taken back
+                room = _room_for(v.count[term], added[term])
+                places += room
+                summaries += _summaries_of(room)
+                if added[term] > 1 and before > v.room[term]:
+                    room = _room_for(v.count[term], added[term] - 1)
+                    places -= room
+                    summaries -= _summaries_of(room)
+    return places, summaries
+
+
+@njit(cache=True, nogil=True)
+def _append(c, slots, v, added, described, texts):
+    """Append the postings of the slots, moving each list that is too small once; zeroes `added` again."""
+    nth = 0
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        for j in range(c.term_count[slot]):
+            at = c.term_start[slot] + j
+            term = c.terms[at]
+            if added[term] > 0:
+                if v.count[term] + added[term] > v.room[term]:
+                    _move_list(c, v, term, added[term], texts)
+                added[term] = 0
+            index = v.count[term]
+            place = v.start[term] + index
+            v.count[term] += 1
+            c.position[at] = place
+            v.slot[place], v.ordinal[place] = slot, j
+            v.x[place], v.y[place], v.level[place] = c.x[slot], c.y[slot], described.level[i]
+            if texts:
+                v.text_slope[place] = described.text_slope[i]
+                v.rest[place], v.signature[place] = described.rest[nth], described.signature[nth]
+            nth += 1
+            if v.first_summary[term] >= 0:
+                _widen(v, term, index, place, texts)
+            # the end of a list is in no order: a quarter of it may be, beside the last block
+            if v.count[term] - v.built[term] > BLOCK + v.built[term] // 4:
+                v.dirty[term] = True
+
+
+@njit(cache=True, nogil=True)
+def _move_list(c, v, term, added, texts):
+    """Move a list to the end of the pool, with room for `added` more, and its summaries to the end of theirs."""
+    old, count = v.start[term], v.count[term]
+    room = _room_for(count, added)
+    new = v.used[0]
+    v.used[0] = new + room
+    v.used[1] += v.room[term]
+    for i in range(count):
+        _copy_place(c, v, old + i, new + i, texts)
+    v.used[3] += _summaries_of(v.room[term])
+    v.start[term], v.room[term] = new, room
+    if _summaries_of(room):
+        v.first_summary[term] = v.used[2]
+        v.used[2] += _summaries_of(room)
+        # where the groups stand depends on the room, so they are made anew
+        _summarise(v, term, texts)
+
+
+@njit(cache=True, nogil=True)
+def _copy_place(c, v, source, target, texts):
+    """Copy a posting and tell its subscription where it now is."""
+    slot = v.slot[source]
+    v.slot[target], v.ordinal[target] = slot, v.ordinal[source]
+    if slot >= 0:
+        c.position[c.term_start[slot] + v.ordinal[source]] = target
+    v.x[target], v.y[target], v.level[target] = v.x[source], v.y[source], v.level[source]
+    if texts:
+        v.text_slope[target], v.rest[target] = v.text_slope[source], v.rest[source]
+        v.signature[target] = v.signature[source]
+
+
+@njit(cache=True, nogil=True)
+def _remove(c, slots, v):
+    for slot in slots:
+        for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            term, place = c.terms[at], c.position[at]
+            v.slot[place] = _HOLE
+            # no reach is ever positive; summaries keep what it was, which is only looser
+            v.level[place] = np.inf
+            v.holes[term] += 1
+            if v.holes[term] > _DEAD_SHARE * v.count[term]:
+                v.dirty[term] = True
+
+
+@njit(cache=True, nogil=True)
+def set_level(c, v, slot, level):
+    """Give the postings of a slot another level; their blocks and groups follow at once. O(terms * BLOCK) at most."""
+    level = np.float32(level)
+    for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+        term, place = c.terms[at], c.position[at]
+        old = v.level[place]
+        v.level[place] = level
+        v.changes[term] += 1
+        if v.changes[term] > v.count[term] + BLOCK:
+            v.dirty[term] = True
+        if v.first_summary[term] < 0:
+            continue
+        start = v.start[term]
+        block = (place - start) // BLOCK
+        row = v.first_summary[term] + block
+        if old > v.summaries[row, LEVEL] and level >= v.summaries[row, LEVEL]:
+            continue  # somebody else reaches farther
+        least = level
+        for p in range(start + block * BLOCK, min(start + block * BLOCK + BLOCK, start + v.count[term])):
+            least = min(least, v.level[p])
+        before = v.summaries[row, LEVEL]
+        v.summaries[row, LEVEL] = least
+        group = v.first_summary[term] + _blocks(v.room[term]) + block // GROUP
+        if before > v.summaries[group, LEVEL] and least >= v.summaries[group, LEVEL]:
+            continue
+        first = block // GROUP * GROUP
+        for b in range(first, min(first + GROUP, _blocks(v.count[term]))):
+            least = min(least, v.summaries[v.first_summary[term] + b, LEVEL])
+        v.summaries[group, LEVEL] = least
+
+
+@njit(cache=True, nogil=True)
+def _clear(row):
+    row[WEST] = row[SOUTH] = row[LEVEL] = np.inf
+    row[EAST] = row[NORTH] = row[TEXT_SLOPE] = row[REST] = -np.inf
+
+
+@njit(cache=True, nogil=True)
+def _include(v, row, place, texts):
+    """Widen a summary by a posting; of different postings each extreme, so looser, never wrong (spec 6)."""
+    row[WEST], row[EAST] = min(row[WEST], v.x[place]), max(row[EAST], v.x[place])
+    row[SOUTH], row[NORTH] = min(row[SOUTH], v.y[place]), max(row[NORTH], v.y[place])
+    row[LEVEL] = min(row[LEVEL], v.level[place])
+    if texts:
+        row[TEXT_SLOPE] = max(row[TEXT_SLOPE], v.text_slope[place])
+        row[REST] = max(row[REST], v.rest[place])
+
+
+@njit(cache=True, nogil=True)
+def _widen(v, term, index, place, texts):
+    """A posting has come to the end of a list."""
+    first, block = v.first_summary[term], index // BLOCK
+    group = first + _blocks(v.room[term]) + block // GROUP
+    if index % BLOCK == 0:
+        _clear(v.summaries[first + block])
+        if block % GROUP == 0:
+            _clear(v.summaries[group])
+    _include(v, v.summaries[first + block], place, texts)
+    _include(v, v.summaries[group], place, texts)
+
+
+@njit(cache=True, nogil=True)
+def _summarise(v, term, texts):
+    """All summaries of a list; holes count for nothing."""
+    start, first = v.start[term], v.first_summary[term]
+    groups = first + _blocks(v.room[term])
+    for block in range(_blocks(v.count[term])):
+        row, group = v.summaries[first + block], v.summaries[groups + block // GROUP]
+        _clear(row)
+        if block % GROUP == 0:
+            _clear(group)
+        for place in range(start + block * BLOCK, min(start + block * BLOCK + BLOCK, start + v.count[term])):
+            if v.slot[place] >= 0:
+                _include(v, row, place, texts)
+        for column in (WEST, SOUTH, LEVEL):
+            group[column] = min(group[column], row[column])
+        for column in (EAST, NORTH, TEXT_SLOPE, REST):
+            group[column] = max(group[column], row[column])
+
+
+@njit(cache=True, nogil=True)
+def _summarise_all(v, texts):
+    for term in range(v.start.shape[0]):
+        if v.first_summary[term] >= 0:
+            _summarise(v, term, texts)
+
+
+@njit(cache=True, nogil=True)
+def _rebuild(c, v, dirty, texts, far, factor, floats, ints):
+    """Put these lists in order, without holes. `floats` and `ints` are scratch for the longest."""
+    for term in dirty:
+        start, count = v.start[term], 0
+        for place in range(start, start + v.count[term]):
+            if v.slot[place] >= 0:
+                if start + count != place:
+                    _copy_place(c, v, place, start + count, texts)
+                count += 1
+        v.count[term], v.holes[term], v.changes[term] = count, 0, 0
+        v.built[term], v.dirty[term] = count, False
+        if v.first_summary[term] < 0:
+            continue
+        if count > BLOCK:
+            _sort(c, v, start, count, texts, far, factor, floats, ints)
+        _summarise(v, term, texts)
+
+
+@njit(cache=True, nogil=True)
+def _sort(c, v, start, count, texts, far, factor, floats, ints):
+    """Put `count` postings from `start` on in order of reach and place."""
+    last = start + count
+    reach = floats[0, :count]
+    for i in range(count):
+        place = start + i
+        reach[i] = far - v.level[place] * factor
+        if texts:
+            # a typical text: alone it is worth a tenth, any second keyword makes nearly nothing of it
+            reach[i] += v.text_slope[place] * v.rest[place] * np.float32(0.1)
+    order = order_postings(v.x[start:last], v.y[start:last], reach, BLOCK)
+    for i in range(count):
+        place = start + i
+        ints[0, i], ints[1, i] = v.slot[place], v.ordinal[place]
+        floats[1, i], floats[2, i], floats[3, i] = v.x[place], v.y[place], v.level[place]
+        if texts:
+            floats[4, i], floats[5, i], ints[2, i] = v.text_slope[place], v.rest[place], v.signature[place]
+    for i in range(count):
+        place, old = start + i, order[i]
+        slot = ints[0, old]
+        v.slot[place], v.ordinal[place] = slot, ints[1, old]
+        v.x[place], v.y[place], v.level[place] = floats[1, old], floats[2, old], floats[3, old]
+        if texts:
+            v.text_slope[place], v.rest[place] = floats[4, old], floats[5, old]
+            v.signature[place] = ints[2, old]
+        c.position[c.term_start[slot] + ints[1, old]] = place
+
+
+@njit(cache=True, nogil=True)
+def _compact(order, c, v, texts):
+    """Close the gaps between lists, in `order` of their places; rooms are kept."""
+    end = 0
+    for term in order:
+        if v.room[term] == 0:
+            continue
+        old = v.start[term]
+        # ascending places: a list moves down or stays, never onto one that is still to move
+        for i in range(v.count[term]):
+            _copy_place(c, v, old + i, end + i, texts)
+        v.start[term] = end
+        end += v.room[term]
+    v.used[0], v.used[1] = end, 0
+
+
+@njit(cache=True, nogil=True)
+def _compact_summaries(order, v):
+    end = 0
+    for term in order:
+        old, rows = v.first_summary[term], _summaries_of(v.room[term])
+        for i in range(rows):
+            v.summaries[end + i] = v.summaries[old + i]
+        v.first_summary[term] = end
+        end += rows
+    v.used[2], v.used[3] = end, 0

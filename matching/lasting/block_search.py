@@ -1,0 +1,112 @@
+"""Whom a message may reach among the postings of one keyword.
+
+The bounds are those of `matching.lasting.block_lists`, all in float32 with slack: a posting that is passed over cannot
+reach its threshold, one that is not is scored exactly by whoever asks.
+"""
+
+import numpy as np
+from numba import njit
+
+from matching.lasting.block_lists import (
+    ABSOLUTE_SLACK,
+    BLOCK,
+    EAST,
+    GROUP,
+    LEVEL,
+    NORTH,
+    RELATIVE_SLACK,
+    REST,
+    SOUTH,
+    TEXT_SLOPE,
+    WEST,
+)
+
+
+@njit(cache=True, nogil=True)
+def candidates_of(v, term, x, y, far, factor, text, others, signature, texts, passed, out):
+    """Slots of a list that the message may reach, into `out` (int32, as long as the list).
+
+    Parameters
+    ----------
+    v : Lists
+    term : int               below `v.start.shape[0]`
+    x, y : float32           the message
+    far, factor : float32    see `matching.lasting.block_lists`
+    text : float32           what its text is worth at most to whoever has this keyword alone
+    others : float32         by how much at least a second keyword lessens that
+    signature : uint32       bits of its other terms
+    passed : uint8[BLOCK]    scratch
+
+    Returns
+    -------
+    found, scanned : int
+    """
+    found = scanned = 0
+    start, count = v.start[term], v.count[term]
+    first = v.first_summary[term]
+    if first < 0 or count <= BLOCK:
+        if count:
+            found = _pass(v, start, start + count, x, y, far, factor, text, others, signature, texts, passed, out, 0)
+        return found, count
+    blocks = (count + BLOCK - 1) // BLOCK
+    groups = first + (v.room[term] + BLOCK - 1) // BLOCK
+    for group in range((blocks + GROUP - 1) // GROUP):
+        if not _may_reach(v.summaries[groups + group], x, y, far, factor, text, others, texts):
+            continue
+        for block in range(group * GROUP, min(group * GROUP + GROUP, blocks)):
+            if not _may_reach(v.summaries[first + block], x, y, far, factor, text, others, texts):
+                continue
+            a = start + block * BLOCK
+            b = min(a + BLOCK, start + count)
+            scanned += b - a
+            found = _pass(v, a, b, x, y, far, factor, text, others, signature, texts, passed, out, found)
+    return found, scanned
+
+
+@njit(cache=True, nogil=True)
+def _may_reach(row, x, y, far, factor, text, others, texts):
+    """Whether anybody under a summary may be reached."""
+    faded = row[LEVEL] * factor
+    reach = far - faded
+    slack = far + abs(faded)
+    if texts:
+        # whoever has other keywords than this one gets no more than `others` of it, or exactly its rest
+        part = row[TEXT_SLOPE] * (text * max(others, row[REST]))
+        reach += part
+        slack += part
+    reach += slack * RELATIVE_SLACK + ABSOLUTE_SLACK
+    dx = max(np.float32(0.0), max(row[WEST] - x, x - row[EAST]))
+    dy = max(np.float32(0.0), max(row[SOUTH] - y, y - row[NORTH]))
+    # the sign first, since squaring loses it
+    return reach >= np.float32(0.0) and reach * reach >= dx * dx + dy * dy
+
+
+@njit(cache=True, nogil=True)
+def _pass(v, a, b, x, y, far, factor, text, others, signature, texts, passed, out, found):
+    """Append those of the postings a to b (a block at most) that may be reached; returns how many there are now."""
+    n = b - a
+    px, py, level = v.x[a:b], v.y[a:b], v.level[a:b]
+    if texts:
+        text_slope, rest, bits = v.text_slope[a:b], v.rest[a:b], v.signature[a:b]
+        for p in range(n):
+            # none of its other keywords is in the message: what remains of its text is known; else some may be
+            share = rest[p] if bits[p] & signature == 0 else others
+            part = text_slope[p] * (text * share)
+            faded = level[p] * factor
+            reach = far + part - faded
+            reach += (far + part + abs(faded)) * RELATIVE_SLACK + ABSOLUTE_SLACK
+            dx, dy = px[p] - x, py[p] - y
+            passed[p] = (reach >= np.float32(0.0)) & (reach * reach >= dx * dx + dy * dy)
+    else:
+        for p in range(n):
+            faded = level[p] * factor
+            reach = far - faded
+            reach += (far + abs(faded)) * RELATIVE_SLACK + ABSOLUTE_SLACK
+            dx, dy = px[p] - x, py[p] - y
+            passed[p] = (reach >= np.float32(0.0)) & (reach * reach >= dx * dx + dy * dy)
+    for p in range(n):
+        # a hole passes only where its infinite level meets a factor of zero, and never counts
+        if passed[p] and v.slot[a + p] >= 0:
+            out[found] = v.slot[a + p]
+            found += 1
+    return found
