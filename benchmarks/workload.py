@@ -11,6 +11,7 @@ The recipe, kept close to what geo-tagged short texts look like:
   1 % (a city to a region), but for `wide_share` of them from 1 % to 10 % (a country or a few). With the default share a
   message has about 110 matches among 1,000,000 subscriptions.
 - `topk`: the place itself, k = 10, alpha uniform in [0, 1); `TopkRecipe` varies these.
+- `decay`, `knn`: the same with k from the recipe of the kind; five messages a second.
 - `skyline`: a region of the shape of the world around the place, 0.01 % to 1 % of its area, uniform. A tenth of the
   messages are new versions of objects: each ends a message of the window that no other version has ended.
 
@@ -29,6 +30,8 @@ from matching.model import BOOLEAN, SKYLINE, TOPK, Float64, Int64, MessageBatch,
 from matching.space import EARTH, Space
 
 WORLD = Space(*EARTH)
+#: How fast messages come, where their times matter: the rate of the CIQ paper.
+MESSAGES_PER_S = 5.0
 _CITIES = 100
 _CITY_SHARE = 0.85
 _WORDS = 50_000
@@ -145,7 +148,9 @@ def make_messages(
     weights = unit_weights(row, counts * idf[terms], count)
     x, y = space.project(lon, lat)
     seq = np.arange(count, dtype=np.int64)
-    return Messages(MessageBatch(seq, x, y, lon, lat, lon, lat, seq, offsets, terms, weights), idf)
+    times = seq * round(1e6 / MESSAGES_PER_S)
+    batch = MessageBatch(seq, x, y, lon, lat, lon, lat, seq, offsets, terms, weights, counts.astype(np.int32), times)
+    return Messages(batch, idf)
 
 
 def widened(batch: MessageBatch, seed: int, space: Space = WORLD) -> MessageBatch:
@@ -179,8 +184,10 @@ def boolean_subscriptions(
     return _table(rng, messages, like, BOOLEAN, recipe.keywords, region=region)
 
 
-def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRecipe = PLAIN) -> SubscriptionTable:
-    """`count` top-k subscriptions at the places of random messages. O(count)."""
+def point_subscriptions(
+    messages: Messages, count: int, seed: int, recipe: TopkRecipe = PLAIN, kind: int = TOPK
+) -> SubscriptionTable:
+    """`count` subscriptions at the places of random messages. O(count)."""
     rng = np.random.default_rng([seed, 3])
     like = rng.integers(0, len(messages.batch), count)
     # k comes from a draw of its own, so that workloads that differ in k alone differ in nothing else
@@ -188,7 +195,7 @@ def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRe
     lowest, highest = recipe.alpha
     alpha = lowest + (highest - lowest) * rng.random(count)
     columns = {"x": messages.batch.x[like], "y": messages.batch.y[like], "k": k, "alpha": alpha}
-    return _table(rng, messages, like, TOPK, recipe.keywords, **columns)
+    return _table(rng, messages, like, kind, recipe.keywords, **columns)
 
 
 def skyline_subscriptions(messages: Messages, count: int, seed: int) -> SubscriptionTable:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from matching.alone import Alone
+from matching.fading import Fading
 from matching.kind import Question, Site, Turn
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
@@ -21,6 +22,8 @@ from matching.space import EARTH, Space
 from matching.window import Boundary, Window
 
 _SPACE = Space(*EARTH)
+#: Scores fall to half from message to message, so that whatever follows the stream has to move.
+_FADING = Fading.of(1e-6, 0.2, np.array([2, 1, 1]), 4, 0)
 _BATCHES, _SIZE, _COMING = 8, 8, 10
 # lists of the first are full, those of the second move, and the third finds half of the pool dead
 _MANY, _MANY_MESSAGES = (1200, 10, 700), 128
@@ -53,7 +56,7 @@ def warmup(
 def warm_engine(kind: Kind, name: str) -> None:
     """One engine of a kind, through growth, refills, changes inside a batch, ends, expiry and a restore."""
     for window in (Window("count", 12), Window("time", 12)):
-        alone = Alone([kind], _SPACE, window, engines={kind.name: name}, shares=2)
+        alone = Alone([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING, shares=2)
         boundary, messages = Boundary(-1, 0, -1, -1), NO_MESSAGES
         for batch in range(_BATCHES):
             first = batch * _SIZE
@@ -66,11 +69,11 @@ def warm_engine(kind: Kind, name: str) -> None:
             ended = _messages(first - 4, 4, ranges=False) if batch and kind.needs_ended else NO_MESSAGES
             alone.process(boundary, messages, subscriptions(kind, coming, first + 2), removed, ended)
         states = alone.states()
-        again = Alone([kind], _SPACE, window, engines={kind.name: name})
+        again = Alone([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING)
         again.restore(boundary, messages, states)
         again.results()
     # lists long enough to be worth more than a scan, and more hits than an engine has room for at once
-    room, nobody = kind.make_room(Site(_SPACE, Window("count", 12)), name), np.zeros(0, np.int64)
+    room, nobody = kind.make_room(Site(_SPACE, Window("count", 12), fading=_FADING), name), np.zeros(0, np.int64)
     following = 0
     for batch, coming in enumerate(_MANY):
         first = batch * _MANY_MESSAGES
@@ -140,7 +143,8 @@ def _messages(first_seq: int, count: int, ranges: bool) -> MessageBatch:
     offsets, terms, weights = _texts(count, 3)
     side = 10.0 if ranges else 0.0
     east, north = (lon + side, lat + side) if ranges else (lon, lat)
-    return MessageBatch(seq, x, y, lon, lat, east, north, seq, offsets, terms, weights)
+    counts = np.ones(terms.shape[0], np.int32)
+    return MessageBatch(seq, x, y, lon, lat, east, north, seq, offsets, terms, weights, counts, seq)
 
 
 def _texts(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -37,7 +37,7 @@ def share_of(fading, term):
     return 0.0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def text_relevance(c, slot, terms, counts, length, fading):
     """Product of the probabilities of all keywords of a subscription, ascending. O(terms of both)."""
     text = 1.0

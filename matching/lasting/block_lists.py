@@ -10,10 +10,10 @@ radius. Long lists are kept in blocks of `BLOCK` postings, and these in groups o
 the largest reach that anybody in it can have; so a message passes over most of a list, and what it must read lies in a
 row, many postings an instruction.
 
-Thresholds rise all the time. A posting takes its new level at once and its block follows; when most of a list has
-changed it is put in order anew: by reach, so that those which reach far do not keep the others from being skipped,
-then along a curve through the plane. New postings wait at the end of their list, in blocks of their own; those that
-go leave a hole. Read on in `matching.decay.engines.keyword_blocks` and `matching.knn.engines.keyword_blocks`.
+Thresholds rise all the time. A posting takes its new level at once, its block when it is next read; when a list has
+changed about twice it is put in order anew: by reach, so that those which reach far do not keep the others from being
+skipped, then along a curve through the plane. New postings wait at the end of their list, in blocks of their own; those
+that go leave a hole. Read on in `matching.decay.engines.keyword_blocks` and `matching.knn.engines.keyword_blocks`.
 """
 
 from typing import NamedTuple
@@ -35,6 +35,8 @@ NO_LEVEL = np.float32(-1e30)
 #: Slack of a reach: float32 rounding of its parts, and of coordinates.
 RELATIVE_SLACK, ABSOLUTE_SLACK = np.float32(2e-6), np.float32(4e-7)
 _HOLE = -1
+#: One place of so many is looked at for how much of a list has changed.
+_SAMPLED = 16
 _DEAD_SHARE = 0.25
 _PER_TERM = ("start", "count", "room", "built", "holes", "changes", "first_summary", "dirty")
 _PER_PLACE = ("slot", "ordinal", "x", "y", "level")
@@ -287,36 +289,23 @@ def _remove(c, slots, v):
                 v.dirty[term] = True
 
 
-@njit(cache=True, nogil=True)
-def set_level(c, v, slot, level):
-    """Give the postings of a slot another level; their blocks and groups follow at once. O(terms * BLOCK) at most."""
-    level = np.float32(level)
-    for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
-        term, place = c.terms[at], c.position[at]
-        old = v.level[place]
+@njit(cache=True, nogil=True, inline="always")
+def raise_level(c, v, slot, level):
+    """Give the postings of a slot a higher level. O(terms).
+
+    Their blocks find out when they are next read, which they are then anyhow: until then they claim to reach farther
+    than they do (`matching.lasting.block_search`).
+    """
+    start = c.term_start[slot]
+    for at in range(start, start + c.term_count[slot]):
+        place = c.position[at]
         v.level[place] = level
-        v.changes[term] += 1
-        if v.changes[term] > v.count[term] + BLOCK:
-            v.dirty[term] = True
-        if v.first_summary[term] < 0:
-            continue
-        start = v.start[term]
-        block = (place - start) // BLOCK
-        row = v.first_summary[term] + block
-        if old > v.summaries[row, LEVEL] and level >= v.summaries[row, LEVEL]:
-            continue  # somebody else reaches farther
-        least = level
-        for p in range(start + block * BLOCK, min(start + block * BLOCK + BLOCK, start + v.count[term])):
-            least = min(least, v.level[p])
-        before = v.summaries[row, LEVEL]
-        v.summaries[row, LEVEL] = least
-        group = v.first_summary[term] + _blocks(v.room[term]) + block // GROUP
-        if before > v.summaries[group, LEVEL] and least >= v.summaries[group, LEVEL]:
-            continue
-        first = block // GROUP * GROUP
-        for b in range(first, min(first + GROUP, _blocks(v.count[term]))):
-            least = min(least, v.summaries[v.first_summary[term] + b, LEVEL])
-        v.summaries[group, LEVEL] = least
+        # a sample of places tells how much of a list has changed, without a look at the list for each
+        if place % _SAMPLED == 0:
+            term = c.terms[at]
+            v.changes[term] += _SAMPLED
+            if v.changes[term] > 2 * v.count[term] + 4 * BLOCK:
+                v.dirty[term] = True
 
 
 @njit(cache=True, nogil=True)

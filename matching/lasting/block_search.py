@@ -51,32 +51,44 @@ def candidates_of(v, term, x, y, far, factor, text, others, signature, texts, pa
     blocks = (count + BLOCK - 1) // BLOCK
     groups = first + (v.room[term] + BLOCK - 1) // BLOCK
     for group in range((blocks + GROUP - 1) // GROUP):
-        if not _may_reach(v.summaries[groups + group], x, y, far, factor, text, others, texts):
+        if not _may_reach(v.summaries, groups + group, x, y, far, factor, text, others, texts):
             continue
+        least = np.float32(np.inf)
         for block in range(group * GROUP, min(group * GROUP + GROUP, blocks)):
-            if not _may_reach(v.summaries[first + block], x, y, far, factor, text, others, texts):
-                continue
-            a = start + block * BLOCK
-            b = min(a + BLOCK, start + count)
-            scanned += b - a
-            found = _pass(v, a, b, x, y, far, factor, text, others, signature, texts, passed, out, found)
+            if _may_reach(v.summaries, first + block, x, y, far, factor, text, others, texts):
+                a = start + block * BLOCK
+                b = min(a + BLOCK, start + count)
+                scanned += b - a
+                found = _pass(v, a, b, x, y, far, factor, text, others, signature, texts, passed, out, found)
+                # levels have risen since the summary was made; of what this message changes the next one hears
+                v.summaries[first + block, LEVEL] = _least(v.level, a, b)
+            least = min(least, v.summaries[first + block, LEVEL])
+        v.summaries[groups + group, LEVEL] = least
     return found, scanned
 
 
 @njit(cache=True, nogil=True)
-def _may_reach(row, x, y, far, factor, text, others, texts):
+def _least(level, a, b):
+    least = np.float32(np.inf)
+    for place in range(a, b):
+        least = min(least, level[place])
+    return least
+
+
+@njit(cache=True, nogil=True)
+def _may_reach(summaries, row, x, y, far, factor, text, others, texts):
     """Whether anybody under a summary may be reached."""
-    faded = row[LEVEL] * factor
+    faded = summaries[row, LEVEL] * factor
     reach = far - faded
     slack = far + abs(faded)
     if texts:
         # whoever has other keywords than this one gets no more than `others` of it, or exactly its rest
-        part = row[TEXT_SLOPE] * (text * max(others, row[REST]))
+        part = summaries[row, TEXT_SLOPE] * (text * max(others, summaries[row, REST]))
         reach += part
         slack += part
     reach += slack * RELATIVE_SLACK + ABSOLUTE_SLACK
-    dx = max(np.float32(0.0), max(row[WEST] - x, x - row[EAST]))
-    dy = max(np.float32(0.0), max(row[SOUTH] - y, y - row[NORTH]))
+    dx = max(np.float32(0.0), max(summaries[row, WEST] - x, x - summaries[row, EAST]))
+    dy = max(np.float32(0.0), max(summaries[row, SOUTH] - y, y - summaries[row, NORTH]))
     # the sign first, since squaring loses it
     return reach >= np.float32(0.0) and reach * reach >= dx * dx + dy * dy
 

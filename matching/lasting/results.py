@@ -4,9 +4,10 @@ Nothing leaves such a result but for something better, so it needs no window and
 kept is what is told. Entries of a slot lie in one block of a pool, best first, of equal keys the older first. A larger
 key is better; kinds of which less is better turn the sign.
 
-An engine offers pair by pair, as it finds them, and the k-th key rises at once. What a boundary has to tell follows
+An engine offers pair by pair, message by message, and the k-th key rises at once. What a boundary has to tell follows
 without a copy of the former result: what entered is what has a seq of the batch, and what was pushed out, of earlier
-ones, is written down when it happens. Read on in `matching.lasting.engine`.
+ones, is written down when it happens. Results are met at random, so what is read together lies together: the columns
+of a slot are views of one array of rows, seq and key of an entry of another. Read on in `matching.lasting.engine`.
 """
 
 from typing import NamedTuple
@@ -19,6 +20,9 @@ from matching.storage.block_pool import NO_BLOCK, allocate_block, free_block
 from matching.storage.point_subscriptions import Subscriptions, take_ragged_at
 from matching.storage.slots import resized
 
+#: Room that is always there: with a row or none, numpy and so Numba would take a view for contiguous. A slot: start,
+#: after, stamp in 8 bytes each; count and size_class in 4.
+_FEWEST, RESULT_WORDS = 16, 4
 #: Block sizes by class: a result grows through them while it fills, so that one which never does costs little.
 _SIZES = np.array([4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128] + [192 << i for i in range(24)], np.int64)
 #: Places in `Best.used`.
@@ -31,11 +35,12 @@ class Best(NamedTuple):
     """Kernel view of the results; n slots.
 
     start : int64[n]        place of the slot's block in the pool, -1 if it has none
-    size_class : int8[n]    its size, as position in `sizes`
-    count : int32[n]        entries in use
-    since : int64[n]        messages before this seq are none of its business
+    after : int64[n]        the last message it took; messages up to this one are none of its business
     stamp : int64[n]        the last batch in which it changed
+    count : int32[n]        entries in use
+    size_class : int32[n]   size of the block, as position in `sizes`
     seq : int64[pool], key : float64[pool]
+                            (those by slot and by entry are strided)
     free : int64[classes]   see `matching.storage.block_pool`
     sizes : int64[classes]
     touched : int32[t]      slots that have changed in this batch
@@ -46,10 +51,10 @@ class Best(NamedTuple):
     """
 
     start: Int64
-    size_class: np.ndarray
-    count: Int32
-    since: Int64
+    after: Int64
     stamp: Int64
+    count: Int32
+    size_class: Int32
     seq: Int64
     key: Float64
     free: Int64
@@ -74,27 +79,34 @@ class BestResults:
 
     def __init__(self):
         room = 1 << 12
+        self._rows, self._pool = _new_rows(_FEWEST), np.zeros((_FEWEST, 2), np.int64)
         self.view = Best(
-            start=np.zeros(0, np.int64), size_class=np.zeros(0, np.int8), count=np.zeros(0, np.int32),
-            since=np.zeros(0, np.int64), stamp=np.zeros(0, np.int64), seq=np.zeros(0, np.int64), key=np.zeros(0),
-            free=np.full(_SIZES.shape[0], NO_BLOCK, np.int64), sizes=_SIZES, touched=np.zeros(0, np.int32),
-            pushed_slot=np.zeros(room, np.int32), pushed_seq=np.zeros(room, np.int64), pushed_key=np.zeros(room),
-            used=np.zeros(5, np.int64),
+            *_columns(self._rows, self._pool), free=np.full(_SIZES.shape[0], NO_BLOCK, np.int64), sizes=_SIZES,
+            touched=np.zeros(0, np.int32), pushed_slot=np.zeros(room, np.int32), pushed_seq=np.zeros(room, np.int64),
+            pushed_key=np.zeros(room), used=np.zeros(5, np.int64),
         )  # fmt: skip
 
     def begin(self, slots: Int32, since: Int64, capacity: int) -> None:
         """New slots without results, which see messages from `since` (int64[n]) on. O(n), amortised."""
+        have = self._rows.shape[0]
+        if have < capacity:
+            rows = _new_rows(capacity)
+            rows[:have] = self._rows
+            self._rows = rows
+            self._renew(touched=np.zeros(capacity, np.int32))
         v = self.view
-        if v.start.shape[0] < capacity:
-            self.view = v = v._replace(
-                start=resized(v.start, capacity, NO_BLOCK),
-                size_class=resized(v.size_class, capacity),
-                count=resized(v.count, capacity),
-                since=resized(v.since, capacity),
-                stamp=resized(v.stamp, capacity, -1),
-                touched=resized(v.touched, capacity),
-            )
-        v.count[slots], v.since[slots], v.stamp[slots] = 0, since, -1
+        v.count[slots], v.after[slots], v.stamp[slots] = 0, since - 1, -1
+
+    def _renew(self, **more: np.ndarray) -> None:
+        """Another view, of arrays that have grown."""
+        columns = dict(zip(Best._fields, _columns(self._rows, self._pool), strict=False))
+        self.view = self.view._replace(**columns, **more)
+
+    def _grow_pool(self, length: int) -> None:
+        pool = np.zeros((length, 2), np.int64)
+        pool[: self._pool.shape[0]] = self._pool
+        self._pool = pool
+        self._renew()
 
     def begin_batch(self, number: int, first_seq: int) -> None:
         """From now on what changes is told as of the end of this batch."""
@@ -124,27 +136,24 @@ class BestResults:
         v = self.view
         pool, room = v.seq.shape[0], v.pushed_slot.shape[0]
         if int(v.used[_PUSHED]) * 2 > room:
-            v = v._replace(
+            self.view = v._replace(
                 pushed_slot=resized(v.pushed_slot, 2 * room),
                 pushed_seq=resized(v.pushed_seq, 2 * room),
                 pushed_key=resized(v.pushed_key, 2 * room),
             )
         # one block may be larger than all that is there
         if int(v.used[_POOL_END]) + int(v.sizes[v.size_class.max(initial=0) + 1]) > pool:
-            more = max(1 << 10, pool // 2, 2 * int(v.sizes[v.size_class.max(initial=0) + 1]))
-            v = v._replace(seq=resized(v.seq, pool + more), key=resized(v.key, pool + more))
-        self.view = v
+            self._grow_pool(pool + max(1 << 10, pool // 2, 2 * int(v.sizes[v.size_class.max(initial=0) + 1])))
 
     def load(self, c: Subscriptions, slots: Int32, rows: ResultRows) -> None:
         """Give new slots their results, and the columns their k-th keys. O(entries)."""
         counts = np.diff(rows.offsets).astype(np.int32)
         classes = np.searchsorted(_SIZES, counts)
         needed = int(_SIZES[classes[counts > 0]].sum())
+        end = int(self.view.used[_POOL_END])
+        if end + needed > self._pool.shape[0]:
+            self._grow_pool(end + needed)
         v = self.view
-        end = int(v.used[_POOL_END])
-        if end + needed > v.seq.shape[0]:
-            length = end + needed
-            self.view = v = v._replace(seq=resized(v.seq, length), key=resized(v.key, length))
         sizes = np.where(counts > 0, _SIZES[classes], 0)
         starts = end + np.cumsum(sizes) - sizes
         v.used[_POOL_END] = end + needed
@@ -167,33 +176,43 @@ class BestResults:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array held, for figures of size, trimmed to what is in use."""
-        v = self.view
-        end = int(v.used[_POOL_END])
-        return v._asdict() | {"seq": v.seq[:end], "key": v.key[:end]}
+        v = self.view._asdict()
+        others = {name: v[name] for name in Best._fields[Best._fields.index("free") :]}
+        return others | {"rows": self._rows, "pool": self._pool[: int(self.view.used[_POOL_END])]}
 
 
-@njit(cache=True, nogil=True)
+def _new_rows(count: int) -> Int64:
+    """Rows of slots without blocks."""
+    rows = np.zeros((count, RESULT_WORDS), np.int64)
+    rows[:, 0] = NO_BLOCK
+    rows[:, 2] = -1
+    return rows
+
+
+def _columns(rows: Int64, pool: Int64) -> tuple[np.ndarray, ...]:
+    """The first columns of `Best`, as views of the rows of slots and of the pool of entries."""
+    halves = rows.view(np.int32)
+    by_slot = rows[:, 0], rows[:, 1], rows[:, 2], halves[:, 6], halves[:, 7]
+    return *by_slot, pool[:, 0], pool.view(np.float64)[:, 1]
+
+
+@njit(cache=True, nogil=True, inline="always")
 def offer(c, v, slot, seq, key):
     """Offer a message to a result: `NO_ROOM`, `NO_RESULT` or `A_RESULT`.
 
-    The threshold of the slot becomes the k-th key once there are k. To offer a pair again changes nothing, so whoever
-    had no room for a message begins it anew. O(k).
+    Messages come in order of seq. The threshold of the slot becomes the k-th key once there are k. To offer a pair
+    again changes nothing, so whoever had no room for a message begins it anew. O(k).
     """
-    if seq < v.since[slot]:
+    # strictly better: of equal keys the older stays. A threshold of minus infinity says nothing of how many there are
+    if (key <= c.threshold[slot] and key != -np.inf) or seq <= v.after[slot]:
         return NO_RESULT
     start, count = v.start[slot], v.count[slot]
     full = count == c.k[slot]
-    # strictly better: of equal keys the older stays, and a full result may have minus infinity for its k-th
     if full and key <= v.key[start + count - 1]:
         return NO_RESULT
     at = count
     while at > 0 and v.key[start + at - 1] < key:
         at -= 1
-    same = at
-    while same > 0 and v.key[start + same - 1] == key:
-        same -= 1
-        if v.seq[start + same] == seq:
-            return NO_RESULT
     last = start + count - 1
     pushes = full and v.seq[last] < v.used[_FIRST_SEQ]
     # every refusal before the first change
@@ -210,6 +229,7 @@ def offer(c, v, slot, seq, key):
             free_block(v, slot)
         v.start[slot], v.size_class[slot] = block, size_class
         start = block
+    v.after[slot] = seq
     if v.stamp[slot] != v.used[_STAMP]:
         v.stamp[slot] = v.used[_STAMP]
         v.touched[v.used[_TOUCHED]] = slot

@@ -100,7 +100,7 @@ class LastingRoom(Room):
     def state(self) -> State:
         slots = self.engine.subscriptions.live_slots()
         state = State.of(self.engine.subscriptions.rows(slots))
-        state.rows["at"] = self.engine.best.view.since[slots]
+        state.rows["at"] = self.engine.best.view.after[slots] + 1
         offsets, seq, key = self.engine.best.held(slots)
         state.lists["best"] = Lists(offsets, {"seq": seq, "key": key})
         return state

@@ -23,9 +23,9 @@ _DEAD_SHARE = 0.25
 #: Room that is always there; with a row or none, numpy and so Numba would take a view for contiguous.
 _FEWEST = 16
 #: A slot: x, y, alpha, threshold, term_start in 8 bytes each; term_count and k in 4.
-_ROW_WORDS, _ROW_HALVES = 6, 12
+ROW_WORDS, _ROW_HALVES = 6, 12
 #: A term: itself, its weight, its position.
-_TERM_HALVES = 3
+TERM_HALVES = 3
 _BY_TERM = ("terms", "weights", "position")
 _BY_SLOT = ("x", "y", "alpha", "threshold", "term_start", "term_count", "k")
 
@@ -176,13 +176,13 @@ class PointSubscriptions:
 
 def _new_rows(count: int) -> Int64:
     """Rows of slots, free ones: their threshold is infinite."""
-    rows = np.zeros((count, _ROW_WORDS), np.int64)
+    rows = np.zeros((count, ROW_WORDS), np.int64)
     rows.view(np.float64)[:, 3] = np.inf
     return rows
 
 
 def _new_pool(count: int) -> Int32:
-    return np.zeros((count, _TERM_HALVES), np.int32)
+    return np.zeros((count, TERM_HALVES), np.int32)
 
 
 def _columns(number: Int64, rows: Int64, pool: Int32) -> Subscriptions:

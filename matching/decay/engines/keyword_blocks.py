@@ -26,12 +26,13 @@ from matching.decay.scores import (
     text_relevance,
 )
 from matching.fading import Fading
-from matching.lasting.block_lists import BLOCK, NO_LEVEL, BlockLists, Described, set_level
+from matching.lasting.block_lists import BLOCK, NO_LEVEL, BlockLists, Described, raise_level
 from matching.lasting.block_search import candidates_of
 from matching.lasting.engine import LastingEngine
-from matching.lasting.results import A_RESULT, NO_ROOM, offer
+from matching.lasting.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
 from matching.model import Int32, MessageBatch
 from matching.space import Space
+from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 
 #: Below this alpha place decides next to nothing: it is taken for this one, which only lets more through.
@@ -55,7 +56,7 @@ class KeywordBlocks(LastingEngine):
         self._most_common = fading.smoothing * float(fading.collection_share.max(initial=0.0))
         self._reference: float | None = None  # lift at which levels are thresholds
         self._rows = 0  # since the reference was moved
-        self._passed, self._found = np.empty(BLOCK, np.uint8), np.empty(0, np.int32)
+        self._passed, self._found, self._keys = np.empty(BLOCK, np.uint8), np.empty(0, np.int32), np.empty(0)
 
     def match(self, batch: MessageBatch):
         """Offer every message to whom it may reach, in order; `best.begin_batch` comes first."""
@@ -79,10 +80,12 @@ class KeywordBlocks(LastingEngine):
 
     def _scan(self, batch: MessageBatch, first_row: int) -> int:
         if self._found.shape[0] < self.lists.longest:
-            self._found = np.empty(self.lists.longest * 5 // 4, np.int32)
+            room = self.lists.longest * 5 // 4
+            self._found, self._keys = np.empty(room, np.int32), np.empty(room)
         return _scan(
             self.subscriptions.columns, self.lists.view, self.best.view, batch, self.fading, self.max_distance,
-            self._reference or 0.0, np.float32(self._most_common), first_row, self._passed, self._found, self.counters,
+            self._reference or 0.0, np.float32(self._most_common), first_row, self._passed, self._found, self._keys,
+            self.counters,
         )  # fmt: skip
 
     def _move_reference(self, now: float, rows: int) -> None:
@@ -150,7 +153,7 @@ def _set_all(c, v, places, max_distance, reference):
 
 @njit(cache=True, nogil=True)
 def _scan(
-    c, v, best, batch, fading, max_distance, reference, most_common, first_row, passed, found, counters
+    c, v, best, batch, fading, max_distance, reference, most_common, first_row, passed, found, keys, counters
 ):  # fmt: skip
     far = np.float32(max_distance)
     smallest = np.float32(0.0)
@@ -184,19 +187,36 @@ def _scan(
                 v, term, x32, y32, far, factor, worth, others, all_bits, True, passed, found
             )
             counters[0] += scanned
-            for i_th in range(candidates):
-                if i_th + _AHEAD < candidates:
-                    prefetch(c.term_start, found[i_th + _AHEAD] * 6)
-                slot = found[i_th]
-                counters[1] += 1
+            reached = 0
+            # by stages, so that what the next one reads is on its way
+            for nth in range(candidates):
+                if nth + _AHEAD < candidates:
+                    prefetch(c.x, found[nth + _AHEAD] * ROW_WORDS)
+                slot = found[nth]
+                prefetch(c.terms, c.term_start[slot] * TERM_HALVES)
+            for nth in range(candidates):
+                slot = found[nth]
                 text = text_relevance(c, slot, terms, counts, length, fading)
                 key = key_of(relevance(c, slot, x, y, text, max_distance), lifted)
+                if key > c.threshold[slot] or key == -math.inf:
+                    prefetch(best.start, slot * RESULT_WORDS)
+                    for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+                        prefetch(v.level, c.position[at])
+                    found[reached], keys[reached] = slot, key
+                    reached += 1
+            counters[1] += candidates
+            for nth in range(reached):
+                if nth + _AHEAD < reached:
+                    start = best.start[found[nth + _AHEAD]]
+                    prefetch(best.seq, 2 * start)
+                    prefetch(best.seq, 2 * start + 8)
+                slot = found[nth]
                 before = c.threshold[slot]
-                outcome = offer(c, best, slot, batch.seq[r], key)
+                outcome = offer(c, best, slot, batch.seq[r], keys[nth])
                 if outcome == NO_ROOM:
                     return r
                 if outcome == A_RESULT:
                     counters[2] += 1
                     if c.threshold[slot] > before:
-                        set_level(c, v, slot, _level(c, slot, max_distance, reference))
+                        raise_level(c, v, slot, _level(c, slot, max_distance, reference))
     return batch.seq.shape[0]

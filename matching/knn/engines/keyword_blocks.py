@@ -9,12 +9,13 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.lasting.block_lists import BLOCK, NO_LEVEL, BlockLists, Described, set_level
+from matching.lasting.block_lists import BLOCK, NO_LEVEL, BlockLists, Described, raise_level
 from matching.lasting.block_search import candidates_of
 from matching.lasting.engine import LastingEngine
 from matching.lasting.results import A_RESULT, NO_ROOM, offer
 from matching.model import Int32, MessageBatch
 from matching.space import Space
+from matching.storage.point_subscriptions import ROW_WORDS
 from matching.storage.prefetch import prefetch
 
 _AHEAD = 8
@@ -82,11 +83,11 @@ def _scan(c, v, best, batch, first_row, passed, found, counters):
                 v, term, np.float32(x), np.float32(y), none, one, none, none, np.uint32(0), False, passed, found
             )
             counters[0] += scanned
+            counters[1] += candidates
             for nth in range(candidates):
                 if nth + _AHEAD < candidates:
-                    prefetch(c.term_start, found[nth + _AHEAD] * 6)
+                    prefetch(c.x, found[nth + _AHEAD] * ROW_WORDS)
                 slot = found[nth]
-                counters[1] += 1
                 dx, dy = c.x[slot] - x, c.y[slot] - y
                 before = c.threshold[slot]
                 # who shares several keywords is offered the pair again, which changes nothing
@@ -96,5 +97,5 @@ def _scan(c, v, best, batch, first_row, passed, found, counters):
                 if outcome == A_RESULT:
                     counters[2] += 1
                     if c.threshold[slot] > before:
-                        set_level(c, v, slot, _level(c, slot))
+                        raise_level(c, v, slot, _level(c, slot))
     return batch.seq.shape[0]
