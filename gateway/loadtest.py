@@ -5,6 +5,7 @@ Latency is corrected for coordinated omission: it counts from the moment a messa
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 
 from distribution.routers import ROUTERS, placeable, router_named
 from matching.errors import ConfigError
+from matching.fading import HALF_LIFE_S, SMOOTHING, Fading
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import Float64
@@ -115,17 +117,20 @@ def load_plan(
         sample = GeneratedSource(recipe, span, space).read().messages
         return sample.x, sample.y
 
+    asked = sorted({column for name, count in counts.items() if count for column in kinds.named(name).columns})
+    fading = Fading(math.log(2.0) / HALF_LIFE_S, SMOOTHING, recipe.term_shares(), recipe.start_us)
     subscriptions = GeneratedSubscriptions(recipe, span, space, counts, kinds)
     lasting = tuple(kind.code for kind in kinds if kind.lasting)
     _check_placeable(router, counts, kinds)
     return wire(
-        PacedSpout(recipe, span, space, batch, limit, rate),
+        PacedSpout(recipe, span, space, batch, limit, rate, asked),
         subscriptions,
         router_named(router, query_bolts, space, load, kinds=kinds),
         space,
         span,
         DeliveryBolt(os.devnull, span, credits, sink="count", lasting=lasting),
         kinds=kinds,
+        fading=fading,
         credits=credits,
     )
 

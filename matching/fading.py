@@ -16,6 +16,8 @@ from matching.model import Float64, Int64
 #: Event time that counts as nothing unless a run says otherwise: the beginning of 2020. Any will do; a near one keeps
 #: more digits of the keys.
 EPOCH_US = 1_577_836_800_000_000
+#: Unless a run says otherwise: seconds in which a score falls to half; the collection's share in a text's relevance.
+HALF_LIFE_S, SMOOTHING = 86_400.0, 0.2
 
 
 class Fading(NamedTuple):

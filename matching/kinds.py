@@ -84,7 +84,7 @@ KINDS = Kinds(
             fades=True,
             columns=("counts", "event_time_us"),
             engines=_by_name(FadingBlocks),
-            recipe=Recipe("CIQ", k=(10, 30)),
+            recipe=Recipe("CIQ", k=(10, 30), share=20),
         ),
         Kind(
             KNN,
@@ -95,7 +95,7 @@ KINDS = Kinds(
             windowed=False,
             lasting=True,
             engines=_by_name(NearestBlocks),
-            recipe=Recipe("DkM-SKS", k=(1, 10)),
+            recipe=Recipe("DkM-SKS", k=(1, 10), share=4),
         ),
         Kind(
             SKYLINE,

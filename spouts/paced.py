@@ -8,7 +8,7 @@ Read on in `gateway.loadtest`.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class PacedSpout(GeneratedSpout):
 
     Parameters
     ----------
-    recipe, window, space, batch, limit
+    recipe, window, space, batch, limit, asked
         As in `GeneratedSpout`; `limit` is needed, since the stream must end.
     rate : float
         Messages a second.
@@ -45,10 +45,19 @@ class PacedSpout(GeneratedSpout):
         If the rate is not positive.
     """
 
-    def __init__(self, recipe: Recipe, window: Window, space: Space, batch: int, limit: int, rate: float):
+    def __init__(
+        self,
+        recipe: Recipe,
+        window: Window,
+        space: Space,
+        batch: int,
+        limit: int,
+        rate: float,
+        asked: Collection[str] = (),
+    ):
         if not rate > 0:
             raise ConfigError(f"rate {rate}: a paced stream needs a positive rate")
-        super().__init__(recipe, window, space, batch, limit)
+        super().__init__(recipe, window, space, batch, limit, asked=asked)
         self.rate = rate
         self._start_s: float | None = None
         self._latest_start_s = 0.0

@@ -25,6 +25,7 @@ from pydantic_settings import (
 )
 
 from matching.errors import ConfigError
+from matching.fading import HALF_LIFE_S, SMOOTHING
 from matching.space import EARTH, Space
 from matching.window import Window
 
@@ -93,10 +94,10 @@ class RunConfig(BaseSettings):
     )
     batch: int = Field(default=5000, ge=1, le=1_000_000, description="messages between two boundaries")
     decay_half_life: float = Field(
-        default=86_400.0, gt=0.0, le=1e12, description="seconds in which a score of `decay` falls to half"
+        default=HALF_LIFE_S, gt=0.0, le=1e12, description="seconds in which a score of `decay` falls to half"
     )
     decay_smoothing: float = Field(
-        default=0.2, ge=0.0, le=1.0, description="share of the whole collection in the text relevance of `decay`"
+        default=SMOOTHING, ge=0.0, le=1.0, description="share of the whole collection in the text relevance of `decay`"
     )
     max_ahead: float = Field(
         default=86_400.0,
