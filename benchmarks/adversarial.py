@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import Case
-from benchmarks.workload import Messages, TopkRecipe, make_messages, point_subscriptions
+from benchmarks.workload import Messages, TopkRecipe, make_messages, topk_subscriptions
 from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable, concatenate, take_ragged
 from matching.window import Window
@@ -48,7 +48,7 @@ def make_stream(name: str, subscriptions: int, window: int, timed: int, seed: in
     if name == "drift":
         # within the batches that are checked; from there on the window loses the old words message by message
         made = _drifting(made, length + _BATCH)
-    table = point_subscriptions(made, subscriptions, seed, recipe)
+    table = topk_subscriptions(made, subscriptions, seed, recipe)
     batch = made.batch
     if name in ("one_point", "equal_scores"):
         batch = _with(batch, x=_same(batch.x), y=_same(batch.y))
@@ -58,7 +58,7 @@ def make_stream(name: str, subscriptions: int, window: int, timed: int, seed: in
     elif name == "unused_words":
         table = _with(table, terms=table.terms + np.int32(made.idf.shape[0]))
         some = table.take(np.arange(0, len(table), 100))
-        real = point_subscriptions(made, len(some), seed + 1, recipe)
+        real = topk_subscriptions(made, len(some), seed + 1, recipe)
         table = concatenate([table.take(np.arange(len(some), len(table))), _with(real, number=some.number)])
         table = _with(table, number=np.arange(len(table)))
     elif name == "half_expires":

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.resampled import resample_messages
 from benchmarks.workload import (
-    MESSAGES_PER_S,
+    PLAIN,
     PLAIN_BOOLEAN,
     REGIONS,
     WORLD,
@@ -21,23 +21,19 @@ from benchmarks.workload import (
     boolean_subscriptions,
     make_messages,
     make_versions,
-    point_subscriptions,
     skyline_subscriptions,
+    topk_subscriptions,
     widened,
 )
 from matching.errors import ConfigError
-from matching.fading import Fading
 from matching.kind_table import Kind
-from matching.model import NO_COUNTS, NO_TIMES, Int64, MessageBatch, SubscriptionTable, empty, join_messages
+from matching.model import Int64, MessageBatch, SubscriptionTable, empty, join_messages
 from matching.window import Window
 
 #: Messages that subscriptions of a kind without window take after; none of them is timed.
 _HISTORY = 200_000
 #: As `skyray run` cuts the stream unless it is told otherwise.
 MOST_A_BATCH = 5_000
-#: In which a score falls to half, and the collection's share in the relevance of a text: those of the CIQ paper.
-HALF_LIFE_S, SMOOTHING = 4_000.0, 0.2
-_UNASKED = (("counts", NO_COUNTS), ("event_time_us", NO_TIMES))
 #: Share of messages that are new versions of objects in the window.
 _UPDATES = 0.1
 #: Subscriptions change in calls of this many, as a batch of a live stream brings them.
@@ -56,7 +52,6 @@ class Case(NamedTuple):
     batch : int                  messages a batch
     facts : dict                 of the workload, JSON-ready
     ends : int64[messages]       which message each one ends, -1 for none; None: nobody ends another
-    fading : Fading              how scores fade, of a kind whose do
     fresh : SubscriptionTable    those that come when some of the table leave, numbers behind theirs
     changes : int                how many of them a call
     """
@@ -70,7 +65,6 @@ class Case(NamedTuple):
     batch: int
     facts: dict[str, Any]
     ends: Int64 | None = None
-    fading: Fading | None = None
     fresh: SubscriptionTable = empty(SubscriptionTable)
     changes: int = 1
 
@@ -112,21 +106,21 @@ def make_case(
     part = -(-timed // rounds)
     batch = min(part, MOST_A_BATCH)
     drawn = recipe if isinstance(recipe, BooleanRecipe) else PLAIN_BOOLEAN
-    if kind.standing:
-        timed, filled = part * rounds, (window or 100_000) if kind.windowed else _HISTORY
+    if kind.windowed:
+        timed, filled = part * rounds, window or 100_000
         count = filled + checked_batches * batch + timed
     else:
         filled, count = _HISTORY, _HISTORY + timed
     if messages_from is None:
-        made = make_messages(count, seed, WORLD, drawn, 0 if kind.standing else filled)
+        made = make_messages(count, seed, WORLD, drawn, 0 if kind.windowed else filled)
     else:
         plain = drawn._replace(keywords=PLAIN_BOOLEAN.keywords, regions=PLAIN_BOOLEAN.regions, shape="point")
         if plain != PLAIN_BOOLEAN:
             raise ConfigError("real messages have their own places and words: vary keywords, regions, shape alone")
         made = resample_messages(messages_from, count, seed, WORLD)
     # where there is no window, subscriptions come before all messages that are matched, and take after others
-    source = made if kind.standing else Messages(made.batch.take(np.arange(filled)), made.idf)
-    coming = 0 if kind.standing else _CHANGES_A_CALL * _CALLS_A_ROUND * rounds
+    source = made if kind.windowed else Messages(made.batch.take(np.arange(filled)), made.idf)
+    coming = 0 if kind.windowed else _CHANGES_A_CALL * _CALLS_A_ROUND * rounds
     everybody = subscriptions_of(kind, source, subscriptions + coming, seed, recipe)
     stream = made.batch
     if drawn.shape == "range":
@@ -134,7 +128,7 @@ def make_case(
         stream = join_messages([stream.take(np.arange(filled)), widened(later, seed)])
     ends = make_versions(count, filled, _UPDATES, seed) if kind.needs_ended else None
     table = everybody.take(np.arange(subscriptions))
-    lengths = np.diff(stream.term_offsets)[0 if kind.standing else filled :]
+    lengths = np.diff(stream.term_offsets)[0 if kind.windowed else filled :]
     facts: dict[str, Any] = {
         "subscriptions": subscriptions,
         "messages": timed,
@@ -154,11 +148,7 @@ def make_case(
         facts["updates"] = _UPDATES
     fresh = everybody.take(np.arange(subscriptions, subscriptions + coming))
     span = Window("count", filled)
-    fading = _fading_of(made) if kind.fades else None
-    if fading is not None:
-        facts |= {"half_life_s": HALF_LIFE_S, "smoothing": fading.smoothing, "arrivals_per_s": MESSAGES_PER_S}
-    stream = MessageBatch(**stream._asdict() | {name: empty for name, empty in _UNASKED if name not in kind.columns})
-    return Case(kind, stream, table, span, filled, timed, batch, facts, ends, fading, fresh, _CHANGES_A_CALL)
+    return Case(kind, stream, table, span, filled, timed, batch, facts, ends, fresh, _CHANGES_A_CALL)
 
 
 def subscriptions_of(
@@ -166,31 +156,17 @@ def subscriptions_of(
 ) -> SubscriptionTable:
     """`count` subscriptions of a kind that take after random messages. O(count)."""
     if kind.place == "point":
-        table = point_subscriptions(messages, count, seed, _asked(kind, recipe), kind.code)
-        if "alpha" in kind.fields:
-            return table
-        return SubscriptionTable(**table._asdict() | {"alpha": np.full(count, np.nan)})
+        return topk_subscriptions(messages, count, seed, recipe if isinstance(recipe, TopkRecipe) else PLAIN)
     if kind.stands == "box":
         drawn = recipe if isinstance(recipe, BooleanRecipe) else PLAIN_BOOLEAN
         return boolean_subscriptions(messages, count, seed, recipe=drawn)
     return skyline_subscriptions(messages, count, seed)
 
 
-def _asked(kind: Kind, recipe: TopkRecipe | BooleanRecipe | None) -> TopkRecipe:
-    """What subscriptions to points are like: as asked for, or as the recipe of the kind has it."""
-    return recipe if isinstance(recipe, TopkRecipe) else TopkRecipe(kind.recipe.k, keywords=kind.recipe.keywords)
-
-
-def _fading_of(made: Messages) -> Fading:
-    """How scores fade: the half-life of the CIQ paper, and the words of all messages."""
-    counts = np.bincount(made.batch.terms, weights=made.batch.counts, minlength=made.idf.shape[0]).astype(np.int64)
-    return Fading.of(HALF_LIFE_S, SMOOTHING, counts, int(counts.sum()), 0)
-
-
 def _facts(kind: Kind, recipe: TopkRecipe | BooleanRecipe | None) -> dict[str, Any]:
     """The recipe, JSON-ready."""
     if kind.place == "point":
-        asked = _asked(kind, recipe)
+        asked = recipe if isinstance(recipe, TopkRecipe) else PLAIN
         k = asked.k[0] if asked.k[0] == asked.k[1] else list(asked.k)
         return {"k": k, "alpha": list(asked.alpha), "keywords": list(asked.keywords)}
     if kind.stands == "box":

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cases import MOST_A_BATCH, Case
+from benchmarks.cases import Case
 from benchmarks.peers import Peer
 from benchmarks.stopwatch import Stopwatch
 from benchmarks.workload import WORLD
@@ -35,7 +35,7 @@ from matching.model import (
     concatenate,
     empty,
 )
-from matching.naive import DecayModel, Extras, Oracle, Result, tally
+from matching.naive import Extras, Oracle, Result, tally
 from matching.storage.state import State, join_states
 from matching.window import NO_FLOOR, Boundary
 
@@ -45,9 +45,9 @@ _FEWEST_A_BATCH = 100
 _FAST_S = 1e-6
 #: A round of a slow engine, and its changes, stop after so long; a check of one that tells match by match likewise.
 _MOST_S, _MOST_CHANGES_S, _MOST_CHECK_S = 10.0, 3.0, 20.0
-#: Subscriptions of the sample that the oracle is asked about, spread evenly, and those told most, of a kind that has
-#: results or has none. With results every one of them costs the oracle a look at all messages before.
-_SAMPLE = {True: (300, 300), False: (5_000, 500)}
+#: Subscriptions of the sample that the oracle is asked about, spread evenly, and those told most, of a kind that has a
+#: window or has none. With a window every one of them costs the oracle a look at all messages in it.
+_SAMPLE = {True: (100, 200), False: (5_000, 500)}
 _CHECKED_MESSAGES = {True: 5_000, False: 1_000}
 #: A check that compares fewer updates than this says so.
 FEWEST_COMPARED = 1_000
@@ -111,9 +111,9 @@ class Bench:
         self.windows = dict(windows or {})
         self._part = -(-case.timed // rounds)
         self._checked_batches = checked_batches
-        checked = checked or _CHECKED_MESSAGES[case.kind.standing]
-        self._checked = checked if case.kind.standing else min(checked, case.timed)
-        self._sample_size = sample or _SAMPLE[case.kind.standing][0]
+        checked = checked or _CHECKED_MESSAGES[case.kind.windowed]
+        self._checked = checked if case.kind.windowed else min(checked, case.timed)
+        self._sample_size = sample or _SAMPLE[case.kind.windowed][0]
         self._newest_life = np.maximum.accumulate(case.messages.life)  # stream time, where the window goes by time
         self._full = self._boundary(0, 0, case.filled - 1)
         self._filled: dict[tuple[str | None, tuple[tuple[str, str], ...]], State] = {}
@@ -149,12 +149,9 @@ class Bench:
         key = name if self.kind.kept_by_engine else None, tuple(sorted((options or {}).items()))
         if key not in self._filled:
             begun = perf_counter()
-            self._filled[key] = self._fill(name, options) if self.kind.standing else State.of(self.case.table)
+            self._filled[key] = self._fill(name, options) if self.kind.windowed else State.of(self.case.table)
             if self.kind.windowed:
                 self.workload.setdefault("bulk_refill_s", perf_counter() - begun)
-            elif self.kind.standing:
-                lengths = np.diff(self._filled[key].lists["best"].offsets)
-                self.workload["full_share"] = float(np.mean(lengths == self._filled[key].rows["k"]))
         return self._filled[key]
 
     def check(self, running: Running) -> dict[str, Any]:
@@ -172,11 +169,11 @@ class Bench:
             told.append(step.updates)
         updates = concatenate(told)
         sample = self._sampled(updates)
-        asked = tuple(boundaries) if self.kind.standing else ()
+        asked = tuple(boundaries) if self.kind.windowed else ()
         if asked not in self._told:  # the oracle takes longer than most engines, and they ask the same
             self._told[asked] = self._expected(sample, asked)
         wanted, standing = self._told[asked]
-        if not self.kind.standing:  # of a slow engine not all of the messages were asked for
+        if not self.kind.windowed:  # of a slow engine not all of the messages were asked for
             last = boundaries[-1].last_seq
             wanted = Counter({event: times for event, times in wanted.items() if event[2] <= last})
         found = tally(_of_numbers(updates, sample.number))
@@ -227,7 +224,7 @@ class Bench:
             figures["refills_per_message"] = (_refills(running) - refilled) / done
             shares = running.watch.split(elapsed)
             figures |= {f"share_{name}": seconds / elapsed for name, seconds in shares.items()}
-        elif changes and not self.kind.standing:
+        elif changes:
             figures |= self._time_changes(running, turn)
         return figures
 
@@ -257,7 +254,7 @@ class Bench:
         Where updates depend on the boundaries, all engines get the same ones, however long that takes. Where they do
         not, a slow engine gets fewer messages.
         """
-        if self.kind.standing:
+        if self.kind.windowed:
             for _ in range(self._checked_batches):
                 yield self._take(running, self._checked)
             return
@@ -271,7 +268,7 @@ class Bench:
 
     def _start_over(self, running: Running) -> None:
         """Of a kind without window, back to the first batch: of messages nothing is remembered."""
-        assert not self.kind.standing, "the stream of a case with results is as long as what is asked of it"
+        assert not self.kind.windowed, "the stream of a case with a window is as long as what is asked of it"
         running.boundary = running.boundary._replace(last_seq=self.case.filled - 1)
 
     def _boundary(self, number: int, first: int, last: int) -> Boundary:
@@ -301,23 +298,10 @@ class Bench:
 
     def _alone(self, name: str | None, options: Mapping[str, str] | None) -> Alone:
         engines = {} if name is None else {self.kind.name: name}
-        return Alone([self.kind], WORLD, self.case.window, engines=engines, windows=self.windows, options=options,
-                     fading=self.case.fading)  # fmt: skip
+        return Alone([self.kind], WORLD, self.case.window, engines=engines, windows=self.windows, options=options)
 
     def _fill(self, name: str | None, options: Mapping[str, str] | None) -> State:
-        """What is kept of all subscriptions: several cores take some of them each.
-
-        With a window by a refill of each; else by the messages that have passed, which is what they hold results of.
-        """
-
-        def passed(rows: Int64) -> State:
-            alone, added = self._alone(None, options), self.case.table.take(rows)
-            for number, first in enumerate(range(0, self.case.filled, MOST_A_BATCH)):
-                last = min(first + MOST_A_BATCH, self.case.filled) - 1
-                batch = self.case.messages.take(np.arange(first, last + 1))
-                alone.process(Boundary(number, first, last, NO_FLOOR), batch, added, NO_REMOVALS)
-                added = empty(SubscriptionTable)
-            return alone.states()[self.kind.code]
+        """What is kept of all subscriptions, by a refill of each: several cores take some of them each."""
 
         def some(rows: Int64) -> State:
             alone, end = self._alone(name, options), self.case.filled
@@ -333,8 +317,7 @@ class Bench:
         cores = os.cpu_count() or 1
         # the kernels let go of the interpreter, and nothing is timed here
         with ThreadPoolExecutor(cores) as pool:
-            fill = some if self.kind.windowed else passed
-            return join_states(list(pool.map(fill, np.array_split(np.arange(len(self.case.table)), cores))))
+            return join_states(list(pool.map(some, np.array_split(np.arange(len(self.case.table)), cores))))
 
     # -- the oracle
 
@@ -347,13 +330,13 @@ class Bench:
             table = self.case.table
             evenly = np.arange(0, len(table), max(1, len(table) // self._sample_size))[: self._sample_size]
             number, times = np.unique(updates.number, return_counts=True)
-            most = number[np.argsort(-times, kind="stable")][: _SAMPLE[self.kind.standing][1]]
+            most = number[np.argsort(-times, kind="stable")][: _SAMPLE[self.kind.windowed][1]]
             self._sample = table.take(np.union1d(evenly, most[most < len(table)]))
         return self._sample
 
     def _expected(self, sample: SubscriptionTable, boundaries: tuple[Boundary, ...]) -> tuple[Counter, Counter]:
         """Updates of the sample at these boundaries and its results at the last one, by `matching.naive`."""
-        if not self.kind.standing:
+        if not self.kind.windowed:
             first, last = self.case.filled, self.case.filled + self._checked - 1
             messages = self.case.messages.take(np.arange(first, min(last + 1, len(self.case.messages))))
             oracle = Oracle(None, WORLD.max_distance)
@@ -361,28 +344,14 @@ class Bench:
             return tally(oracle.advance(boundary, messages, sample, NO_REMOVALS)), Counter()
         objects, told = self._objects(boundaries[-1].last_seq + 1), Counter()
         wanted = self._wanted(sample, objects)  # the others are nobody's: a gap in seq says the same
-        oracle = Oracle(self.case.window, WORLD.max_distance, self._decay_model())
+        oracle = Oracle(self.case.window, WORLD.max_distance)
         for boundary in (self._full, *boundaries):
             rows = boundary.first_seq + np.flatnonzero(wanted[boundary.first_seq : boundary.last_seq + 1])
-            batch = self.case.messages.take(rows)
+            extras = Extras(object_id=objects[rows].tolist()) if self.kind.needs_ended else None
             added = sample if boundary is self._full else empty(SubscriptionTable)
-            extras = Extras(
-                batch.event_time_us.tolist() if batch.event_time_us.shape[0] else None,
-                batch.counts.tolist() if batch.counts.shape[0] else None,
-                objects[rows].tolist() if self.kind.needs_ended else None,
-            )
-            updates = oracle.advance(boundary, batch, added, NO_REMOVALS, extras)
+            updates = oracle.advance(boundary, self.case.messages.take(rows), added, NO_REMOVALS, extras)
             told += tally(updates) if boundary is not self._full else Counter()
         return told, Counter(_result(result) for result in oracle.results())
-
-    def _decay_model(self) -> DecayModel | None:
-        """How scores fade, as the oracle wants it."""
-        fading = self.case.fading
-        if fading is None:
-            return None
-        # it divides by the number of all words, so this is 1 and the counts are shares
-        shares = dict(enumerate(fading.collection_share.tolist()))
-        return DecayModel(fading.log_base_per_s, fading.smoothing, shares, 1, fading.epoch_us)  # pyright: ignore[reportArgumentType]
 
     def _objects(self, count: int) -> Int64:
         """The object each message speaks of (int64[count]): a chain of versions is told by the seq at its beginning."""

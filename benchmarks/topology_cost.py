@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.actors import ActorWatch
-from benchmarks.workload import WORLD, Messages, boolean_subscriptions, make_messages, point_subscriptions
+from benchmarks.workload import WORLD, Messages, boolean_subscriptions, make_messages, topk_subscriptions
 from bolts.delivery import DeliveryBolt
 from bolts.payloads import StreamBatch
 from distribution.routers import router_named
@@ -117,7 +117,7 @@ class Workload:
             picky = np.flatnonzero(np.diff(drawn.term_offsets) >= _FEWEST_KEYWORDS)[:subscriptions]
             tables.append(drawn.take(picky))
         if "topk" in kinds:
-            tables.append(point_subscriptions(history, max(1, subscriptions // 100), seed))
+            tables.append(topk_subscriptions(history, max(1, subscriptions // 100), seed))
         columns: Any = concatenate(tables)._asdict()
         columns["number"] = np.arange(sum(map(len, tables)))
         self.table = SubscriptionTable(**columns)

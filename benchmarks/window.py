@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.workload import PLAIN, WORLD, make_messages, point_subscriptions
+from benchmarks.workload import PLAIN, WORLD, make_messages, topk_subscriptions
 from matching.kind import Question, Share
 from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable, take_ragged
@@ -69,7 +69,7 @@ def bench(
     tell = on_progress or (lambda _: None)
     tell("making the workload")
     made = make_messages(window + rounds * batches * batch, seed)
-    messages, table = made.batch, point_subscriptions(made, subscriptions, seed, PLAIN)
+    messages, table = made.batch, topk_subscriptions(made, subscriptions, seed, PLAIN)
     held = messages.take(np.arange(window))
     full = Boundary(0, 0, window - 1, -1)
     chosen = {name: _TOPK.window(name) for name in indexes or _TOPK.windows}

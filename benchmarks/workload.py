@@ -11,7 +11,6 @@ The recipe, kept close to what geo-tagged short texts look like:
   1 % (a city to a region), but for `wide_share` of them from 1 % to 10 % (a country or a few). With the default share a
   message has about 110 matches among 1,000,000 subscriptions.
 - `topk`: the place itself, k = 10, alpha uniform in [0, 1); `TopkRecipe` varies these.
-- `decay`, `knn`: the same with k from the recipe of the kind; five messages a second.
 - `skyline`: a region of the shape of the world around the place, 0.01 % to 1 % of its area, uniform. A tenth of the
   messages are new versions of objects: each ends a message of the window that no other version has ended.
 
@@ -184,10 +183,8 @@ def boolean_subscriptions(
     return _table(rng, messages, like, BOOLEAN, recipe.keywords, region=region)
 
 
-def point_subscriptions(
-    messages: Messages, count: int, seed: int, recipe: TopkRecipe = PLAIN, kind: int = TOPK
-) -> SubscriptionTable:
-    """`count` subscriptions at the places of random messages. O(count)."""
+def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRecipe = PLAIN) -> SubscriptionTable:
+    """`count` top-k subscriptions at the places of random messages. O(count)."""
     rng = np.random.default_rng([seed, 3])
     like = rng.integers(0, len(messages.batch), count)
     # k comes from a draw of its own, so that workloads that differ in k alone differ in nothing else
@@ -195,7 +192,7 @@ def point_subscriptions(
     lowest, highest = recipe.alpha
     alpha = lowest + (highest - lowest) * rng.random(count)
     columns = {"x": messages.batch.x[like], "y": messages.batch.y[like], "k": k, "alpha": alpha}
-    return _table(rng, messages, like, kind, recipe.keywords, **columns)
+    return _table(rng, messages, like, TOPK, recipe.keywords, **columns)
 
 
 def skyline_subscriptions(messages: Messages, count: int, seed: int) -> SubscriptionTable:

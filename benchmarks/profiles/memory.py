@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 
 from benchmarks.topology_cost import TableSpout
-from benchmarks.workload import WORLD, boolean_subscriptions, make_messages, point_subscriptions
+from benchmarks.workload import WORLD, boolean_subscriptions, make_messages, topk_subscriptions
 from bolts.delivery import DeliveryBolt
 from bolts.query import QueryBolt
 from distribution.hashing import HashingRouter
@@ -59,7 +59,7 @@ def sample_actors(root: psutil.Process, samples: dict[int, list[int]]) -> None:
 def _subscriptions() -> SubscriptionTable:
     """Some of two kinds, one with a window to ask."""
     made = make_messages(20_000, 1)
-    both = concatenate([boolean_subscriptions(made, _BOOLEAN, 1), point_subscriptions(made, _TOPK, 1)])
+    both = concatenate([boolean_subscriptions(made, _BOOLEAN, 1), topk_subscriptions(made, _TOPK, 1)])
     columns: Any = both._asdict() | {"number": np.arange(len(both))}
     return SubscriptionTable(**columns)
 

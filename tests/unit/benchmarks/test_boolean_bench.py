@@ -14,7 +14,7 @@ from benchmarks.workload import (
     BooleanRecipe,
     boolean_subscriptions,
     make_messages,
-    point_subscriptions,
+    topk_subscriptions,
     widened,
 )
 from gateway.commands.bench import run_bench
@@ -125,7 +125,7 @@ def test_workload_columns_keep_their_contract():
     assert np.all(np.diff(frequency) >= 0), "term 0 is the rarest"
     assert np.allclose(messages.idf, np.log(1 + 500 / frequency))
     assert WORLD.contains(batch.west, batch.south).all()
-    boolean, topk = boolean_subscriptions(messages, 2_000, 1), point_subscriptions(messages, 2_000, 1)
+    boolean, topk = boolean_subscriptions(messages, 2_000, 1), topk_subscriptions(messages, 2_000, 1)
     for rows in (batch, boolean, topk):
         for start, end in zip(rows.term_offsets, rows.term_offsets[1:], strict=False):
             assert np.all(np.diff(rows.terms[start:end]) > 0)
