@@ -8,6 +8,7 @@ and `distribution.location`.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from matching.errors import ConfigError
 from matching.kind import Thresholds
 from matching.kind_table import Traits
 from matching.kinds import KINDS
-from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.model import ChangeList, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
 
 
 class RoutingTable:
@@ -109,6 +110,17 @@ class Router(ABC):
     @abstractmethod
     def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
         """bool[n]: which subscriptions query task `task` holds. O(n)."""
+
+    def holds(self, changes: ChangeList, task: int) -> NDArray[np.bool_]:
+        """bool[n]: which of the subscriptions that a change list adds query task `task` holds. O(n)."""
+        return self.held_by(changes.added, task)
+
+    def holds_again(self, table: SubscriptionTable, task: int, told: Mapping[str, np.ndarray]) -> NDArray[np.bool_]:
+        """bool[n]: which of all subscriptions there are `task` holds where a run goes on.
+
+        `told` is what the subscription spout has saved.
+        """
+        return self.held_by(table, task)
 
     def rows_for(self, kind: int, messages: MessageBatch, task: int) -> Int64 | None:
         """Messages sent to `task` that it must match against its subscriptions of a kind; None for all of them.

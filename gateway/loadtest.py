@@ -12,11 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
+from distribution.placement.costs import SampleCosts
 from distribution.routers import ROUTERS, placeable, router_named
 from matching.errors import ConfigError
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import Float64
+from matching.model import Float64, MessageBatch
 from matching.space import EARTH, Space
 from matching.window import Window
 from topology.core.plan import Plan
@@ -29,7 +30,7 @@ def load_test(
     window: Annotated[str, typer.Option(help="count:N or time:SECONDS.")] = "count:20000",
     batch: Annotated[int | None, typer.Option(min=1, help="Messages between two boundaries; rate / 10.")] = None,
     query_bolts: Annotated[int, typer.Option(min=1, help="Tasks that hold subscriptions.")] = 1,
-    router: Annotated[str, typer.Option(help="hashing, location, keyword or prefix.")] = "hashing",
+    router: Annotated[str, typer.Option(help=f"{', '.join(ROUTERS[:-1])} or {ROUTERS[-1]}.")] = "hashing",
     credits: Annotated[int, typer.Option(min=1, help="Batches in flight at most.")] = 8,
     address: Annotated[str | None, typer.Option(help="Ray cluster to join, HOST:PORT or auto; else one's own.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of messages and subscriptions.")] = 0,
@@ -111,9 +112,14 @@ def load_plan(
 
     space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed)
 
+    def sample() -> MessageBatch:
+        return GeneratedSource(recipe, span, space).read().messages
+
     def load() -> tuple[Float64, Float64]:
-        sample = GeneratedSource(recipe, span, space).read().messages
-        return sample.x, sample.y
+        return sample().x, sample().y
+
+    def costs() -> SampleCosts:
+        return SampleCosts(space, sample())
 
     subscriptions = GeneratedSubscriptions(recipe, span, space, counts, kinds)
     lasting = tuple(kind.code for kind in kinds if kind.lasting)
@@ -121,7 +127,7 @@ def load_plan(
     return wire(
         PacedSpout(recipe, span, space, batch, limit, rate),
         subscriptions,
-        router_named(router, query_bolts, space, load, kinds=kinds),
+        router_named(router, query_bolts, space, load, kinds=kinds, costs=costs),
         space,
         span,
         DeliveryBolt(os.devnull, span, credits, sink="count", lasting=lasting),
