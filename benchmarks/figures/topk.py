@@ -28,7 +28,7 @@ from benchmarks.figures.drawing import pyplot, write
 from benchmarks.harness import NO_REMOVALS, Bench, Running
 from benchmarks.workload import PLAIN, WORLD, TopkRecipe
 from distribution.router import Router
-from distribution.routers import router_named
+from distribution.routers import PLACING, ROUTERS, router_named
 from matching.errors import ConfigError
 from matching.kind import Site, Thresholds
 from matching.kinds import KINDS

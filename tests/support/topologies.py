@@ -17,9 +17,6 @@ from topology.core.local import run_local
 from topology.wiring import wire
 
 
-NO_LOAD = lambda: (np.zeros(0), np.zeros(0))  # noqa: E731
-
-
 def costs_of(world: World, batches: int = 2) -> SampleCosts:
     """What is known of a world beforehand: its first batches."""
     return SampleCosts(SPACE, join_messages([messages for _, messages, _ in world.batches[:batches]]))
@@ -29,7 +26,8 @@ def plan_of(
     world: World, router: str, seed: int, query=2, tuples=1, distribution=1, aggregation=1, credits=4, engines=None
 ):
     if router in PLACING:
-        placed = router_named(router, query, SPACE, NO_LOAD, costs=lambda: costs_of(world))
+        nowhere = np.zeros(0), np.zeros(0)
+        placed = router_named(router, query, SPACE, lambda: nowhere, costs=lambda: costs_of(world))
     elif router != "location":
         placed = {"hashing": HashingRouter, "keyword": KeywordRouter, "prefix": PrefixRouter}[router](query)
     else:
