@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from distribution.placement.costs import SampleCosts
-from distribution.routers import ROUTERS, placeable, router_named
+from distribution.routers import PLACING, ROUTERS, placeable, router_named
 from matching.errors import ConfigError
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -146,7 +146,8 @@ def _check_placeable(router: str, counts: Mapping[str, int], kinds: Kinds) -> No
     """
     for name in (name for name, count in counts.items() if count):
         if finding := placeable(router, kinds, name, row_wants_any=False):
-            able = [other for other in ROUTERS if placeable(other, kinds, name, row_wants_any=False) is None]
+            # those that place by cost can place anything, too, but are not what somebody looks for who asked for this
+            able = [each for each in ROUTERS if each not in PLACING and not placeable(each, kinds, name, False)]
             raise ConfigError(
                 f"--router {router}: a subscription of the load {finding}; use --router {' or '.join(able)}, "
                 f"or --{name} 0"

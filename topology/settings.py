@@ -65,8 +65,8 @@ class RunConfig(BaseSettings):
     )
     router: Literal["hashing", "location", "keyword", "prefix", "kop", "sop", "dkm-sks", "ps2stream"] = Field(
         default="hashing",
-        description="who gets which subscription: by hash, place or keyword (these refuse what they cannot place), or by"
-        " cost: kop by keywords, sop by place, dkm-sks by both, ps2stream by parts of the world",
+        description="who gets which subscription: by hash, place, keyword (these refuse what they cannot place), or by "
+        "expected cost: kop of keywords, sop of places, dkm-sks of both, ps2stream of parts of the world",
     )
     placement_sample: int = Field(
         default=10_000, ge=1, description="first messages by which kop, sop, dkm-sks and ps2stream estimate costs"

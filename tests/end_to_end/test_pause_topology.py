@@ -26,6 +26,8 @@ KINDS = {
     "location": ("boolean", "topk", "skyline"),
     "keyword": ("boolean", "topk"),
     "prefix": ("boolean", "topk"),
+    "dkm-sks": ("boolean", "topk", "skyline"),
+    "ps2stream": ("boolean", "topk", "skyline"),
 }
 WINDOWS = ("count:40", "time:45")
 
