@@ -11,14 +11,14 @@ another router, all subscriptions there are are placed together anew, by every t
 are given. The algorithms are in `distribution.placement`; who puts owners into change lists is `spouts.placing`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distribution.placement.costs import Costs, SampleCosts
-from distribution.placement.demand import demand_of
+from distribution.placement.demand import Demand, demand_of
 from distribution.placement.dkm_sks import DkmSks
 from distribution.placement.kop import KeywordOriented
 from distribution.placement.placement import Ledger, Placed, Placement
@@ -47,7 +47,7 @@ class PlacedRouter(Router):
     costs : Costs    what is known of the messages beforehand
     """
 
-    algorithm: ClassVar[Callable[[Costs, int], Placement]]
+    algorithm: ClassVar[type[Placement]]
 
     def __init__(self, tasks: int, space: Space, costs: Costs, traits: Traits = KINDS.traits):
         check_tasks(tasks)
@@ -205,8 +205,9 @@ class Placer:
             "load_of_each_query_task": self.ledger.load.tolist(),
         }
 
-    def _demand(self, table: SubscriptionTable):
-        return demand_of(table, self.router.traits, self.router.space, self.router.costs)
+    def _demand(self, table: SubscriptionTable) -> Demand:
+        router = self.router
+        return demand_of(table, router.traits, router.space, router.costs, self.placement.by_place)
 
     def _add(self, table: SubscriptionTable, placed: Placed) -> Int64:
         self.ledger.add(table.number, placed)

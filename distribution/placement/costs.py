@@ -244,46 +244,67 @@ def _find_radius(x, y, starts, rows, at_x, at_y, k, offsets, words, seen, best, 
 
     Parameters
     ----------
+    x, y, starts, rows
+        As in `_count_pairs`.
     at_x, at_y : float64[n]; k : int32[n]; offsets, words
         The places, and how many of the messages with any of which keywords.
-    seen : int64[m]       -1; overwritten
+    seen : int64[m]           -1; overwritten
     best : float64[max k]     scratch
-    out : float64[n]      overwritten
+    out : float64[n]          overwritten
 
     Notes
     -----
-    O(postings of the keywords * log k); a grid over the sample would pay only where keywords have many messages.
+    O(postings that are no farther west or east than the result * log k).
     """
     for i in range(at_x.shape[0]):
         held, wanted = 0, k[i]
         for at in range(offsets[i], offsets[i + 1]):
             word = words[at]
-            if word + 1 >= starts.shape[0]:
+            if word + 1 >= starts.shape[0] or wanted < 1:
                 continue
-            for place in range(starts[word], starts[word + 1]):
-                row = rows[place]
-                # a message that carries two of the keywords is one neighbour, not two
-                if seen[row] == i:
-                    continue
-                seen[row] = i
-                square = (x[row] - at_x[i]) ** 2 + (y[row] - at_y[i]) ** 2
-                if held < wanted:
-                    # the k nearest so far are a heap with the farthest on top
-                    child = held
-                    held += 1
-                    while child > 0 and best[(child - 1) // 2] < square:
-                        best[child] = best[(child - 1) // 2]
-                        child = (child - 1) // 2
-                    best[child] = square
-                elif wanted > 0 and square < best[0]:
-                    top = 0
-                    while True:
-                        child = 2 * top + 1
-                        if child + 1 < held and best[child + 1] > best[child]:
-                            child += 1
-                        if child >= held or best[child] <= square:
-                            break
-                        best[top] = best[child]
-                        top = child
-                    best[top] = square
+            low, high = starts[word], starts[word + 1]
+            while low < high:
+                middle = (low + high) // 2
+                if x[rows[middle]] < at_x[i]:
+                    low = middle + 1
+                else:
+                    high = middle
+            # outwards from the place, first east, then west, as far as anything may be nearer than the k-th so far
+            for step in (1, -1):
+                place = low if step == 1 else low - 1
+                while starts[word] <= place < starts[word + 1]:
+                    row = rows[place]
+                    across = (x[row] - at_x[i]) ** 2
+                    if held == wanted and across >= best[0]:
+                        break
+                    place += step
+                    # a message that carries two of the keywords is one neighbour, not two
+                    if seen[row] == i:
+                        continue
+                    seen[row] = i
+                    held = _keep_nearest(best, held, wanted, across + (y[row] - at_y[i]) ** 2)
         out[i] = np.sqrt(best[0]) if held == wanted and wanted > 0 else np.inf
+
+
+@njit(cache=True, nogil=True)
+def _keep_nearest(best, held, wanted, square):
+    """Put a squared distance among the least `wanted`, a heap with the greatest on top; returns how many there are."""
+    if held < wanted:
+        child = held
+        while child > 0 and best[(child - 1) // 2] < square:
+            best[child] = best[(child - 1) // 2]
+            child = (child - 1) // 2
+        best[child] = square
+        return held + 1
+    if square < best[0]:
+        top = 0
+        while True:
+            child = 2 * top + 1
+            if child + 1 < held and best[child + 1] > best[child]:
+                child += 1
+            if child >= held or best[child] <= square:
+                break
+            best[top] = best[child]
+            top = child
+        best[top] = square
+    return held

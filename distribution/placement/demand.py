@@ -42,16 +42,27 @@ class Demand(NamedTuple):
     def take(self, rows: NDArray[np.integer]) -> "Demand":
         """The subscriptions at `rows` (indices, not a mask). O(rows + their keywords)."""
         offsets, picked = take_ragged(self.offsets, rows)
-        columns = (column[rows] for column in (self.x, self.y, self.box, self.everywhere, self.rarest))
-        return Demand(*columns, offsets, self.words[picked])
+        return Demand(
+            self.x[rows],
+            self.y[rows],
+            self.box[rows],
+            self.everywhere[rows],
+            self.rarest[rows],
+            offsets,
+            self.words[picked],
+        )
 
 
-def demand_of(table: SubscriptionTable, traits: Traits, space: Space, costs: Costs) -> Demand:
+def demand_of(table: SubscriptionTable, traits: Traits, space: Space, costs: Costs, balls: bool = True) -> Demand:
     """What each subscription of a table asks for.
+
+    Parameters
+    ----------
+    balls : bool    where the nearest messages are the result, look for them; else those listen everywhere
 
     Notes
     -----
-    O(n + keywords), and for kinds whose result is the nearest messages O(known messages with a keyword of theirs).
+    O(n + keywords), and for kinds whose result is the nearest messages some of the known ones with their keywords.
     """
     world = costs.world
     box = np.tile(world, (len(table), 1))
@@ -66,7 +77,7 @@ def demand_of(table: SubscriptionTable, traits: Traits, space: Space, costs: Cos
     box[boxed] = np.stack([low_x, low_y, high_x, high_y], axis=1)
     x[boxed], y[boxed] = (low_x + high_x) / 2.0, (low_y + high_y) / 2.0
     offsets, words, rarest = _words(table, traits, costs)
-    nearest = np.flatnonzero(traits.nearest[table.kind] & ~boxed)
+    nearest = np.flatnonzero(traits.nearest[table.kind] & ~boxed & balls)
     if nearest.size:
         cuts, picked = take_ragged(offsets, nearest)
         far = costs.radius(x[nearest], y[nearest], table.k[nearest], cuts, words[picked])

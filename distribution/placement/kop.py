@@ -18,6 +18,7 @@ class KeywordOriented(Placement):
     """By keywords alone."""
 
     name = "kop"
+    by_place = False
 
     def together(self, demand: Demand) -> Placed:
         cost = self.price(demand)

@@ -31,6 +31,8 @@ class Placement(ABC):
 
     #: As written after `--router`.
     name: ClassVar[str]
+    #: Whether it asks where subscriptions listen; finding that out takes longer than all else.
+    by_place: ClassVar[bool] = True
 
     def __init__(self, costs: Costs, tasks: int):
         self.costs = costs

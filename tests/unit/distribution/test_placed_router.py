@@ -57,7 +57,7 @@ def some_rounds(router: PlacedRouter, seed: int, rounds: int = 6):
 @given(seed=SEEDS)
 def test_loads_are_those_of_who_is_there_and_nothing_when_all_have_gone(which, seed):
     router = router_with(which)
-    placer, alive, following = some_rounds(router, seed)
+    placer, alive, _ = some_rounds(router, seed)
     kept = placer.ledger.arrays()
     assert np.array_equal(kept["number"], alive.number)
     assert np.array_equal(placer.ledger.load, np.bincount(kept["owner"], kept["cost"], router.tasks))
