@@ -42,18 +42,7 @@ def test_every_algorithm_holds_everybody_and_does_the_same_work_in_sum():
 
 
 def test_placement_bench_prints_json():
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.placement",
-        "--subscriptions",
-        "200",
-        "--rounds",
-        "1",
-        "--workers",
-        "2",
-    ]
-    done = subprocess.run(
-        [*command, "--sample", "100", "--kind", "boolean"], capture_output=True, text=True, check=True
-    )
+    sizes = ["--subscriptions", "200", "--rounds", "1", "--workers", "2", "--sample", "100", "--kind", "boolean"]
+    command = [sys.executable, "-m", "benchmarks.placement", *sizes]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["measured"][0]["workload"]["subscriptions"] == 200
