@@ -6,9 +6,10 @@ query tasks, as with `hashing`.
 
 Where a subscription goes depends on who is there already, so it cannot be worked out from a table by whoever asks: the
 task that publishes changes decides, once, by its `Placer`, and `ChangeList.owner` carries it to all others. Where a run
-goes on, what was decided is found in what that task has saved; if that was for another number of query tasks or by
-another router, all subscriptions there are are placed together anew, by every task for itself, from what all of them
-are given. The algorithms are in `distribution.placement`; who puts owners into change lists is `spouts.placing`.
+goes on, what was decided is found in what that task has saved. If that was for another number of query tasks or by
+another router, every task deals the subscriptions out anew for itself, by their costs alone, each to the least loaded:
+sums of costs are exact, so that all come to the same on whatever machine, as they need not where places are compared.
+The algorithms are in `distribution.placement`; who puts owners into change lists is `spouts.placing`.
 """
 
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from distribution.placement.assign import dealt_out
 from distribution.placement.costs import Costs, SampleCosts
 from distribution.placement.demand import Demand, demand_of
 from distribution.placement.dkm_sks import DkmSks
@@ -170,11 +172,14 @@ class Placer:
         return {_PREFIX + name: column for name, column in named.items()}
 
     def restore(self, told: Mapping[str, np.ndarray], table: SubscriptionTable) -> None:
-        """Go on with what was saved, or decide anew for all there are if that was for another router or tasks.
+        """Go on with what was saved, or deal out anew what was saved for another router or other tasks.
+
+        Costs are those that were saved, or of keywords alone where another router saved others, or none. Whoever comes
+        later is placed as always.
 
         Parameters
         ----------
-        told : mapping            with what `arrays` said, maybe among others
+        told : mapping               with what `arrays` said, maybe among others
         table : SubscriptionTable    all subscriptions there are
 
         Raises
@@ -184,17 +189,26 @@ class Placer:
         """
         saved = {name.removeprefix(_PREFIX): column for name, column in told.items() if name.startswith(_PREFIX)}
         router = self.router
-        if not saved or bytes(saved["router"]).decode() != router.name or int(saved["tasks"]) != router.tasks:
-            self.place_all(table.take(np.argsort(table.number)))
-            return
-        if not np.array_equal(saved["number"], np.sort(table.number)):
+        table = table.take(np.argsort(table.number))
+        known = bool(saved) and bytes(saved["router"]).decode() == router.name
+        if known and not np.array_equal(saved["number"], table.number):
             raise CheckpointError(
                 f"router {router.name}: places were saved of {saved['number'].shape[0]:,} subscriptions, which are not "
-                f"the {table.number.shape[0]:,} that query tasks have saved; use an older checkpoint"
+                f"the {len(table):,} that query tasks have saved; use an older checkpoint"
             )
-        self.placement.recall({name.removeprefix(_BOOK): saved[name] for name in saved if name.startswith(_BOOK)})
+        if known:
+            self.placement.recall({name.removeprefix(_BOOK): saved[name] for name in saved if name.startswith(_BOOK)})
+            cost = saved["cost"]
+        else:
+            demand = demand_of(table, router.traits, router.space, router.costs, balls=False)
+            cost = KeywordOriented(router.costs, router.tasks).price(demand)
+        if known and int(saved["tasks"]) == router.tasks:
+            owner = saved["owner"].astype(np.int64)
+        else:
+            owner = dealt_out(cost, router.tasks)
+            self.placement.deal_anew()
         self.ledger = Ledger(router.tasks)
-        self.ledger.add(saved["number"], Placed(saved["owner"].astype(np.int64), saved["cost"]))
+        self.ledger.add(table.number, Placed(owner, cost))
 
     def describe(self) -> dict[str, Any]:
         """Figures for the report of a run, JSON-ready."""

@@ -3,8 +3,9 @@
 A router is a small frozen thing that every distribution and query task has a copy of, so that all agree without asking.
 Of a kind it knows traits alone: whether it has a region, say. What depends on the subscriptions is kept apart, in the
 `RoutingTable` of each distribution task. Routers may send too much, never too little; where a pair could meet at
-several query tasks, `rows_for` and `owned_pairs` say which of them answers for it. Read on in `distribution.hashing`
-and `distribution.location`.
+several query tasks, `rows_for` and `owned_pairs` say which of them answers for it. Where a place depends on who is
+there already, all are told of it instead (`holds`, `holds_again`). Read on in `distribution.hashing`,
+`distribution.location` and `distribution.placed`.
 """
 
 from abc import ABC, abstractmethod

@@ -56,7 +56,7 @@ class PlacingSpout(Spout):
     def restore(self, saved: Saved) -> None:
         """Go on behind a batch. Raises CheckpointError where the inner one does, or if this is of other subscriptions.
 
-        Saved for another number of query tasks, or by another router, it is decided anew for all that there are.
+        Saved for another number of query tasks, or by another router, all that there are are dealt out anew.
         """
         assert self.placer is not None, "open() comes first"
         self.inner.restore(saved)

@@ -26,6 +26,14 @@ def descending(cost: Float64) -> Int64:
     return np.argsort(-cost, kind="stable")
 
 
+def dealt_out(cost: Float64, tasks: int) -> Int64:
+    """Task of each cost (float64[n]), where all are dealt out by descending cost: algorithm 1. O(n log n)."""
+    order = descending(cost)
+    owner = np.empty(cost.shape[0], np.int64)
+    owner[order] = assign(cost[order], np.zeros(tasks))
+    return owner
+
+
 @njit(cache=True, nogil=True)
 def _assign(cost, load, owner):
     # tasks as a heap with the least loaded on top: a scan would look at every task for every cost

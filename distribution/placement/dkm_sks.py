@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from distribution.placement.assign import assign, descending
+from distribution.placement.assign import assign, dealt_out, descending
 from distribution.placement.costs import sums_of_words
 from distribution.placement.demand import Demand
 from distribution.placement.placement import Placed, Placement
@@ -96,9 +96,7 @@ class DkmSks(Placement):
 
 def _dealt(subset: Subset, make: Any) -> list[Subset]:
     """HYBRID-PARTITION: its subscriptions by descending cost, each to the cheapest of four, without the empty ones."""
-    order = descending(subset.cost)
-    part = np.empty(order.shape[0], np.int64)
-    part[order] = assign(subset.cost[order], np.zeros(_PARTS))
+    part = dealt_out(subset.cost, _PARTS)
     rows = (subset.rows[part == which] for which in range(_PARTS))
     return [make(each, subset.cell) for each in rows if each.size]
 

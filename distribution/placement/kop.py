@@ -5,9 +5,7 @@ by descending cost, each to the least loaded; one that comes later is dealt out 
 `distribution.placement.subsets`, for those that go by place.
 """
 
-import numpy as np
-
-from distribution.placement.assign import assign, descending
+from distribution.placement.assign import dealt_out
 from distribution.placement.costs import sums_of_words
 from distribution.placement.demand import Demand
 from distribution.placement.placement import Placed, Placement
@@ -22,10 +20,7 @@ class KeywordOriented(Placement):
 
     def together(self, demand: Demand) -> Placed:
         cost = self.price(demand)
-        order = descending(cost)
-        owner = np.empty(len(demand), np.int64)
-        owner[order] = assign(cost[order], np.zeros(self.tasks))
-        return Placed(owner, cost)
+        return Placed(dealt_out(cost, self.tasks), cost)
 
     def price(self, demand: Demand) -> Float64:
         """Equation 1. O(keywords)."""

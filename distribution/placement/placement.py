@@ -60,6 +60,9 @@ class Placement(ABC):
         for name in self.arrays():
             setattr(self, name, np.array(arrays[name]))
 
+    def deal_anew(self) -> None:  # noqa: B027 - most have nothing to do
+        """What `recall` took up was for another number of tasks, and all subscriptions have been dealt out anew."""
+
     def describe(self) -> dict[str, Any]:
         """Figures of its own, JSON-ready."""
         return {}

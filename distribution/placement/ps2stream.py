@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distribution.placement.assign import assign, descending
+from distribution.placement.assign import dealt_out
 from distribution.placement.costs import Costs
 from distribution.placement.demand import Demand
 from distribution.placement.placement import Placed, Placement
@@ -83,6 +83,10 @@ class Ps2Stream(Placement):
             "key_pieces": self.key_pieces,
         }
 
+    def deal_anew(self) -> None:
+        # how many live in each piece is not kept
+        self.owners = dealt_out(self.prices, self.tasks)
+
     def describe(self) -> dict[str, Any]:
         by_text = int(np.count_nonzero(np.diff(self.starts) > 1))
         return {"parts": self.cells.shape[0], "parts_by_text": by_text, "pieces": self.owners.shape[0]}
@@ -141,9 +145,7 @@ class Ps2Stream(Placement):
             if pieces > 1:
                 carried = self.costs.in_box(part.cell)[self.costs.numbered(terms)]
                 weight = self.weights[0] * carried * count + self.weights[2] * count
-                order = descending(weight)
-                of_term = np.empty(terms.size, np.int64)
-                of_term[order] = assign(weight[order], np.zeros(pieces))
+                of_term = dealt_out(weight, pieces)
                 keys.append(place * 2**32 + terms.astype(np.int64))
                 key_pieces.append(starts[-1] + of_term)
                 carried = np.minimum(np.bincount(of_term, carried, pieces), part.messages)
@@ -157,9 +159,7 @@ class Ps2Stream(Placement):
         self.cells = np.array([part.cell for part, _ in parts] or [self.costs.world])
         self.starts = np.array(starts, np.int64)
         self.prices = self.costs.rounded(np.array(prices))
-        order = descending(np.array(loads))
-        self.owners = np.empty(order.shape[0], np.int64)
-        self.owners[order] = assign(np.array(loads)[order], np.zeros(self.tasks)) if parts else np.arange(self.tasks)
+        self.owners = dealt_out(np.array(loads), self.tasks) if parts else np.arange(self.tasks)
         self.keys, self.key_pieces = np.concatenate(keys), np.concatenate(key_pieces)
 
 

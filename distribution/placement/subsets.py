@@ -73,6 +73,8 @@ def quarters(demand: Demand, subset: Subset, make: Make) -> list[Subset]:
     A quarter that has all of them is cut at once: no cut that keeps all together has made a subset smaller.
     """
     x, y, cell = demand.x[subset.rows], demand.y[subset.rows], subset.cell
+    if x.min() == x.max() and y.min() == y.max():
+        return [subset]
     while True:
         middle_x, middle_y = (cell[0] + cell[2]) / 2.0, (cell[1] + cell[3]) / 2.0
         quarter = (x >= middle_x) + 2 * (y >= middle_y)

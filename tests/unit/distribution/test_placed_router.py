@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from distribution.placed import DkmSksRouter, KopRouter, PlacedRouter, Ps2StreamRouter, SopRouter
 from distribution.placement.costs import UniformCosts
+from distribution.placement.demand import demand_of
+from distribution.placement.kop import KeywordOriented
 from distribution.routers import PLACING, router_named
 from matching.errors import CheckpointError, ConfigError, EngineError
 from matching.kinds import KINDS
@@ -93,14 +95,18 @@ def test_places_are_decided_anew_for_other_tasks_or_by_another_router(which, bef
     placer, alive, _ = some_rounds(other, 4)
     told = {} if how == "nothing" else saved(placer)
     router = router_with(which)
-    again, fresh = router.placer(), router.placer()
+    again = router.placer()
     again.restore(told, alive.take(np.arange(len(alive))[::-1]))
-    fresh.place_all(alive)
-    for task in range(3):
-        mine = router.holds_again(alive, task, told)
-        assert np.array_equal(mine, again.ledger.owners(alive.number) == task)
-        assert np.array_equal(mine, router.held_by(alive, task)), "as if all of them came together"
-    assert np.array_equal(again.ledger.load, fresh.ledger.load)
+    held = np.stack([router.holds_again(alive, task, told) for task in range(3)])
+    assert np.all(held.sum(axis=0) == 1)
+    assert np.array_equal(np.argmax(held, axis=0), again.ledger.owners(alive.number)), "all tasks agree with the spout"
+    cost = again.ledger.arrays()["cost"]
+    demand = demand_of(alive, KINDS.traits, SPACE, router.costs)
+    by_keyword = KeywordOriented(router.costs, 3).price(demand)
+    assert np.array_equal(cost, placer.ledger.arrays()["cost"] if how == "tasks" else by_keyword)
+    assert again.ledger.load.max() - again.ledger.load.min() <= cost.max()
+    later = draw_subscriptions(np.random.default_rng(13), 20, 10_000, at=90)
+    assert set(again.follow(changes(9, later)).owner) <= {0, 1, 2}
 
 
 def test_places_of_other_subscriptions_are_refused():
