@@ -13,7 +13,6 @@ import numpy as np
 
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, MessageIds, Part, Register, Relaxed, StreamBatch
-from bolts.query import saved_rooms
 from distribution.router import Router
 from matching.kind import NO_THRESHOLDS, Thresholds
 from matching.kind_table import Kinds
@@ -132,7 +131,7 @@ class DistributionBolt(Bolt):
         first = saved.number + 1
         self.inputs = InOrder({"batches": 1, "changes": 1}, first=first, name=f"distribution:{self.context.task}")
         self.last_batch = self.last_changes = saved.number
-        states = saved_rooms(saved, self.kinds).values()
+        states = self.kinds.saved_states(saved.parts["query"]).values()
         table = concatenate([state.table for state in states])
         known = [state.rows for state in states if "threshold" in state.rows]
         names = ("number", "version", "threshold")

@@ -34,7 +34,6 @@ from matching.model import (
     take_rows,
 )
 from matching.space import Space
-from matching.storage.state import State, join_states
 from matching.window import NO_FLOOR, Boundary, Window
 from topology.core.component import Bolt, Context, Delivery, Saved
 
@@ -164,7 +163,7 @@ class QueryBolt(Bolt):
     def _process(self, changes: ChangeList, part: Part) -> None:
         self.boundary = part.boundary
         added = changes.added
-        held = self.router.held_by(added, self.context.task) if len(added) else np.zeros(0, np.bool_)
+        held = self.router.holds(changes, self.context.task) if len(added) else np.zeros(0, np.bool_)
         self.subscriptions += int(np.count_nonzero(held))
         if self.signature is not None:
             self._sign(part.boundary.number, added.take(np.flatnonzero(held)), changes.removed)
@@ -295,7 +294,7 @@ class QueryBolt(Bolt):
         arrays = {"boundary": np.array(self.boundary, np.int64)}
         for code, room in self.rooms.items():
             state = room.state()
-            if not self.kinds[code].standing:  # held by several, saved by the lowest of them
+            if self.router.shares and not self.kinds[code].standing:  # held by several, saved by the lowest of them
                 lower = [self.router.held_by(state.table, task) for task in range(self.context.task)]
                 if lower:
                     state = state.take(np.flatnonzero(~np.logical_or.reduce(lower)))
@@ -305,10 +304,14 @@ class QueryBolt(Bolt):
     def restore(self, saved: Saved) -> None:
         self.boundary = Boundary(*map(int, saved.parts["query"][0]["boundary"]))
         self._begin(saved.number + 1)
-        tables = []
-        for code, state in saved_rooms(saved, self.kinds).items():
+        states = self.kinds.saved_states(saved.parts["query"])
+        # of all kinds together: what is placed by cost is weighed against all others
+        everyone = concatenate([state.table for state in states.values()])
+        told = saved.parts.get("subscriptions", ({},))[0]
+        held_of_all = self.router.holds_again(everyone, self.context.task, told)
+        cuts = np.cumsum([len(state.table) for state in states.values()])[:-1]
+        for (code, state), held in zip(states.items(), np.split(held_of_all, cuts), strict=True):
             table = state.table
-            held = self.router.held_by(table, self.context.task)
             home = np.full(len(table), self.context.task, np.int64)
             here = held
             if code in self.exchanges:
@@ -317,22 +320,7 @@ class QueryBolt(Bolt):
                 here = held | (home == self.context.task)
             rows = np.flatnonzero(here)
             self.rooms[code].restore(self.boundary, state.take(rows), home[rows], held[rows])
-            tables.append(table.take(np.flatnonzero(held)))
         if self.signature is not None:
-            mine = concatenate(tables)
-            mine = mine.take(np.flatnonzero(self.router.traits.region[mine.kind]))
+            mine = everyone.take(np.flatnonzero(held_of_all & self.router.traits.region[everyone.kind]))
             nobody = Claims(np.zeros((0, 4)), np.zeros(1, np.int64), np.zeros(0, np.int32))
             self.signature.follow(mine, np.zeros(0, np.int64), nobody)
-
-
-def saved_rooms(saved: Saved, kinds: Kinds) -> dict[int, State]:
-    """What all query tasks have saved of each kind, by code."""
-    states = {}
-    for kind in kinds.run:
-        prefix = f"{kind.name}:"
-        parts = [
-            State.from_arrays({name[len(prefix) :]: each for name, each in part.items() if name.startswith(prefix)})
-            for part in saved.parts["query"]
-        ]
-        states[kind.code] = join_states(parts)
-    return states

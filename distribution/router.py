@@ -3,11 +3,13 @@
 A router is a small frozen thing that every distribution and query task has a copy of, so that all agree without asking.
 Of a kind it knows traits alone: whether it has a region, say. What depends on the subscriptions is kept apart, in the
 `RoutingTable` of each distribution task. Routers may send too much, never too little; where a pair could meet at
-several query tasks, `rows_for` and `owned_pairs` say which of them answers for it. Read on in `distribution.hashing`
-and `distribution.location`.
+several query tasks, `rows_for` and `owned_pairs` say which of them answers for it. Where a place depends on who is
+there already, all are told of it instead (`holds`, `holds_again`). Read on in `distribution.hashing`,
+`distribution.location` and `distribution.placed`.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from matching.errors import ConfigError
 from matching.kind import Thresholds
 from matching.kind_table import Traits
 from matching.kinds import KINDS
-from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.model import ChangeList, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
 
 
 class RoutingTable:
@@ -109,6 +111,17 @@ class Router(ABC):
     @abstractmethod
     def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
         """bool[n]: which subscriptions query task `task` holds. O(n)."""
+
+    def holds(self, changes: ChangeList, task: int) -> NDArray[np.bool_]:
+        """bool[n]: which of the subscriptions that a change list adds query task `task` holds. O(n)."""
+        return self.held_by(changes.added, task)
+
+    def holds_again(self, table: SubscriptionTable, task: int, told: Mapping[str, np.ndarray]) -> NDArray[np.bool_]:
+        """bool[n]: which of all subscriptions there are `task` holds where a run goes on.
+
+        `told` is what the subscription spout has saved.
+        """
+        return self.held_by(table, task)
 
     def rows_for(self, kind: int, messages: MessageBatch, task: int) -> Int64 | None:
         """Messages sent to `task` that it must match against its subscriptions of a kind; None for all of them.

@@ -1,14 +1,19 @@
 """Routers by name: the one factory for whoever starts a topology.
 
-Read on in `distribution.router` for what they have in common, then in `distribution.hashing`.
+Read on in `distribution.router` for what they have in common, then in `distribution.hashing` and, for those that place
+by cost, in `distribution.placed`.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from distribution.hashing import HashingRouter
 from distribution.keyword import KeywordRouter, PrefixRouter
 from distribution.location import LocationRouter
+from distribution.placed import DkmSksRouter, KopRouter, PlacedRouter, Ps2StreamRouter, SopRouter
+from distribution.placement.costs import Costs, UniformCosts
 from distribution.router import Router
 from distribution.signatures.signature import MODES, spec_of
 from matching.errors import ConfigError
@@ -17,13 +22,16 @@ from matching.kinds import KINDS
 from matching.model import Float64
 from matching.space import Space
 
+_PLACED: tuple[type[PlacedRouter], ...] = (KopRouter, SopRouter, DkmSksRouter, Ps2StreamRouter)
 _CLASSES: dict[str, type[Router]] = {
-    router.name: router for router in (HashingRouter, LocationRouter, KeywordRouter, PrefixRouter)
+    router.name: router for router in (HashingRouter, LocationRouter, KeywordRouter, PrefixRouter, *_PLACED)
 }
 #: As written after `--router`, the default first.
 ROUTERS = tuple(_CLASSES)
 #: Those that can make use of signatures.
 SIGNING = (HashingRouter.name, LocationRouter.name)
+#: Those that place subscriptions by cost.
+PLACING = tuple(router.name for router in _PLACED)
 
 
 def router_named(
@@ -33,6 +41,7 @@ def router_named(
     load: Callable[[], tuple[Float64, Float64]],
     signatures: str = "off",
     kinds: Kinds = KINDS,
+    costs: Callable[[], Costs] | None = None,
 ) -> Router:
     """A router for so many query tasks.
 
@@ -44,6 +53,7 @@ def router_named(
     load : callable      gives points of the unit square (float64[n] each) by which `location` balances the world
     signatures : str     one of `distribution.signatures.signature.MODES`
     kinds : Kinds
+    costs : callable     gives what is known of the messages, by which those of `PLACING` place; by default nothing is
 
     Raises
     ------
@@ -56,14 +66,20 @@ def router_named(
         raise ConfigError(f"signatures {signatures!r}: choose one of {', '.join(MODES)}")
     if signatures != "off" and name not in SIGNING:
         raise ConfigError(
-            f"signatures {signatures}: router {name} sends by keyword and has no use for them; "
+            f"signatures {signatures}: router {name} sends {_sends(name)} and has no use for them; "
             f"use {' or '.join(SIGNING)}, or leave signatures off"
         )
     made: Any = _CLASSES[name]
     traits, spec = kinds.traits, spec_of(signatures, space, kinds.traits)
     if name == LocationRouter.name:
         return made(tasks, space, *load(), spec, traits)
+    if name in PLACING:
+        return made(tasks, space, costs() if costs else UniformCosts(space, np.zeros(0, np.int64), 0), traits)
     return made(tasks, spec, traits) if name in SIGNING else made(tasks, traits)
+
+
+def _sends(name: str) -> str:
+    return "by keyword" if _CLASSES[name].replicates else "every message to all"
 
 
 def placeable(name: str, kinds: Kinds, kind: str, row_wants_any: bool) -> str | None:

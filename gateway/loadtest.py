@@ -13,12 +13,13 @@ from typing import Annotated, Any
 
 import typer
 
-from distribution.routers import ROUTERS, placeable, router_named
+from distribution.placement.costs import SampleCosts
+from distribution.routers import PLACING, ROUTERS, placeable, router_named
 from matching.errors import ConfigError
 from matching.fading import HALF_LIFE_S, SMOOTHING, Fading
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import Float64
+from matching.model import Float64, MessageBatch
 from matching.space import EARTH, Space
 from matching.window import Window
 from topology.core.plan import Plan
@@ -31,7 +32,7 @@ def load_test(
     window: Annotated[str, typer.Option(help="count:N or time:SECONDS.")] = "count:20000",
     batch: Annotated[int | None, typer.Option(min=1, help="Messages between two boundaries; rate / 10.")] = None,
     query_bolts: Annotated[int, typer.Option(min=1, help="Tasks that hold subscriptions.")] = 1,
-    router: Annotated[str, typer.Option(help="hashing, location, keyword or prefix.")] = "hashing",
+    router: Annotated[str, typer.Option(help=f"{', '.join(ROUTERS[:-1])} or {ROUTERS[-1]}.")] = "hashing",
     credits: Annotated[int, typer.Option(min=1, help="Batches in flight at most.")] = 8,
     address: Annotated[str | None, typer.Option(help="Ray cluster to join, HOST:PORT or auto; else one's own.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of messages and subscriptions.")] = 0,
@@ -113,9 +114,14 @@ def load_plan(
 
     space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed)
 
+    def sample() -> MessageBatch:
+        return GeneratedSource(recipe, span, space).read().messages
+
     def load() -> tuple[Float64, Float64]:
-        sample = GeneratedSource(recipe, span, space).read().messages
-        return sample.x, sample.y
+        return sample().x, sample().y
+
+    def costs() -> SampleCosts:
+        return SampleCosts(space, sample())
 
     asked = sorted({column for name, count in counts.items() if count for column in kinds.named(name).columns})
     fading = Fading(math.log(2.0) / HALF_LIFE_S, SMOOTHING, recipe.term_shares(), recipe.start_us)
@@ -125,7 +131,7 @@ def load_plan(
     return wire(
         PacedSpout(recipe, span, space, batch, limit, rate, asked),
         subscriptions,
-        router_named(router, query_bolts, space, load, kinds=kinds),
+        router_named(router, query_bolts, space, load, kinds=kinds, costs=costs),
         space,
         span,
         DeliveryBolt(os.devnull, span, credits, sink="count", lasting=lasting),
@@ -145,7 +151,8 @@ def _check_placeable(router: str, counts: Mapping[str, int], kinds: Kinds) -> No
     """
     for name in (name for name, count in counts.items() if count):
         if finding := placeable(router, kinds, name, row_wants_any=False):
-            able = [other for other in ROUTERS if placeable(other, kinds, name, row_wants_any=False) is None]
+            # those that place by cost can place anything, too, but are not what somebody looks for who asked for this
+            able = [each for each in ROUTERS if each not in PLACING and not placeable(each, kinds, name, False)]
             raise ConfigError(
                 f"--router {router}: a subscription of the load {finding}; use --router {' or '.join(able)}, "
                 f"or --{name} 0"

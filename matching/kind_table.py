@@ -4,7 +4,7 @@ The rows of this product are in `matching.kinds`; whoever wires a topology may h
 Read on in `matching.kind`, what a row's room and window index have to be.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from matching.errors import ConfigError
 from matching.kind import Bools, Room, Share, Site
+from matching.storage.state import State, join_states
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Kind:
     windowed : bool           starts from the window and asks it; needs shares
     lasting : bool            a result may hold messages that have left the window
     needs_ended : bool        a message is alive no more for it when a later version of its object comes
+    nearest : bool            the nearest messages make its result: what is farther than the k-th is nothing to it
     fades : bool              scores fade with the time of the message, at a rate that the run says
     thresholds : bool         routers may keep back what cannot reach the threshold of a point's subscription
     replicas : bool           its room can be matched by replicas at the tasks of keywords
@@ -84,6 +86,7 @@ class Kind:
     windowed: bool = True
     lasting: bool = False
     needs_ended: bool = False
+    nearest: bool = False
     fades: bool = False
     thresholds: bool = False
     replicas: bool = False
@@ -151,6 +154,7 @@ class Traits(NamedTuple):
     all_keywords: Bools
     standing: Bools
     needs_ended: Bools
+    nearest: Bools
     thresholds: Bools
     replicas: Bools
 
@@ -214,6 +218,18 @@ class Kinds:
         """A table with more kinds."""
         return type(self)([*self._rows, *more])
 
+    def saved_states(self, parts: Sequence[Mapping[str, np.ndarray]]) -> dict[int, State]:
+        """What all query tasks (`parts`) have saved of each kind that runs, joined, by code. O(total log rows)."""
+        states = {}
+        for kind in self.run:
+            prefix = f"{kind.name}:"
+            of_each = [
+                State.from_arrays({name[len(prefix) :]: each for name, each in part.items() if name.startswith(prefix)})
+                for part in parts
+            ]
+            states[kind.code] = join_states(of_each)
+        return states
+
     @property
     def traits(self) -> Traits:
         """What routers ask."""
@@ -223,6 +239,7 @@ class Kinds:
             all_keywords=self._flags(lambda kind: kind.all_keywords),
             standing=self._flags(lambda kind: kind.standing),
             needs_ended=self._flags(lambda kind: kind.needs_ended),
+            nearest=self._flags(lambda kind: kind.nearest),
             thresholds=self._flags(lambda kind: kind.thresholds),
             replicas=self._flags(lambda kind: kind.replicas),
         )

@@ -94,6 +94,7 @@ KINDS = Kinds(
             fields=("k",),
             windowed=False,
             lasting=True,
+            nearest=True,
             engines=_by_name(NearestBlocks),
             recipe=Recipe("DkM-SKS", k=(1, 10), share=4),
         ),

@@ -194,6 +194,8 @@ class ChangeList(NamedTuple):
     follows : int64[n], optional    for each row of `added` the number that had its external id before, -1 if none had
                                     it; that one is removed in this change list or in an earlier one. None if no row
                                     follows any
+    owner: int64[n], optional       for each row of `added` the query task that holds it, where that has been decided
+                                    once for all (`distribution.placed`); None where routers work it out
     """
 
     batch: int
@@ -201,6 +203,7 @@ class ChangeList(NamedTuple):
     names: Names
     removed: Removals
     follows: Int64 | None = None
+    owner: Int64 | None = None
 
 
 class UpdateBatch(NamedTuple):

@@ -64,8 +64,13 @@ class RunConfig(BaseSettings):
     executor: Literal["local", "ray"] = Field(
         default="ray", description="where tasks run: on ray, or local, in one process and deterministic"
     )
-    router: Literal["hashing", "location", "keyword", "prefix"] = Field(
-        default="hashing", description="who gets which subscription; one refuses what it cannot place"
+    router: Literal["hashing", "location", "keyword", "prefix", "kop", "sop", "dkm-sks", "ps2stream"] = Field(
+        default="hashing",
+        description="who gets which subscription: by hash, place, keyword (these refuse what they cannot place), or by "
+        "expected cost: kop of keywords, sop of places, dkm-sks of both, ps2stream of parts of the world",
+    )
+    placement_sample: int = Field(
+        default=10_000, ge=1, description="first messages by which kop, sop, dkm-sks and ps2stream estimate costs"
     )
     signatures: Literal["off", "spatial", "spatial+text"] = Field(
         default="off",

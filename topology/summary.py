@@ -50,6 +50,7 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
                 kind: sum(part["found_sent"].get(kind, 0) for part in parts["query"])
                 for kind in parts["query"][0]["held"]
             },
+            **({"placement": placement} if (placement := parts["subscriptions"][0].get("placement")) else {}),
             "raises_sent": sum(part["raises_sent"] for part in parts["query"]),
             "messages_of_each_query_bolt": sent.tolist(),
             "subscriptions_of_each_query_bolt": [part["held"] for part in parts["query"]],

@@ -13,14 +13,19 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 import distribution.keyword
 import distribution.location
+import distribution.placed
 import distribution.signatures.warmup
 from bolts.aggregation import AggregationBolt
 from bolts.delivery import DeliveryBolt
 from bolts.distribution import DistributionBolt
 from bolts.query import QueryBolt
 from bolts.tuples import TupleBolt
+from distribution.placed import PlacedRouter
+from distribution.placement.costs import Costs, SampleCosts, UniformCosts
 from distribution.router import Router
 from distribution.routers import placeable, router_named
 from matching.errors import ConfigError, InputError
@@ -35,6 +40,7 @@ from matching.warmup import warmup
 from matching.window import Window
 from spouts.kinds import first_that, named_in
 from spouts.parquet import ParquetSpout, read_manifest, read_points
+from spouts.placing import PlacingSpout, read_first
 from spouts.subscriptions import SubscriptionSpout, load_vocabulary
 from topology.core.builder import TopologyBuilder
 from topology.core.component import Bolt, Spout
@@ -97,7 +103,8 @@ def wire(
             kind.window(window_indexes.get(kind.name))
     builder = TopologyBuilder("skyray")
     builder.spout("messages", messages, clock=True)
-    builder.spout("subscriptions", subscriptions)
+    placed = isinstance(router, PlacedRouter)
+    builder.spout("subscriptions", PlacingSpout(subscriptions, router, kinds) if placed else subscriptions)
     builder.bolt("distribution", DistributionBolt(router, kinds), tasks=distribution_bolts)
     builder.bolt("query", QueryBolt(router, space, window, engines, options, kinds, fading), tasks=router.tasks)
     builder.bolt("tuples", TupleBolt(space, 2 * credits + 2, window_indexes, asking, kinds), tasks=tuple_bolts)
@@ -125,7 +132,7 @@ def wire(
     if router.replicates:
         builder.edge("distribution", "register", "query", DIRECT, feedback=True)
         builder.edge("query", "thresholds", "query", DIRECT, feedback=True)
-    warmed = partial(warm_up, kinds, tuple(engines.items()), tuple(window_indexes.items()))
+    warmed = partial(warm_up, kinds, tuple(engines.items()), tuple(window_indexes.items()), placed)
     return builder.acknowledged_by("delivery").warmed_by(warmed).build(credits)
 
 
@@ -133,15 +140,19 @@ def wire(
 _WARM: set[tuple[Any, ...]] = set()
 
 
-def warm_up(kinds: Kinds, engines: tuple[tuple[str, str], ...], windows: tuple[tuple[str, str], ...]) -> None:
+def warm_up(
+    kinds: Kinds, engines: tuple[tuple[str, str], ...], windows: tuple[tuple[str, str], ...], placed: bool = False
+) -> None:
     """Compile, or load from the cache, the kernels of kinds and routers; once a node, before the spouts open."""
-    wanted = (kinds.names, engines, windows)
+    wanted = (kinds.names, engines, windows, placed)
     if wanted in _WARM:
         return
     warmup(kinds, dict(engines), dict(windows))
     distribution.location.warmup()
     distribution.keyword.warmup()
     distribution.signatures.warmup.warmup()
+    if placed:
+        distribution.placed.warmup()
     _WARM.add(wanted)
 
 
@@ -162,10 +173,16 @@ def space_of(config: RunConfig) -> Space:
     return Space.parse(config.world, tuple(extent) if extent else None, config.projection)
 
 
-def router_of(config: RunConfig, space: Space, load: tuple[Float64, Float64] | None = None) -> Router:
+def router_of(
+    config: RunConfig,
+    space: Space,
+    load: tuple[Float64, Float64] | None = None,
+    vocabulary: Vocabulary | None = None,
+) -> Router:
     """The router of a run. `location` balances the world by `load`, points of the unit square (float64[n] each).
 
-    By default `load` is a sample of the messages.
+    By default `load` is a sample of the messages. Routers that place by cost know nothing of the messages without a
+    vocabulary.
 
     Raises
     ------
@@ -176,7 +193,20 @@ def router_of(config: RunConfig, space: Space, load: tuple[Float64, Float64] | N
     def sample() -> tuple[Float64, Float64]:
         return load or read_points(config.messages, space, _LOAD_SAMPLE)
 
-    return router_named(config.router, config.query_bolts, space, sample, config.signatures)
+    def costs() -> Costs:
+        assert vocabulary is not None
+        return costs_of(config, space, vocabulary)
+
+    known = None if vocabulary is None else costs
+    return router_named(config.router, config.query_bolts, space, sample, config.signatures, costs=known)
+
+
+def costs_of(config: RunConfig, space: Space, vocabulary: Vocabulary) -> Costs:
+    """What placement by cost knows of the messages: the first ones, or the vocabulary where there are too few."""
+    sample = read_first(config.messages, space, config.placement_sample, config.follow)
+    if len(sample) == config.placement_sample:
+        return SampleCosts(space, sample)
+    return UniformCosts(space, np.array(vocabulary.document_frequency), vocabulary.messages)
 
 
 def fading_of(config: RunConfig, vocabulary: Vocabulary) -> Fading:
@@ -236,7 +266,7 @@ def build_plan(config: RunConfig) -> Plan:
     return wire(
         messages,
         subscriptions,
-        router_of(config, space),
+        router_of(config, space, vocabulary=vocabulary),
         space,
         window,
         delivery,

@@ -26,6 +26,8 @@ KINDS = {
     "location": ("boolean", "topk", "skyline"),
     "keyword": ("boolean", "topk"),
     "prefix": ("boolean", "topk"),
+    "dkm-sks": ("boolean", "topk", "skyline"),
+    "ps2stream": ("boolean", "topk", "skyline"),
 }
 WINDOWS = ("count:40", "time:45")
 
@@ -121,12 +123,12 @@ def test_topology_paused_with_other_numbers_of_bolts_tells_the_same(etl, files, 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_topology_paused_goes_on_with_another_router(etl, files, whole, tmp_path, window):
     for kinds in set(KINDS.values()):
-        saved, after = None, 2
-        for router in [name for name, placed in KINDS.items() if placed == kinds or len(kinds) < len(placed)] * 2:
+        saved = None
+        able = [name for name, placed in KINDS.items() if placed == kinds or len(kinds) < len(placed)]
+        for place, router in enumerate(able * 2):
             signatures = "spatial" if router == "location" else "off"
-            plan = plan_of(etl, files, tmp_path, kinds, router, SIZES[after % 4], window, signatures=signatures)
-            saved = pause_local(plan, after, seed=after, resume=saved)
-            after += 3
+            plan = plan_of(etl, files, tmp_path, kinds, router, SIZES[place % 4], window, signatures=signatures)
+            saved = pause_local(plan, 2 * place + 2, seed=place, resume=saved)
         plan = plan_of(etl, files, tmp_path, kinds, "hashing", SIZES[1], window)
         assert told(run_local(plan, resume=saved)) == whole[window, kinds]
 

@@ -79,7 +79,7 @@ def with_any(world: World) -> World:
     return world
 
 
-@pytest.mark.parametrize("router", ["hashing", "location"])
+@pytest.mark.parametrize("router", ["hashing", "location", "dkm-sks"])
 def test_topology_any_of_the_keywords_equals_oracle(router):
     recipe = Recipe(messages=160, ranges=0.4, subscriptions=80, grid=6, kinds=(BOOLEAN,))
     world = with_any(make_world(recipe, 23))

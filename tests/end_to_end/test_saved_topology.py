@@ -28,6 +28,8 @@ CASES = [
     ("location", "spatial", "count:90", {"topk": "inverted_file", "skyline": "bnl"}, {"topk": "ir_tree"}),
     ("keyword", "off", "count:90", {"boolean": "mbr_trie", "topk": "block_inverted_file"}, {"topk": "inverted_ring"}),
     ("prefix", "off", "time:40", {"boolean": "rt_tree"}, {}),
+    ("dkm-sks", "off", "count:90", {}, {}),
+    ("sop", "off", "time:40", {}, {}),
 ]
 #: Query, tuple and distribution bolts before and after.
 SAME, OTHER = ((3, 2, 2), (3, 2, 2)), ((4, 1, 2), (2, 3, 1))

@@ -9,6 +9,7 @@ from bolts.payloads import StreamBatch
 from distribution.hashing import HashingRouter
 from distribution.location import LocationRouter
 from distribution.router import Router
+from distribution.routers import PLACING, router_named
 from distribution.signatures.signature import SignatureSpec
 from matching.model import (
     SKYLINE,
@@ -127,6 +128,9 @@ def router_of(
 ) -> Router:
     """A router over the middle of the world, where the messages are; coarse signatures, so that cells come and go."""
     spec = SignatureSpec(SPACE, signatures == "spatial+text", 64, 4, 0.01) if signatures != "off" else None
+    if name in PLACING:
+        nowhere = np.zeros(0), np.zeros(0)
+        return router_named(name, tasks, SPACE, lambda: nowhere)
     if name == "hashing":
         return HashingRouter(tasks, spec)
     rng = np.random.default_rng(seed)

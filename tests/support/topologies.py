@@ -7,18 +7,28 @@ import numpy as np
 from distribution.hashing import HashingRouter
 from distribution.keyword import KeywordRouter, PrefixRouter
 from distribution.location import LocationRouter
+from distribution.placement.costs import SampleCosts
+from distribution.routers import PLACING, router_named
 from matching.kinds import KINDS
-from matching.model import MessageBatch, UpdateBatch
+from matching.model import MessageBatch, UpdateBatch, join_messages
 from matching.naive import tally
 from tests.support.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
 from topology.core.local import run_local
 from topology.wiring import wire
 
 
+def costs_of(world: World, batches: int = 2) -> SampleCosts:
+    """What is known of a world beforehand: its first batches."""
+    return SampleCosts(SPACE, join_messages([messages for _, messages, _ in world.batches[:batches]]))
+
+
 def plan_of(
     world: World, router: str, seed: int, query=2, tuples=1, distribution=1, aggregation=1, credits=4, engines=None
 ):
-    if router != "location":
+    if router in PLACING:
+        nowhere = np.zeros(0), np.zeros(0)
+        placed = router_named(router, query, SPACE, lambda: nowhere, costs=lambda: costs_of(world))
+    elif router != "location":
         placed = {"hashing": HashingRouter, "keyword": KeywordRouter, "prefix": PrefixRouter}[router](query)
     else:
         rng = np.random.default_rng(seed)

@@ -33,15 +33,16 @@ def streams(plan):
 
 @pytest.mark.timeout(560)
 def test_load_plan_every_router_runs_and_tells_the_same():
-    told, held = {}, set()
+    told, held = {}, {}
     for router in ROUTERS:
         report = run_local(plan_of(router, LOAD))
         delivery = report.components["delivery"].tasks[0].figures
         assert sum(delivery["updates"].values()) > 100
         told[router] = delivery["digest"]
-        held.add(str([part.figures["held"] for part in report.components["query"].tasks]))
+        held[router] = str([part.figures["held"] for part in report.components["query"].tasks])
     assert len(set(told.values())) == 1, told
-    assert len(held) == 3, "keyword and prefix differ by replicas alone, the others by who holds what"
+    assert held["keyword"] == held["prefix"], "they differ by replicas alone"
+    assert len(set(held.values())) >= len(ROUTERS) - 2, "the others by who holds what, but that some may agree"
 
 
 @pytest.mark.parametrize(

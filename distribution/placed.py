@@ -1,0 +1,244 @@
+"""Routers `kop`, `sop`, `dkm-sks`, `ps2stream`: subscriptions by what they are expected to cost, messages to all.
+
+Every pair meets exactly once, at the only holder of the subscription, so these are exact for every kind, whatever the
+costs are worth: they shape the loads and nothing else (spec 5). Replication ratio 1, communication cost the number of
+query tasks, as with `hashing`.
+
+Where a subscription goes depends on who is there already, so it cannot be worked out from a table by whoever asks: the
+task that publishes changes decides, once, by its `Placer`, and `ChangeList.owner` carries it to all others. Where a run
+goes on, what was decided is found in what that task has saved. If that was for another number of query tasks or by
+another router, every task deals the subscriptions out anew for itself, by their costs alone, each to the least loaded:
+sums of costs are exact, so that all come to the same on whatever machine, as they need not where places are compared.
+The algorithms are in `distribution.placement`; who puts owners into change lists is `spouts.placing`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distribution.placement.assign import dealt_out
+from distribution.placement.costs import Costs, SampleCosts
+from distribution.placement.demand import Demand, demand_of
+from distribution.placement.dkm_sks import DkmSks
+from distribution.placement.kop import KeywordOriented
+from distribution.placement.placement import Ledger, Placed, Placement
+from distribution.placement.ps2stream import Ps2Stream
+from distribution.placement.sop import SpaceOriented
+from distribution.router import Router, RoutingTable, check_tasks
+from matching.errors import CheckpointError, EngineError
+from matching.kind_table import Traits
+from matching.kinds import KINDS
+from matching.model import ChangeList, Int64, MessageBatch, Names, Removals, SubscriptionTable, concatenate
+from matching.space import EARTH, Space
+from matching.warmup import subscriptions
+
+#: What is saved of placements has names that begin so, among what else the task that decides saves.
+_PREFIX = "placement:"
+_BOOK = "book:"
+
+
+class PlacedRouter(Router):
+    """Each subscription at one task, by one of the algorithms; messages to all.
+
+    Parameters
+    ----------
+    tasks : int
+    space : Space
+    costs : Costs    what is known of the messages beforehand
+    """
+
+    algorithm: ClassVar[type[Placement]]
+
+    def __init__(self, tasks: int, space: Space, costs: Costs, traits: Traits = KINDS.traits):
+        check_tasks(tasks)
+        super().__init__(tasks, traits)
+        self.space = space
+        self.costs = costs
+
+    def placer(self) -> "Placer":
+        """Whoever decides, with nobody there yet."""
+        return Placer(self)
+
+    def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
+        """Those that `task` would hold if these were all there are, and all placed together."""
+        placer = self.placer()
+        placer.place_all(table)
+        return placer.ledger.owners(table.number) == task
+
+    def holds(self, changes: ChangeList, task: int) -> NDArray[np.bool_]:
+        """Those whose owner is `task`.
+
+        Raises
+        ------
+        EngineError
+            If the change list does not say who holds them.
+        """
+        if changes.owner is None or changes.owner.shape != changes.added.number.shape:
+            raise EngineError(
+                f"router {self.name}: change list {changes.batch} does not say who holds its subscriptions; have the "
+                "spout of the changes wrapped in spouts.placing.PlacingSpout, as topology.wiring.wire does"
+            )
+        return changes.owner == task
+
+    def holds_again(self, table: SubscriptionTable, task: int, told: Mapping[str, np.ndarray]) -> NDArray[np.bool_]:
+        placer = self.placer()
+        placer.restore(told, table)
+        return placer.ledger.owners(table.number) == task
+
+    def table(self) -> RoutingTable:
+        return RoutingTable(self)
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | self.costs.describe()
+
+
+class KopRouter(PlacedRouter):
+    """By the shares of messages with their keywords."""
+
+    name = "kop"
+    algorithm = KeywordOriented
+
+
+class SopRouter(PlacedRouter):
+    """By place, in subsets."""
+
+    name = "sop"
+    algorithm = SpaceOriented
+
+
+class DkmSksRouter(PlacedRouter):
+    """By place and keywords, those that lie together spread."""
+
+    name = "dkm-sks"
+    algorithm = DkmSks
+
+
+class Ps2StreamRouter(PlacedRouter):
+    """By parts of the world, of place or of text."""
+
+    name = "ps2stream"
+    algorithm = Ps2Stream
+
+
+class Placer:
+    """Decides who holds which subscription, and remembers it.
+
+    Attributes
+    ----------
+    placement : Placement
+    ledger : Ledger    of those that are there
+    """
+
+    def __init__(self, router: PlacedRouter):
+        self.router = router
+        self.placement = router.algorithm(router.costs, router.tasks)
+        self.ledger = Ledger(router.tasks)
+
+    def place_all(self, table: SubscriptionTable) -> Int64:
+        """Place subscriptions together, in place of all there were; the task of each (int64[n])."""
+        self.placement = self.router.algorithm(self.router.costs, self.router.tasks)
+        self.ledger = Ledger(self.router.tasks)
+        return self._add(table, self.placement.together(self._demand(table)))
+
+    def follow(self, changes: ChangeList) -> ChangeList:
+        """The next change list, with the owner of each subscription that it adds.
+
+        Those that are there before the first message are placed together, all others one after the other. Whoever
+        leaves makes room for those who come in the same change list.
+        """
+        added, gone = changes.added, changes.removed.number
+        here = self.ledger.holds(gone)
+        self.ledger.remove(gone[here])
+        # change lists go by `at`, so those of the beginning come first
+        first = int(np.searchsorted(added.at, 0, "right")) if not len(self.ledger) else 0
+        parts = [np.zeros(0, np.int64)]
+        if first:
+            parts.append(self.place_all(added.take(np.arange(first))))
+        if first < len(added):
+            later = added.take(np.arange(first, len(added)))
+            parts.append(self._add(later, self.placement.later(self._demand(later), self.ledger.load)))
+        self.ledger.remove(gone[~here])
+        return changes._replace(owner=np.concatenate(parts))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What is saved: for which router and how many tasks, who holds what at what cost, and what newcomers go by."""
+        named = self.ledger.arrays() | {
+            "router": np.frombuffer(self.router.name.encode(), np.uint8),
+            "tasks": np.array(self.router.tasks),
+        }
+        named |= {_BOOK + name: column for name, column in self.placement.arrays().items()}
+        return {_PREFIX + name: column for name, column in named.items()}
+
+    def restore(self, told: Mapping[str, np.ndarray], table: SubscriptionTable) -> None:
+        """Go on with what was saved, or deal out anew what was saved for another router or other tasks.
+
+        Costs are those that were saved, or of keywords alone where another router saved others, or none. Whoever comes
+        later is placed as always.
+
+        Parameters
+        ----------
+        told : mapping               with what `arrays` said, maybe among others
+        table : SubscriptionTable    all subscriptions there are
+
+        Raises
+        ------
+        CheckpointError
+            If what was saved is not of these subscriptions.
+        """
+        saved = {name.removeprefix(_PREFIX): column for name, column in told.items() if name.startswith(_PREFIX)}
+        router = self.router
+        table = table.take(np.argsort(table.number))
+        known = bool(saved) and bytes(saved["router"]).decode() == router.name
+        if known and not np.array_equal(saved["number"], table.number):
+            raise CheckpointError(
+                f"router {router.name}: places were saved of {saved['number'].shape[0]:,} subscriptions, which are not "
+                f"the {len(table):,} that query tasks have saved; use an older checkpoint"
+            )
+        if known:
+            self.placement.recall({name.removeprefix(_BOOK): saved[name] for name in saved if name.startswith(_BOOK)})
+            cost = saved["cost"]
+        else:
+            demand = demand_of(table, router.traits, router.space, router.costs, balls=False)
+            cost = KeywordOriented(router.costs, router.tasks).price(demand)
+        if known and int(saved["tasks"]) == router.tasks:
+            owner = saved["owner"].astype(np.int64)
+        else:
+            owner = dealt_out(cost, router.tasks)
+            self.placement.deal_anew()
+        self.ledger = Ledger(router.tasks)
+        self.ledger.add(table.number, Placed(owner, cost))
+
+    def describe(self) -> dict[str, Any]:
+        """Figures for the report of a run, JSON-ready."""
+        return {
+            **self.router.describe(),
+            **self.placement.describe(),
+            "placed": len(self.ledger),
+            "load_of_each_query_task": self.ledger.load.tolist(),
+        }
+
+    def _demand(self, table: SubscriptionTable) -> Demand:
+        router = self.router
+        return demand_of(table, router.traits, router.space, router.costs, self.placement.by_place)
+
+    def _add(self, table: SubscriptionTable, placed: Placed) -> Int64:
+        self.ledger.add(table.number, placed)
+        return placed.owner
+
+
+def warmup() -> None:
+    """Compile, or load from the cache, the kernels of `distribution.placement`."""
+    space, place, seq = Space(*EARTH), np.linspace(0.2, 0.4, 4), np.arange(4)
+    flat = np.tile(np.arange(2, dtype=np.int32), 4)
+    sample = MessageBatch(
+        seq, place, place, place, place, place, place, seq, np.arange(5) * 2, flat, flat.astype(np.float32)
+    )
+    nobody = np.zeros(0, np.int64)
+    for router in (KopRouter, SopRouter, DkmSksRouter, Ps2StreamRouter):
+        placer = router(2, space, SampleCosts(space, sample)).placer()
+        for batch, at in enumerate((0, 1)):
+            each = [subscriptions(kind, 10 * kind.code + 100 * at + np.arange(10), at) for kind in KINDS]
+            removed = Removals(nobody, nobody.astype(np.int8), nobody)
+            placer.follow(ChangeList(batch, concatenate(each), Names.of([]), removed))

@@ -1,0 +1,102 @@
+"""Changes that say who holds what: a spout around the one that publishes subscriptions, where these are placed by cost.
+
+Where a subscription goes then depends on who is there already (`distribution.placed`), so one task decides for all: the
+one through which every change goes. `PlacingSpout` takes the change lists that another spout emits and adds the owners
+to them; it saves and restores what it has decided beside what that spout saves. Used by `topology.wiring`; read on in
+`bolts.query`, where owners are looked at.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from distribution.placed import PlacedRouter, Placer
+from matching.kind_table import Kinds
+from matching.kinds import KINDS
+from matching.model import NO_MESSAGES, MessageBatch, concatenate, join_messages
+from matching.space import Space
+from matching.window import Window
+from spouts.parquet import ParquetSource
+from topology.core.component import Context, Saved, Spout, Tick
+
+
+class PlacingSpout(Spout):
+    """Follows the clock as `inner` does, and places what it adds.
+
+    Parameters
+    ----------
+    inner : Spout    emits one `ChangeList` a batch on the stream "changes"
+    router : PlacedRouter
+    kinds : Kinds
+    """
+
+    def __init__(self, inner: Spout, router: PlacedRouter, kinds: Kinds = KINDS):
+        self.inner = inner
+        self.router = router
+        self.kinds = kinds
+        self.placer: Placer | None = None
+
+    def open(self, context: Context) -> None:
+        self.placer = self.router.placer()
+        placing: Any = _PlacingContext(context, self.placer)
+        self.inner.open(placing)
+
+    def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
+        return self.inner.next_batch(number, tick)
+
+    def report(self) -> dict[str, Any]:
+        """Beside the figures of the inner one: what the placement goes by, and each query task's load."""
+        return self.inner.report() | ({} if self.placer is None else {"placement": self.placer.describe()})
+
+    def state(self) -> dict[str, np.ndarray]:
+        assert self.placer is not None, "open() comes first"
+        return self.inner.state() | self.placer.arrays()
+
+    def restore(self, saved: Saved) -> None:
+        """Go on behind a batch. Raises CheckpointError where the inner one does, or if this is of other subscriptions.
+
+        Saved for another number of query tasks, or by another router, all that there are are dealt out anew.
+        """
+        assert self.placer is not None, "open() comes first"
+        self.inner.restore(saved)
+        states = self.kinds.saved_states(saved.tasks("query"))
+        everyone = concatenate([state.table for state in states.values()])
+        self.placer.restore(saved.tasks("subscriptions")[0], everyone)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class _PlacingContext:
+    """A context in which every change list is placed before it goes out; all else is as in the one within."""
+
+    def __init__(self, context: Context, placer: Placer):
+        self._context = context
+        self._placer = placer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def emit(self, stream: str, payload: Any, *, to: int | None = None, key: int | None = None) -> None:
+        placed = self._placer.follow(payload) if stream == "changes" else payload
+        self._context.emit(stream, placed, to=to, key=key)
+
+
+def read_first(directory: str | os.PathLike[str], space: Space, count: int, follow: bool = False) -> MessageBatch:
+    """The first `count` messages of an ETL directory, or all if there are fewer; with `follow` all that are there yet.
+
+    Raises
+    ------
+    InputError
+        As `ParquetSource`.
+    """
+    source = ParquetSource(directory, Window("count", 1), space, follow)
+    parts, rows = [NO_MESSAGES], 0
+    try:
+        while rows < count and (read := source.read()) is not None:
+            parts.append(read.messages)
+            rows += len(read.messages)
+    finally:
+        source.close()
+    return join_messages(parts).take(np.arange(min(rows, count)))
