@@ -21,9 +21,7 @@ from matching.model import Int64, MessageBatch, SubscriptionTable
 _CHUNKS_A_CORE = 8
 
 
-def best_messages(
-    table: SubscriptionTable, messages: MessageBatch, fading: Fading, max_distance: float
-) -> ResultRows:
+def best_messages(table: SubscriptionTable, messages: MessageBatch, fading: Fading, max_distance: float) -> ResultRows:
     """Results of kind `decay` at the end of these messages, of subscriptions that were there before all of them.
 
     Messages are in order of time. Best first, of equal keys the older first.

@@ -93,7 +93,7 @@ def open_run(folder: Path, kinds: Kinds = KINDS) -> FinishedRun:
         space = Space.parse(facts["world"], tuple(extent) if extent else None, facts["projection"])
         window, limit, cuts = Window.parse(facts["window"]), facts.get("limit"), facts["boundaries"]
         vocabulary = load_vocabulary(etl)
-        decay = facts.get("decay")
+        decay = facts.get("fading")
         if decay is not None:
             counts = dict(enumerate(np.asarray(vocabulary.collection_count).tolist()))
             epoch_us = int(decay.get("epoch_us", 0))
@@ -155,7 +155,7 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None) -
     removed_numbers, removed_at = removed_numbers[order], removed_at[order]
     kinds = [run.changes.kinds[code] for code in np.unique(table.kind).tolist()]
     if run.decay is None and any(kind.fades for kind in kinds):
-        raise ConfigError(f"{run.folder / 'run.json'}: says nothing under 'decay', and the run had such subscriptions")
+        raise ConfigError(f"{run.folder / 'run.json'}: says nothing under 'fading', and the run had such subscriptions")
     asked = {*run.asked, *(column for kind in kinds for column in kind.columns)}
     extras = _Extras(run.etl, kinds)
     relevant = np.zeros(len(run.vocabulary) + 1, bool)

@@ -99,10 +99,13 @@ class RunConfig(BaseSettings):
     )
     batch: int = Field(default=5000, ge=1, le=1_000_000, description="messages between two boundaries")
     decay_half_life: float = Field(
-        default=HALF_LIFE_S, gt=0.0, le=1e12, description="seconds in which a score of `decay` falls to half"
+        default=HALF_LIFE_S, gt=0.0, le=1e12, description="seconds in which a score that fades falls to half"
     )
     decay_smoothing: float = Field(
-        default=SMOOTHING, ge=0.0, le=1.0, description="share of the whole collection in the text relevance of `decay`"
+        default=SMOOTHING,
+        ge=0.0,
+        le=1.0,
+        description="share of the whole collection in the text relevance of scores that fade",
     )
     max_ahead: float = Field(
         default=86_400.0,

@@ -30,7 +30,7 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
         "boundaries": {"batch": config.batch},
         "asked": parts["messages"][0].get("asked", []),
         "latest_us": parts["messages"][0].get("latest_us"),
-        "decay": {
+        "fading": {
             "half_life_s": config.decay_half_life,
             "log_base_per_s": math.log(2.0) / config.decay_half_life,
             "smoothing": config.decay_smoothing,

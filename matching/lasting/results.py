@@ -82,8 +82,8 @@ class BestResults:
         self._rows, self._pool = _new_rows(_FEWEST), np.zeros((_FEWEST, 2), np.int64)
         self.view = Best(
             *_columns(self._rows, self._pool), free=np.full(_SIZES.shape[0], NO_BLOCK, np.int64), sizes=_SIZES,
-            touched=np.zeros(_FEWEST, np.int32), pushed_slot=np.zeros(room, np.int32), pushed_seq=np.zeros(room, np.int64),
-            pushed_key=np.zeros(room), used=np.zeros(5, np.int64),
+            touched=np.zeros(_FEWEST, np.int32), pushed_slot=np.zeros(room, np.int32),
+            pushed_seq=np.zeros(room, np.int64), pushed_key=np.zeros(room), used=np.zeros(5, np.int64),
         )  # fmt: skip
 
     def begin(self, slots: Int32, since: Int64, capacity: int) -> None:

@@ -406,7 +406,7 @@ def test_verify_decay_knn_and_skyline_are_asked_with_times_counts_and_versions(t
         "batch": 8,
         "limit": None,
         "boundaries": {"batch": 8},
-        "decay": {"log_base_per_s": 0.01, "smoothing": 0.4, "epoch_us": 5},
+        "fading": {"log_base_per_s": 0.01, "smoothing": 0.4, "epoch_us": 5},
     }
     (folder / "run.json").write_text(json.dumps(facts))
 
@@ -446,7 +446,7 @@ def test_verify_decay_knn_and_skyline_are_asked_with_times_counts_and_versions(t
     assert report.exact, report.render()
     assert set(report.oracle_updates) == {"decay", "knn", "skyline"}
     assert min(report.oracle_updates.values()) > 30
-    del facts["decay"]
+    del facts["fading"]
     (folder / "run.json").write_text(json.dumps(facts))
     with pytest.raises(ConfigError, match="decay"):
         verify_run(folder, kinds=running)
