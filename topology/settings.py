@@ -105,7 +105,7 @@ class RunConfig(BaseSettings):
         default=SMOOTHING,
         ge=0.0,
         le=1.0,
-        description="share of the whole collection in the text relevance of scores that fade",
+        description="share of the whole collection in the texts of scores that fade",
     )
     max_ahead: float = Field(
         default=86_400.0,
