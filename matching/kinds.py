@@ -1,8 +1,8 @@
 """The table of kinds: everything that the rest of the project knows of a kind stands in its row here.
 
 Whoever wires a topology may hand in a longer table (`Kinds.plus`); nothing else has to be told of a new kind. `decay`
-and `knn` have no room yet: the oracle defines them, and a run sets their rows aside. Read on in `matching.kind` for
-what a row says, or in the room of a kind.
+has no room yet: the oracle defines it, and a run sets its rows aside. Read on in `matching.kind` for what a row says,
+or in the room of a kind.
 """
 
 from matching.boolean.engines.cell_term import CellTerm
@@ -14,6 +14,9 @@ from matching.boolean.engines.pt_quadtree import PtQuadtree
 from matching.boolean.engines.rt_tree import RtTree
 from matching.boolean.room import BooleanRoom
 from matching.kind_table import Kind, Kinds, Recipe
+from matching.knn.engines.influence_grid import InfluenceGrid
+from matching.knn.engines.inverted_file import InvertedFile as NearestInvertedFile
+from matching.knn.room import KnnRoom
 from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
 from matching.skyline.engines.bnl import Bnl
 from matching.skyline.engines.eager import Eager
@@ -81,7 +84,17 @@ KINDS = Kinds(
             columns=("counts", "event_time_us"),
             recipe=Recipe("CIQ", k=(10, 30)),
         ),
-        Kind(KNN, "knn", "point", fields=("k",), windowed=False, lasting=True, recipe=Recipe("DkM-SKS", k=(1, 10))),
+        Kind(
+            KNN,
+            "knn",
+            "point",
+            KnnRoom,
+            fields=("k",),
+            windowed=False,
+            lasting=True,
+            engines=_by_name(InfluenceGrid, NearestInvertedFile),
+            recipe=Recipe("DkM-SKS", k=(1, 10)),
+        ),
         Kind(
             SKYLINE,
             "skyline",
