@@ -74,10 +74,10 @@ class BallLists:
             new[:have] = old
         self.view = Balls(*headers, *self.view[4:])
 
-    def make_room(self) -> None:
-        """A pool half as large again as its postings need, each list in a block that fits. O(pool), amortised."""
+    def make_room(self, more: int) -> None:
+        """A pool for so many more postings, and half as many again, each list in a block that fits. O(pool)."""
         v = self.view
-        needed = int(_fitting(v))
+        needed = int(_fitting(v)) + more
         packed = v._replace(free=np.full(_CLASSES, NOWHERE, np.int64), used=np.array([0, v.used[_POSTINGS]], np.int64))
         slot, x, y, limit = self._pool(max(1 << 10, needed + needed // 2))
         packed = packed._replace(slot=slot, x=x, y=y, limit=limit)

@@ -18,7 +18,7 @@ from matching.model import Int64
 from matching.storage.slots import home_of
 
 #: Longer runs of linear probing cost more than the 24 bytes an empty place takes.
-_FULLEST = 0.6
+_FULLEST = 0.7
 _FEWEST = 1 << 6
 #: Odd multipliers that spread cells and terms over 62 bits.
 _BY_CELL, _BY_TERM = 0x5851F42D, 0x2545F491
@@ -47,18 +47,18 @@ class CellLists(BallLists):
             held[:have] = self.held
             self.held = held
 
-    def grow(self) -> None:
-        """Room for more, in the table or in the pool, whichever has none; empty lists are forgotten."""
+    def grow(self, needed: int) -> None:
+        """Room for so many more postings and lists, and half as many again; empty lists are forgotten.
+
+        O(table) or O(pool), amortised.
+        """
         v = self.view
         if is_crowded(v, self.entered):
-            live = int(np.count_nonzero(v.count))
-            places = _FEWEST
-            while live * 2 > _FULLEST * places:
-                places *= 2
-            self.view = Balls(*make_headers(places), *v[4:])
+            lists = int(np.count_nonzero(v.count)) + needed
+            self.view = Balls(*make_headers(_FEWEST + int(1.5 / _FULLEST * lists)), *v[4:])
             self.entered[0] = _enter_all(v, self.view)
         else:
-            self.make_room()
+            self.make_room(needed)
 
     def arrays(self) -> dict[str, np.ndarray]:
         return super().arrays() | {"held": self.held, "sides": self.sides}
@@ -97,10 +97,10 @@ def grid_for(sides, radius, widest):
 
 
 @njit(cache=True, nogil=True)
-def key_of(sides, grid, cell, term):
-    """Key of a list, and where it belongs in a table of any size once scaled (`home_of`)."""
-    # grids one behind the other: cells of a finer one outnumber those of all coarser ones together
-    return ((sides[grid] * sides[grid] + cell) << 31) | term
+def key_of(side, cell, term):
+    """Key of a list in the grid of so many cells a side."""
+    # a grid of s * s cells takes the numbers from s * s to twice that, which the next finer one begins beyond
+    return ((side * side + cell) << 31) | term
 
 
 @njit(cache=True, nogil=True)
@@ -112,13 +112,13 @@ def home_of_key(key, places):
 
 
 @njit(cache=True, nogil=True)
-def find_list(v, key, at):
+def find_list(keys, key, at):
     """Place of a list in the table, looked for from its home `at` on; -1 if it is not there."""
     # the table is never full, so an empty place ends every search
-    while v.key[at] != key:
-        if v.key[at] < 0:
+    while keys[at] != key:
+        if keys[at] < 0:
             return NOWHERE
-        at = (at + 1) & (v.key.shape[0] - 1)
+        at = at + 1 if at + 1 < keys.shape[0] else 0
     return at
 
 
@@ -132,7 +132,7 @@ def is_crowded(v, entered):
 def _enter(v, key):
     at = home_of_key(key, v.key.shape[0])
     while v.key[at] >= 0:
-        at = (at + 1) & (v.key.shape[0] - 1)
+        at = at + 1 if at + 1 < v.key.shape[0] else 0
     v.key[at] = key
     return at
 
@@ -160,8 +160,8 @@ def post_cells(c, v, sides, held, entered, slot, grid, reach):
             if not overlaps(x, y, reach, column, row, side):
                 continue
             for at in range(first, last):
-                key = key_of(sides, grid, row * side + column, c.terms[at])
-                place = find_list(v, key, home_of_key(key, v.key.shape[0]))
+                key = key_of(side, row * side + column, c.terms[at])
+                place = find_list(v.key, key, home_of_key(key, v.key.shape[0]))
                 if place < 0:
                     if is_crowded(v, entered):
                         return False
@@ -183,8 +183,8 @@ def unpost_cells(c, v, sides, held, slot, grid, reach):
             if not overlaps(x, y, reach, column, row, side):
                 continue
             for at in range(first, last):
-                key = key_of(sides, grid, row * side + column, c.terms[at])
-                place = find_list(v, key, home_of_key(key, v.key.shape[0]))
+                key = key_of(side, row * side + column, c.terms[at])
+                place = find_list(v.key, key, home_of_key(key, v.key.shape[0]))
                 if place < 0:
                     continue
                 for p in range(v.start[place], v.start[place] + v.count[place]):
@@ -195,7 +195,6 @@ def unpost_cells(c, v, sides, held, slot, grid, reach):
 
 
 @njit(cache=True, nogil=True)
-def has_left(c, slot, side, x, y):
-    """Whether the ball of a subscription overlaps the cell of this point no more."""
-    reach = SLACK - c.threshold[slot]
-    return not overlaps(c.x[slot], c.y[slot], reach, _step(x, side), _step(y, side), side)
+def has_left(x, y, threshold, inside_x, inside_y, side):
+    """Whether the ball around (x, y) overlaps the cell of the second point no more."""
+    return not overlaps(x, y, SLACK - threshold, _step(inside_x, side), _step(inside_y, side), side)

@@ -35,23 +35,25 @@ from matching.storage.slots import resized
 
 #: Where a subscription is that is in no list: none yet, or never again. `_BY_TERM`: in those of its terms alone.
 _NEW, _BY_TERM = -2, -1
-#: Postings tested before the subscriptions of those that passed are looked at.
-_FOUND = 256
-#: Columns of a subscription, and of a posting, lie in rows of so many words.
-_ROW_WORDS, _POSTING_WORDS = 6, 4
-_HEADER_WORDS = 3
+#: Messages that are looked up together, so that the waits for memory overlap. Alone, one takes twice as long.
+_ROWS = 16
+_FEWEST_FOUND = 1 << 12
+#: Words from one row of columns to the next: of a subscription, of a term of it, of a posting, of the header of a list.
+_SLOT_WORDS, _TERM_WORDS, _POSTING_WORDS, _HEADER_WORDS = 6, 3, 4, 3
+#: Subscriptions asked for ahead of their turn.
+_AHEAD = 8
 
 
 class InfluenceGrid(LastingEngine):
     """Influence balls in grids, inverted files in their cells. A message costs O(grids * its terms + postings there).
 
-    sides : cells a side of each grid, ascending; none finer than the others together (`cells.key_of`)
+    sides : cells a side of each grid, each at least twice the one before (`cells.key_of`)
     widest : how many cells wide a ball may be in its grid
     """
 
     name = "influence_grid"
-    sides = (4, 16, 64, 256, 1024, 4096, 16384)
-    widest = 1.0
+    sides = (16, 256, 4096)
+    widest = 2.0
 
     def __init__(self, space: Space):
         super().__init__(space)
@@ -71,7 +73,9 @@ class InfluenceGrid(LastingEngine):
 
     def _unpost(self, slots):
         c = self.subscriptions.columns
-        _take_out(c, self.terms.view, self.cells.view, self.cells.sides, self.cells.held, self._grid, self._reach, slots)
+        _take_out(
+            c, self.terms.view, self.cells.view, self.cells.sides, self.cells.held, self._grid, self._reach, slots
+        )
 
     def _settle(self):
         self._place(self.best.touched)
@@ -86,10 +90,11 @@ class InfluenceGrid(LastingEngine):
             )  # fmt: skip
             if done == slots.shape[0]:
                 return
+            terms = int(c.term_count[slots[done]])
             if lacking == _BY_TERM:
-                self.terms.grow(c)
+                self.terms.grow(c, terms)
             else:
-                cells.grow()
+                cells.grow(terms * (int(self.widest) + 2) ** 2)
 
     def _scan(self, batch, first_row):
         cells = self.cells
@@ -152,107 +157,162 @@ def _place(c, lists, cells, sides, held, entered, widest, grid, reach, slots, fi
 @njit(cache=True, nogil=True)
 def _scan(c, best, lists, cells, sides, held, batch, first_row, counters):
     """Match rows from `first_row` on; returns the row for which there was no room, or their number."""
-    most = 0
-    for r in range(first_row, batch.seq.shape[0]):
+    rows, most = batch.seq.shape[0], 0
+    for r in range(first_row, rows):
         most = max(most, batch.term_offsets[r + 1] - batch.term_offsets[r])
-    size = most * sides.shape[0]
-    at, key = np.empty(size, np.int64), np.empty(size, np.int64)
-    ordinal, grid_of = np.empty(size, np.int32), np.empty(size, np.int32)
-    found = np.empty((_FOUND, 3), np.int64)
-    work = np.zeros(3, np.int64)
-    for r in range(first_row, batch.seq.shape[0]):
-        terms = batch.terms[batch.term_offsets[r] : batch.term_offsets[r + 1]]
-        x, y = batch.x[r], batch.y[r]
-        asked = 0
-        # all lists are asked for before the first is read, so that the waits overlap
-        for i in range(terms.shape[0]):
+    asked = np.empty((_ROWS * most * (sides.shape[0] + 1), 4), np.int64)
+    found = np.empty((_FEWEST_FOUND, 4), np.int64)
+    row_end, row_scanned = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
+    r = first_row
+    while r < rows:
+        last = min(r + _ROWS, rows)
+        there = _look_up(lists, cells, sides, held, batch, r, last, asked)
+        largest = _count(lists, cells, asked, there, r, row_scanned)
+        if largest > found.shape[0]:
+            found = np.empty((2 * largest, 4), np.int64)
+        last = _gather(lists, cells, batch, r, last, asked, there, row_scanned, found, row_end)
+        done = _offer_all(
+            c, best, lists, cells, sides, held, batch, r, last, asked, found, row_end, row_scanned, counters
+        )
+        if done < last:
+            return done
+        r = last
+    return rows
+
+
+@njit(cache=True, nogil=True)
+def _look_up(lists, cells, sides, held, batch, first, last, asked):
+    """Find the lists of the rows: (row, ordinal of the term, grid or -1, list) for each, in this order; how many."""
+    keys, places, count = cells.key, cells.key.shape[0], 0
+    for r in range(first, last):
+        for i in range(batch.term_offsets[r], batch.term_offsets[r + 1]):
+            term = batch.terms[i]
             # a term above all that were ever posted has no list
-            if terms[i] >= held.shape[0]:
+            if term >= held.shape[0]:
                 continue
-            prefetch(lists.start, np.int64(terms[i]) * _HEADER_WORDS)
-            for grid in range(sides.shape[0]):
-                if held[terms[i], grid] > 0:
-                    key[asked] = key_of(sides, grid, cell_of(x, y, sides[grid]), terms[i])
-                    at[asked] = home_of_key(key[asked], cells.key.shape[0])
-                    prefetch(cells.key, at[asked] * _HEADER_WORDS)
-                    ordinal[asked], grid_of[asked] = i, grid
-                    asked += 1
-        there = 0
-        for a in range(asked):
-            place = find_list(cells, key[a], at[a])
-            if place >= 0 and cells.count[place] > 0:
-                prefetch(cells.slot, cells.start[place] * _POSTING_WORDS)
-                at[there], ordinal[there], grid_of[there] = place, ordinal[a], grid_of[a]
-                there += 1
-        work[:] = 0
-        for i in range(terms.shape[0]):
-            if terms[i] < held.shape[0] and not _scan_list(
-                c, best, lists, terms[i], batch, r, terms, i, np.int64(0), held[terms[i]], NOWHERE, found, work
-            ):
-                return r
-        for a in range(there):
-            grid = grid_of[a]
-            if not _scan_list(
-                c, best, cells, at[a], batch, r, terms, ordinal[a], sides[grid], held[terms[ordinal[a]]], grid,
-                found, work,
-            ):  # fmt: skip
-                return r
-        # whole rows alone: one that is begun anew is counted once
-        counters += work
-    return batch.seq.shape[0]
+            for grid in range(_BY_TERM, sides.shape[0]):
+                if grid >= 0 and held[term, grid] == 0:
+                    continue
+                asked[count, 0], asked[count, 1] = r, i - batch.term_offsets[r]
+                asked[count, 2], asked[count, 3] = grid, term
+                if grid < 0:
+                    prefetch(lists.start, np.int64(term) * _HEADER_WORDS)
+                else:
+                    key = key_of(sides[grid], cell_of(batch.x[r], batch.y[r], sides[grid]), term)
+                    asked[count, 3] = key
+                    prefetch(keys, home_of_key(key, places) * _HEADER_WORDS)
+                count += 1
+    there = 0
+    for a in range(count):
+        at = asked[a, 3]
+        if asked[a, 2] >= 0:
+            at = find_list(keys, at, home_of_key(at, places))
+            if at < 0 or cells.count[at] == 0:
+                continue
+            prefetch(cells.slot, cells.start[at] * _POSTING_WORDS)
+        elif lists.count[at] == 0:
+            continue
+        else:
+            prefetch(lists.slot, lists.start[at] * _POSTING_WORDS)
+        asked[there, :3] = asked[a, :3]
+        asked[there, 3] = at
+        there += 1
+    return there
 
 
 @njit(cache=True, nogil=True)
-def _scan_list(c, best, v, at, batch, r, terms, i, side, held, grid, found, work):
-    """Offer a message to those of a list in whose ball it may lie; False if a result had no room.
+def _count(lists, cells, asked, there, first, scanned):
+    """Count the postings of each row; the most that one has."""
+    scanned[:] = 0
+    for a in range(there):
+        at = asked[a, 3]
+        scanned[asked[a, 0] - first] += cells.count[at] if asked[a, 2] >= 0 else lists.count[at]
+    return scanned.max()
 
-    From the last posting to the first: a posting is dropped by moving the last one into its place, which so has been
-    looked at before.
+
+@njit(cache=True, nogil=True)
+def _gather(lists, cells, batch, first, last, asked, there, scanned, found, row_end):
+    """Find in whose balls the messages may lie: (slot, place of the posting, its list in `asked`, 0) for each.
+
+    `row_end` gets where those of a row end. Returns the row that `found` may not hold, or `last`; the first fits.
     """
-    start, count = v.start[at], v.count[at]
-    work[0] += count
-    x, y = np.float32(batch.x[r]), np.float32(batch.y[r])
-    hits = 0
-    for place in range(start + count - 1, start - 1, -1):
-        dx, dy = v.x[place] - x, v.y[place] - y
-        if dx * dx + dy * dy <= v.limit[place]:
-            found[hits, 0], found[hits, 1] = place, v.slot[place]
-            prefetch(c.x, np.int64(v.slot[place]) * _ROW_WORDS)
-            hits += 1
-            if hits == found.shape[0]:
-                if not _offer_all(c, best, v, at, batch, r, terms, i, side, held, grid, found, hits, work):
-                    return False
-                hits = 0
-    return hits == 0 or _offer_all(c, best, v, at, batch, r, terms, i, side, held, grid, found, hits, work)
+    hits = a = 0
+    for r in range(first, last):
+        if hits + scanned[r - first] > found.shape[0]:
+            return r
+        x, y = np.float32(batch.x[r]), np.float32(batch.y[r])
+        while a < there and asked[a, 0] == r:
+            at = asked[a, 3]
+            if asked[a, 2] >= 0:
+                for place in range(cells.start[at], cells.start[at] + cells.count[at]):
+                    dx, dy = cells.x[place] - x, cells.y[place] - y
+                    if dx * dx + dy * dy <= cells.limit[place]:
+                        found[hits, 0], found[hits, 1], found[hits, 2] = cells.slot[place], place, a
+                        hits += 1
+            else:
+                for place in range(lists.start[at], lists.start[at] + lists.count[at]):
+                    dx, dy = lists.x[place] - x, lists.y[place] - y
+                    if dx * dx + dy * dy <= lists.limit[place]:
+                        found[hits, 0], found[hits, 1], found[hits, 2] = lists.slot[place], place, a
+                        hits += 1
+            a += 1
+        row_end[r - first] = hits
+    return last
 
 
 @njit(cache=True, nogil=True)
-def _offer_all(c, best, v, at, batch, r, terms, i, side, held, grid, found, hits, work):
-    """Offer a message to the subscriptions of postings (place, slot), descending; False if a result had no room."""
-    x, y, seq = batch.x[r], batch.y[r], batch.seq[r]
-    for h in range(hits):
-        slot = found[h, 1]
-        prefetch(c.terms, 3 * c.term_start[slot])
-        prefetch(best.start, slot)
-        prefetch(best.count, slot)
-    for h in range(hits):
-        place, slot = found[h, 0], found[h, 1]
-        # a pair meets in the lists of all terms they share
-        if is_first_common(c, slot, terms, i):
-            work[1] += 1
-            dx, dy = c.x[slot] - x, c.y[slot] - y
-            key = -math.sqrt(dx * dx + dy * dy)
-            # strictly nearer: of equal distances the older stays
-            if key > c.threshold[slot]:
-                said = offer(c, best, slot, seq, key)
-                if said == NO_ROOM:
-                    return False
-                work[2] += said == A_RESULT
-        limit = limit_of(c.threshold[slot])
-        if limit < v.limit[place]:
-            v.limit[place] = limit
-            # lists by term alone forget nobody here: their subscriptions know their places
-            if side > 0 and has_left(c, slot, side, x, y):
-                drop(v, at, place)
-                held[grid] -= 1
-    return True
+def _offer_all(c, best, lists, cells, sides, held, batch, first, last, asked, found, row_end, scanned, counters):
+    """Offer messages to whom they were found for, row by row; returns the row without room for a result, or `last`."""
+    terms, term_start, threshold = c.terms, c.term_start, c.threshold
+    total, h = row_end[last - 1 - first], 0
+    for ahead in range(min(3 * _AHEAD, total)):
+        prefetch(c.x, found[ahead, 0] * _SLOT_WORDS)
+    for r in range(first, last):
+        x, y, seq = batch.x[r], batch.y[r], batch.seq[r]
+        begin = batch.term_offsets[r]
+        verified = matched = 0
+        while h < row_end[r - first]:
+            # in three steps, each of what the one before has brought
+            if h + 3 * _AHEAD < total:
+                prefetch(c.x, found[h + 3 * _AHEAD, 0] * _SLOT_WORDS)
+            if h + 2 * _AHEAD < total:
+                soon = found[h + 2 * _AHEAD, 0]
+                prefetch(terms, _TERM_WORDS * term_start[soon])
+                prefetch(best.start, soon)
+                prefetch(best.count, soon)
+                prefetch(best.since, soon)
+                prefetch(best.stamp, soon)
+            if h + _AHEAD < total:
+                soon = found[h + _AHEAD, 0]
+                prefetch(best.key, best.start[soon] + best.count[soon] - 1)
+                prefetch(best.seq, best.start[soon] + best.count[soon] - 1)
+            slot, place, a = found[h, 0], found[h, 1], found[h, 2]
+            h += 1
+            # a pair meets in the lists of all terms they share
+            if is_first_common(terms, term_start[slot], batch.terms, begin, asked[a, 1]):
+                verified += 1
+                dx, dy = c.x[slot] - x, c.y[slot] - y
+                key = -math.sqrt(dx * dx + dy * dy)
+                # strictly nearer: of equal distances the older stays
+                if key > threshold[slot]:
+                    said = offer(c, best, slot, seq, key)
+                    if said == NO_ROOM:
+                        return r
+                    matched += said == A_RESULT
+            if threshold[slot] == -np.inf:
+                continue
+            at, grid = asked[a, 3], asked[a, 2]
+            limit = limit_of(threshold[slot])
+            if grid < 0:
+                lists.limit[place] = min(limit, lists.limit[place])
+            # another posting may have been moved here since, when one before it was dropped
+            elif cells.slot[place] == slot and place < cells.start[at] + cells.count[at] and limit < cells.limit[place]:
+                cells.limit[place] = limit
+                if has_left(c.x[slot], c.y[slot], threshold[slot], x, y, sides[grid]):
+                    held[batch.terms[begin + asked[a, 1]], grid] -= 1
+                    drop(cells, at, place)
+        # whole rows alone: one that is begun anew is counted once
+        counters[0] += scanned[r - first]
+        counters[1] += verified
+        counters[2] += matched
+    return last

@@ -37,7 +37,7 @@ class InvertedFile(LastingEngine):
         self.terms.ensure_terms(c, slots)
         done = 0
         while (done := _post(c, self.terms.view, slots, done)) < slots.shape[0]:
-            self.terms.grow(c)
+            self.terms.grow(c, int(c.term_count[slots[done]]))
 
     def _unpost(self, slots):
         _unpost(self.subscriptions.columns, self.terms.view, slots)
@@ -80,11 +80,11 @@ def _scan(c, best, v, batch, first_row, counters):
     words = passed.view(np.uint64)
     found = np.empty(_BLOCK, np.int32)
     for r in range(first_row, batch.seq.shape[0]):
-        terms = batch.terms[batch.term_offsets[r] : batch.term_offsets[r + 1]]
+        first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
         x, y, seq = batch.x[r], batch.y[r], batch.seq[r]
         scanned = verified = matched = 0
-        for i in range(terms.shape[0]):
-            term = terms[i]
+        for i in range(last - first):
+            term = batch.terms[first + i]
             # a term above all that were ever posted has no list
             if term >= v.start.shape[0]:
                 continue
@@ -113,7 +113,7 @@ def _scan(c, best, v, batch, first_row, counters):
                     prefetch(best.count, found[h])
                 for h in range(hits):
                     slot = found[h]
-                    if not is_first_common(c, slot, terms, i):
+                    if not is_first_common(c.terms, c.term_start[slot], batch.terms, first, i):
                         continue
                     verified += 1
                     dx, dy = c.x[slot] - x, c.y[slot] - y

@@ -25,9 +25,9 @@ class TermLists(BallLists):
         if terms > have:
             self.make_lists(max(terms, have + have // 4))
 
-    def grow(self, c: Subscriptions) -> None:
-        """More room in the pool."""
-        self.make_room()
+    def grow(self, c: Subscriptions, needed: int) -> None:
+        """Room for so many more postings, and half as many again. O(pool), amortised."""
+        self.make_room(needed)
         _tell_all(c, self.view)
 
 
@@ -96,17 +96,18 @@ def _tell_all(c, v):
 
 
 @njit(cache=True, nogil=True)
-def is_first_common(c, slot, terms, i):
-    """Whether no term of the message before its i-th is one of the subscription, which has that. O(terms of both).
+def is_first_common(terms, at, others, first, i):
+    """Whether no term of a message before its i-th is one of the subscription, which has that. O(terms of both).
 
-    A pair meets in the list of each term they share and is decided in the first.
+    The terms of the subscription begin at `at`, those of the message at `first` of `others`. A pair meets in the list
+    of each term they share and is decided in the first.
     """
-    at, j = c.term_start[slot], 0
+    j = first
     # the subscription has the i-th, at which this ends
-    while j < i:
-        if c.terms[at] < terms[j]:
+    while j < first + i:
+        if terms[at] < others[j]:
             at += 1
-        elif c.terms[at] > terms[j]:
+        elif terms[at] > others[j]:
             j += 1
         else:
             return False
