@@ -59,7 +59,9 @@ def knn_case(
     entering = subscriptions * sum(asked.k) / 2 / filled
     checked = int(min(_MOST_CHECKED, max(100, _ENTERING / entering)))
     count = _BEFORE + filled + checked + part * rounds
-    drawn = make_messages(count, seed) if messages_from is None else resample_messages(messages_from, count, seed, WORLD)
+    drawn = (
+        make_messages(count, seed) if messages_from is None else resample_messages(messages_from, count, seed, WORLD)
+    )
     before = Messages(drawn.batch.take(np.arange(_BEFORE)), drawn.idf)
     coming = _CHANGES_A_CALL * _CALLS_A_ROUND * rounds
     likes = topk_subscriptions(before, subscriptions + coming, seed, asked)

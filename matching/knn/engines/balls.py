@@ -62,9 +62,12 @@ class BallLists:
                        them; else each column lies in a row, for long ones that are read many at a time
     """
 
+    #: Places of the smallest pool.
+    fewest = 1 << 10
+
     def __init__(self, together: bool):
         self._together = together
-        headers, pool = make_headers(0), self._pool(1 << 10)
+        headers, pool = make_headers(0), self._pool(self.fewest)
         self.view = Balls(*headers, *pool, np.full(_CLASSES, NOWHERE, np.int64), np.zeros(2, np.int64))
 
     def make_lists(self, count: int) -> None:
@@ -79,7 +82,7 @@ class BallLists:
         v = self.view
         needed = int(_fitting(v)) + more
         packed = v._replace(free=np.full(_CLASSES, NOWHERE, np.int64), used=np.array([0, v.used[_POSTINGS]], np.int64))
-        slot, x, y, limit = self._pool(max(1 << 10, needed + needed // 2))
+        slot, x, y, limit = self._pool(max(self.fewest, needed + needed // 2))
         packed = packed._replace(slot=slot, x=x, y=y, limit=limit)
         _pack(v, packed)
         self.view = packed
