@@ -88,7 +88,7 @@ class LastingEngine(ABC):
     def _scan(self, batch: MessageBatch, first_row: int) -> int:
         """Match rows from `first_row` on; the row for which there was no room, which is begun anew, or their number."""
 
-    def _settle(self) -> None:
+    def _settle(self) -> None:  # noqa: B027, most have nothing to do
         """Follow thresholds that have risen in a batch (`best.touched`), if they are not followed at once."""
 
     def arrays(self) -> dict[str, np.ndarray]:
