@@ -44,7 +44,7 @@ _CHUNK = 20_000
 _FEWEST_A_BATCH = 100
 _FAST_S = 1e-6
 #: A round of a slow engine, and its changes, stop after so long; a check of one that tells match by match likewise.
-_MOST_S, _MOST_CHANGES_S, _MOST_CHECK_S = 10.0, 3.0, 20.0
+MOST_S, _MOST_CHANGES_S, _MOST_CHECK_S = 10.0, 3.0, 20.0
 #: Subscriptions of the sample that the oracle is asked about, spread evenly, and those told most, of a kind that has a
 #: window or has none. With a window every one of them costs the oracle a look at all messages in it.
 _SAMPLE = {True: (100, 200), False: (5_000, 500)}
@@ -176,10 +176,10 @@ class Bench:
         if not self.kind.windowed:  # of a slow engine not all of the messages were asked for
             last = boundaries[-1].last_seq
             wanted = Counter({event: times for event, times in wanted.items() if event[2] <= last})
-        found = tally(_of_numbers(updates, sample.number))
+        found = tally(of_numbers(updates, sample.number))
         report: dict[str, Any] = {"exact": found == wanted, "compared": sum(wanted.values())}
         if self.kind.standing:
-            results = _results(_of_numbers(running.alone.results(), sample.number))
+            results = results_of(of_numbers(running.alone.results(), sample.number))
             report |= {"exact": report["exact"] and results == standing, "compared_results": sum(standing.values())}
         else:
             report["checked_messages"] = boundaries[-1].last_seq + 1 - boundaries[0].first_seq
@@ -201,7 +201,7 @@ class Bench:
             figures["window_bytes"] = running.alone.share.size_bytes()
         return figures | {"peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
-    def time(self, running: Running, turn: int, most_s: float = _MOST_S, changes: bool = True) -> dict[str, float]:
+    def time(self, running: Running, turn: int, most_s: float = MOST_S, changes: bool = True) -> dict[str, float]:
         """One round: a part of the messages, batch by batch, or fewer where they take longer than `most_s`.
 
         A batch that would take an engine longer than that, by how it fared last, is a smaller one. Of a kind without
@@ -351,7 +351,7 @@ class Bench:
             added = sample if boundary is self._full else empty(SubscriptionTable)
             updates = oracle.advance(boundary, self.case.messages.take(rows), added, NO_REMOVALS, extras)
             told += tally(updates) if boundary is not self._full else Counter()
-        return told, Counter(_result(result) for result in oracle.results())
+        return told, Counter(comparable(result) for result in oracle.results())
 
     def _objects(self, count: int) -> Int64:
         """The object each message speaks of (int64[count]): a chain of versions is told by the seq at its beginning."""
@@ -421,19 +421,20 @@ def _refills(running: Running) -> int:
     return int(running.room.report().get("refills", 0))
 
 
-def _of_numbers(rows: Any, numbers: Int64) -> Any:
+def of_numbers(rows: Any, numbers: Int64) -> Any:
     """Those rows of updates or results that are of these subscriptions."""
     mine = np.isin(rows.number, numbers)
     columns = rows._asdict()
     return type(rows)(**{name: column if column is None else column[mine] for name, column in columns.items()})
 
 
-def _results(rows: ResultBatch) -> Counter:
+def results_of(rows: ResultBatch) -> Counter:
+    """Results as comparable tuples, counted."""
     text = np.full(len(rows), np.nan) if rows.text_score is None else rows.text_score
     columns = (column.tolist() for column in (*rows[:4], text))
-    return Counter(_result(Result(*row)) for row in zip(*columns, strict=True))
+    return Counter(comparable(Result(*row)) for row in zip(*columns, strict=True))
 
 
-def _result(result: Result) -> tuple:
+def comparable(result: Result) -> tuple:
     """As something that equals itself: without a text score that is not a number."""
     return tuple(value for value in result if value == value)

@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.cases import make_case
 from benchmarks.harness import Bench
+from benchmarks.knn import KnnBench, knn_case
 from benchmarks.peers import PEERS, Absence
 from benchmarks.workload import BooleanRecipe
 from matching.errors import ConfigError
@@ -99,9 +100,15 @@ def bench(
         if name not in peers:
             warm_engine(row, name)
     tell("making the workload")
-    recipe = None if workload is None else BooleanRecipe.parse(workload)
-    case = make_case(row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from)
-    report = _time_beside(Bench(case, rounds, windows=windows), chosen, tell)
+    if kind == "knn":
+        case = knn_case(row, subscriptions, messages, rounds=rounds, seed=seed, messages_from=messages_from)
+        tell("filling results from the history")
+        made = KnnBench(case, rounds)
+    else:
+        recipe = None if workload is None else BooleanRecipe.parse(workload)
+        case = make_case(row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from)
+        made = Bench(case, rounds, windows=windows)
+    report = _time_beside(made, chosen, tell)
     return {"kind": kind, **report} | ({"absent": _told(absent)} if absent else {})
 
 
@@ -149,7 +156,7 @@ def _time_beside(made: Bench, chosen: Sequence[str], tell: Callable[[str], None]
         at_end = {name: made.memory(built[name]) for name in chosen}
     for name in chosen:
         results[name] |= {"rounds": turns[name], "at_end": at_end[name]}
-        for figure_name in turns[name][0]:
+        for figure_name in dict.fromkeys(figure_name for figures in turns[name] for figure_name in figures):
             figures = [figures[figure_name] for figures in turns[name] if figure_name in figures]
             results[name][figure_name] = median(figures)
     return {"workload": made.workload, "results": [results[name] for name in chosen]}

@@ -318,7 +318,10 @@ def _lower(c, slots, task, least):
         rest = threshold - _SLACK - (1.0 - alpha) * (1.0 + _SLACK)
         # Lemma 6 of Skype (spec 3.2), not divided by zero: at alpha 0 place decides nothing, so all messages can reach
         # the threshold or none can.
-        if alpha > 0.0:
+        if threshold == -np.inf:
+            # Everything may matter; kinds whose thresholds routers never hear of may have no alpha either.
+            need = -np.inf
+        elif alpha > 0.0:
             need = rest / alpha
         else:
             need = -np.inf if rest <= 0.0 else np.inf

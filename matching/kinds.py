@@ -15,6 +15,8 @@ from matching.boolean.room import BooleanRoom
 from matching.decay.engines.keyword_blocks import KeywordBlocks as FadingBlocks
 from matching.decay.room import DecayRoom
 from matching.kind_table import Kind, Kinds, Recipe
+from matching.knn.engines.influence_grid import InfluenceGrid
+from matching.knn.engines.inverted_file import InvertedFile as NearestInvertedFile
 from matching.knn.engines.keyword_blocks import KeywordBlocks as NearestBlocks
 from matching.knn.room import KnnRoom
 from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
@@ -95,7 +97,7 @@ KINDS = Kinds(
             windowed=False,
             lasting=True,
             nearest=True,
-            engines=_by_name(NearestBlocks),
+            engines=_by_name(NearestBlocks, InfluenceGrid, NearestInvertedFile),
             recipe=Recipe("DkM-SKS", k=(1, 10), share=4),
         ),
         Kind(

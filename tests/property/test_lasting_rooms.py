@@ -1,20 +1,12 @@
 """Kinds with lasting results over a stream, every engine, against the oracle; and broken ones, which must be found."""
 
-from collections import Counter
-from typing import Any
-
 import pytest
 
-from matching.decay.room import DecayRoom
 from matching.kinds import KINDS
-from matching.knn.room import KnnRoom
 from matching.model import DECAY, KNN
-from matching.naive import tally
-from tests.support.lasting import EveryPair
-from tests.support.rooms import Tasks, kind_of
-from tests.support.worlds import SPACE, Recipe, World, make_world
+from tests.support.lasting import ROOMS, EveryPair, differences
+from tests.support.worlds import Recipe, make_world
 
-ROOMS = {"decay": DecayRoom, "knn": KnnRoom}
 CODES = {"decay": DECAY, "knn": KNN}
 ENGINES = [(kind, engine) for kind in ROOMS for engine in (EveryPair, *KINDS.named(kind).engines)]
 IDS = [f"{kind}-{getattr(engine, 'name', engine)}" for kind, engine in ENGINES]
@@ -40,25 +32,6 @@ RECIPES = {
 
 def recipe_of(kind: str, name: str) -> Recipe:
     return Recipe(kinds=(CODES[kind],), **RECIPES[name])
-
-
-def differences(world: World, kind: str, engine: Any, count: int = 1, saved: bool = False) -> list[str]:
-    """What is missing or extra, in words; empty when the engine agrees with the oracle."""
-    made = kind_of(kind, engine, room=ROOMS[kind])
-    tasks = Tasks(made, SPACE, world.window, count, fading=world.fading)
-    expected, expected_results = world.expected()
-    told = []
-    for number, (boundary, messages, changes) in enumerate(world.batches):
-        got = tally(tasks.process(boundary, messages, changes.added, changes.removed).updates)
-        if got != expected[number]:
-            missing, extra = expected[number] - got, got - expected[number]
-            told.append(f"batch {number}: missing {list(missing)[:3]}, extra {list(extra)[:3]}")
-        if saved and number % 3 == 1:
-            tasks.go_on(1 + number % 2)
-    results = Counter(row[:4] for row in tasks.results())
-    if results != expected_results:
-        told.append(f"results: missing {expected_results - results}, extra {results - expected_results}")
-    return told
 
 
 @pytest.mark.parametrize(("kind", "engine"), ENGINES, ids=IDS)

@@ -1,12 +1,23 @@
-"""An index over lasting results that looks at every pair, in plain Python: the others without their pruning."""
+"""Lasting results held against the oracle, and an index that looks at every pair: what is left of others unpruned."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from matching.decay.room import DecayRoom
 from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
 from matching.fading import Fading
+from matching.knn.room import KnnRoom
 from matching.lasting.engine import LastingEngine
 from matching.lasting.results import NO_ROOM, offer
+from matching.naive import tally
 from matching.space import Space
+from tests.support.rooms import Tasks, kind_of
+from tests.support.worlds import SPACE, World
+
+ROOMS = {"decay": DecayRoom, "knn": KnnRoom}
 
 
 class EveryPair(LastingEngine):
@@ -47,3 +58,36 @@ class EveryPair(LastingEngine):
         length = length_of(batch.counts, cut.start, cut.stop)
         text = text_relevance(c, slot, terms, batch.counts[cut], length, self.fading)
         return key_of(relevance(c, slot, x, y, text, self.max_distance), lift(batch.event_time_us[row], self.fading))
+
+
+def differences(
+    world: World,
+    kind: str,
+    engine: Any,
+    count: int = 1,
+    saved: bool = False,
+    inspect: Callable[[Any], None] = lambda engine: None,
+) -> list[str]:
+    """What is missing or extra, in words; empty when the engine agrees with the oracle.
+
+    count : int            tasks
+    saved : bool           now and then they are saved and gone on with
+    inspect : callable     shown the engine of the first task now and then
+    """
+    made = kind_of(kind, engine, room=ROOMS[kind])
+    tasks = Tasks(made, SPACE, world.window, count, fading=world.fading)
+    expected, expected_results = world.expected()
+    told = []
+    for number, (boundary, messages, changes) in enumerate(world.batches):
+        got = tally(tasks.process(boundary, messages, changes.added, changes.removed).updates)
+        if got != expected[number]:
+            missing, extra = expected[number] - got, got - expected[number]
+            told.append(f"batch {number}: missing {list(missing)[:3]}, extra {list(extra)[:3]}")
+        if number % 6 == 3:
+            inspect(tasks.room.engine)
+        if saved and number % 3 == 1:
+            tasks.go_on(1 + number % 2)
+    results = Counter(row[:4] for row in tasks.results())
+    if results != expected_results:
+        told.append(f"results: missing {expected_results - results}, extra {results - expected_results}")
+    return told

@@ -138,8 +138,9 @@ def test_generated_subscriptions_none_at_all_are_an_empty_table():
 
 @pytest.mark.parametrize(
     ("counts", "what"),
-    [({"knn": 3}, "of a kind that runs"), ({"topk": -1}, "0 or more"), ({"ring": 1}, "unknown kind")],
+    [({"idle": 3}, "of a kind that runs"), ({"topk": -1}, "0 or more"), ({"ring": 1}, "unknown kind")],
 )
 def test_generated_subscriptions_that_cannot_be_are_refused(counts, what):
+    kinds = KINDS.plus(Kind(len(KINDS), "idle", "point"))
     with pytest.raises(ConfigError, match=what):
-        GeneratedSubscriptions(RECIPE, WINDOW, SPACE, counts)
+        GeneratedSubscriptions(RECIPE, WINDOW, SPACE, counts, kinds)

@@ -74,7 +74,7 @@ def row(name, kind, **more):
 
 def test_first_that_passes_over_rows_that_a_run_would_set_aside(tmp_path):
     path, other = tmp_path / "a", tmp_path / "b"
-    path.write_bytes(b"junk\n" + lines([row("no", "topk"), row("bad", "topk", k=0), row("idle", "knn")]))
+    path.write_bytes(b"junk\n" + lines([row("no", "topk"), row("bad", "topk", k=0), row("idle", "idle")]))
     other.write_bytes(lines([row("ring", "ring"), row("found", "topk"), row("later", "topk")]))
 
     def finds(row):
@@ -83,7 +83,9 @@ def test_first_that_passes_over_rows_that_a_run_would_set_aside(tmp_path):
     asked = first_that(finds, [path, other], WORDS, EARTH)
     assert asked == ("found", other, 2, "is topk")
     assert first_that(finds, [path], WORDS, EARTH) is None
-    more = KINDS.plus(Kind(5, "ring", "point", KINDS.named("topk").room))
+    idle = Kind(5, "idle", "point")
+    assert first_that(finds, [path, other], WORDS, EARTH, KINDS.plus(idle)) == asked
+    more = KINDS.plus(idle, Kind(6, "ring", "point", KINDS.named("topk").room))
     assert first_that(finds, [path, other], WORDS, EARTH, more) == ("ring", other, 1, "is ring")
 
 

@@ -31,8 +31,9 @@ def write(path, *rows):
     return path
 
 
-def load(tmp_path, *rows):
-    return load_changes([write(tmp_path / "subscriptions.jsonl", *rows)], WORDS, EARTH, tmp_path / "rejected.jsonl")
+def load(tmp_path, *rows, kinds=KINDS):
+    path = write(tmp_path / "subscriptions.jsonl", *rows)
+    return load_changes([path], WORDS, EARTH, tmp_path / "rejected.jsonl", kinds)
 
 
 def spans(changes):
@@ -389,12 +390,12 @@ def test_spout_subscriptions_damaged_vocabulary_is_named(tmp_path):
 def test_load_changes_of_a_kind_without_an_engine_is_rejected_not_forgotten(tmp_path):
     near = {"keywords": "ramen", "lon": 1.0, "lat": 2.0, "k": 3}
     rows = (
-        {"subscription_id": "a", "kind": "knn", **near},
+        {"subscription_id": "a", "kind": "idle", **near},
         {"subscription_id": "b", "kind": "topk", "alpha": 0.5, **near},
-        {"subscription_id": "c", "kind": "decay", "alpha": 0.5, **near},
+        {"subscription_id": "c", "kind": "knn", **near},
     )
-    changes = load(tmp_path, *rows)
-    assert changes.names.strings() == ["b"] and changes.rejected_by_reason == {"kind_without_engine": 2}
+    changes = load(tmp_path, *rows, kinds=KINDS.plus(Kind(len(KINDS), "idle", "point", fields=("k",))))
+    assert changes.names.strings() == ["b", "c"] and changes.rejected_by_reason == {"kind_without_engine": 1}
 
 
 def test_load_changes_of_skyline_is_taken_and_only_across_the_antimeridian_refused(tmp_path):

@@ -1,0 +1,183 @@
+"""What `knn` is timed on: a stream that has run for long, and subscriptions that have seen all of it.
+
+A message becomes a result the rarer the more have gone before it: of n messages the next one enters with a chance of
+k / n. So every engine is given the results of a history (`benchmarks.nearest`), as a checkpoint would give them, and
+goes on from there. Subscriptions take after messages that came before the history: k is 1 to 10 and keywords are up to
+five, as in the paper. Before anything is timed, all results of an engine are compared with those of the bulk routine,
+and all that is told of some subscriptions with what the oracle tells. Read on in `benchmarks.harness`.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cases import MOST_A_BATCH, Case
+from benchmarks.harness import FEWEST_COMPARED, MOST_S, NO_REMOVALS, Bench, Running, comparable, of_numbers, results_of
+from benchmarks.nearest import nearest_messages
+from benchmarks.resampled import resample_messages
+from benchmarks.workload import WORLD, Messages, TopkRecipe, make_messages, topk_subscriptions
+from matching.kind_table import Kind
+from matching.lasting.results import ResultRows
+from matching.model import MessageBatch, SubscriptionTable, concatenate, empty
+from matching.naive import Oracle, tally
+from matching.storage.state import Lists, State
+from matching.window import Boundary, Window
+
+#: Messages that subscriptions take after, and those of the history: as many as the paper lets pass, but no more than so
+#: many a subscription, or a check would have nothing to compare.
+_BEFORE, _HISTORY, _A_SUBSCRIPTION = 100_000, 1_000_000, 10
+_K, _KEYWORDS = (1, 10), (1, 5)
+#: So many messages are checked that about so many enter a result, and no more.
+_ENTERING, _MOST_CHECKED = 4_000, 10_000
+#: Subscriptions that the oracle is asked about: of those whose result changes, and of all, spread evenly.
+_CHANGING, _EVENLY, FEWEST_SUBSCRIPTIONS = 700, 100, 500
+_CHANGES_A_CALL, _CALLS_A_ROUND = 1_000, 10
+_TIMED = 20_000
+
+
+def knn_case(
+    kind: Kind,
+    subscriptions: int,
+    messages: int | None = None,
+    history: int | None = None,
+    rounds: int = 7,
+    seed: int = 0,
+    recipe: TopkRecipe | None = None,
+    messages_from: str | None = None,
+) -> Case:
+    """The standard case: history, messages that are checked, messages that are timed, numbered from 0.
+
+    recipe : TopkRecipe    what subscriptions are like, apart from alpha
+    messages_from : str    ETL output directory whose messages are resampled; synthetic ones without
+    """
+    asked = recipe or TopkRecipe(_K, keywords=_KEYWORDS)
+    part = -(-(messages or _TIMED) // rounds)
+    filled = history or min(_HISTORY, _A_SUBSCRIPTION * subscriptions)
+    entering = subscriptions * sum(asked.k) / 2 / filled
+    checked = int(min(_MOST_CHECKED, max(100, _ENTERING / entering)))
+    count = _BEFORE + filled + checked + part * rounds
+    drawn = (
+        make_messages(count, seed) if messages_from is None else resample_messages(messages_from, count, seed, WORLD)
+    )
+    before = Messages(drawn.batch.take(np.arange(_BEFORE)), drawn.idf)
+    coming = _CHANGES_A_CALL * _CALLS_A_ROUND * rounds
+    likes = topk_subscriptions(before, subscriptions + coming, seed, asked)
+    columns = likes._asdict() | {"kind": np.full(len(likes), kind.code, np.int8), "alpha": np.full(len(likes), np.nan)}
+    everybody = SubscriptionTable(**columns)
+    later = drawn.batch.take(np.arange(_BEFORE, count))
+    seq = np.arange(len(later))
+    stream = MessageBatch(**later._asdict() | {"seq": seq, "life": seq})
+    table = everybody.take(np.arange(subscriptions))
+    facts = {
+        "subscriptions": subscriptions,
+        "history": filled,
+        "messages": part * rounds,
+        "batch": min(part, MOST_A_BATCH),
+        "messages_from": "synthetic" if messages_from is None else "resampled",
+        "k": list(asked.k),
+        "keywords": list(asked.keywords),
+        "seed": seed,
+        "terms": int(drawn.idf.shape[0]),
+        "terms_per_message": round(float(np.diff(stream.term_offsets).mean()), 2),
+        "keywords_per_subscription": round(table.terms.shape[0] / max(1, subscriptions), 2),
+    }
+    fresh = everybody.take(np.arange(subscriptions, len(everybody)))
+    return Case(
+        kind, stream, table, Window("count", filled), filled, part * rounds, facts["batch"], facts,
+        fresh=fresh, changes=_CHANGES_A_CALL,
+    )  # fmt: skip
+
+
+class KnnBench(Bench):
+    """One case of `knn`, on which engines are built, checked and timed."""
+
+    def __init__(self, case: Case, rounds: int = 7):
+        super().__init__(case, rounds)
+        self._checked = len(case.messages) - case.filled - case.timed
+        begun = perf_counter()
+        self._before = self._bulk(case.filled)
+        self.workload["bulk_fill_s"] = perf_counter() - begun
+        full = np.diff(self._before.offsets) == case.table.k
+        radius = -self._before.key[self._before.offsets[1:][full] - 1]
+        quantiles = np.quantile(radius, (0.1, 0.5, 0.9)) * (WORLD.east - WORLD.west) if radius.size else np.zeros(3)
+        self.workload |= {"full_share": float(full.mean()), "radius_degrees": quantiles.round(4).tolist()}
+        self._after = self._bulk(case.filled + self._checked)
+        self._sample = self._sampled_of(self._before, self._after)
+        self._wanted_of: tuple[Counter, Counter] | None = None
+
+    def filled(self, name: str | None = None, options: Mapping[str, str] | None = None) -> State:
+        """All subscriptions, and their results at the end of the history."""
+        state = State.of(self.case.table)
+        state.lists["best"] = Lists(self._before.offsets, {"seq": self._before.seq, "key": self._before.key})
+        return state
+
+    def check(self, running: Running) -> dict[str, Any]:
+        """Process the first batches untimed, and compare.
+
+        Returns
+        -------
+        dict
+            `exact`: all results are those of the bulk routine, and all that was told of the sample is what the oracle
+            tells, which was so much that it says something (else there is a `warning`); `compared` updates of
+            `compared_subscriptions`, and `compared_results`.
+        """
+        boundaries, told, last = [], [], self.case.filled + self._checked - 1
+        while running.boundary.last_seq < last:
+            boundary, _, step = self._take(running, last - running.boundary.last_seq)
+            boundaries.append(boundary)
+            told.append(step.updates)
+        if self._wanted_of is None:
+            self._wanted_of = self._ask_oracle(boundaries)
+        wanted, standing = self._wanted_of
+        found = tally(of_numbers(concatenate(told), self._sample.number))
+        held = running.alone.results()
+        order = np.argsort(held.number, kind="stable")
+        same = np.array_equal(held.seq[order], self._after.seq) and np.array_equal(-held.score[order], self._after.key)
+        compared, whom = sum(wanted.values()), len({event[1] for event in wanted})
+        enough = compared >= FEWEST_COMPARED and whom >= FEWEST_SUBSCRIPTIONS
+        same = same and found == wanted and results_of(of_numbers(held, self._sample.number)) == standing
+        report: dict[str, Any] = {
+            "exact": same and enough,
+            "compared": compared,
+            "compared_subscriptions": whom,
+            "compared_results": len(held),
+        }
+        if not enough:
+            report["warning"] = f"only {compared:,} updates of {whom:,} subscriptions were compared: that is too few"
+        return report
+
+    def time(self, running: Running, turn: int, most_s: float = MOST_S, changes: bool = True) -> dict[str, float]:
+        """One round. Subscriptions come and go after the last: they begin without results, unlike those before."""
+        figures = super().time(running, turn, most_s, changes=False)
+        return figures | self._time_changes(running, 0) if changes and turn == self.rounds - 1 else figures
+
+    def _bulk(self, end: int) -> ResultRows:
+        """Results at the end of so many messages."""
+        return nearest_messages(self.case.table, self.case.messages.take(np.arange(end)))
+
+    def _sampled_of(self, before: ResultRows, after: ResultRows) -> SubscriptionTable:
+        """The subscriptions that are checked: of those whose results change, whatever an engine says, and of all."""
+        enters = np.flatnonzero(after.seq >= self.case.filled)
+        changing = np.unique(np.searchsorted(after.offsets, enters, side="right") - 1)
+        some = changing[:: max(1, changing.shape[0] // _CHANGING)]
+        evenly = np.arange(0, len(self.case.table), max(1, len(self.case.table) // _EVENLY))
+        return self.case.table.take(np.union1d(some, evenly))
+
+    def _ask_oracle(self, boundaries: Sequence[Boundary]) -> tuple[Counter, Counter]:
+        """Updates of the sample at these boundaries, and its results at the last one.
+
+        Of the history the oracle is told what the bulk routine has found for the sample: if that is right, nothing
+        else of it matters, and if it is not, results differ.
+        """
+        oracle, nobody = Oracle(None, WORLD.max_distance), empty(SubscriptionTable)
+        mine = np.isin(self.case.table.number, self._sample.number)
+        seqs = np.unique(self._before.seq[np.repeat(mine, np.diff(self._before.offsets))])
+        oracle.advance(self._full, self.case.messages.take(seqs), self._sample, NO_REMOVALS)
+        told = Counter()
+        for boundary in boundaries:
+            messages = self.case.messages.take(np.arange(boundary.first_seq, boundary.last_seq + 1))
+            told += tally(oracle.advance(boundary, messages, nobody, NO_REMOVALS))
+        return told, Counter(comparable(result) for result in oracle.results())

@@ -1,0 +1,210 @@
+"""Posting lists of influence balls: subscriptions with their point and radius, in blocks of one pool.
+
+The influence ball of a subscription is centred at its point, its radius is the distance of its k-th: a message outside
+cannot become a result (DkM-SKS, 3.2). A posting repeats point and radius in float32, so that a scan reads them in a
+row and touches the subscription only where the message may lie in its ball. Radii only shrink, so a posting that has
+not heard of it lets too much through, never too little.
+
+What a list belongs to is up to the engine: a term (`matching.knn.engines.terms`), or a term within a cell
+(`matching.knn.engines.cells`).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import Float32, Int32, Int64
+
+#: What float32 may be wrong by in the distance of two points of the unit square, with room to spare: four coordinates
+#: are rounded, and so are difference, squares and sum. As a place on the earth it is 40 m.
+SLACK = 1e-6
+#: The same for the square of a radius.
+_WIDER = 1.0 + 1e-6
+#: Blocks have 1, 2, 4, ... places.
+_CLASSES = 31
+#: Places in `Balls.used`.
+_END, _POSTINGS = 0, 1
+#: No list, no block, no place.
+NOWHERE = -1
+
+
+class Balls(NamedTuple):
+    """Kernel view of n lists in a pool of p places.
+
+    key : int64[n]          what the list belongs to, -1 for nothing
+    start : int64[n]        place of its block, -1 without one
+    count : int32[n]        postings in use
+    size_class : int32[n]   its block has 2**size_class places
+    slot : int32[p]
+    x, y : float32[p]       centre
+    limit : float32[p]      square of the radius and slack; infinite without radius, below zero if nothing is nearer
+    free : int64[classes]   first free block of each class, chained through `slot`
+    used : int64[2]         end of the used part of the pool; postings
+    """
+
+    key: Int64
+    start: Int64
+    count: Int32
+    size_class: Int32
+    slot: Int32
+    x: Float32
+    y: Float32
+    limit: Float32
+    free: Int64
+    used: Int64
+
+
+class BallLists:
+    """Lists and their pool.
+
+    together : bool    the columns of a posting lie side by side, for lists so short that one line of memory holds
+                       them; else each column lies in a row, for long ones that are read many at a time
+    """
+
+    #: Places of the smallest pool.
+    fewest = 1 << 10
+
+    def __init__(self, together: bool):
+        self._together = together
+        headers, pool = make_headers(0), self._pool(self.fewest)
+        self.view = Balls(*headers, *pool, np.full(_CLASSES, NOWHERE, np.int64), np.zeros(2, np.int64))
+
+    def make_lists(self, count: int) -> None:
+        """As many lists as `count`; those there are keep their places. O(count)."""
+        headers, have = make_headers(count), self.view.start.shape[0]
+        for new, old in zip(headers, self.view[:4], strict=True):
+            new[:have] = old
+        self.view = Balls(*headers, *self.view[4:])
+
+    def make_room(self, more: int) -> None:
+        """A pool for so many more postings, and half as many again, each list in a block that fits. O(pool)."""
+        v = self.view
+        needed = int(_fitting(v)) + more
+        packed = v._replace(free=np.full(_CLASSES, NOWHERE, np.int64), used=np.array([0, v.used[_POSTINGS]], np.int64))
+        slot, x, y, limit = self._pool(max(self.fewest, needed + needed // 2))
+        packed = packed._replace(slot=slot, x=x, y=y, limit=limit)
+        _pack(v, packed)
+        self.view = packed
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array held, for figures of size, the pool trimmed to what is in use."""
+        end = int(self.view.used[_END])
+        pool = ("slot", "x", "y", "limit")
+        return {name: value[:end] if name in pool else value for name, value in self.view._asdict().items()}
+
+    def _pool(self, size: int) -> tuple[Int32, Float32, Float32, Float32]:
+        if not self._together:
+            return np.zeros(size, np.int32), *(np.zeros(size, np.float32) for _ in range(3))
+        rows = np.zeros((size, 4), np.int32)
+        columns = rows.view(np.float32)
+        return rows[:, 0], columns[:, 1], columns[:, 2], columns[:, 3]
+
+
+def make_headers(count: int) -> tuple[Int64, Int64, Int32, Int32]:
+    """Headers of lists that there are not yet: whoever looks one up reads all of it, so it lies together."""
+    # with a row or none numpy, and so Numba, would take a view for contiguous
+    rows = np.zeros((max(2, count), 3), np.int64)
+    rows[:, :2] = NOWHERE
+    halves = rows.view(np.int32)
+    return rows[:, 0], rows[:, 1], halves[:, 4], halves[:, 5]
+
+
+@njit(cache=True, nogil=True)
+def limit_of(threshold):
+    """`Balls.limit` of a subscription with this threshold (minus its radius). Never tighter than the exact test."""
+    if threshold == -np.inf:
+        return np.float32(np.inf)
+    # nothing can be strictly nearer than no distance at all
+    if threshold >= 0.0:
+        return np.float32(-1.0)
+    radius = SLACK - threshold
+    return np.float32(radius * radius * _WIDER)
+
+
+@njit(cache=True, nogil=True)
+def push(v, at, slot, x, y, limit):
+    """Append a posting to list `at`; False if the pool has no room (nothing has changed)."""
+    count = v.count[at]
+    if v.start[at] < 0 or count == 1 << v.size_class[at]:
+        size_class = 0 if v.start[at] < 0 else v.size_class[at] + 1
+        block = v.free[size_class]
+        if block >= 0:
+            v.free[size_class] = v.slot[block]
+        else:
+            block = v.used[_END]
+            if block + (1 << size_class) > v.slot.shape[0]:
+                return False
+            v.used[_END] = block + (1 << size_class)
+        for i in range(count):
+            _copy(v, v.start[at] + i, v, block + i)
+        _free(v, at)
+        v.start[at], v.size_class[at] = block, size_class
+    place = v.start[at] + count
+    v.slot[place], v.x[place], v.y[place], v.limit[place] = slot, x, y, limit
+    v.count[at] = count + 1
+    v.used[_POSTINGS] += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def drop(v, at, place):
+    """Take the posting at `place` out of list `at`; the last one fills the gap."""
+    last = v.start[at] + v.count[at] - 1
+    # no tombstone: every scan would have to test for it
+    if place != last:
+        _copy(v, last, v, place)
+    v.count[at] -= 1
+    v.used[_POSTINGS] -= 1
+    if v.count[at] == 0:
+        _free(v, at)
+        v.start[at] = NOWHERE
+
+
+@njit(cache=True, nogil=True)
+def _free(v, at):
+    if v.start[at] >= 0:
+        # a free block keeps the next one in its own first place, so the chain costs no memory
+        v.slot[v.start[at]] = v.free[v.size_class[at]]
+        v.free[v.size_class[at]] = v.start[at]
+
+
+@njit(cache=True, nogil=True)
+def _copy(v, source, to, target):
+    to.slot[target] = v.slot[source]
+    to.x[target], to.y[target], to.limit[target] = v.x[source], v.y[source], v.limit[source]
+
+
+@njit(cache=True, nogil=True)
+def _class_for(count):
+    size_class = 0
+    while 1 << size_class < count:
+        size_class += 1
+    return size_class
+
+
+@njit(cache=True, nogil=True)
+def _fitting(v):
+    """Places that all lists need, and the largest of them once more, which it will when it grows."""
+    total = largest = 0
+    for at in range(v.start.shape[0]):
+        if v.count[at] > 0:
+            size = 1 << _class_for(v.count[at])
+            total += size
+            largest = max(largest, size)
+    return total + 4 * largest
+
+
+@njit(cache=True, nogil=True)
+def _pack(v, to):
+    """Copy all lists into the pool of `to`, which has the same headers."""
+    end = 0
+    for at in range(v.start.shape[0]):
+        if v.count[at] == 0:
+            continue
+        size_class = _class_for(v.count[at])
+        for i in range(v.count[at]):
+            _copy(v, v.start[at] + i, to, end + i)
+        to.start[at], to.size_class[at] = end, size_class
+        end += 1 << size_class
+    to.used[_END] = end

@@ -1,0 +1,314 @@
+"""Engine `influence_grid`: the worker index of DkM-SKS, grid and inverted file over influence balls.
+
+A message is looked up in the cells it lies in: for each of its terms the subscriptions whose influence ball overlaps
+the cell (`matching.knn.engines.cells`). Who has fewer than k results has no ball, whatever was near before it came
+(spec 5), and is found by keyword alone (`matching.knn.engines.terms`), as are balls wider than the coarsest cells.
+
+Balls shrink. A posting learns of it when a message falls into what it takes for its ball, and is dropped if the ball
+has left the cell. Once a ball fits a finer grid its subscription moves there, at the end of the batch; one of radius
+zero has the nearest messages there can be, and is indexed no more.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from matching.knn.engines.balls import NOWHERE, SLACK, drop, limit_of
+from matching.knn.engines.cells import (
+    CellLists,
+    cell_of,
+    find_list,
+    grid_for,
+    has_left,
+    home_of_key,
+    key_of,
+    post_cells,
+    unpost_cells,
+)
+from matching.knn.engines.terms import TermLists, is_first_common, post_terms, unpost_terms
+from matching.lasting.engine import LastingEngine
+from matching.lasting.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
+from matching.space import Space
+from matching.storage.prefetch import prefetch
+from matching.storage.slots import resized
+
+#: Where a subscription is that is in no list: none yet, or never again. `_BY_TERM`: in those of its terms alone.
+_NEW, _BY_TERM = -2, -1
+#: Messages that are looked up together, so that the waits for memory overlap. Alone, one takes twice as long.
+_ROWS = 16
+_FEWEST_FOUND = 1 << 12
+#: Words from one row of columns to the next: of a subscription, of a term of it, of a posting, of the header of a list.
+_SLOT_WORDS, _TERM_WORDS, _POSTING_WORDS, _HEADER_WORDS = 6, 3, 4, 3
+#: Subscriptions asked for ahead of their turn.
+_AHEAD = 8
+
+
+class InfluenceGrid(LastingEngine):
+    """Influence balls in grids, inverted files in their cells. A message costs O(grids * its terms + postings there).
+
+    sides : cells a side of each grid, each at least twice the one before (`cells.key_of`)
+    widest : how many cells wide a ball may be in its grid
+    """
+
+    name = "influence_grid"
+    sides = (16, 256, 4096)
+    widest = 2.0
+
+    def __init__(self, space: Space):
+        super().__init__(space)
+        self.terms = TermLists(together=True)
+        self.cells = CellLists(np.array(self.sides, np.int64))
+        self._grid = np.zeros(0, np.int8)  # by slot: where it is
+        self._reach = np.zeros(0)  # and with which radius it came there, slack included
+
+    def _post(self, slots):
+        c, capacity = self.subscriptions.columns, self.subscriptions.capacity
+        if self._grid.shape[0] < capacity:
+            self._grid, self._reach = resized(self._grid, capacity), resized(self._reach, capacity)
+        self._grid[slots] = _NEW
+        self.terms.ensure_terms(c, slots)
+        self.cells.ensure_terms(self.terms.view.start.shape[0])
+        self._place(slots)
+
+    def _unpost(self, slots):
+        c = self.subscriptions.columns
+        _take_out(
+            c, self.terms.view, self.cells.view, self.cells.sides, self.cells.held, self._grid, self._reach, slots
+        )
+
+    def _settle(self):
+        self._place(self.best.touched)
+
+    def _place(self, slots):
+        """Move subscriptions to where their balls belong."""
+        c, cells, done = self.subscriptions.columns, self.cells, 0
+        while True:
+            done, lacking = _place(
+                c, self.terms.view, cells.view, cells.sides, cells.held, cells.entered, self.widest,
+                self._grid, self._reach, slots, done,
+            )  # fmt: skip
+            if done == slots.shape[0]:
+                return
+            terms = int(c.term_count[slots[done]])
+            if lacking == _BY_TERM:
+                self.terms.grow(c, terms)
+            else:
+                cells.grow(terms * (int(self.widest) + 2) ** 2)
+
+    def _scan(self, batch, first_row):
+        cells = self.cells
+        return _scan(
+            self.subscriptions.columns, self.best.view, self.terms.view, cells.view, cells.sides, cells.held,
+            batch, first_row, self.counters,
+        )  # fmt: skip
+
+    def arrays(self):
+        arrays = super().arrays() | {f"terms_{name}": value for name, value in self.terms.arrays().items()}
+        arrays |= {f"cells_{name}": value for name, value in self.cells.arrays().items()}
+        return arrays | {"grid": self._grid, "reach": self._reach}
+
+
+@njit(cache=True, nogil=True)
+def _take_out_one(c, lists, cells, sides, held, grid, reach, slot):
+    if grid[slot] == _BY_TERM:
+        unpost_terms(c, lists, slot)
+    elif 0 <= grid[slot] < sides.shape[0]:
+        unpost_cells(c, cells, sides, held, slot, grid[slot], reach[slot])
+    grid[slot] = _NEW
+
+
+@njit(cache=True, nogil=True)
+def _take_out(c, lists, cells, sides, held, grid, reach, slots):
+    for slot in slots:
+        _take_out_one(c, lists, cells, sides, held, grid, reach, slot)
+
+
+@njit(cache=True, nogil=True)
+def _place(c, lists, cells, sides, held, entered, widest, grid, reach, slots, first):
+    """Move slots from `first` on; how many are done, and where there was no room for the next (a grid)."""
+    for i in range(first, slots.shape[0]):
+        slot = slots[i]
+        radius = -c.threshold[slot]
+        wanted = grid_for(sides, radius, widest)
+        # nothing is strictly nearer than no distance at all
+        if radius <= 0.0:
+            wanted = sides.shape[0]
+        # to a finer one alone: a ball never grows
+        if wanted <= grid[slot]:
+            continue
+        _take_out_one(c, lists, cells, sides, held, grid, reach, slot)
+        if wanted == sides.shape[0]:
+            grid[slot] = wanted
+        elif wanted == _BY_TERM:
+            if not post_terms(c, lists, slot):
+                unpost_terms(c, lists, slot)
+                return i, _BY_TERM
+            grid[slot] = wanted
+        else:
+            grid[slot], reach[slot] = wanted, radius + SLACK
+            if not post_cells(c, cells, sides, held, entered, slot, wanted, reach[slot]):
+                # what is in is taken out again, and all is begun anew when there is room
+                _take_out_one(c, lists, cells, sides, held, grid, reach, slot)
+                return i, wanted
+    return slots.shape[0], NOWHERE
+
+
+@njit(cache=True, nogil=True)
+def _scan(c, best, lists, cells, sides, held, batch, first_row, counters):
+    """Match rows from `first_row` on; returns the row for which there was no room, or their number."""
+    rows, most = batch.seq.shape[0], 0
+    for r in range(first_row, rows):
+        most = max(most, batch.term_offsets[r + 1] - batch.term_offsets[r])
+    asked = np.empty((_ROWS * most * (sides.shape[0] + 1), 4), np.int64)
+    found = np.empty((_FEWEST_FOUND, 4), np.int64)
+    row_end, row_scanned = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
+    r = first_row
+    while r < rows:
+        last = min(r + _ROWS, rows)
+        there = _look_up(lists, cells, sides, held, batch, r, last, asked)
+        largest = _count(lists, cells, asked, there, r, row_scanned)
+        if largest > found.shape[0]:
+            found = np.empty((2 * largest, 4), np.int64)
+        last = _gather(lists, cells, batch, r, last, asked, there, row_scanned, found, row_end)
+        done = _offer_all(
+            c, best, lists, cells, sides, held, batch, r, last, asked, found, row_end, row_scanned, counters
+        )
+        if done < last:
+            return done
+        r = last
+    return rows
+
+
+@njit(cache=True, nogil=True)
+def _look_up(lists, cells, sides, held, batch, first, last, asked):
+    """Find the lists of the rows: (row, ordinal of the term, grid or -1, list) for each, in this order; how many."""
+    keys, places, count = cells.key, cells.key.shape[0], 0
+    for r in range(first, last):
+        for i in range(batch.term_offsets[r], batch.term_offsets[r + 1]):
+            term = batch.terms[i]
+            # a term above all that were ever posted has no list
+            if term >= held.shape[0]:
+                continue
+            for grid in range(_BY_TERM, sides.shape[0]):
+                if grid >= 0 and held[term, grid] == 0:
+                    continue
+                asked[count, 0], asked[count, 1] = r, i - batch.term_offsets[r]
+                asked[count, 2], asked[count, 3] = grid, term
+                if grid < 0:
+                    prefetch(lists.start, np.int64(term) * _HEADER_WORDS)
+                else:
+                    key = key_of(sides[grid], cell_of(batch.x[r], batch.y[r], sides[grid]), term)
+                    asked[count, 3] = key
+                    prefetch(keys, home_of_key(key, places) * _HEADER_WORDS)
+                count += 1
+    there = 0
+    for a in range(count):
+        at = asked[a, 3]
+        if asked[a, 2] >= 0:
+            at = find_list(keys, at, home_of_key(at, places))
+            if at < 0 or cells.count[at] == 0:
+                continue
+            prefetch(cells.slot, cells.start[at] * _POSTING_WORDS)
+        elif lists.count[at] == 0:
+            continue
+        else:
+            prefetch(lists.slot, lists.start[at] * _POSTING_WORDS)
+        asked[there, :3] = asked[a, :3]
+        asked[there, 3] = at
+        there += 1
+    return there
+
+
+@njit(cache=True, nogil=True)
+def _count(lists, cells, asked, there, first, scanned):
+    """Count the postings of each row; the most that one has."""
+    scanned[:] = 0
+    for a in range(there):
+        at = asked[a, 3]
+        scanned[asked[a, 0] - first] += cells.count[at] if asked[a, 2] >= 0 else lists.count[at]
+    return scanned.max()
+
+
+@njit(cache=True, nogil=True)
+def _gather(lists, cells, batch, first, last, asked, there, scanned, found, row_end):
+    """Find in whose balls the messages may lie: (slot, place of the posting, its list in `asked`, 0) for each.
+
+    `row_end` gets where those of a row end. Returns the row that `found` may not hold, or `last`; the first fits.
+    """
+    hits = a = 0
+    for r in range(first, last):
+        if hits + scanned[r - first] > found.shape[0]:
+            return r
+        x, y = np.float32(batch.x[r]), np.float32(batch.y[r])
+        while a < there and asked[a, 0] == r:
+            at = asked[a, 3]
+            if asked[a, 2] >= 0:
+                for place in range(cells.start[at], cells.start[at] + cells.count[at]):
+                    dx, dy = cells.x[place] - x, cells.y[place] - y
+                    if dx * dx + dy * dy <= cells.limit[place]:
+                        found[hits, 0], found[hits, 1], found[hits, 2] = cells.slot[place], place, a
+                        hits += 1
+            else:
+                for place in range(lists.start[at], lists.start[at] + lists.count[at]):
+                    dx, dy = lists.x[place] - x, lists.y[place] - y
+                    if dx * dx + dy * dy <= lists.limit[place]:
+                        found[hits, 0], found[hits, 1], found[hits, 2] = lists.slot[place], place, a
+                        hits += 1
+            a += 1
+        row_end[r - first] = hits
+    return last
+
+
+@njit(cache=True, nogil=True)
+def _offer_all(c, best, lists, cells, sides, held, batch, first, last, asked, found, row_end, scanned, counters):
+    """Offer messages to whom they were found for, row by row; returns the row without room for a result, or `last`."""
+    terms, term_start, threshold = c.terms, c.term_start, c.threshold
+    total, h = row_end[last - 1 - first], 0
+    for ahead in range(min(3 * _AHEAD, total)):
+        prefetch(c.x, found[ahead, 0] * _SLOT_WORDS)
+    for r in range(first, last):
+        x, y, seq = batch.x[r], batch.y[r], batch.seq[r]
+        begin = batch.term_offsets[r]
+        verified = matched = 0
+        while h < row_end[r - first]:
+            # in three steps, each of what the one before has brought
+            if h + 3 * _AHEAD < total:
+                prefetch(c.x, found[h + 3 * _AHEAD, 0] * _SLOT_WORDS)
+            if h + 2 * _AHEAD < total:
+                soon = found[h + 2 * _AHEAD, 0]
+                prefetch(terms, _TERM_WORDS * term_start[soon])
+                prefetch(best.start, soon * RESULT_WORDS)
+            if h + _AHEAD < total:
+                soon = found[h + _AHEAD, 0]
+                prefetch(best.key, 2 * (best.start[soon] + best.count[soon] - 1))
+            slot, place, a = found[h, 0], found[h, 1], found[h, 2]
+            h += 1
+            # a pair meets in the lists of all terms they share
+            if is_first_common(terms, term_start[slot], batch.terms, begin, asked[a, 1]):
+                verified += 1
+                dx, dy = c.x[slot] - x, c.y[slot] - y
+                key = -math.sqrt(dx * dx + dy * dy)
+                # strictly nearer: of equal distances the older stays
+                if key > threshold[slot]:
+                    said = offer(c, best, slot, seq, key)
+                    if said == NO_ROOM:
+                        return r
+                    matched += said == A_RESULT
+            if threshold[slot] == -np.inf:
+                continue
+            at, grid = asked[a, 3], asked[a, 2]
+            limit = limit_of(threshold[slot])
+            if grid < 0:
+                lists.limit[place] = min(limit, lists.limit[place])
+            # another posting may have been moved here since, when one before it was dropped
+            elif cells.slot[place] == slot and place < cells.start[at] + cells.count[at] and limit < cells.limit[place]:
+                cells.limit[place] = limit
+                if has_left(c.x[slot], c.y[slot], threshold[slot], x, y, sides[grid]):
+                    held[batch.terms[begin + asked[a, 1]], grid] -= 1
+                    drop(cells, at, place)
+        # whole rows alone: one that is begun anew is counted once
+        counters[0] += scanned[r - first]
+        counters[1] += verified
+        counters[2] += matched
+    return last

@@ -1,0 +1,114 @@
+"""Posting lists of influence balls by term, long ones, in which a subscription knows its places.
+
+`Subscriptions.position` has the place of each term's posting, -1 where there is none, so a subscription is found in a
+list of hundreds of thousands without a search. Read on in `matching.knn.engines.inverted_file`.
+"""
+
+import numpy as np
+from numba import njit
+
+from matching.knn.engines.balls import NOWHERE, BallLists, drop, limit_of, push
+from matching.model import Int32
+from matching.storage.point_subscriptions import Subscriptions
+
+
+class TermLists(BallLists):
+    """Lists by term."""
+
+    def __init__(self, together: bool = False):
+        super().__init__(together)
+
+    def ensure_terms(self, c: Subscriptions, slots: Int32) -> None:
+        """Have a list for every term of new slots, and no posting of theirs yet. O(their terms), amortised."""
+        terms = int(_unposted(c, slots)) + 1
+        have = self.view.start.shape[0]
+        if terms > have:
+            self.make_lists(max(terms, have + have // 4))
+
+    def grow(self, c: Subscriptions, needed: int) -> None:
+        """Room for so many more postings, and half as many again. O(pool), amortised."""
+        self.make_room(needed)
+        _tell_all(c, self.view)
+
+
+@njit(cache=True, nogil=True)
+def _unposted(c, slots):
+    """Set the positions of the slots to -1; returns their largest term."""
+    largest = -1
+    for slot in slots:
+        for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            c.position[at] = NOWHERE
+            largest = max(largest, c.terms[at])
+    return largest
+
+
+@njit(cache=True, nogil=True)
+def post_terms(c, v, slot):
+    """Put a subscription into the lists of its terms; False if the pool has no room: some postings are in."""
+    for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+        if c.position[at] >= 0:
+            continue
+        term = c.terms[at]
+        before = v.start[term]
+        if not push(v, term, slot, np.float32(c.x[slot]), np.float32(c.y[slot]), limit_of(c.threshold[slot])):
+            return False
+        if v.start[term] != before:
+            _tell(c, v, term)
+        c.position[at] = v.start[term] + v.count[term] - 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def unpost_terms(c, v, slot):
+    """Take a subscription out of the lists of its terms, where it is in any."""
+    for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+        place = c.position[at]
+        if place >= 0:
+            term = c.terms[at]
+            last = v.start[term] + v.count[term] - 1
+            # whoever fills the gap is told, while it still stands where it is known to stand
+            c.position[_position_of(c, v.slot[last], term)] = place
+            drop(v, term, place)
+            c.position[at] = NOWHERE
+
+
+@njit(cache=True, nogil=True)
+def _position_of(c, slot, term):
+    """Where in the pool of terms the term of a subscription stands."""
+    at = c.term_start[slot]
+    while c.terms[at] != term:
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _tell(c, v, term):
+    """Tell all in a list where they are."""
+    for place in range(v.start[term], v.start[term] + v.count[term]):
+        c.position[_position_of(c, v.slot[place], term)] = place
+
+
+@njit(cache=True, nogil=True)
+def _tell_all(c, v):
+    for term in range(v.start.shape[0]):
+        if v.count[term] > 0:
+            _tell(c, v, term)
+
+
+@njit(cache=True, nogil=True)
+def is_first_common(terms, at, others, first, i):
+    """Whether no term of a message before its i-th is one of the subscription, which has that. O(terms of both).
+
+    The terms of the subscription begin at `at`, those of the message at `first` of `others`. A pair meets in the list
+    of each term they share and is decided in the first.
+    """
+    j = first
+    # the subscription has the i-th, at which this ends
+    while j < first + i:
+        if terms[at] < others[j]:
+            at += 1
+        elif terms[at] > others[j]:
+            j += 1
+        else:
+            return False
+    return True

@@ -1,0 +1,69 @@
+"""The knn benchmark: results filled in bulk are those of the definition; a wrong engine is found before it is timed."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks import run
+from benchmarks.figures import knn as figures
+from benchmarks.knn import KnnBench, knn_case
+from benchmarks.nearest import nearest_messages
+from matching.errors import ConfigError
+from matching.kinds import KINDS
+from matching.knn.engines.inverted_file import InvertedFile
+from matching.model import KNN
+from matching.naive import Oracle
+from matching.window import NO_FLOOR, Boundary
+from tests.support.worlds import SPACE, Recipe, make_world
+
+ROW = KINDS.named("knn")
+
+
+@pytest.mark.parametrize("recipe", [{}, {"grid": 2}, {"largest_k": 300, "terms": 4}], ids=["plain", "ties", "large_k"])
+def test_nearest_messages_in_bulk_are_those_of_the_oracle(recipe):
+    world = make_world(Recipe(kinds=(KNN,), churn=0.0, batch=240, **recipe), 3)
+    _, messages, changes = world.batches[0]
+    held = nearest_messages(changes.added, messages)
+    oracle = Oracle(None, SPACE.max_distance)
+    oracle.advance(Boundary(0, 0, 239, NO_FLOOR), messages, changes.added, changes.removed)
+    wanted = [(row.number, row.seq, row.score) for row in oracle.results()]
+    number = np.repeat(changes.added.number, np.diff(held.offsets))
+    assert list(zip(number.tolist(), held.seq.tolist(), (-held.key).tolist(), strict=True)) == wanted
+    assert len(wanted) > 50
+
+
+def test_knn_bench_reports_every_figure_for_every_engine():
+    report = run.bench("knn", 1_500, messages=600, seed=4, rounds=2)
+    assert json.loads(json.dumps(report)) == report
+    assert [result["engine"] for result in report["results"]] == list(ROW.engines)
+    assert report["workload"]["full_share"] > 0.9
+    for result in report["results"]:
+        assert result["exact"] is True and result["compared"] >= 1_000 and result["compared_subscriptions"] >= 500
+        assert result["matched_per_message"] == report["results"][0]["matched_per_message"] > 0
+        assert result["subscribe_per_s"] > 0 and result["unsubscribe_per_s"] > 0
+        assert result["bytes_per_subscription"] > 0
+    grid, plain = report["results"]
+    assert grid["scanned_per_message"] < plain["scanned_per_message"]
+
+
+class Late(InvertedFile):
+    """Misses one message in fifty."""
+
+    def match(self, batch):
+        return super().match(batch.take(np.flatnonzero(batch.seq % 50)))
+
+
+@pytest.mark.parametrize(("engine", "subscriptions"), [(Late, 1_500), (InvertedFile, 100)])
+def test_knn_bench_of_a_wrong_engine_or_of_too_little_is_not_exact(engine, subscriptions):
+    bench = KnnBench(knn_case(replace(ROW, engines={"given": engine}), subscriptions, 100, rounds=1), 1)
+    report = bench.check(bench.build())
+    assert report["exact"] is False and ("warning" in report) is (engine is InvertedFile)
+
+
+def test_knn_figures_nobody_knows_or_of_a_window_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="choose one of subscriptions, k, keywords"):
+        figures.figure("alpha", tmp_path)
+    with pytest.raises(ConfigError, match="no window"):
+        figures.figure("k", tmp_path, window=9)
