@@ -26,6 +26,7 @@ from benchmarks.workload import (
     widened,
 )
 from matching.errors import ConfigError
+from matching.fading import Fading
 from matching.kind_table import Kind
 from matching.model import Int64, MessageBatch, SubscriptionTable, empty, join_messages
 from matching.window import Window
@@ -52,6 +53,7 @@ class Case(NamedTuple):
     batch : int                  messages a batch
     facts : dict                 of the workload, JSON-ready
     ends : int64[messages]       which message each one ends, -1 for none; None: nobody ends another
+    fading : Fading              how scores fade, of a kind whose do
     fresh : SubscriptionTable    those that come when some of the table leave, numbers behind theirs
     changes : int                how many of them a call
     """
@@ -65,6 +67,7 @@ class Case(NamedTuple):
     batch: int
     facts: dict[str, Any]
     ends: Int64 | None = None
+    fading: Fading | None = None
     fresh: SubscriptionTable = empty(SubscriptionTable)
     changes: int = 1
 
@@ -148,7 +151,9 @@ def make_case(
         facts["updates"] = _UPDATES
     fresh = everybody.take(np.arange(subscriptions, subscriptions + coming))
     span = Window("count", filled)
-    return Case(kind, stream, table, span, filled, timed, batch, facts, ends, fresh, _CHANGES_A_CALL)
+    return Case(
+        kind, stream, table, span, filled, timed, batch, facts, ends, fresh=fresh, changes=_CHANGES_A_CALL
+    )  # fmt: skip
 
 
 def subscriptions_of(

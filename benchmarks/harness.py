@@ -298,7 +298,8 @@ class Bench:
 
     def _alone(self, name: str | None, options: Mapping[str, str] | None) -> Alone:
         engines = {} if name is None else {self.kind.name: name}
-        return Alone([self.kind], WORLD, self.case.window, engines=engines, windows=self.windows, options=options)
+        return Alone([self.kind], WORLD, self.case.window, engines=engines, windows=self.windows, options=options,
+                     fading=self.case.fading)  # fmt: skip
 
     def _fill(self, name: str | None, options: Mapping[str, str] | None) -> State:
         """What is kept of all subscriptions, by a refill of each: several cores take some of them each."""

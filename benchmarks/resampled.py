@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.workload import Messages
+from benchmarks.workload import MESSAGES_PER_S, Messages
 from matching.errors import InputError
 from matching.model import MessageBatch, take_ragged
 from matching.space import Space
@@ -30,7 +30,9 @@ def resample_messages(directory: str, count: int, seed: int, space: Space) -> Me
     vocabulary = Path(directory, "vocabulary.parquet")
     if not files or not vocabulary.is_file():
         raise InputError("missing_file", f"{directory}: no ETL output; give the --out of a finished `skyray etl`")
-    stored = pa.concat_tables([pq.read_table(path, columns=["lon", "lat", "terms", "weights"]) for path in files])
+    stored = pa.concat_tables(
+        [pq.read_table(path, columns=["lon", "lat", "terms", "weights", "counts"]) for path in files]
+    )
     terms = stored["terms"].combine_chunks()
     offsets = terms.offsets.to_numpy().astype(np.int64)
     values, weights = terms.values.to_numpy(), stored["weights"].combine_chunks().values.to_numpy()
@@ -44,7 +46,11 @@ def resample_messages(directory: str, count: int, seed: int, space: Space) -> Me
     lat = np.clip(stored["lat"].to_numpy()[like] + rng.normal(size=count) * _JITTER_DEG, space.south, space.north)
     x, y = space.project(lon, lat)
     seq = np.arange(count, dtype=np.int64)
-    batch = MessageBatch(seq, x, y, lon, lat, lon, lat, seq, new_offsets, values[picked], weights[picked])
+    counts = stored["counts"].combine_chunks().values.to_numpy().astype(np.int32)[picked]
+    times = seq * round(1e6 / MESSAGES_PER_S)
+    batch = MessageBatch(
+        seq, x, y, lon, lat, lon, lat, seq, new_offsets, values[picked], weights[picked], counts, times
+    )  # fmt: skip
     known = pq.read_table(vocabulary, columns=["term_id", "idf"])
     idf = np.zeros(len(known))
     idf[known["term_id"].to_numpy()] = known["idf"].to_numpy()

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.cases import make_case
 from benchmarks.harness import Bench
-from benchmarks.knn import KnnBench, knn_case
+from benchmarks.lasting import LastingBench, lasting_case
 from benchmarks.peers import PEERS, Absence
 from benchmarks.workload import BooleanRecipe
 from matching.errors import ConfigError
@@ -100,10 +100,10 @@ def bench(
         if name not in peers:
             warm_engine(row, name)
     tell("making the workload")
-    if kind == "knn":
-        case = knn_case(row, subscriptions, messages, rounds=rounds, seed=seed, messages_from=messages_from)
+    if row.lasting:
+        case = lasting_case(row, subscriptions, messages, rounds=rounds, seed=seed, messages_from=messages_from)
         tell("filling results from the history")
-        made = KnnBench(case, rounds)
+        made = LastingBench(case, rounds)
     else:
         recipe = None if workload is None else BooleanRecipe.parse(workload)
         case = make_case(row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from)

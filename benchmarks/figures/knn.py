@@ -6,8 +6,8 @@
     grids           engine `influence_grid` with other grids than its own: one alone as in the paper, or more; narrower
                     or wider balls in them
 
-Each compares answers before it measures (`benchmarks.knn`), takes the engines in turns and reports medians. A figure is
-written as JSON and as PNG.
+Each compares answers before it measures (`benchmarks.lasting`), takes the engines in turns and reports medians. A
+figure is written as JSON and as PNG.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.figures.drawing import pyplot, write
 from benchmarks.harness import Running
-from benchmarks.knn import KnnBench, knn_case
+from benchmarks.lasting import LastingBench, lasting_case
 from benchmarks.workload import TopkRecipe
 from matching.errors import ConfigError
 from matching.kinds import KINDS
@@ -83,7 +83,7 @@ def figure(
     return report
 
 
-def _beside(load: KnnBench, engines: Sequence[str], tell: Tell) -> dict[str, dict[str, Any]]:
+def _beside(load: LastingBench, engines: Sequence[str], tell: Tell) -> dict[str, dict[str, Any]]:
     """Check engines, then time them in turns: medians of every figure by engine."""
     built: dict[str, Running] = {name: load.build(name) for name in engines}
     checked = {name: load.check(engine) | load.memory(engine) for name, engine in built.items()}
@@ -99,7 +99,7 @@ def _beside(load: KnnBench, engines: Sequence[str], tell: Tell) -> dict[str, dic
     return measured
 
 
-def _sweep(label: str, values: Sequence[int], make: Callable[[int], KnnBench], engines: Sequence[str], tell: Tell):
+def _sweep(label: str, values: Sequence[int], make: Callable[[int], LastingBench], engines: Sequence[str], tell: Tell):
     """Time a message against one property."""
     series: dict[str, list[float]] = {name: [] for name in engines}
     rows, exact = [], True
@@ -131,8 +131,8 @@ def _by_recipe(label: str, values: Sequence[int], recipe: Callable[[int], TopkRe
     return measure
 
 
-def _bench(subscriptions: int, given: dict[str, Any], **more: Any) -> KnnBench:
-    return KnnBench(knn_case(_KNN, subscriptions, rounds=_ROUNDS, **given, **more), _ROUNDS)
+def _bench(subscriptions: int, given: dict[str, Any], **more: Any) -> LastingBench:
+    return LastingBench(lasting_case(_KNN, subscriptions, rounds=_ROUNDS, **given, **more), _ROUNDS)
 
 
 def _grids(subscriptions, given, engines, tell):
@@ -140,8 +140,8 @@ def _grids(subscriptions, given, engines, tell):
         name: type("Variant", (InfluenceGrid,), {"sides": sides, "widest": widest})
         for name, (sides, widest) in _GRIDS.items()
     }
-    case = knn_case(replace(_KNN, engines=made), subscriptions, rounds=_ROUNDS, **given)
-    load = KnnBench(case, _ROUNDS)
+    case = lasting_case(replace(_KNN, engines=made), subscriptions, rounds=_ROUNDS, **given)
+    load = LastingBench(case, _ROUNDS)
     measured = _beside(load, tuple(made), tell)
     panels = [
         {"y_label": label, "log": (False, True), "bars": {name: row[key] for name, row in measured.items()}}

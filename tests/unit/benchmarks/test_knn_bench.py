@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import run
 from benchmarks.figures import knn as figures
-from benchmarks.knn import KnnBench, knn_case
+from benchmarks.lasting import LastingBench, lasting_case
 from benchmarks.nearest import nearest_messages
 from matching.errors import ConfigError
 from matching.kinds import KINDS
@@ -57,7 +57,7 @@ class Late(InvertedFile):
 
 @pytest.mark.parametrize(("engine", "subscriptions"), [(Late, 1_500), (InvertedFile, 100)])
 def test_knn_bench_of_a_wrong_engine_or_of_too_little_is_not_exact(engine, subscriptions):
-    bench = KnnBench(knn_case(replace(ROW, engines={"given": engine}), subscriptions, 100, rounds=1), 1)
+    bench = LastingBench(lasting_case(replace(ROW, engines={"given": engine}), subscriptions, 100, rounds=1), 1)
     report = bench.check(bench.build())
     assert report["exact"] is False and ("warning" in report) is (engine is InvertedFile)
 

@@ -1,9 +1,10 @@
-"""What `knn` is timed on: a stream that has run for long, and subscriptions that have seen all of it.
+"""What kinds with lasting results are timed on: a stream that has run for long, and subscriptions that have seen it.
 
-A message becomes a result the rarer the more have gone before it: of n messages the next one enters with a chance of
-k / n. So every engine is given the results of a history (`benchmarks.nearest`), as a checkpoint would give them, and
-goes on from there. Subscriptions take after messages that came before the history: k is 1 to 10 and keywords are up to
-five, as in the paper. Before anything is timed, all results of an engine are compared with those of the bulk routine,
+A message becomes a result the rarer the more have gone before it: of n messages the next one is among the k nearest
+with a chance of k / n; where scores fade, those of a few half-lives count. So every engine is given the results of a
+history (`benchmarks.nearest`, `benchmarks.faded`), as a checkpoint would give them, and goes on from there.
+Subscriptions take after messages that came before the history: k is that of the kind's recipe and keywords are up to
+five, as in the papers. Before anything is timed, all results of an engine are compared with those of the bulk routine,
 and all that is told of some subscriptions with what the oracle tells. Read on in `benchmarks.harness`.
 """
 
@@ -15,30 +16,36 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import MOST_A_BATCH, Case
+from benchmarks.faded import best_messages
 from benchmarks.harness import FEWEST_COMPARED, MOST_S, NO_REMOVALS, Bench, Running, comparable, of_numbers, results_of
 from benchmarks.nearest import nearest_messages
 from benchmarks.resampled import resample_messages
-from benchmarks.workload import WORLD, Messages, TopkRecipe, make_messages, topk_subscriptions
+from benchmarks.workload import MESSAGES_PER_S, WORLD, Messages, TopkRecipe, make_messages, topk_subscriptions
+from matching.fading import Fading
 from matching.kind_table import Kind
 from matching.lasting.results import ResultRows
-from matching.model import MessageBatch, SubscriptionTable, concatenate, empty
-from matching.naive import Oracle, tally
+from matching.model import NO_COUNTS, NO_TIMES, MessageBatch, SubscriptionTable, concatenate, empty
+from matching.naive import DecayModel, Extras, Oracle, tally
 from matching.storage.state import Lists, State
 from matching.window import Boundary, Window
 
 #: Messages that subscriptions take after, and those of the history: as many as the paper lets pass, but no more than so
 #: many a subscription, or a check would have nothing to compare.
 _BEFORE, _HISTORY, _A_SUBSCRIPTION = 100_000, 1_000_000, 10
-_K, _KEYWORDS = (1, 10), (1, 5)
+#: Of a kind whose scores fade: ten half-lives, and as many messages are checked whatever enters.
+_FADED, _FADED_CHECKED = 200_000, 1_000
+#: Half-life and smoothing of the CIQ paper.
+HALF_LIFE_S, SMOOTHING = 4_000.0, 0.2
 #: So many messages are checked that about so many enter a result, and no more.
 _ENTERING, _MOST_CHECKED = 4_000, 10_000
 #: Subscriptions that the oracle is asked about: of those whose result changes, and of all, spread evenly.
 _CHANGING, _EVENLY, FEWEST_SUBSCRIPTIONS = 700, 100, 500
 _CHANGES_A_CALL, _CALLS_A_ROUND = 1_000, 10
 _TIMED = 20_000
+_UNASKED = (("counts", NO_COUNTS), ("event_time_us", NO_TIMES))
 
 
-def knn_case(
+def lasting_case(
     kind: Kind,
     subscriptions: int,
     messages: int | None = None,
@@ -47,17 +54,22 @@ def knn_case(
     seed: int = 0,
     recipe: TopkRecipe | None = None,
     messages_from: str | None = None,
+    half_life_s: float = HALF_LIFE_S,
 ) -> Case:
     """The standard case: history, messages that are checked, messages that are timed, numbered from 0.
 
-    recipe : TopkRecipe    what subscriptions are like, apart from alpha
-    messages_from : str    ETL output directory whose messages are resampled; synthetic ones without
+    recipe : TopkRecipe     what subscriptions are like
+    messages_from : str     ETL output directory whose messages are resampled; synthetic ones without
+    half_life_s : float     of a kind whose scores fade
     """
-    asked = recipe or TopkRecipe(_K, keywords=_KEYWORDS)
+    asked = recipe or TopkRecipe(kind.recipe.k, keywords=kind.recipe.keywords)
     part = -(-(messages or _TIMED) // rounds)
-    filled = history or min(_HISTORY, _A_SUBSCRIPTION * subscriptions)
-    entering = subscriptions * sum(asked.k) / 2 / filled
-    checked = int(min(_MOST_CHECKED, max(100, _ENTERING / entering)))
+    if kind.fades:
+        filled, checked = history or _FADED, _FADED_CHECKED
+    else:
+        filled = history or min(_HISTORY, _A_SUBSCRIPTION * subscriptions)
+        entering = subscriptions * sum(asked.k) / 2 / filled
+        checked = int(min(_MOST_CHECKED, max(100, _ENTERING / entering)))
     count = _BEFORE + filled + checked + part * rounds
     drawn = (
         make_messages(count, seed) if messages_from is None else resample_messages(messages_from, count, seed, WORLD)
@@ -65,11 +77,15 @@ def knn_case(
     before = Messages(drawn.batch.take(np.arange(_BEFORE)), drawn.idf)
     coming = _CHANGES_A_CALL * _CALLS_A_ROUND * rounds
     likes = topk_subscriptions(before, subscriptions + coming, seed, asked)
-    columns = likes._asdict() | {"kind": np.full(len(likes), kind.code, np.int8), "alpha": np.full(len(likes), np.nan)}
+    columns = likes._asdict() | {"kind": np.full(len(likes), kind.code, np.int8)}
+    if "alpha" not in kind.fields:
+        columns["alpha"] = np.full(len(likes), np.nan)
     everybody = SubscriptionTable(**columns)
     later = drawn.batch.take(np.arange(_BEFORE, count))
     seq = np.arange(len(later))
-    stream = MessageBatch(**later._asdict() | {"seq": seq, "life": seq})
+    unasked = {name: empty for name, empty in _UNASKED if name not in kind.columns}
+    stream = MessageBatch(**later._asdict() | {"seq": seq, "life": seq} | unasked)
+    fading = _fading(drawn, half_life_s) if kind.fades else None
     table = everybody.take(np.arange(subscriptions))
     facts = {
         "subscriptions": subscriptions,
@@ -84,15 +100,25 @@ def knn_case(
         "terms_per_message": round(float(np.diff(stream.term_offsets).mean()), 2),
         "keywords_per_subscription": round(table.terms.shape[0] / max(1, subscriptions), 2),
     }
+    if fading is not None:
+        facts |= {"alpha": list(asked.alpha), "half_life_s": half_life_s, "smoothing": SMOOTHING}
+        facts |= {"arrivals_per_s": MESSAGES_PER_S}
     fresh = everybody.take(np.arange(subscriptions, len(everybody)))
     return Case(
         kind, stream, table, Window("count", filled), filled, part * rounds, facts["batch"], facts,
-        fresh=fresh, changes=_CHANGES_A_CALL,
+        fading=fading, fresh=fresh, changes=_CHANGES_A_CALL,
     )  # fmt: skip
 
 
-class KnnBench(Bench):
-    """One case of `knn`, on which engines are built, checked and timed."""
+def _fading(drawn: Messages, half_life_s: float) -> Fading:
+    """How scores fade, with the words of all messages for a collection."""
+    batch = drawn.batch
+    counts = np.bincount(batch.terms, weights=batch.counts, minlength=drawn.idf.shape[0]).astype(np.int64)
+    return Fading.of(half_life_s, SMOOTHING, counts, int(counts.sum()), 0)
+
+
+class LastingBench(Bench):
+    """One case of a kind with lasting results, on which engines are built, checked and timed."""
 
     def __init__(self, case: Case, rounds: int = 7):
         super().__init__(case, rounds)
@@ -101,9 +127,10 @@ class KnnBench(Bench):
         self._before = self._bulk(case.filled)
         self.workload["bulk_fill_s"] = perf_counter() - begun
         full = np.diff(self._before.offsets) == case.table.k
-        radius = -self._before.key[self._before.offsets[1:][full] - 1]
-        quantiles = np.quantile(radius, (0.1, 0.5, 0.9)) * (WORLD.east - WORLD.west) if radius.size else np.zeros(3)
-        self.workload |= {"full_share": float(full.mean()), "radius_degrees": quantiles.round(4).tolist()}
+        self.workload["full_share"] = float(full.mean())
+        if case.kind.nearest and full.any():
+            radius = -self._before.key[self._before.offsets[1:][full] - 1] * (WORLD.east - WORLD.west)
+            self.workload["radius_degrees"] = np.quantile(radius, (0.1, 0.5, 0.9)).round(4).tolist()
         self._after = self._bulk(case.filled + self._checked)
         self._sample = self._sampled_of(self._before, self._after)
         self._wanted_of: tuple[Counter, Counter] | None = None
@@ -135,7 +162,8 @@ class KnnBench(Bench):
         found = tally(of_numbers(concatenate(told), self._sample.number))
         held = running.alone.results()
         order = np.argsort(held.number, kind="stable")
-        same = np.array_equal(held.seq[order], self._after.seq) and np.array_equal(-held.score[order], self._after.key)
+        key = running.room.sign * held.score[order]
+        same = np.array_equal(held.seq[order], self._after.seq) and np.array_equal(key, self._after.key)
         compared, whom = sum(wanted.values()), len({event[1] for event in wanted})
         enough = compared >= FEWEST_COMPARED and whom >= FEWEST_SUBSCRIPTIONS
         same = same and found == wanted and results_of(of_numbers(held, self._sample.number)) == standing
@@ -156,7 +184,10 @@ class KnnBench(Bench):
 
     def _bulk(self, end: int) -> ResultRows:
         """Results at the end of so many messages."""
-        return nearest_messages(self.case.table, self.case.messages.take(np.arange(end)))
+        messages = self.case.messages.take(np.arange(end))
+        if self.case.fading is None:
+            return nearest_messages(self.case.table, messages)
+        return best_messages(self.case.table, messages, self.case.fading, WORLD.max_distance)
 
     def _sampled_of(self, before: ResultRows, after: ResultRows) -> SubscriptionTable:
         """The subscriptions that are checked: of those whose results change, whatever an engine says, and of all."""
@@ -172,12 +203,29 @@ class KnnBench(Bench):
         Of the history the oracle is told what the bulk routine has found for the sample: if that is right, nothing
         else of it matters, and if it is not, results differ.
         """
-        oracle, nobody = Oracle(None, WORLD.max_distance), empty(SubscriptionTable)
+        oracle, nobody = Oracle(None, WORLD.max_distance, self._decay_model()), empty(SubscriptionTable)
         mine = np.isin(self.case.table.number, self._sample.number)
         seqs = np.unique(self._before.seq[np.repeat(mine, np.diff(self._before.offsets))])
-        oracle.advance(self._full, self.case.messages.take(seqs), self._sample, NO_REMOVALS)
+        history = self.case.messages.take(seqs)
+        oracle.advance(self._full, history, self._sample, NO_REMOVALS, _extras(history))
         told = Counter()
         for boundary in boundaries:
             messages = self.case.messages.take(np.arange(boundary.first_seq, boundary.last_seq + 1))
-            told += tally(oracle.advance(boundary, messages, nobody, NO_REMOVALS))
+            told += tally(oracle.advance(boundary, messages, nobody, NO_REMOVALS, _extras(messages)))
         return told, Counter(comparable(result) for result in oracle.results())
+
+    def _decay_model(self) -> DecayModel | None:
+        """How scores fade, as the oracle wants it."""
+        fading = self.case.fading
+        if fading is None:
+            return None
+        # it divides counts by the number of all words: shares by one come to the same
+        shares: Any = dict(enumerate(fading.collection_share.tolist()))
+        return DecayModel(fading.log_base_per_s, fading.smoothing, shares, 1, fading.epoch_us)
+
+
+def _extras(messages: MessageBatch) -> Extras:
+    """What the oracle asks of messages beside their batch."""
+    if not messages.event_time_us.shape[0]:
+        return Extras()
+    return Extras(messages.event_time_us.tolist(), messages.counts.tolist())
