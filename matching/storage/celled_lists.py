@@ -16,6 +16,7 @@ made anew when half of them is dropped. A list of one posting takes 60 bytes. Re
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -104,18 +105,25 @@ class CelledLists:
         self._free = np.full(block.bit_length(), NONE, np.int64)
         self._used = np.zeros(5, np.int64)
         self._stands = np.zeros(cells_down_to(depth), np.uint8)
+        self._in_order = 0  # associations, when they were put in order last
         self._refresh()
 
     def add(
-        self, subscriptions: PointSubscriptions, slots: Int32, where: Int32, scaled: Float64, reach: Float32
-    ) -> None:
-        """Associate slots[i] with cell where[i] // 32, bucket where[i] % 32. O(n log n + their terms), amortised."""
-        # cell by cell, so that what is read together of many that come at once lies together
-        order = np.lexsort((slots, where))
+        self, subscriptions: PointSubscriptions, slots: Int32, where: Int32, scaled: Float64, reach: Float32,
+        alike: Int32 | None = None,
+    ) -> None:  # fmt: skip
+        """Associate slots[i] with cell where[i] // 32, bucket where[i] % 32. O(n log n + their terms), amortised.
+
+        Of those that come together, or are put in order by `renew`, those next to each other in `alike` (int32[n]) come
+        into one block, by default in order of slot.
+        """
+        # cell by cell, so that what is read together lies together
+        order = np.lexsort((slots if alike is None else alike, where))
         slots, where, scaled, reach = slots[order], where[order], scaled[order], reach[order]
         if self._head.shape[0] < subscriptions.capacity:
             self._head = resized(self._head, subscriptions.capacity, NONE)
         used = int(self._used[ASSOCIATIONS])
+        self._in_order = max(self._in_order, slots.shape[0])
         self._associations = _longer(self._associations, used + slots.shape[0])
         self._refresh()
         done = 0
@@ -129,16 +137,23 @@ class CelledLists:
         """Forget all associations of these slots. O(associations)."""
         _drop(self.view, slots)
 
-    def renew(self, subscriptions: PointSubscriptions) -> None:
-        """Make the lists anew if much of them is dropped; call while no kernel walks them. O(postings), seldom."""
+    def renew(
+        self, subscriptions: PointSubscriptions, alike: Callable[[Float64, Float32], Int32] | None = None
+    ) -> None:
+        """Make the lists anew if half of them is dropped or out of order; call while no kernel walks them.
+
+        `alike` makes that argument of `add` of `scaled` and `reach`. O(postings), but seldom.
+        """
         used, dropped = int(self._used[ASSOCIATIONS]), int(self._used[DROPPED])
-        if dropped <= max(_DROPPED_SHARE * used, 1 << 10):
+        in_order = self._in_order if alike is not None else used
+        if dropped <= max(_DROPPED_SHARE * used, 1 << 10) and used <= max(2 * in_order, 1 << 14):
             return
         v = self.view
         live = np.flatnonzero(v.slot[:used] >= 0)
         slots, where, scaled, reach = (column[live] for column in (v.slot, v.where, v.scaled, v.reach))
         self._used[:], self._free[:], self._index[:], self._head[:], self._stands[:] = 0, NONE, NONE, NONE, 0
-        self.add(subscriptions, slots, where, scaled, reach)
+        self.add(subscriptions, slots, where, scaled, reach, None if alike is None else alike(scaled, reach))
+        self._in_order = slots.shape[0]
 
     @property
     def associations(self) -> int:
@@ -200,7 +215,7 @@ def key_of_list(cell, term):
 def _home(key, places):
     """Where a key belongs in a table of `places` (a power of two); stays within 63 bits."""
     # both halves are dense: unless each is scattered by itself, pairs with one sum or difference share a place
-    mixed = ((key >> 31) * 0x85EBCA6B ^ (key & 0x7FFFFFFF) * 0x9E3779B1) & 0xFFFFFFFF
+    mixed = ((key >> 31) * 0x85EBCA6B ^ (key & 0x7FFFFFFF) * 0x9E3779B1) & 0x7FFFFFFF
     mixed ^= mixed >> 15
     return ((mixed * 0xC2B2AE35 & 0xFFFFFFFF) * places) >> 32
 

@@ -15,5 +15,8 @@ class BlockInvertedFile(Ciq):
     name = "block_inverted_file"
     depth = 0
     buckets = 1
+    block = 128
     # an association bounds nothing but its k-th key, which the scan follows
     rise = 1e18
+    # in the order of registration, as in the paper
+    _alike = None

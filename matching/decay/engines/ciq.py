@@ -22,7 +22,7 @@ from matching.decay.engines.ciq_history import MESSAGES, NOW, MessageHistory, li
 from matching.decay.engines.ciq_scan import scan
 from matching.fading import Fading
 from matching.lasting.engine import LastingEngine
-from matching.model import Int32, MessageBatch
+from matching.model import Float32, Float64, Int32, MessageBatch
 from matching.space import Space
 from matching.storage.celled_lists import CelledLists
 from matching.storage.slots import resized
@@ -36,8 +36,9 @@ class Ciq(LastingEngine):
     depth: ClassVar[int] = 9
     #: Buckets of a cell; the paper's 16.
     buckets: ClassVar[int] = 16
-    #: Postings of a block at most, a power of two; the paper finds 128 to 1,024 best, by data set.
-    block: ClassVar[int] = 128
+    #: Postings of a block at most, a power of two. The paper finds 128 to 1,024 best, by data set; here, where those in
+    #: a block are alike, 32 take a fifth less time than 128 (200,000 subscriptions).
+    block: ClassVar[int] = 32
     #: Evaluations that a posting is worth; the paper's.
     delta: ClassVar[float] = 3.5
     #: Messages that a subscription sees in its life, where nothing ends: those of the paper's runs.
@@ -63,7 +64,9 @@ class Ciq(LastingEngine):
         h = self.history.view
         lifetime = lifetime_of(self._lived, self._ended, self.longest)
         costs = Costs(self.depth, self.buckets, self.by_cost, self.delta, lifetime)
-        self.lists.add(self.subscriptions, *spread(h, c, slots, costs, self.max_distance))
+        slot, where, scaled, reach = spread(h, c, slots, costs, self.max_distance)
+        alike = self._alike(scaled, reach) if self._alike else None
+        self.lists.add(self.subscriptions, slot, where, scaled, reach, alike)
         full = slots[c.threshold[slots] > -math.inf]
         self._stood_at[slots] = -math.inf
         self._stood_at[full] = c.threshold[full] - h.facts[NOW]
@@ -71,7 +74,7 @@ class Ciq(LastingEngine):
     def _unpost(self, slots: Int32) -> None:
         self._ended += slots.shape[0]
         self.lists.drop(slots)
-        self.lists.renew(self.subscriptions)
+        self.lists.renew(self.subscriptions, self._alike)
 
     def _scan(self, batch: MessageBatch, first_row: int) -> int:
         return scan(
@@ -91,12 +94,32 @@ class Ciq(LastingEngine):
         if rose.shape[0]:
             self.lists.drop(rose)
             self._post(rose)
-            self.lists.renew(self.subscriptions)
+            self.lists.renew(self.subscriptions, self._alike)
+
+    def _alike(self, scaled: Float64, reach: Float32) -> Int32:
+        """Where associations come in a walk through both parts of their bounds that keeps those alike together."""
+        now = self.history.view.facts[NOW]
+        worth = np.exp(np.minimum(scaled - (now if now > -math.inf else 0.0), 700.0))
+        reach = np.maximum(reach, 0.0)
+        return _interleaved(_share(reach), _share(worth))
 
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = {f"lists_{name}": value for name, value in self.lists.arrays().items()}
         arrays |= {f"history_{name}": value for name, value in self.history.arrays().items()}
         return super().arrays() | arrays | {"stood_at": self._stood_at}
+
+
+def _share(values: np.ndarray) -> Int32:
+    """0 to infinity as steps from 0 to 1,023."""
+    return np.minimum(1023, 1024 * (values / (1.0 + values))).astype(np.int32)
+
+
+def _interleaved(first: Int32, second: Int32) -> Int32:
+    """The bits of two numbers of ten bits by turns: neighbours in both are neighbours in the order of it, mostly."""
+    mixed = np.zeros(first.shape[0], np.int32)
+    for bit in range(10):
+        mixed |= ((first >> bit & 1) << (2 * bit + 1)) | ((second >> bit & 1) << (2 * bit))
+    return mixed
 
 
 class CiqH(Ciq):

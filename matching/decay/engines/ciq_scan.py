@@ -35,6 +35,7 @@ class Cursors(NamedTuple):
     block : int32[n]       -1 at the end
     at, stop : int32[n]    place of the posting, and behind the last of its block
     standing : int32[n]    the association there
+    keep : int32[n]        behind the last posting of the block, of those read, that is not dropped
     low : float64[n], high : float32[n]    extremes of what has been read of the block
     """
 
@@ -43,6 +44,7 @@ class Cursors(NamedTuple):
     at: np.ndarray
     stop: np.ndarray
     standing: np.ndarray
+    keep: np.ndarray
     low: np.ndarray
     high: np.ndarray
 
@@ -83,7 +85,7 @@ def scan(c, best, v, h, batch, first_row, fading, max_distance, depth, buckets, 
     probabilities = np.empty(widest)
     cursors = Cursors(
         np.empty(widest), np.empty(widest, np.int32), np.empty(widest, np.int32), np.empty(widest, np.int32),
-        np.empty(widest, np.int32), np.empty(widest), np.empty(widest, np.float32),
+        np.empty(widest, np.int32), np.empty(widest, np.int32), np.empty(widest), np.empty(widest, np.float32),
     )  # fmt: skip
     for row in range(first_row, batch.seq.shape[0]):
         first, last = batch.term_offsets[row], batch.term_offsets[row + 1]
@@ -174,7 +176,7 @@ def _find_block(v, cursors, i, block, lifted):
     if block < 0:
         cursors.standing[i] = _END
         return
-    cursors.at[i] = v.start[block]
+    cursors.at[i] = cursors.keep[i] = v.start[block]
     cursors.stop[i] = v.start[block] + v.count[block]
     cursors.standing[i] = v.seq[cursors.at[i]]
     cursors.low[i], cursors.high[i] = math.inf, -math.inf
@@ -182,16 +184,20 @@ def _find_block(v, cursors, i, block, lifted):
 
 @njit(cache=True, nogil=True)
 def _go_on(v, cursors, i, lifted, counters):
-    """Leave a posting; behind the last one of a block the block's extremes are those of now."""
+    """Leave a posting; a block read to its end has lost what was dropped, and its extremes are those of now."""
     counters[0] += 1
     association = cursors.standing[i]
-    cursors.low[i] = min(cursors.low[i], v.scaled[association])
-    cursors.high[i] = max(cursors.high[i], v.reach[association])
+    if v.slot[association] >= 0:
+        cursors.low[i] = min(cursors.low[i], v.scaled[association])
+        cursors.high[i] = max(cursors.high[i], v.reach[association])
+        v.seq[cursors.keep[i]] = association
+        cursors.keep[i] += 1
     cursors.at[i] += 1
     if cursors.at[i] < cursors.stop[i]:
         cursors.standing[i] = v.seq[cursors.at[i]]
         return
     block = cursors.block[i]
+    v.count[block] = cursors.keep[i] - v.start[block]
     v.low[block], v.high[block] = cursors.low[i], cursors.high[i]
     _find_block(v, cursors, i, v.after[block], lifted)
 
@@ -205,12 +211,10 @@ def _evaluate(c, best, v, association, text, spatial, message, fading, max_dista
     if least_text(v.scaled[association], v.reach[association], message.lifted) >= text:
         return NO_RESULT
     slot = v.slot[association]
-    threshold = c.threshold[slot]
-    # it may have risen, through messages in other cells; this copy is what blocks go by
-    v.scaled[association] = scaled_of(threshold, c.alpha[slot])
-    # whoever shares a keyword, at this very place: the radius of its conditional influence region
+    # at this very place, and by the threshold of now, which may have risen through messages in other cells: the circle
+    # of its conditional influence region
     most = relevance(c, slot, message.x, message.y, 1.0 if spatial else text, max_distance)
-    if least_text(threshold, 0.0, message.lifted) >= most:
+    if least_text(c.threshold[slot], 0.0, message.lifted) >= most:
         return NO_RESULT
     counters[1] += 1
     relevant = text_relevance(c, slot, message.terms, message.counts, message.length, fading)
@@ -218,5 +222,6 @@ def _evaluate(c, best, v, association, text, spatial, message, fading, max_dista
     said = offer(c, best, slot, message.seq, key)
     if said == A_RESULT:
         counters[2] += 1
+        # what blocks go by; in its other cells it stays lower than that until the subscription is associated anew
         v.scaled[association] = scaled_of(c.threshold[slot], c.alpha[slot])
     return said
