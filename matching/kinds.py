@@ -12,6 +12,10 @@ from matching.boolean.engines.mbr_trie import MbrTrie
 from matching.boolean.engines.pt_quadtree import PtQuadtree
 from matching.boolean.engines.rt_tree import RtTree
 from matching.boolean.room import BooleanRoom
+from matching.decay.engines.block_inverted_file import BlockInvertedFile as FadingBlockInvertedFile
+from matching.decay.engines.ciq import Ciq as FadingCiq
+from matching.decay.engines.ciq import CiqH as FadingCiqH
+from matching.decay.engines.inverted_file import InvertedFile as FadingInvertedFile
 from matching.decay.engines.keyword_blocks import KeywordBlocks as FadingBlocks
 from matching.decay.room import DecayRoom
 from matching.kind_table import Kind, Kinds, Recipe
@@ -85,7 +89,7 @@ KINDS = Kinds(
             lasting=True,
             fades=True,
             columns=("counts", "event_time_us"),
-            engines=_by_name(FadingBlocks),
+            engines=_by_name(FadingBlocks, FadingCiq, FadingCiqH, FadingBlockInvertedFile, FadingInvertedFile),
             recipe=Recipe("CIQ", k=(10, 30), share=20),
         ),
         Kind(

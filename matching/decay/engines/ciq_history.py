@@ -1,0 +1,213 @@
+"""What CIQ knows of the messages to come: how often they lie in a cell, have a keyword, and how well texts suit.
+
+The cost of an association is the expected number of evaluations (Chen et al., CIQ, definition 7), of which every
+factor is estimated from history: messages that came are counted by cell and by term, and some texts are kept, against
+which subscriptions are tried. A stream that has just begun has no history; until it has, the words of the collection
+and the places of the subscriptions stand for it, with the weight of so many messages (`PRIOR`).
+Read on in `matching.decay.engines.ciq_cost`.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.decay.scores import text_relevance
+from matching.fading import Fading
+from matching.model import Float64, Int32
+from matching.storage.point_subscriptions import Subscriptions
+from matching.storage.quadtree import cells_down_to, path_to
+from matching.storage.slots import resized
+
+#: Messages that the prior counts for, by cell and by term.
+PRIOR = 4096.0
+#: Texts that are kept, terms of each at most, and words of those that are made up.
+_TEXTS, _WIDEST, _WORDS = 512, 16, 10
+#: Distributions of text relevance are kept by number of keywords, up to this one, in bins a quarter of an octave wide.
+_KEYWORDS, _BINS, _PER_OCTAVE = 6, 80, 4.0
+#: Subscriptions of one insertion that are tried against the texts, and among how many that come one by one is one.
+_TRIED, _ONE_IN = 256, 16
+#: The share of successive multiples of it below any bound is that bound, or close to it.
+_GOLDEN = 0.6180339887498949
+#: Places in `History.facts`.
+MESSAGES, PLACES, NOW = range(3)
+
+
+class History(NamedTuple):
+    """Kernel view.
+
+    cells : float64[cells]     messages in each cell, or subscriptions
+    having : float64[terms]    messages that have each term
+    terms, counts : int32[texts, widest]
+    size, length : int32[texts]   how many terms, how many words
+    relevance : float64[keywords, bins]   pairs that share a keyword, by number of keywords and text relevance
+    above : float64[keywords, bins]       share of them that are in this bin or a better one
+    facts : float64[3]         messages; places counted in `cells`; lift of the latest message, minus infinity without
+    """
+
+    cells: Float64
+    having: Float64
+    terms: Int32
+    counts: Int32
+    size: Int32
+    length: Int32
+    relevance: Float64
+    above: Float64
+    facts: Float64
+
+
+class MessageHistory:
+    """The history of the messages of an engine, down to cells of a depth."""
+
+    def __init__(self, depth: int, fading: Fading):
+        self.depth, self.fading = depth, fading
+        share = fading.collection_share
+        self.view = History(
+            cells=np.zeros(cells_down_to(depth)),
+            # at least once among the words of a message
+            having=PRIOR * -np.expm1(_WORDS * np.log1p(-np.minimum(share, 0.999))),
+            terms=np.zeros((_TEXTS, _WIDEST), np.int32),
+            counts=np.zeros((_TEXTS, _WIDEST), np.int32),
+            size=np.zeros(_TEXTS, np.int32),
+            length=np.ones(_TEXTS, np.int32),
+            relevance=np.zeros((_KEYWORDS, _BINS)),
+            above=np.full((_KEYWORDS, _BINS), 0.5),
+            facts=np.array([0.0, 0.0, -math.inf]),
+        )
+        self._tried = 0
+        if share.shape[0] and share.sum() > 0.0:
+            self._make_up(share)
+
+    def expect(self, c: Subscriptions, slots: Int32) -> None:
+        """Hear of subscriptions that are to be associated. O(n)."""
+        v = self.view
+        most = int(_largest_term(c, slots)) + 1
+        if v.having.shape[0] < most:
+            self.view = v = v._replace(having=resized(v.having, most + most // 4))
+        # they live where messages come from
+        missing = int(PRIOR - v.facts[PLACES])
+        if missing > 0:
+            _count_places(c, _some(slots, missing), v, self.depth)
+        if slots.shape[0] and v.facts[NOW] == -math.inf:
+            # the best of keys is about as high as that of a message of now
+            largest = c.threshold[slots].max()
+            v.facts[NOW] = largest if math.isfinite(largest) else -math.inf
+        # subscriptions that come one by one are not all tried: a trial costs more than to associate one
+        self._tried += slots.shape[0]
+        if self._tried >= _ONE_IN:
+            self._tried = 0
+            _try(c, _some(slots, _TRIED), v, self.fading)
+            # as if one pair had been above and one below, where little is known
+            v.above[:] = (np.cumsum(v.relevance, axis=1) + 1.0) / (v.relevance.sum(axis=1, keepdims=True) + 2.0)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array held, for figures of size."""
+        return self.view._asdict()
+
+    def _make_up(self, share: Float64) -> None:
+        """Texts of words drawn by their share in the collection, always the same ones."""
+        upto = np.cumsum(share)
+        drawn = (np.arange(_TEXTS * _WORDS) + 0.5) * _GOLDEN % 1.0
+        words = np.searchsorted(upto, drawn * upto[-1], side="right").reshape(_TEXTS, _WORDS)
+        for text, row in enumerate(words.astype(np.int32)):
+            terms, counts = np.unique(row, return_counts=True)
+            size = terms.shape[0]
+            self.view.terms[text, :size], self.view.counts[text, :size] = terms, counts
+            self.view.size[text], self.view.length[text] = size, _WORDS
+
+
+def _some(slots: Int32, most: int) -> Int32:
+    """Of many about `most`, evenly."""
+    return np.ascontiguousarray(slots[:: max(1, slots.shape[0] // most)])
+
+
+@njit(cache=True, nogil=True)
+def _largest_term(c, slots):
+    largest = -1
+    for slot in slots:
+        if c.term_count[slot] > 0:
+            largest = max(largest, c.terms[c.term_start[slot] + c.term_count[slot] - 1])
+    return largest
+
+
+@njit(cache=True, nogil=True)
+def _count_places(c, slots, h, depth):
+    path = np.empty(depth + 1, np.int64)
+    for slot in slots:
+        path_to(c.x[slot], c.y[slot], depth, path)
+        for cell in path:
+            h.cells[cell] += 1.0
+        h.facts[PLACES] += 1.0
+
+
+@njit(cache=True, nogil=True)
+def remember(h, path, terms, counts, length, lifted):
+    """Take a message into the history. O(depth + terms)."""
+    for cell in path:
+        h.cells[cell] += 1.0
+    h.facts[PLACES] += 1.0
+    text = int(h.facts[MESSAGES]) % h.size.shape[0]
+    h.facts[MESSAGES] += 1.0
+    h.facts[NOW] = max(h.facts[NOW], lifted)
+    size = min(terms.shape[0], h.terms.shape[1])
+    h.size[text], h.length[text] = size, max(1, length)
+    for i in range(terms.shape[0]):
+        if i < size:
+            h.terms[text, i], h.counts[text, i] = terms[i], counts[i]
+        if terms[i] < h.having.shape[0]:
+            h.having[terms[i]] += 1.0
+
+
+@njit(cache=True, nogil=True)
+def _bin_of(relevance):
+    if relevance <= 0.0:
+        return _BINS - 1
+    return min(_BINS - 1, max(0, int(-_PER_OCTAVE * math.log2(relevance))))
+
+
+@njit(cache=True, nogil=True)
+def _try(c, slots, h, fading):
+    """Count text relevances of subscriptions and kept texts that share a keyword. O(n * texts)."""
+    for slot in slots:
+        row = min(c.term_count[slot], _KEYWORDS) - 1
+        for text in range(h.size.shape[0]):
+            terms, counts = h.terms[text][: h.size[text]], h.counts[text][: h.size[text]]
+            shared = False
+            i = 0
+            for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+                while i < terms.shape[0] and terms[i] < c.terms[at]:
+                    i += 1
+                shared = shared or (i < terms.shape[0] and terms[i] == c.terms[at])
+            if shared:
+                h.relevance[row, _bin_of(text_relevance(c, slot, terms, counts, h.length[text], fading))] += 1.0
+
+
+@njit(cache=True, nogil=True)
+def chance_of_text(h, keywords, least):
+    """Probability that the text of a message that shares a keyword is more relevant than `least`."""
+    if least < 0.0:
+        return 1.0
+    if least >= 1.0:
+        return 0.0
+    return h.above[min(keywords, _KEYWORDS) - 1, _bin_of(least)]
+
+
+@njit(cache=True, nogil=True)
+def chance_of_keyword(h, c, slot):
+    """Probability that a message has any of the keywords, as if they came independently."""
+    none = 1.0
+    for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+        none *= 1.0 - min(1.0, h.having[c.terms[at]] / (PRIOR + h.facts[MESSAGES]))
+    return 1.0 - none
+
+
+@njit(cache=True, nogil=True)
+def chance_of_cell(h, cell):
+    """Probability that a message lies in a cell."""
+    return h.cells[cell] / max(1.0, h.facts[PLACES])
+
+
+def lifetime_of(lived: float, ended: int, longest: int) -> float:
+    """Messages that a subscription will see: mean of those that have ended and one of `longest`, and no more."""
+    return min(float(longest), (lived + longest) / (ended + 1))

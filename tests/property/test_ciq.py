@@ -1,0 +1,112 @@
+"""Engine `ciq` of `decay` and its opponents where their rules bite, against the oracle; what holds of their lists."""
+
+import numpy as np
+import pytest
+
+from matching.decay.engines.block_inverted_file import BlockInvertedFile
+from matching.decay.engines.ciq import Ciq
+from matching.decay.engines.inverted_file import InvertedFile
+from matching.model import DECAY
+from matching.naive import tally
+from tests.support.celled import Cramped, CrampedH, cells_of, check_blocks, check_cells
+from tests.support.rooms import Tasks, kind_of
+from tests.support.worlds import SPACE, Recipe, make_world
+
+
+class SmallBlocks(BlockInvertedFile):
+    """The block inverted file with blocks of two."""
+
+    name = "small_blocks"
+    block = 2
+
+
+ENGINES = (Cramped, CrampedH, SmallBlocks, InvertedFile)
+#: Grids of a power of two put points on the borders of cells.
+RECIPES = {
+    "borders": {"grid": 4, "alphas": (0.25, 0.5, 0.75), "terms": 4},
+    "one_place_many_words": {"grid": 1, "terms": 3, "largest_k": 2},
+    "place_alone": {"alphas": (1.0,), "grid": 8, "terms": 4},
+    "nearly_place_alone": {"alphas": (1.0 - 1e-5, 1.0 - 1e-7, 1.0 - 2.0**-53), "terms": 4},
+    "text_alone": {"alphas": (0.0,), "terms": 5},
+    "half_life_of_a_second": {"half_life_s": 1.0, "terms": 4, "largest_k": 2},
+    "half_life_of_a_millisecond": {"half_life_s": 1e-3, "late_s": 500.0, "terms": 3, "largest_k": 2},
+    "half_life_of_ten_years": {"half_life_s": 3.2e8, "grid": 4, "terms": 4},
+    "very_late_messages": {"late_s": 500.0, "half_life_s": 2.0, "terms": 4},
+    "equal_times": {"late_s": 0.0, "half_life_s": 1e6, "grid": 2, "terms": 4},
+    "k_beyond_the_stream": {"largest_k": 400, "terms": 4},
+    "comings_and_goings": {"churn": 1.0, "subscriptions": 10, "terms": 3, "largest_k": 2, "batch": 4},
+    "many_thresholds": {"terms": 2, "largest_k": 1, "subscriptions": 90},
+    "no_smoothing": {"smoothing": 0.0, "terms": 3, "largest_k": 2},
+}
+CASES = [(engine, name, first) for first in range(0, 200, 4) for name in RECIPES for engine in ENGINES]
+
+
+def run(engine, recipe, seed):
+    """Put a world through an engine, and check answers and lists at every boundary."""
+    world = make_world(Recipe(kinds=(DECAY,), **recipe), seed)
+    tasks = Tasks(kind_of("decay", engine), SPACE, world.window, fading=world.fading)
+    expected, _ = world.expected()
+    for number, (boundary, messages, changes) in enumerate(world.batches):
+        got = tally(tasks.process(boundary, messages, changes.added, changes.removed).updates)
+        assert got == expected[number], f"seed {seed}, batch {number}"
+        if hasattr(tasks.room.engine, "lists") and (number % 4 == 0 or len(messages) > 10):
+            check_cells(tasks.room.engine)
+            check_blocks(tasks.room.engine)
+    return tasks.room.engine
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "first"),
+    [
+        pytest.param(*case, id=f"{case[0].name}-{case[1]}-{case[2]}", marks=[pytest.mark.wide] if case[2] else [])
+        for case in CASES
+    ],
+)
+def test_engine_where_its_rules_bite_equals_oracle(engine, name, first):
+    for seed in range(first, first + (4 if first else 1)):
+        run(engine, RECIPES[name], seed)
+
+
+def test_engine_spreads_over_cells_and_does_so_anew_as_thresholds_rise():
+    engine = run(Cramped, RECIPES["many_thresholds"], 3)
+    cells = cells_of(engine)
+    full = [slot for slot in cells if engine.subscriptions.columns.threshold[slot] > -np.inf]
+    assert max(len(cells[slot]) for slot in full) > 4
+    assert int(engine.lists.view.used[4]) > 0, "none was associated anew"
+
+
+def test_engine_with_too_few_results_stands_at_the_root():
+    engine = run(Cramped, RECIPES["k_beyond_the_stream"], 1)
+    for slot, cells in cells_of(engine).items():
+        if engine.subscriptions.columns.threshold[slot] == -np.inf:
+            assert cells == [0]
+
+
+def test_engine_skips_blocks():
+    # guards against bounds that never skip: a broken one of those would give right answers
+    recipe = {"terms": 4, "subscriptions": 400, "messages": 400, "alphas": (0.6, 0.8, 0.9), "half_life_s": 1e6}
+    world = make_world(Recipe(kinds=(DECAY,), **recipe), 2)
+    full = run(InvertedFile, recipe, 2)
+    slots = full.subscriptions.live_slots()
+    work = []
+    for engine in (Cramped, InvertedFile):
+        again = engine(SPACE, world.fading)
+        again.insert(full.subscriptions.rows(slots), full.best.held(slots))
+        again.best.begin_batch(99, 0)
+        work.append(again.match(world.batches[-1][1]))
+    assert work[0].scanned < 0.7 * work[1].scanned and work[0].verified < 0.5 * work[1].verified
+    assert work[0].matched == work[1].matched
+
+
+def test_engine_lists_are_made_anew_when_half_is_dropped():
+    engine = run(Ciq, {"churn": 1.0, "subscriptions": 400, "terms": 3, "largest_k": 1, "batch": 20, "messages": 400}, 0)
+    assert engine.lists.associations >= len(engine)
+    dropped = int(engine.lists.view.used[4])
+    slots = engine.subscriptions.live_slots()
+    for _ in range(60):  # as thresholds that rise would do it
+        engine.lists.drop(slots)
+        engine._post(slots)
+        engine.lists.renew(engine.subscriptions)
+        check_cells(engine)
+    check_blocks(engine)
+    assert int(engine.lists.view.used[4]) < dropped + 60 * len(engine)

@@ -1,0 +1,91 @@
+"""Parts of engine `ciq`: cells, bounds, buckets, history."""
+
+import math
+
+import numpy as np
+import pytest
+
+from matching.decay.engines.ciq_bounds import LEAST_TEXT, bucket_of, is_spatial, least_text, reach_of, scaled_of
+from matching.decay.engines.ciq_history import MessageHistory, chance_of_cell, chance_of_text, lifetime_of
+from matching.decay.scores import key_of
+from matching.fading import Fading
+from matching.storage.quadtree import cells_down_to, distance_to_box, path_to
+
+FADING = Fading.of(30.0, 0.2, np.array([0, 1, 2, 5]), 8)
+
+
+@pytest.mark.parametrize("x", [0.0, 0.25, 0.5, 0.75, 1.0, np.nextafter(0.5, 0.0), np.nextafter(0.5, 1.0), 1.5])
+@pytest.mark.parametrize("y", [0.0, 0.5, 1.0])
+def test_cells_of_a_point_are_nested_and_hold_it(x, y):
+    path = np.empty(7, np.int64)
+    path_to(x, y, 6, path)
+    west, south, side = 0.0, 0.0, 1.0
+    assert path[0] == 0 and path[-1] < cells_down_to(6)
+    for above, cell in zip(path, path[1:], strict=False):
+        assert (cell - 1) // 4 == above
+        quarter, side = (cell - 1) % 4, side / 2
+        west, south = west + side * (quarter & 1), south + side * (quarter >> 1)
+        # half-open, but for the outer border
+        assert west <= x and (x < west + side or west + side == 1.0)
+        assert south <= y and (y < south + side or south + side == 1.0)
+
+
+def test_distance_to_box_bounds_points_of_the_box_and_beyond_the_outer_border():
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        x, y, west, south, side = *rng.random(2), *rng.integers(0, 4, 2) / 4, 0.25
+        far = distance_to_box(x, y, west, south, side)
+        inside = west + side * rng.random(), south + side * rng.random()
+        beyond = (inside[0] + 1.0 if west == 0.75 else inside[0]), inside[1]
+        for point in (inside, beyond):
+            assert far <= math.dist((x, y), point) + 1e-15
+    assert distance_to_box(0.5, 0.5, 0.5, 0.25, 0.25) == 0.0
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1e-9, 0.3, 0.9, 0.9999, 1.0 - 2e-6, 1.0 - 1e-6, 1.0 - 1e-7, 1.0])
+@pytest.mark.parametrize("lifted", [0.0, -1e3, 7e2, 1e5, 2e8, -2e8])
+def test_least_text_never_keeps_out_what_may_enter(alpha, lifted):
+    rng = np.random.default_rng(1)
+    kept_out = 0
+    for _ in range(300):
+        proximity, text, ago = rng.random(), rng.random() ** 3, rng.random() * 3
+        key = key_of(alpha * rng.random() + (1 - alpha) * rng.random(), lifted - ago)
+        new = key_of(alpha * proximity + (1 - alpha) * text, lifted)
+        reach = reach_of(alpha, 1.0 - proximity, 1.0)
+        least = least_text(scaled_of(key, alpha), reach, lifted)
+        skipped = least >= (0.0 if is_spatial(alpha) else text)
+        assert not (skipped and new > key)
+        kept_out += skipped
+    assert kept_out > 10, "bounds that keep nobody out"
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_least_text_of_messages_that_are_much_too_late_is_out_of_reach_and_of_early_ones_is_not(alpha):
+    reach, key = reach_of(alpha, 0.0, 1.0), 0.0
+    assert least_text(scaled_of(key, alpha), reach, -1e9) >= 1.0
+    assert least_text(scaled_of(key, alpha), reach, 1e9) < 0.0
+    assert least_text(scaled_of(-math.inf, alpha), reach, 1e9) < 0.0
+    assert least_text(math.inf, reach, 0.0) == math.inf
+
+
+def test_buckets_ascend_with_reach_and_place_alone_has_its_own():
+    alphas = np.linspace(0.0, 1.0 - LEAST_TEXT, 50)
+    buckets = [bucket_of(reach_of(alpha, 0.1, 1.0), alpha, 16) for alpha in alphas]
+    assert buckets == sorted(buckets) and buckets[0] == 0 and max(buckets) == 15
+    assert bucket_of(reach_of(1.0, 0.1, 1.0), 1.0, 16) == 16
+    assert bucket_of(reach_of(0.9, 5.0, 1.0), 0.9, 16) == 0
+
+
+def test_history_chances_lie_between_none_and_all():
+    history = MessageHistory(3, FADING)
+    h = history.view
+    assert chance_of_text(h, 2, -0.1) == 1.0 and chance_of_text(h, 2, 1.0) == 0.0
+    chances = [chance_of_text(h, 2, least) for least in (0.0, 0.01, 0.1, 0.9)]
+    assert chances == sorted(chances, reverse=True) and chances[-1] > 0.0
+    assert chance_of_cell(h, 0) == 0.0
+
+
+def test_lifetimes_follow_those_that_have_ended_and_are_bounded():
+    assert lifetime_of(0.0, 0, 20_000) == 20_000
+    assert lifetime_of(1e9, 3, 20_000) == 20_000
+    assert lifetime_of(1e5, 999, 20_000) == pytest.approx(120.0)
