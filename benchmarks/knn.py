@@ -69,7 +69,8 @@ def knn_case(
     everybody = SubscriptionTable(**columns)
     later = drawn.batch.take(np.arange(_BEFORE, count))
     seq = np.arange(len(later))
-    stream = MessageBatch(**later._asdict() | {"seq": seq, "life": seq})
+    renumbered: dict[str, Any] = later._asdict() | {"seq": seq, "life": seq}
+    stream = MessageBatch(**renumbered)
     table = everybody.take(np.arange(subscriptions))
     facts = {
         "subscriptions": subscriptions,
@@ -105,7 +106,7 @@ class KnnBench(Bench):
         quantiles = np.quantile(radius, (0.1, 0.5, 0.9)) * (WORLD.east - WORLD.west) if radius.size else np.zeros(3)
         self.workload |= {"full_share": float(full.mean()), "radius_degrees": quantiles.round(4).tolist()}
         self._after = self._bulk(case.filled + self._checked)
-        self._sample = self._sampled_of(self._before, self._after)
+        self._asked_about = self._sampled_of(self._before, self._after)
         self._wanted_of: tuple[Counter, Counter] | None = None
 
     def filled(self, name: str | None = None, options: Mapping[str, str] | None = None) -> State:
@@ -132,13 +133,13 @@ class KnnBench(Bench):
         if self._wanted_of is None:
             self._wanted_of = self._ask_oracle(boundaries)
         wanted, standing = self._wanted_of
-        found = tally(of_numbers(concatenate(told), self._sample.number))
+        found = tally(of_numbers(concatenate(told), self._asked_about.number))
         held = running.alone.results()
         order = np.argsort(held.number, kind="stable")
         same = np.array_equal(held.seq[order], self._after.seq) and np.array_equal(-held.score[order], self._after.key)
         compared, whom = sum(wanted.values()), len({event[1] for event in wanted})
         enough = compared >= FEWEST_COMPARED and whom >= FEWEST_SUBSCRIPTIONS
-        same = same and found == wanted and results_of(of_numbers(held, self._sample.number)) == standing
+        same = same and found == wanted and results_of(of_numbers(held, self._asked_about.number)) == standing
         report: dict[str, Any] = {
             "exact": same and enough,
             "compared": compared,
@@ -173,9 +174,9 @@ class KnnBench(Bench):
         else of it matters, and if it is not, results differ.
         """
         oracle, nobody = Oracle(None, WORLD.max_distance), empty(SubscriptionTable)
-        mine = np.isin(self.case.table.number, self._sample.number)
+        mine = np.isin(self.case.table.number, self._asked_about.number)
         seqs = np.unique(self._before.seq[np.repeat(mine, np.diff(self._before.offsets))])
-        oracle.advance(self._full, self.case.messages.take(seqs), self._sample, NO_REMOVALS)
+        oracle.advance(self._full, self.case.messages.take(seqs), self._asked_about, NO_REMOVALS)
         told = Counter()
         for boundary in boundaries:
             messages = self.case.messages.take(np.arange(boundary.first_seq, boundary.last_seq + 1))
