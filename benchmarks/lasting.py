@@ -84,7 +84,8 @@ def lasting_case(
     later = drawn.batch.take(np.arange(_BEFORE, count))
     seq = np.arange(len(later))
     unasked = {name: empty for name, empty in _UNASKED if name not in kind.columns}
-    stream = MessageBatch(**later._asdict() | {"seq": seq, "life": seq} | unasked)
+    renumbered: dict[str, Any] = later._asdict() | {"seq": seq, "life": seq} | unasked
+    stream = MessageBatch(**renumbered)
     fading = _fading(drawn, half_life_s) if kind.fades else None
     table = everybody.take(np.arange(subscriptions))
     facts = {
@@ -132,7 +133,7 @@ class LastingBench(Bench):
             radius = -self._before.key[self._before.offsets[1:][full] - 1] * (WORLD.east - WORLD.west)
             self.workload["radius_degrees"] = np.quantile(radius, (0.1, 0.5, 0.9)).round(4).tolist()
         self._after = self._bulk(case.filled + self._checked)
-        self._sample = self._sampled_of(self._before, self._after)
+        self._asked_about = self._sampled_of(self._before, self._after)
         self._wanted_of: tuple[Counter, Counter] | None = None
 
     def filled(self, name: str | None = None, options: Mapping[str, str] | None = None) -> State:
@@ -159,14 +160,14 @@ class LastingBench(Bench):
         if self._wanted_of is None:
             self._wanted_of = self._ask_oracle(boundaries)
         wanted, standing = self._wanted_of
-        found = tally(of_numbers(concatenate(told), self._sample.number))
+        found = tally(of_numbers(concatenate(told), self._asked_about.number))
         held = running.alone.results()
         order = np.argsort(held.number, kind="stable")
         key = running.room.sign * held.score[order]
         same = np.array_equal(held.seq[order], self._after.seq) and np.array_equal(key, self._after.key)
         compared, whom = sum(wanted.values()), len({event[1] for event in wanted})
         enough = compared >= FEWEST_COMPARED and whom >= FEWEST_SUBSCRIPTIONS
-        same = same and found == wanted and results_of(of_numbers(held, self._sample.number)) == standing
+        same = same and found == wanted and results_of(of_numbers(held, self._asked_about.number)) == standing
         report: dict[str, Any] = {
             "exact": same and enough,
             "compared": compared,
@@ -204,10 +205,10 @@ class LastingBench(Bench):
         else of it matters, and if it is not, results differ.
         """
         oracle, nobody = Oracle(None, WORLD.max_distance, self._decay_model()), empty(SubscriptionTable)
-        mine = np.isin(self.case.table.number, self._sample.number)
+        mine = np.isin(self.case.table.number, self._asked_about.number)
         seqs = np.unique(self._before.seq[np.repeat(mine, np.diff(self._before.offsets))])
         history = self.case.messages.take(seqs)
-        oracle.advance(self._full, history, self._sample, NO_REMOVALS, _extras(history))
+        oracle.advance(self._full, history, self._asked_about, NO_REMOVALS, _extras(history))
         told = Counter()
         for boundary in boundaries:
             messages = self.case.messages.take(np.arange(boundary.first_seq, boundary.last_seq + 1))

@@ -28,14 +28,15 @@ def nearest_messages(table: SubscriptionTable, messages: MessageBatch) -> Result
     row, terms = row[order], messages.terms[order]
     largest = max(int(terms.max(initial=-1)), int(table.terms.max(initial=-1)))
     starts = np.searchsorted(terms, np.arange(largest + 2))
-    columns = [as_input(column[row], column.dtype.type) for column in (messages.x, messages.y, messages.seq)]
+    xs, ys = as_input(messages.x[row], np.float64), as_input(messages.y[row], np.float64)
+    seqs = as_input(messages.seq[row], np.int64)
     counts = np.zeros(len(table), np.int64)
     offsets = np.zeros(len(table) + 1, np.int64)
     np.cumsum(table.k, out=offsets[1:])
     far, seq = np.full(offsets[-1], np.inf), np.full(offsets[-1], -1, np.int64)
 
     def some(rows: Int64) -> None:
-        _nearest(table.x, table.y, table.k, table.term_offsets, table.terms, rows, starts, *columns,
+        _nearest(table.x, table.y, table.k, table.term_offsets, table.terms, rows, starts, xs, ys, seqs,
                  offsets, counts, far, seq)  # fmt: skip
 
     cores = os.cpu_count() or 1

@@ -95,7 +95,8 @@ class BallLists:
 
     def _pool(self, size: int) -> tuple[Int32, Float32, Float32, Float32]:
         if not self._together:
-            return np.zeros(size, np.int32), *(np.zeros(size, np.float32) for _ in range(3))
+            x, y, limit = (np.zeros(size, np.float32) for _ in range(3))
+            return np.zeros(size, np.int32), x, y, limit
         rows = np.zeros((size, 4), np.int32)
         columns = rows.view(np.float32)
         return rows[:, 0], columns[:, 1], columns[:, 2], columns[:, 3]

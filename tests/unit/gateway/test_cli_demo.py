@@ -143,9 +143,10 @@ def test_sample_updates_shows_the_change_that_each_kind_is_shown_by(tmp_path):
     assert [(row["kind"], row["change"], row["common"]) for row in shown] == [
         ("boolean", "match", ["soup"]),
         ("topk", "enter", ["soup"]),
+        ("knn", "enter", ["soup"]),
         ("skyline", "enter", ["soup"]),
     ]
-    assert [row["distance_km"] is None for row in shown] == [True, False, True]
+    assert [row["distance_km"] is None for row in shown] == [True, False, False, True]
 
 
 def test_clear_folder_of_somebody_else_is_refused_and_kept(tmp_path):

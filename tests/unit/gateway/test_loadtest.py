@@ -167,13 +167,14 @@ def test_per_kind_words_and_options_follow_the_table():
         Kind(6, "zone", "region", fields=("match",)),
     )
     words = words_of(more)
-    assert words["kinds"] == "boolean, topk, skyline or twin; decay, knn and zone, which do not run yet"
+    assert words["kinds"] == "boolean, topk, knn, skyline or twin; decay and zone, which do not run yet"
     assert words["match"] == "boolean or zone" and "twin: skype, l2_scan" in words["engines"]
     assert words["windows"].endswith("twin: segments, il_quadtree, ir_tree, inverted_ring")
     assert words["fewer"] == ", 10 times fewer of skyline, 3 times fewer of twin"
     assert [(each.name, each.default.default, each.default.help) for each in each_kind(more)] == [
         ("boolean", 10_000, "Boolean subscriptions."),
         ("topk", 10_000, "Topk subscriptions."),
+        ("knn", 0, "Knn subscriptions."),
         ("skyline", 0, "Skyline subscriptions."),
         ("twin", 12, "Twin subscriptions."),
     ]

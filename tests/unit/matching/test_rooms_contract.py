@@ -205,6 +205,10 @@ def test_room_keeps_no_result_of_who_is_at_home_elsewhere(kind):
         return  # pairs are told by whoever finds them: there is no home
     rng = np.random.default_rng(9)
     room = kind.make_room(Site(SPACE, WINDOW, task=0, tasks=2))
+    if kind.place == "point" and not kind.replicas:  # each is matched at its home, and nowhere else
+        with pytest.raises(EngineError, match="whose home is another task"):
+            room.match(turn_of(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, np.arange(10)), home=1))
+        return
     for number in range(3):
         added = subscriptions_of(rng, kind, np.arange(10) if number == 0 else [])
         step = step_of(room, turn_of(boundary_of(number), batch_of(rng, number), added, home=1))
