@@ -1,4 +1,4 @@
-"""Figures of kind `decay` in the shapes of the CIQ paper (9 to 18), from this machine: `skyray bench decay --figure NAME`.
+"""Figures of kind `decay` in the shapes of the CIQ paper (9 to 18): `skyray bench decay --figure NAME`.
 
     subscriptions   time of a message against the number of subscriptions (up to --subscriptions)
     keywords, alpha, k     against one property of the subscriptions
