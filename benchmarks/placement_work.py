@@ -1,0 +1,200 @@
+"""Placement by cost with real worker indexes: what the slowest of many workers takes, and what placement alone earns.
+
+    python -m benchmarks.placement_work [--subscriptions 1000000] [--workers 20] [--rounds 100] [--history 1000000]
+                                        [--messages-from ETL] [--seed N] > results.json
+
+As the paper's experiments (DkM-SKS, section 5): every worker is a room of kind `knn` over its share of the
+subscriptions, one after the other in this process, and its time is measured; in every round 100 leave, 100 come and
+1,000 messages are matched, broadcast to all. First each placement with the index that its paper gives a worker, then
+all with the default index of this project: the one says what the systems are worth, the other what placement is.
+
+Results are those of a stream that has run (`benchmarks.nearest`), so that influence regions are as small as they would
+be. Whatever the placement, all workers together must tell the same updates, which are compared by a digest of every
+one of them; that each index is exact is checked by `skyray bench knn` and the tests. Rounds are interleaved: placement
+after placement takes the same round.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks.lasting import lasting_case
+from benchmarks.nearest import nearest_messages
+from benchmarks.workload import WORLD
+from distribution.placed import DkmSksRouter, KopRouter, Ps2StreamRouter, SopRouter
+from distribution.placed import warmup as warm_placements
+from distribution.placement.costs import SampleCosts
+from distribution.router import spread
+from matching.alone import Alone
+from matching.kinds import KINDS
+from matching.lasting.results import ResultRows
+from matching.model import (
+    ChangeList,
+    Int64,
+    MessageBatch,
+    Names,
+    Removals,
+    SubscriptionTable,
+    UpdateBatch,
+)
+from matching.storage.state import Lists, State
+from matching.warmup import warm_engine
+from matching.window import NO_FLOOR, Boundary, Window
+
+_KNN = KINDS.named("knn")
+_MESSAGES_A_ROUND, _CHANGES_A_ROUND = 1_000, 100
+_SAMPLE = 10_000
+_PLACEMENTS = {router.name: router for router in (KopRouter, SopRouter, Ps2StreamRouter, DkmSksRouter)}
+#: The index of a worker in the paper of each placement: the others than KOP go by place as well.
+_GRID = "influence_grid"
+_OF_PAPER = {"kop": "inverted_file", "sop": _GRID, "ps2stream": _GRID, "dkm-sks": _GRID}
+
+
+class Workers:
+    """All workers of one placement with one index."""
+
+    def __init__(self, name: str, engine: str, count: int, case: Any, before: ResultRows, costs: SampleCosts):
+        self.name, self.engine, self.case, self.count = name, engine, case, count
+        self.placer = None if name == "hashing" else _PLACEMENTS[name](count, WORLD, costs).placer()
+        begun = perf_counter()
+        self.owner = self._owners(0, case.table, np.zeros(0, np.int64))
+        self.placing_s = perf_counter() - begun
+        self.boundary = Boundary(-1, 0, case.filled - 1, NO_FLOOR)
+        state = State.of(case.table)
+        state.lists["best"] = Lists(before.offsets, {"seq": before.seq, "key": before.key})
+        self.alone, nowhere = [], np.zeros(0, np.int64)
+        for worker in range(count):
+            one = Alone([_KNN], WORLD, Window("count", 1), engines={"knn": engine})
+            mine = state.take(np.flatnonzero(self.owner == worker))
+            one.restore(self.boundary, case.messages.take(nowhere), {_KNN.code: mine})
+            self.alone.append(one)
+        self.seconds: list[list[float]] = []
+        self.changing: list[float] = []
+        self.digest = hashlib.blake2b(digest_size=16)
+
+    def _owners(self, batch: int, added: SubscriptionTable, gone: Int64) -> Int64:
+        if self.placer is None:
+            return spread(added.number, self.count)
+        kinds = np.full(gone.shape[0], _KNN.code, np.int8)
+        removed = Removals(gone, kinds, np.full(gone.shape[0], batch))
+        owner = self.placer.follow(ChangeList(batch, added, Names.of([]), removed)).owner
+        assert owner is not None
+        return owner
+
+    def round(self, number: int, messages: MessageBatch, added: SubscriptionTable, gone: Int64) -> None:
+        """Some leave, some come, and a batch is matched by one worker after the other."""
+        begun = perf_counter()
+        owner = self._owners(number + 1, added, gone)
+        place_s = perf_counter() - begun
+        first, last = int(messages.seq[0]), int(messages.seq[-1])
+        boundary = Boundary(number, first, last, NO_FLOOR)
+        kinds = np.full(gone.shape[0], _KNN.code, np.int8)
+        removed = Removals(gone, kinds, np.full(gone.shape[0], first))
+        told, seconds = [], []
+        for worker, one in enumerate(self.alone):
+            mine = added.take(np.flatnonzero(owner == worker))
+            begun = perf_counter()
+            step = one.process(boundary, messages, mine, removed)
+            seconds.append(perf_counter() - begun)
+            told.append(step.updates)
+        self.seconds.append(seconds)
+        self.changing.append(place_s)
+        self.digest.update(_bytes_of(told))
+
+    def figures(self) -> dict[str, Any]:
+        seconds = np.array(self.seconds)
+        return {
+            "placement": self.name,
+            "index": self.engine,
+            "placing_s": self.placing_s,
+            "owner_of_changes_ms": 1e3 * median(self.changing),
+            "slowest_ms": 1e3 * float(np.median(seconds.max(axis=1))),
+            "all_ms": 1e3 * float(np.median(seconds.sum(axis=1))),
+            "max_less_min_ms": 1e3 * float(np.median(seconds.max(axis=1) - seconds.min(axis=1))),
+            "max_to_mean": float(np.median(seconds.max(axis=1) / seconds.mean(axis=1))),
+            "subscriptions_max_to_mean": float(np.bincount(self.owner, minlength=self.count).max())
+            / (len(self.case.table) / self.count),
+            "digest": self.digest.hexdigest(),
+        }
+
+
+def _bytes_of(told: list[UpdateBatch]) -> bytes:
+    """All updates of a round, whoever told them, in one order."""
+    columns = [np.concatenate(column) for column in zip(*told, strict=True)]
+    order = np.lexsort((columns[3], columns[2], columns[1]))
+    return b"".join(np.ascontiguousarray(column[order]).tobytes() for column in columns)
+
+
+def measure(
+    subscriptions: int, workers: int, rounds: int, history: int, messages_from: str | None, seed: int,
+    tell: Callable[[str], None],
+) -> dict[str, Any]:  # fmt: skip
+    """Every placement with its paper's index and with the default one."""
+    case = lasting_case(
+        _KNN, subscriptions, rounds * _MESSAGES_A_ROUND, history, rounds=rounds, seed=seed, messages_from=messages_from
+    )
+    tell("filling results from the history")
+    before = nearest_messages(case.table, case.messages.take(np.arange(case.filled)))
+    costs = SampleCosts(WORLD, case.messages.take(np.arange(case.filled - _SAMPLE, case.filled)))
+    best = next(iter(_KNN.engines))
+    pairs = list(_OF_PAPER.items()) + [(name, best) for name in ("hashing", *_OF_PAPER)]
+    warm_placements()
+    for engine in {engine for _, engine in pairs}:
+        warm_engine(_KNN, engine)
+    built = []
+    for name, engine in pairs:
+        built.append(Workers(name, engine, workers, case, before, costs))
+        tell(f"{name} with {engine}: placed in {built[-1].placing_s:.1f} s")
+    leaving = np.random.default_rng([seed, 9]).permutation(len(case.table))
+    for number in range(rounds):
+        first = case.filled + number * _MESSAGES_A_ROUND
+        messages = case.messages.take(np.arange(first, first + _MESSAGES_A_ROUND))
+        rows = np.arange(number * _CHANGES_A_ROUND, (number + 1) * _CHANGES_A_ROUND)
+        coming: Any = case.fresh.take(rows % len(case.fresh))._asdict() | {"at": np.full(rows.shape[0], first)}
+        gone = np.sort(leaving[rows[rows < leaving.size]])
+        for each in built:
+            each.round(number, messages, SubscriptionTable(**coming), gone)
+        if number % 10 == 9:
+            tell(f"{number + 1} of {rounds} rounds")
+    results = [each.figures() for each in built]
+    same = len({row["digest"] for row in results}) == 1
+    for row in results:
+        tell(
+            f"{row['placement']:>9} {row['index']:<15} slowest {row['slowest_ms']:8.2f} ms a round, all "
+            f"{row['all_ms']:9.1f}, max / mean {row['max_to_mean']:.2f}"
+        )
+    workload = case.facts | {"workers": workers, "rounds": rounds, "messages_a_round": _MESSAGES_A_ROUND}
+    return {"workload": workload | {"changes_a_round": _CHANGES_A_ROUND}, "same_updates": same, "results": results}
+
+
+def main() -> int:
+    """Measure and print JSON; 1 if workers told other updates under one placement than under another."""
+    parser = argparse.ArgumentParser(description="placement of knn subscriptions by cost, with real worker indexes")
+    parser.add_argument("--subscriptions", type=int, default=1_000_000)
+    parser.add_argument("--workers", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--history", type=int, default=1_000_000, help="messages that have passed before")
+    parser.add_argument("--messages-from", help="resample the messages of this output folder of `skyray etl`")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    report = measure(
+        given.subscriptions, given.workers, given.rounds, given.history, given.messages_from, given.seed, tell
+    )
+    print(json.dumps({"cores": os.cpu_count(), **report}, indent=1))
+    return 0 if report["same_updates"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
