@@ -19,7 +19,8 @@ from matching.storage.slots import home_of
 
 #: Longer runs of linear probing cost more than the 24 bytes an empty place takes.
 _FULLEST = 0.7
-_FEWEST = 1 << 6
+#: Places of the smallest table: few, so that the first subscriptions make it grow, in a warm-up too.
+_FEWEST = 4
 #: Odd multipliers that spread cells and terms over 62 bits.
 _BY_CELL, _BY_TERM = 0x5851F42D, 0x2545F491
 
