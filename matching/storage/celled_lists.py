@@ -150,7 +150,7 @@ class CelledLists:
             return
         v = self.view
         live = np.flatnonzero(v.slot[:used] >= 0)
-        slots, where, scaled, reach = (column[live] for column in (v.slot, v.where, v.scaled, v.reach))
+        slots, where, scaled, reach = v.slot[live], v.where[live], v.scaled[live], v.reach[live]
         self._used[:], self._free[:], self._index[:], self._head[:], self._stands[:] = 0, NONE, NONE, NONE, 0
         self.add(subscriptions, slots, where, scaled, reach, None if alike is None else alike(scaled, reach))
         self._in_order = slots.shape[0]

@@ -6,7 +6,7 @@ import pytest
 from matching.decay.engines.block_inverted_file import BlockInvertedFile
 from matching.decay.engines.ciq import Ciq
 from matching.decay.engines.inverted_file import InvertedFile
-from matching.model import DECAY
+from matching.model import DECAY, SubscriptionTable
 from matching.naive import tally
 from tests.support.celled import Cramped, CrampedH, cells_of, check_blocks, check_cells
 from tests.support.rooms import Tasks, kind_of
@@ -73,6 +73,26 @@ def test_engine_spreads_over_cells_and_does_so_anew_as_thresholds_rise():
     full = [slot for slot in cells if engine.subscriptions.columns.threshold[slot] > -np.inf]
     assert max(len(cells[slot]) for slot in full) > 4
     assert int(engine.lists.view.used[4]) > 0, "none was associated anew"
+
+
+def test_engine_meets_a_subscription_of_several_keywords_once():
+    world = make_world(Recipe(kinds=(DECAY,), terms=3), 4)
+    _, messages, changes = world.batches[0]
+    engine = Cramped(SPACE, world.fading)
+    nobody_full = {"k": np.full(len(changes.added), 900, np.int32)}
+    slots = engine.insert(SubscriptionTable(**changes.added._asdict() | nobody_full))
+    engine.best.begin_batch(0, 0)
+    c, postings, pairs = engine.subscriptions.columns, 0, 0
+    for slot in slots:
+        terms = c.terms[c.term_start[slot] : c.term_start[slot] + c.term_count[slot]]
+        for row in range(len(messages)):
+            shared = np.isin(messages.terms[messages.term_offsets[row] : messages.term_offsets[row + 1]], terms).sum()
+            postings, pairs = postings + shared, pairs + (shared > 0)
+    assert engine.match(messages).matched == pairs
+    # a second time nothing changes, and so no message is begun anew for want of room
+    work = engine.match(messages)
+    assert (work.scanned, work.verified, work.matched) == (postings, pairs, 0)
+    assert postings > pairs
 
 
 def test_engine_with_too_few_results_stands_at_the_root():

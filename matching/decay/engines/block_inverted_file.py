@@ -18,5 +18,4 @@ class BlockInvertedFile(Ciq):
     block = 128
     # an association bounds nothing but its k-th key, which the scan follows
     rise = 1e18
-    # in the order of registration, as in the paper
-    _alike = None
+    alike = False

@@ -66,6 +66,7 @@ def least_text(scaled, reach, lifted):
     """
     if scaled == math.inf:
         return math.inf  # dropped
+    reach = np.float64(reach)
     # of two numbers as large as years in half-lives; the difference is as good as the keys that it must bound
     exponent = scaled - lifted - _DIGITS * (abs(scaled) + abs(lifted))
     # the power of D itself would overflow for whoever comes late, and it is never formed

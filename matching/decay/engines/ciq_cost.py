@@ -119,7 +119,7 @@ def spread(h, c, slots, costs, max_distance):
 
 
 @njit(cache=True, nogil=True)
-def _twice(column):
+def _twice(column: np.ndarray) -> np.ndarray:
     longer = np.empty(2 * column.shape[0], column.dtype)
     longer[: column.shape[0]] = column
     return longer

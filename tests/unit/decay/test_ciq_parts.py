@@ -59,6 +59,18 @@ def test_least_text_never_keeps_out_what_may_enter(alpha, lifted):
     assert kept_out > 10, "bounds that keep nobody out"
 
 
+def test_least_text_allows_for_the_digits_that_an_old_epoch_costs():
+    rng, entering = np.random.default_rng(2), 0
+    for _ in range(3000):
+        lifted, alpha, proximity, text = 2e8 * rng.random(), 0.9 * rng.random(), rng.random(), rng.random()
+        key = key_of(alpha * proximity + (1 - alpha) * text, lifted)
+        better = text * (1.0 + 1e-7 * rng.random())
+        if key_of(alpha * proximity + (1 - alpha) * better, lifted) > key:
+            entering += 1
+            assert least_text(scaled_of(key, alpha), alpha * proximity / (1.0 - alpha), lifted) < better
+    assert entering > 100
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_least_text_of_messages_that_are_much_too_late_is_out_of_reach_and_of_early_ones_is_not(alpha):
     reach, key = reach_of(alpha, 0.0, 1.0), 0.0
