@@ -19,9 +19,8 @@ from matching.decay.engines.inverted_file import InvertedFile as FadingInvertedF
 from matching.decay.engines.keyword_blocks import KeywordBlocks as FadingBlocks
 from matching.decay.room import DecayRoom
 from matching.kind_table import Kind, Kinds, Recipe
-from matching.knn.engines.influence_grid import InfluenceGrid
+from matching.knn.engines.influence_grid import InfluenceGrid, SingleGrid
 from matching.knn.engines.inverted_file import InvertedFile as NearestInvertedFile
-from matching.knn.engines.keyword_blocks import KeywordBlocks as NearestBlocks
 from matching.knn.room import KnnRoom
 from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
 from matching.skyline.engines.bnl import Bnl
@@ -101,7 +100,7 @@ KINDS = Kinds(
             windowed=False,
             lasting=True,
             nearest=True,
-            engines=_by_name(NearestBlocks, InfluenceGrid, NearestInvertedFile),
+            engines=_by_name(InfluenceGrid, SingleGrid, NearestInvertedFile),
             recipe=Recipe("DkM-SKS", k=(1, 10), share=4),
         ),
         Kind(

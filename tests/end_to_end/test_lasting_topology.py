@@ -85,7 +85,9 @@ CORNERS = [
 @pytest.mark.ray
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize(("router", "tasks", "window", "together"), tiered([pytest.param(*corner) for corner in CORNERS], 4))
+@pytest.mark.parametrize(
+    ("router", "tasks", "window", "together"), tiered([pytest.param(*corner) for corner in CORNERS], 4)
+)
 def test_lasting_topology_on_ray_equals_oracle(router, tasks, window, together):
     query, tuples, distribution, aggregation = tasks
     recipe = Recipe(kinds=KINDS_BESIDE, window=window, batch=10, messages=300, grid=3, subscriptions=60, churn=0.7)

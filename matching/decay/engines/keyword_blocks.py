@@ -3,8 +3,8 @@
 Keys are time-invariant in the log domain, so a fading threshold is a constant times what is left of it now: one factor
 for a whole message. The score of a pair is alpha * (1 - distance / MaxDist) + (1 - alpha) * text; divided by
 alpha / MaxDist and solved for the distance, its threshold exp(key - time * ln D) becomes a level that is multiplied by
-that factor (`matching.lasting.block_lists`). Levels count from a reference time that moves on with the stream, so that
-neither they nor the factor leave the range of float32.
+that factor (`matching.decay.engines.block_lists`). Levels count from a reference time that moves on with the stream, so
+that neither they nor the factor leave the range of float32.
 
 Text: who shares a keyword w has at most the probability of w in the message (spec 6); another keyword that is in the
 message as well leaves at most the largest probability of the others, and if none is there (by a signature of 32 bits)
@@ -16,6 +16,8 @@ import math
 import numpy as np
 from numba import njit
 
+from matching.decay.engines.block_lists import BLOCK, NO_LEVEL, BlockLists, Described, raise_level
+from matching.decay.engines.block_search import candidates_of
 from matching.decay.scores import (
     key_of,
     length_of,
@@ -26,8 +28,6 @@ from matching.decay.scores import (
     text_relevance,
 )
 from matching.fading import Fading
-from matching.lasting.block_lists import BLOCK, NO_LEVEL, BlockLists, Described, raise_level
-from matching.lasting.block_search import candidates_of
 from matching.lasting.engine import LastingEngine
 from matching.lasting.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
 from matching.model import Int32, MessageBatch
@@ -51,7 +51,7 @@ class KeywordBlocks(LastingEngine):
     def __init__(self, space: Space, fading: Fading):
         super().__init__(space)
         self.fading = fading
-        self.lists = BlockLists(texts=True)
+        self.lists = BlockLists()
         # of any keyword that a message lacks: smoothing alone
         self._most_common = fading.smoothing * float(fading.collection_share.max(initial=0.0))
         self._reference: float | None = None  # lift at which levels are thresholds
@@ -183,9 +183,7 @@ def _scan(
             worth = np.float32(probability(counts[i], length, share_of(fading, term), fading.smoothing))
             others = max(second if worth == largest else largest, most_common)
             # bits are shared, so the term's own stays in: a hit only loosens the bound
-            candidates, scanned = candidates_of(
-                v, term, x32, y32, far, factor, worth, others, all_bits, True, passed, found
-            )
+            candidates, scanned = candidates_of(v, term, x32, y32, far, factor, worth, others, all_bits, passed, found)
             counters[0] += scanned
             reached = 0
             # by stages, so that what the next one reads is on its way

@@ -1,8 +1,9 @@
-"""Engine `influence_grid`: the worker index of DkM-SKS, grid and inverted file over influence balls.
+"""Engines `influence_grid` and `single_grid`: the worker index of DkM-SKS, grid and inverted file over influence balls.
 
 A message is looked up in the cells it lies in: for each of its terms the subscriptions whose influence ball overlaps
-the cell (`matching.knn.engines.cells`). Who has fewer than k results has no ball, whatever was near before it came
-(spec 5), and is found by keyword alone (`matching.knn.engines.terms`), as are balls wider than the coarsest cells.
+the cell (`matching.knn.engines.cells`). The paper has one grid; here there are several, coarse and fine, each for the
+balls that suit it. Who has fewer than k results has no ball, whatever was near before it came (spec 5), and is found by
+keyword alone (`matching.knn.engines.terms`), as are balls wider than the coarsest cells.
 
 Balls shrink. A posting learns of it when a message falls into what it takes for its ball, and is dropped if the ball
 has left the cell. Once a ball fits a finer grid its subscription moves there, at the end of the batch; one of radius
@@ -107,6 +108,14 @@ class InfluenceGrid(LastingEngine):
         arrays = super().arrays() | {f"terms_{name}": value for name, value in self.terms.arrays().items()}
         arrays |= {f"cells_{name}": value for name, value in self.cells.arrays().items()}
         return arrays | {"grid": self._grid, "reach": self._reach}
+
+
+class SingleGrid(InfluenceGrid):
+    """One grid, as the paper has it: large balls lie in many of its cells, small ones share a cell with too many."""
+
+    name = "single_grid"
+    sides = (1024,)
+    widest = 4.0
 
 
 @njit(cache=True, nogil=True)

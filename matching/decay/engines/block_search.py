@@ -1,13 +1,13 @@
 """Whom a message may reach among the postings of one keyword.
 
-The bounds are those of `matching.lasting.block_lists`, all in float32 with slack: a posting that is passed over cannot
-reach its threshold, one that is not is scored exactly by whoever asks.
+The bounds are those of `matching.decay.engines.block_lists`, all in float32 with slack: a posting that is passed over
+cannot reach its threshold, one that is not is scored exactly by whoever asks.
 """
 
 import numpy as np
 from numba import njit
 
-from matching.lasting.block_lists import (
+from matching.decay.engines.block_lists import (
     ABSOLUTE_SLACK,
     BLOCK,
     EAST,
@@ -23,7 +23,7 @@ from matching.lasting.block_lists import (
 
 
 @njit(cache=True, nogil=True)
-def candidates_of(v, term, x, y, far, factor, text, others, signature, texts, passed, out):
+def candidates_of(v, term, x, y, far, factor, text, others, signature, passed, out):
     """Slots of a list that the message may reach, into `out` (int32, as long as the list).
 
     Parameters
@@ -31,7 +31,7 @@ def candidates_of(v, term, x, y, far, factor, text, others, signature, texts, pa
     v : Lists
     term : int               below `v.start.shape[0]`
     x, y : float32           the message
-    far, factor : float32    see `matching.lasting.block_lists`
+    far, factor : float32    see `matching.decay.engines.block_lists`
     text : float32           what its text is worth at most to whoever has this keyword alone
     others : float32         by how much at least a second keyword lessens that
     signature : uint32       bits of its other terms
@@ -46,20 +46,20 @@ def candidates_of(v, term, x, y, far, factor, text, others, signature, texts, pa
     first = v.first_summary[term]
     if first < 0 or count <= BLOCK:
         if count:
-            found = _pass(v, start, start + count, x, y, far, factor, text, others, signature, texts, passed, out, 0)
+            found = _pass(v, start, start + count, x, y, far, factor, text, others, signature, passed, out, 0)
         return found, count
     blocks = (count + BLOCK - 1) // BLOCK
     groups = first + (v.room[term] + BLOCK - 1) // BLOCK
     for group in range((blocks + GROUP - 1) // GROUP):
-        if not _may_reach(v.summaries, groups + group, x, y, far, factor, text, others, texts):
+        if not _may_reach(v.summaries, groups + group, x, y, far, factor, text, others):
             continue
         least = np.float32(np.inf)
         for block in range(group * GROUP, min(group * GROUP + GROUP, blocks)):
-            if _may_reach(v.summaries, first + block, x, y, far, factor, text, others, texts):
+            if _may_reach(v.summaries, first + block, x, y, far, factor, text, others):
                 a = start + block * BLOCK
                 b = min(a + BLOCK, start + count)
                 scanned += b - a
-                found = _pass(v, a, b, x, y, far, factor, text, others, signature, texts, passed, out, found)
+                found = _pass(v, a, b, x, y, far, factor, text, others, signature, passed, out, found)
                 # levels have risen since the summary was made; of what this message changes the next one hears
                 v.summaries[first + block, LEVEL] = _least(v.level, a, b)
             least = min(least, v.summaries[first + block, LEVEL])
@@ -76,16 +76,15 @@ def _least(level, a, b):
 
 
 @njit(cache=True, nogil=True)
-def _may_reach(summaries, row, x, y, far, factor, text, others, texts):
+def _may_reach(summaries, row, x, y, far, factor, text, others):
     """Whether anybody under a summary may be reached."""
     faded = summaries[row, LEVEL] * factor
     reach = far - faded
     slack = far + abs(faded)
-    if texts:
-        # whoever has other keywords than this one gets no more than `others` of it, or exactly its rest
-        part = summaries[row, TEXT_SLOPE] * (text * max(others, summaries[row, REST]))
-        reach += part
-        slack += part
+    # whoever has other keywords than this one gets no more than `others` of it, or exactly its rest
+    part = summaries[row, TEXT_SLOPE] * (text * max(others, summaries[row, REST]))
+    reach += part
+    slack += part
     reach += slack * RELATIVE_SLACK + ABSOLUTE_SLACK
     dx = max(np.float32(0.0), max(summaries[row, WEST] - x, x - summaries[row, EAST]))
     dy = max(np.float32(0.0), max(summaries[row, SOUTH] - y, y - summaries[row, NORTH]))
@@ -94,28 +93,20 @@ def _may_reach(summaries, row, x, y, far, factor, text, others, texts):
 
 
 @njit(cache=True, nogil=True)
-def _pass(v, a, b, x, y, far, factor, text, others, signature, texts, passed, out, found):
+def _pass(v, a, b, x, y, far, factor, text, others, signature, passed, out, found):
     """Append those of the postings a to b (a block at most) that may be reached; returns how many there are now."""
     n = b - a
     px, py, level = v.x[a:b], v.y[a:b], v.level[a:b]
-    if texts:
-        text_slope, rest, bits = v.text_slope[a:b], v.rest[a:b], v.signature[a:b]
-        for p in range(n):
-            # none of its other keywords is in the message: what remains of its text is known; else some may be
-            share = rest[p] if bits[p] & signature == 0 else others
-            part = text_slope[p] * (text * share)
-            faded = level[p] * factor
-            reach = far + part - faded
-            reach += (far + part + abs(faded)) * RELATIVE_SLACK + ABSOLUTE_SLACK
-            dx, dy = px[p] - x, py[p] - y
-            passed[p] = (reach >= np.float32(0.0)) & (reach * reach >= dx * dx + dy * dy)
-    else:
-        for p in range(n):
-            faded = level[p] * factor
-            reach = far - faded
-            reach += (far + abs(faded)) * RELATIVE_SLACK + ABSOLUTE_SLACK
-            dx, dy = px[p] - x, py[p] - y
-            passed[p] = (reach >= np.float32(0.0)) & (reach * reach >= dx * dx + dy * dy)
+    text_slope, rest, bits = v.text_slope[a:b], v.rest[a:b], v.signature[a:b]
+    for p in range(n):
+        # none of its other keywords is in the message: what remains of its text is known; else some may be
+        share = rest[p] if bits[p] & signature == 0 else others
+        part = text_slope[p] * (text * share)
+        faded = level[p] * factor
+        reach = far + part - faded
+        reach += (far + part + abs(faded)) * RELATIVE_SLACK + ABSOLUTE_SLACK
+        dx, dy = px[p] - x, py[p] - y
+        passed[p] = (reach >= np.float32(0.0)) & (reach * reach >= dx * dx + dy * dy)
     for p in range(n):
         # a hole passes only where its infinite level meets a factor of zero, and never counts
         if passed[p] and v.slot[a + p] >= 0:

@@ -1,19 +1,18 @@
-"""Posting lists cut into blocks of neighbours in place and reach: the index of our own for kinds with lasting results.
+"""Posting lists cut into blocks of neighbours in place and reach: what engine `keyword_blocks` is made of.
 
 For each keyword the subscriptions that have it. Of every one its list knows how far a message may be away and still
 matter: its *reach*. For a message whose text is worth at most t, and whose thresholds have faded by a factor f,
 
     reach = far + text_slope * t - level * f
 
-in the unit square: solve score >= threshold for the distance. A nearest-neighbour subscription has reach -level, its
-radius. Long lists are kept in blocks of `BLOCK` postings, and these in groups of `GROUP` blocks, each with its box and
-the largest reach that anybody in it can have; so a message passes over most of a list, and what it must read lies in a
-row, many postings an instruction.
+in the unit square: solve score >= threshold for the distance. Long lists are kept in blocks of `BLOCK` postings, and
+these in groups of `GROUP` blocks, each with its box and the largest reach that anybody in it can have; so a message
+passes over most of a list, and what it must read lies in a row, many postings an instruction.
 
 Thresholds rise all the time. A posting takes its new level at once, its block when it is next read; when a list has
 changed about twice it is put in order anew: by reach, so that those which reach far do not keep the others from being
 skipped, then along a curve through the plane. New postings wait at the end of their list, in blocks of their own; those
-that go leave a hole. Read on in `matching.decay.engines.keyword_blocks` and `matching.knn.engines.keyword_blocks`.
+that go leave a hole. Read on in `matching.decay.engines.block_search` and `matching.decay.engines.keyword_blocks`.
 """
 
 from typing import NamedTuple
@@ -21,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.lasting.block_order import order_postings
+from matching.decay.engines.block_order import order_postings
 from matching.model import Float32, Int32, Int64
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
@@ -39,8 +38,7 @@ _HOLE = -1
 _SAMPLED = 16
 _DEAD_SHARE = 0.25
 _PER_TERM = ("start", "count", "room", "built", "holes", "changes", "first_summary", "dirty")
-_PER_PLACE = ("slot", "ordinal", "x", "y", "level")
-_OF_TEXTS = ("text_slope", "rest", "signature")
+_PER_PLACE = ("slot", "ordinal", "x", "y", "level", "text_slope", "rest", "signature")
 
 
 class Lists(NamedTuple):
@@ -54,7 +52,7 @@ class Lists(NamedTuple):
     slot : int32[p]            the subscription, -1 for a hole
     ordinal : int16[p]         which of its terms this is
     x, y, level : float32[p]
-    text_slope : float32[p]    (the last three only with texts, else empty)
+    text_slope : float32[p]
     rest : float32[p]          what remains of a text of which this is the only common term
     signature : uint32[p]      bits of its other terms
     summaries : float32[b, 7]
@@ -84,7 +82,7 @@ class Lists(NamedTuple):
 class Described(NamedTuple):
     """What new postings say, subscription by subscription in the order of their terms; the first is by subscription.
 
-    level : float32[n]; text_slope : float32[n], rest : float32[nnz], signature : uint32[nnz], empty without texts
+    level, text_slope : float32[n]; rest : float32[nnz], signature : uint32[nnz]
     """
 
     level: Float32
@@ -94,10 +92,9 @@ class Described(NamedTuple):
 
 
 class BlockLists:
-    """The posting lists of an engine. `texts`: texts have a share in reaches."""
+    """The posting lists of an engine."""
 
-    def __init__(self, texts: bool):
-        self.texts = texts
+    def __init__(self):
         ints, floats = np.zeros(0, np.int32), np.zeros(0, np.float32)
         self.view = Lists(
             start=np.zeros(0, np.int64), count=ints, room=ints, built=ints, holes=ints, changes=ints,
@@ -123,7 +120,7 @@ class BlockLists:
         added = np.zeros(self.view.start.shape[0], np.int32)
         places, summaries = _count_added(c, slots, self.view, added)
         self._make_room(subscriptions, places, summaries)
-        _append(subscriptions.columns, slots, self.view, added, described, self.texts)
+        _append(subscriptions.columns, slots, self.view, added, described)
 
     def remove(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
         """Leave holes where these slots were posted. O(their terms)."""
@@ -135,31 +132,30 @@ class BlockLists:
         if dirty.shape[0]:
             longest = int(self.view.count[dirty].max())
             scratch = np.empty((6, longest), np.float32), np.empty((4, longest), np.int64)
-            _rebuild(subscriptions.columns, self.view, dirty, self.texts, np.float32(far), np.float32(factor), *scratch)
+            _rebuild(subscriptions.columns, self.view, dirty, np.float32(far), np.float32(factor), *scratch)
 
     def summarise_all(self) -> None:
         """Make all summaries anew: every level has changed."""
-        _summarise_all(self.view, self.texts)
+        _summarise_all(self.view)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array held, for figures of size, trimmed to what is in use."""
         v = self.view
         places, summaries = int(v.used[0]), int(v.used[2])
-        trimmed = {name: getattr(v, name)[:places] for name in (*_PER_PLACE, *_OF_TEXTS)}
+        trimmed = {name: getattr(v, name)[:places] for name in _PER_PLACE}
         return v._asdict() | trimmed | {"summaries": v.summaries[:summaries]}
 
     def _make_room(self, subscriptions: PointSubscriptions, places: int, summaries: int) -> None:
         """Compact the pools if that pays, and grow them."""
         v = self.view
         if v.used[1] > _DEAD_SHARE * v.used[0] or v.used[3] > _DEAD_SHARE * v.used[2]:
-            _compact(np.argsort(v.start, kind="stable"), subscriptions.columns, v, self.texts)
+            _compact(np.argsort(v.start, kind="stable"), subscriptions.columns, v)
             order = np.argsort(v.first_summary, kind="stable")
             _compact_summaries(order[v.first_summary[order] >= 0], v)
         have, needed = v.slot.shape[0], int(v.used[0]) + places
         if needed > have:
-            names = _PER_PLACE + (_OF_TEXTS if self.texts else ())
             size = max(needed, have + have // 4)
-            self.view = v = v._replace(**{name: resized(getattr(v, name), size) for name in names})
+            self.view = v = v._replace(**{name: resized(getattr(v, name), size) for name in _PER_PLACE})
         have, needed = v.summaries.shape[0], int(v.used[2]) + summaries
         if needed > have:
             self.view = v._replace(summaries=resized(v.summaries, max(needed, have + have // 4)))
@@ -215,7 +211,7 @@ def _count_added(c, slots, v, added):
 
 
 @njit(cache=True, nogil=True)
-def _append(c, slots, v, added, described, texts):
+def _append(c, slots, v, added, described):
     """Append the postings of the slots, moving each list that is too small once; zeroes `added` again."""
     nth = 0
     for i in range(slots.shape[0]):
@@ -225,7 +221,7 @@ def _append(c, slots, v, added, described, texts):
             term = c.terms[at]
             if added[term] > 0:
                 if v.count[term] + added[term] > v.room[term]:
-                    _move_list(c, v, term, added[term], texts)
+                    _move_list(c, v, term, added[term])
                 added[term] = 0
             index = v.count[term]
             place = v.start[term] + index
@@ -233,19 +229,18 @@ def _append(c, slots, v, added, described, texts):
             c.position[at] = place
             v.slot[place], v.ordinal[place] = slot, j
             v.x[place], v.y[place], v.level[place] = c.x[slot], c.y[slot], described.level[i]
-            if texts:
-                v.text_slope[place] = described.text_slope[i]
-                v.rest[place], v.signature[place] = described.rest[nth], described.signature[nth]
+            v.text_slope[place] = described.text_slope[i]
+            v.rest[place], v.signature[place] = described.rest[nth], described.signature[nth]
             nth += 1
             if v.first_summary[term] >= 0:
-                _widen(v, term, index, place, texts)
+                _widen(v, term, index, place)
             # the end of a list is in no order: a quarter of it may be, beside the last block
             if v.count[term] - v.built[term] > BLOCK + v.built[term] // 4:
                 v.dirty[term] = True
 
 
 @njit(cache=True, nogil=True)
-def _move_list(c, v, term, added, texts):
+def _move_list(c, v, term, added):
     """Move a list to the end of the pool, with room for `added` more, and its summaries to the end of theirs."""
     old, count = v.start[term], v.count[term]
     room = _room_for(count, added)
@@ -253,27 +248,26 @@ def _move_list(c, v, term, added, texts):
     v.used[0] = new + room
     v.used[1] += v.room[term]
     for i in range(count):
-        _copy_place(c, v, old + i, new + i, texts)
+        _copy_place(c, v, old + i, new + i)
     v.used[3] += _summaries_of(v.room[term])
     v.start[term], v.room[term] = new, room
     if _summaries_of(room):
         v.first_summary[term] = v.used[2]
         v.used[2] += _summaries_of(room)
         # where the groups stand depends on the room, so they are made anew
-        _summarise(v, term, texts)
+        _summarise(v, term)
 
 
 @njit(cache=True, nogil=True)
-def _copy_place(c, v, source, target, texts):
+def _copy_place(c, v, source, target):
     """Copy a posting and tell its subscription where it now is."""
     slot = v.slot[source]
     v.slot[target], v.ordinal[target] = slot, v.ordinal[source]
     if slot >= 0:
         c.position[c.term_start[slot] + v.ordinal[source]] = target
     v.x[target], v.y[target], v.level[target] = v.x[source], v.y[source], v.level[source]
-    if texts:
-        v.text_slope[target], v.rest[target] = v.text_slope[source], v.rest[source]
-        v.signature[target] = v.signature[source]
+    v.text_slope[target], v.rest[target] = v.text_slope[source], v.rest[source]
+    v.signature[target] = v.signature[source]
 
 
 @njit(cache=True, nogil=True)
@@ -294,7 +288,7 @@ def raise_level(c, v, slot, level):
     """Give the postings of a slot a higher level. O(terms).
 
     Their blocks find out when they are next read, which they are then anyhow: until then they claim to reach farther
-    than they do (`matching.lasting.block_search`).
+    than they do (`matching.decay.engines.block_search`).
     """
     start = c.term_start[slot]
     for at in range(start, start + c.term_count[slot]):
@@ -315,18 +309,17 @@ def _clear(row):
 
 
 @njit(cache=True, nogil=True)
-def _include(v, row, place, texts):
+def _include(v, row, place):
     """Widen a summary by a posting; of different postings each extreme, so looser, never wrong (spec 6)."""
     row[WEST], row[EAST] = min(row[WEST], v.x[place]), max(row[EAST], v.x[place])
     row[SOUTH], row[NORTH] = min(row[SOUTH], v.y[place]), max(row[NORTH], v.y[place])
     row[LEVEL] = min(row[LEVEL], v.level[place])
-    if texts:
-        row[TEXT_SLOPE] = max(row[TEXT_SLOPE], v.text_slope[place])
-        row[REST] = max(row[REST], v.rest[place])
+    row[TEXT_SLOPE] = max(row[TEXT_SLOPE], v.text_slope[place])
+    row[REST] = max(row[REST], v.rest[place])
 
 
 @njit(cache=True, nogil=True)
-def _widen(v, term, index, place, texts):
+def _widen(v, term, index, place):
     """A posting has come to the end of a list."""
     first, block = v.first_summary[term], index // BLOCK
     group = first + _blocks(v.room[term]) + block // GROUP
@@ -334,12 +327,12 @@ def _widen(v, term, index, place, texts):
         _clear(v.summaries[first + block])
         if block % GROUP == 0:
             _clear(v.summaries[group])
-    _include(v, v.summaries[first + block], place, texts)
-    _include(v, v.summaries[group], place, texts)
+    _include(v, v.summaries[first + block], place)
+    _include(v, v.summaries[group], place)
 
 
 @njit(cache=True, nogil=True)
-def _summarise(v, term, texts):
+def _summarise(v, term):
     """All summaries of a list; holes count for nothing."""
     start, first = v.start[term], v.first_summary[term]
     groups = first + _blocks(v.room[term])
@@ -350,7 +343,7 @@ def _summarise(v, term, texts):
             _clear(group)
         for place in range(start + block * BLOCK, min(start + block * BLOCK + BLOCK, start + v.count[term])):
             if v.slot[place] >= 0:
-                _include(v, row, place, texts)
+                _include(v, row, place)
         for column in (WEST, SOUTH, LEVEL):
             group[column] = min(group[column], row[column])
         for column in (EAST, NORTH, TEXT_SLOPE, REST):
@@ -358,62 +351,59 @@ def _summarise(v, term, texts):
 
 
 @njit(cache=True, nogil=True)
-def _summarise_all(v, texts):
+def _summarise_all(v):
     for term in range(v.start.shape[0]):
         if v.first_summary[term] >= 0:
-            _summarise(v, term, texts)
+            _summarise(v, term)
 
 
 @njit(cache=True, nogil=True)
-def _rebuild(c, v, dirty, texts, far, factor, floats, ints):
+def _rebuild(c, v, dirty, far, factor, floats, ints):
     """Put these lists in order, without holes. `floats` and `ints` are scratch for the longest."""
     for term in dirty:
         start, count = v.start[term], 0
         for place in range(start, start + v.count[term]):
             if v.slot[place] >= 0:
                 if start + count != place:
-                    _copy_place(c, v, place, start + count, texts)
+                    _copy_place(c, v, place, start + count)
                 count += 1
         v.count[term], v.holes[term], v.changes[term] = count, 0, 0
         v.built[term], v.dirty[term] = count, False
         if v.first_summary[term] < 0:
             continue
         if count > BLOCK:
-            _sort(c, v, start, count, texts, far, factor, floats, ints)
-        _summarise(v, term, texts)
+            _sort(c, v, start, count, far, factor, floats, ints)
+        _summarise(v, term)
 
 
 @njit(cache=True, nogil=True)
-def _sort(c, v, start, count, texts, far, factor, floats, ints):
+def _sort(c, v, start, count, far, factor, floats, ints):
     """Put `count` postings from `start` on in order of reach and place."""
     last = start + count
     reach = floats[0, :count]
     for i in range(count):
         place = start + i
         reach[i] = far - v.level[place] * factor
-        if texts:
-            # a typical text: alone it is worth a tenth, any second keyword makes nearly nothing of it
-            reach[i] += v.text_slope[place] * v.rest[place] * np.float32(0.1)
+        # a typical text: alone it is worth a tenth, any second keyword makes nearly nothing of it
+        reach[i] += v.text_slope[place] * v.rest[place] * np.float32(0.1)
     order = order_postings(v.x[start:last], v.y[start:last], reach, BLOCK)
     for i in range(count):
         place = start + i
         ints[0, i], ints[1, i] = v.slot[place], v.ordinal[place]
         floats[1, i], floats[2, i], floats[3, i] = v.x[place], v.y[place], v.level[place]
-        if texts:
-            floats[4, i], floats[5, i], ints[2, i] = v.text_slope[place], v.rest[place], v.signature[place]
+        floats[4, i], floats[5, i], ints[2, i] = v.text_slope[place], v.rest[place], v.signature[place]
     for i in range(count):
         place, old = start + i, order[i]
         slot = ints[0, old]
         v.slot[place], v.ordinal[place] = slot, ints[1, old]
         v.x[place], v.y[place], v.level[place] = floats[1, old], floats[2, old], floats[3, old]
-        if texts:
-            v.text_slope[place], v.rest[place] = floats[4, old], floats[5, old]
-            v.signature[place] = ints[2, old]
+        v.text_slope[place], v.rest[place] = floats[4, old], floats[5, old]
+        v.signature[place] = ints[2, old]
         c.position[c.term_start[slot] + ints[1, old]] = place
 
 
 @njit(cache=True, nogil=True)
-def _compact(order, c, v, texts):
+def _compact(order, c, v):
     """Close the gaps between lists, in `order` of their places; rooms are kept."""
     end = 0
     for term in order:
@@ -422,7 +412,7 @@ def _compact(order, c, v, texts):
         old = v.start[term]
         # ascending places: a list moves down or stays, never onto one that is still to move
         for i in range(v.count[term]):
-            _copy_place(c, v, old + i, end + i, texts)
+            _copy_place(c, v, old + i, end + i)
         v.start[term] = end
         end += v.room[term]
     v.used[0], v.used[1] = end, 0

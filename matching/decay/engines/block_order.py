@@ -1,6 +1,6 @@
 """In which order the postings of a list are cut into blocks: alike in reach, then near each other.
 
-Used by `matching.lasting.block_lists`; read on there.
+Used by `matching.decay.engines.block_lists`; read on there.
 """
 
 import math
