@@ -24,7 +24,7 @@ from benchmarks.workload import MESSAGES_PER_S, WORLD, Messages, TopkRecipe, mak
 from matching.fading import Fading
 from matching.kind_table import Kind
 from matching.lasting.results import ResultRows
-from matching.model import NO_COUNTS, NO_TIMES, MessageBatch, SubscriptionTable, concatenate, empty
+from matching.model import MessageBatch, SubscriptionTable, concatenate, empty
 from matching.naive import DecayModel, Extras, Oracle, tally
 from matching.storage.state import Lists, State
 from matching.window import Boundary, Window
@@ -42,7 +42,6 @@ _ENTERING, _MOST_CHECKED = 4_000, 10_000
 _CHANGING, _EVENLY, FEWEST_SUBSCRIPTIONS = 700, 100, 500
 _CHANGES_A_CALL, _CALLS_A_ROUND = 1_000, 10
 _TIMED = 20_000
-_UNASKED = (("counts", NO_COUNTS), ("event_time_us", NO_TIMES))
 
 
 def lasting_case(
@@ -71,9 +70,11 @@ def lasting_case(
         entering = subscriptions * sum(asked.k) / 2 / filled
         checked = int(min(_MOST_CHECKED, max(100, _ENTERING / entering)))
     count = _BEFORE + filled + checked + part * rounds
-    drawn = (
-        make_messages(count, seed) if messages_from is None else resample_messages(messages_from, count, seed, WORLD)
-    )
+    timed = bool(kind.columns)
+    if messages_from is None:
+        drawn = make_messages(count, seed, timed=timed)
+    else:
+        drawn = resample_messages(messages_from, count, seed, WORLD, timed)
     before = Messages(drawn.batch.take(np.arange(_BEFORE)), drawn.idf)
     coming = _CHANGES_A_CALL * _CALLS_A_ROUND * rounds
     likes = topk_subscriptions(before, subscriptions + coming, seed, asked)
@@ -83,8 +84,7 @@ def lasting_case(
     everybody = SubscriptionTable(**columns)
     later = drawn.batch.take(np.arange(_BEFORE, count))
     seq = np.arange(len(later))
-    unasked = {name: empty for name, empty in _UNASKED if name not in kind.columns}
-    renumbered: dict[str, Any] = later._asdict() | {"seq": seq, "life": seq} | unasked
+    renumbered: dict[str, Any] = later._asdict() | {"seq": seq, "life": seq}
     stream = MessageBatch(**renumbered)
     fading = _fading(drawn, half_life_s) if kind.fades else None
     table = everybody.take(np.arange(subscriptions))

@@ -18,8 +18,8 @@ from matching.space import Space
 _JITTER_DEG = 0.01
 
 
-def resample_messages(directory: str, count: int, seed: int, space: Space) -> Messages:
-    """Draw `count` messages with seq from 0 and life = seq (count window). O(count + stored messages).
+def resample_messages(directory: str, count: int, seed: int, space: Space, timed: bool = False) -> Messages:
+    """Draw `count` messages with seq from 0 and life = seq (count window), `timed` with counts and times. O(all).
 
     Raises
     ------
@@ -48,9 +48,8 @@ def resample_messages(directory: str, count: int, seed: int, space: Space) -> Me
     seq = np.arange(count, dtype=np.int64)
     counts = stored["counts"].combine_chunks().values.to_numpy().astype(np.int32)[picked]
     times = seq * round(1e6 / MESSAGES_PER_S)
-    batch = MessageBatch(
-        seq, x, y, lon, lat, lon, lat, seq, new_offsets, values[picked], weights[picked], counts, times
-    )  # fmt: skip
+    asked = (counts, times) if timed else ()
+    batch = MessageBatch(seq, x, y, lon, lat, lon, lat, seq, new_offsets, values[picked], weights[picked], *asked)
     known = pq.read_table(vocabulary, columns=["term_id", "idf"])
     idf = np.zeros(len(known))
     idf[known["term_id"].to_numpy()] = known["idf"].to_numpy()

@@ -131,11 +131,17 @@ PLAIN_BOOLEAN = BooleanRecipe()
 
 
 def make_messages(
-    count: int, seed: int, space: Space = WORLD, recipe: BooleanRecipe = PLAIN_BOOLEAN, history: int = 0
+    count: int,
+    seed: int,
+    space: Space = WORLD,
+    recipe: BooleanRecipe = PLAIN_BOOLEAN,
+    history: int = 0,
+    timed: bool = False,
 ) -> Messages:
     """Draw `count` messages with seq from 0, life = seq (count window), unit tf-idf weights. O(count).
 
-    The first `history` are short points whatever the recipe says: what subscriptions take after.
+    The first `history` are short points whatever the recipe says: what subscriptions take after. `timed` messages have
+    counts and times.
     """
     rng = np.random.default_rng([seed, 1])
     lon, lat = _places(rng, count, space, recipe.places)
@@ -148,7 +154,8 @@ def make_messages(
     x, y = space.project(lon, lat)
     seq = np.arange(count, dtype=np.int64)
     times = seq * round(1e6 / MESSAGES_PER_S)
-    batch = MessageBatch(seq, x, y, lon, lat, lon, lat, seq, offsets, terms, weights, counts.astype(np.int32), times)
+    asked = (counts.astype(np.int32), times) if timed else ()
+    batch = MessageBatch(seq, x, y, lon, lat, lon, lat, seq, offsets, terms, weights, *asked)
     return Messages(batch, idf)
 
 

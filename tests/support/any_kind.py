@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from matching.fading import Fading
 from matching.kind_table import Kind
 from matching.model import (
     ANY_KEYWORD,
@@ -21,11 +22,15 @@ from matching.model import (
     concatenate,
     join_messages,
 )
-from matching.naive import Extras, Oracle, Result, tally
+from matching.naive import DecayModel, Extras, Oracle, Result, tally
 from matching.window import NO_FLOOR, Boundary, Window
 from tests.support.worlds import SPACE
 
 TERMS = 6
+#: How scores fade, of kinds whose do: a message is a second, and the words are all as common.
+_COUNTS = dict.fromkeys(range(TERMS + 1), 3)
+FADING = Fading.of(20.0, 0.2, np.array(list(_COUNTS.values())), sum(_COUNTS.values()), 0)
+_MODEL = DecayModel(FADING.log_base_per_s, FADING.smoothing, _COUNTS, sum(_COUNTS.values()), 0)
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ def make_turns(kinds: Kind | Sequence[Kind], seed: int, recipe: Recipe | None = 
         )
         everything = concatenate(said)
         ends = everything.take(np.sort(np.array(ended, np.int64)))
-        extras = Extras(object_id=who, op=[0] * size)
+        extras = Extras(said[-1].event_time_us.tolist(), said[-1].counts.tolist(), who, [0] * size)
         turns.append(Turn(boundary, read_only(said[-1]), extras, read_only(ends), read_only(came), removed))
         seq += size
     return turns
@@ -115,11 +120,16 @@ def window_of(recipe: Recipe) -> Window:
 
 def expected(turns: list[Turn], window: Window) -> tuple[list[Counter], list[Result]]:
     """What the oracle says: updates of each batch, and standing results at the end, but for text scores."""
-    oracle = Oracle(window, SPACE.max_distance)
+    oracle = oracle_of(window)
     told = [
         tally(oracle.advance(turn.boundary, turn.messages, turn.added, turn.removed, turn.extras)) for turn in turns
     ]
     return told, without_text(oracle.results())
+
+
+def oracle_of(window: Window) -> Oracle:
+    """The oracle over a window, of whatever kind."""
+    return Oracle(window, SPACE.max_distance, _MODEL)
 
 
 def without_text(results: Sequence[Result]) -> list[Result]:
@@ -134,7 +144,10 @@ def messages_of(rng: np.random.Generator, first: int, count: int, life: np.ndarr
     x, y = SPACE.project(lon, lat)
     side = np.where(rng.random(count) < 0.25, 10.0, 0.0)
     lives = seq if life is None else life
-    messages = MessageBatch(seq, x, y, lon, lat, lon + side, lat + side, lives, *words(rng, count, 0, 3))
+    texts = words(rng, count, 0, 3)
+    counts = (1 + (texts[1] + np.repeat(seq, np.diff(texts[0]))) % 3).astype(np.int32)
+    times = seq * 1_000_000
+    messages = MessageBatch(seq, x, y, lon, lat, lon + side, lat + side, lives, *texts, counts, times)
     return join_messages([messages, messages.take(np.zeros(0, np.int64))])
 
 

@@ -32,6 +32,7 @@ from matching.space import Space
 from matching.storage.message_log import WindowLog
 from matching.storage.state import State, join_states
 from matching.window import Boundary, Window
+from tests.support.any_kind import FADING
 from topology.core.frames import decode, encode
 
 #: Every engine there is: (kind, engine).
@@ -79,7 +80,7 @@ class Tasks:
     ):
         self.kinds = (kinds,) if isinstance(kinds, Kind) else tuple(kinds)
         self.space, self.window = space, window
-        self._shares, self._options, self._fading = shares, options, fading
+        self._shares, self._options, self._fading = shares, options, fading or FADING
         self.log = WindowLog()
         self.tasks = [self._alone() for _ in range(count)]
         self._asked = 0

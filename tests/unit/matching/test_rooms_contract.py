@@ -14,12 +14,21 @@ from matching.kind import Room, Site, Turn
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.model import NO_MESSAGES, MessageBatch, SubscriptionTable
-from matching.naive import Oracle, tally
+from matching.naive import tally
 from matching.storage.state import State
 from matching.window import Boundary, Window
-from tests.support.any_kind import expected, make_turns, messages_of, removals_of, subscriptions_of, without_text
+from tests.support.any_kind import (
+    FADING,
+    expected,
+    make_turns,
+    messages_of,
+    oracle_of,
+    removals_of,
+    subscriptions_of,
+    without_text,
+)
 from tests.support.rooms import ENGINES, NO_CHANGES, Tasks, kind_of
-from tests.support.worlds import SPACE
+from tests.support.worlds import SPACE, extras_of
 
 BATCH = 20
 WINDOW = Window("count", 50)
@@ -33,7 +42,7 @@ def kind(request) -> Kind:
 
 @pytest.fixture
 def room(kind) -> Room:
-    return kind.make_room(Site(SPACE, WINDOW))
+    return kind.make_room(Site(SPACE, WINDOW, fading=FADING))
 
 
 def boundary_of(number: int) -> Boundary:
@@ -83,7 +92,7 @@ def test_room_batch_out_of_order_is_refused(room, kind, number):
 def test_room_number_added_twice_is_refused(kind):
     rng = np.random.default_rng(2)
     for twice in ([3, 3], [4]):
-        room = kind.make_room(Site(SPACE, WINDOW))
+        room = kind.make_room(Site(SPACE, WINDOW, fading=FADING))
         step_of(room, turn_of(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, [4])))
         with pytest.raises(EngineError, match=f"subscription ({twice[0]}|of this batch) cannot be added"):
             step_of(room, turn_of(boundary_of(1), batch_of(rng, 1), subscriptions_of(rng, kind, twice)))
@@ -91,7 +100,7 @@ def test_room_number_added_twice_is_refused(kind):
 
 def test_room_removal_of_who_is_not_here_is_passed_over(kind):
     """Every task hears of every removal, wherever the subscription is."""
-    rng, alone = np.random.default_rng(3), Alone([kind], SPACE, WINDOW)
+    rng, alone = np.random.default_rng(3), Alone([kind], SPACE, WINDOW, fading=FADING)
     alone.process(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, [1, 2]), NOTHING)
     alone.process(boundary_of(1), batch_of(rng, 1), NOBODY, removals_of(kind, 9, 1, at=25))
     assert len(alone.room) == 1 and alone.room.holds(np.array([1, 2, 9])).tolist() == [False, True, False]
@@ -100,14 +109,14 @@ def test_room_removal_of_who_is_not_here_is_passed_over(kind):
 
 
 def test_room_subscription_added_and_removed_in_one_batch_is_gone_behind_it(kind):
-    alone, oracle = Alone([kind], SPACE, WINDOW), Oracle(WINDOW, SPACE.max_distance)
+    alone, oracle = Alone([kind], SPACE, WINDOW, fading=FADING), oracle_of(WINDOW)
     rng = np.random.default_rng(4)
     for number in range(4):
         boundary, messages = boundary_of(number), batch_of(rng, number)
         added = subscriptions_of(rng, kind, np.arange(10 * number, 10 * number + 10), boundary.first_seq + 3)
         removed = removals_of(kind, *range(10 * number, 10 * number + 8), at=boundary.first_seq + 12)
         told = tally(alone.process(boundary, messages, added, removed).updates)
-        assert told == tally(oracle.advance(boundary, messages, added, removed))
+        assert told == tally(oracle.advance(boundary, messages, added, removed, extras_of(messages)))
         assert len(alone.room) == 2 * (number + 1)
         assert alone.room.holds(np.arange(10 * number + 10)).tolist() == ([False] * 8 + [True] * 2) * (number + 1)
     assert len(alone.states()[kind.code].table) == 8
@@ -134,13 +143,13 @@ def test_room_over_any_small_stream_tells_what_the_oracle_tells(kind):
 def test_room_is_complete_through_what_it_has_told(kind):
     """Whoever asks the window is late, and says so; the others are not."""
     rng = np.random.default_rng(6)
-    room = kind.make_room(Site(SPACE, WINDOW))
-    oracle, share = Oracle(WINDOW, SPACE.max_distance), kind.window()(SPACE, 9) if kind.windowed else None
+    room = kind.make_room(Site(SPACE, WINDOW, fading=FADING))
+    oracle, share = oracle_of(WINDOW), kind.window()(SPACE, 9) if kind.windowed else None
     wanted, told, asks = tally([]), tally([]), []
     for number in range(6):
         boundary, messages = boundary_of(number), batch_of(rng, number)
         added = subscriptions_of(rng, kind, np.arange(8) if number == 2 else [], boundary.first_seq)
-        wanted += tally(oracle.advance(boundary, messages, added, NOTHING))
+        wanted += tally(oracle.advance(boundary, messages, added, NOTHING, extras_of(messages)))
         if share is not None:
             share.store(boundary, messages, NO_MESSAGES.seq)
         step = step_of(room, turn_of(boundary, messages, added))
@@ -164,11 +173,11 @@ def test_room_refuses_answers_to_what_nobody_has_asked(room):
 
 def test_room_restored_from_an_empty_state_goes_on_behind_the_boundary(kind):
     rng = np.random.default_rng(7)
-    tasks, oracle, told = Tasks(kind, SPACE, WINDOW), Oracle(WINDOW, SPACE.max_distance), 0
+    tasks, oracle, told = Tasks(kind, SPACE, WINDOW), oracle_of(WINDOW), 0
     for number in range(7):
         boundary, messages = boundary_of(number), batch_of(rng, number)
         added = subscriptions_of(rng, kind, np.arange(12) if number == 5 else [], boundary.first_seq)
-        wanted = tally(oracle.advance(boundary, messages, added, NOTHING))
+        wanted = tally(oracle.advance(boundary, messages, added, NOTHING, extras_of(messages)))
         assert tally(tasks.process(boundary, messages, added, NOTHING).updates) == wanted
         if number == 3:
             tasks.go_on(3)
@@ -182,7 +191,7 @@ def test_room_restored_from_an_empty_state_goes_on_behind_the_boundary(kind):
 
 
 def test_room_says_of_every_subscription_what_it_asks(kind):
-    rng, alone = np.random.default_rng(8), Alone([kind], SPACE, WINDOW)
+    rng, alone = np.random.default_rng(8), Alone([kind], SPACE, WINDOW, fading=FADING)
     added = subscriptions_of(rng, kind, [5, 2, 9, 4])
     alone.process(boundary_of(0), batch_of(rng, 0), added, NOTHING)
     alone.process(boundary_of(1), batch_of(rng, 1), NOBODY, removals_of(kind, 2, at=20))
@@ -204,7 +213,7 @@ def test_room_keeps_no_result_of_who_is_at_home_elsewhere(kind):
     if not kind.standing:
         return  # pairs are told by whoever finds them: there is no home
     rng = np.random.default_rng(9)
-    room = kind.make_room(Site(SPACE, WINDOW, task=0, tasks=2))
+    room = kind.make_room(Site(SPACE, WINDOW, task=0, tasks=2, fading=FADING))
     if kind.place == "point" and not kind.replicas:  # each is matched at its home, and nowhere else
         with pytest.raises(EngineError, match="whose home is another task"):
             room.match(turn_of(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, np.arange(10)), home=1))
