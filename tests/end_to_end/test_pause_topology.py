@@ -16,18 +16,19 @@ from topology.core.local import pause_local, run_local
 from topology.settings import RunConfig
 from topology.wiring import build_plan
 
-MESSAGES, BATCH, IDS, WORDS = 240, 8, 36, 12
+MESSAGES, BATCH, IDS, WORDS = 240, 8, 60, 12
 BATCHES = MESSAGES // BATCH
 #: Query, tuple, distribution and aggregation bolts, one after the other.
 SIZES = ((3, 2, 2, 1), (2, 3, 1, 2), (4, 1, 2, 2), (1, 2, 3, 1))
 #: Kinds that the routers can place.
+ALL_KINDS = ("boolean", "topk", "skyline", "decay", "knn")
 KINDS = {
-    "hashing": ("boolean", "topk", "skyline"),
-    "location": ("boolean", "topk", "skyline"),
+    "hashing": ALL_KINDS,
+    "location": ALL_KINDS,
     "keyword": ("boolean", "topk"),
     "prefix": ("boolean", "topk"),
-    "dkm-sks": ("boolean", "topk", "skyline"),
-    "ps2stream": ("boolean", "topk", "skyline"),
+    "dkm-sks": ALL_KINDS,
+    "ps2stream": ALL_KINDS,
 }
 WINDOWS = ("count:40", "time:45")
 
@@ -52,8 +53,9 @@ def files(etl) -> dict[tuple[str, ...], Path]:
             while at < MESSAGES:
                 kind = str(rng.choice(kinds))
                 row = {"subscription_id": f"id {number}", "kind": kind, "keywords": words, "at": at}
-                if kind == "topk":
-                    row |= {"lon": lon, "lat": lat, "k": 4, "alpha": float(rng.choice([0.1, 0.5, 0.9]))}
+                if kind in ("topk", "decay", "knn"):
+                    alpha = {} if kind == "knn" else {"alpha": float(rng.choice([0.1, 0.5, 0.9]))}
+                    row |= {"lon": lon, "lat": lat, "k": 4, **alpha}
                 else:
                     row["region"] = [lon - 80.0, lat - 30.0, lon + 80.0, lat + 30.0]
                 if kind == "boolean":

@@ -14,6 +14,8 @@ from topology import running
 REGION = [-100, -50, 100, 50]
 TOPK = {"subscription_id": "near", "kind": "topk", "keywords": ["w1", "w2"], "lon": 0, "lat": 0, "k": 3, "alpha": 0.5}
 ALL = {"subscription_id": "both", "kind": "boolean", "keywords": ["w11", "w10"], "region": REGION}
+FADING = {**TOPK, "subscription_id": "fading", "kind": "decay"}
+NEAREST = {name: value for name, value in TOPK.items() if name != "alpha"} | {"subscription_id": "near", "kind": "knn"}
 ANY = {"subscription_id": "either", "kind": "boolean", "match": "any", "keywords": ["w11", "w10"], "region": REGION}
 SKYLINE = {"subscription_id": "best", "kind": "skyline", "keywords": ["w11", "w10"], "region": REGION}
 
@@ -38,9 +40,18 @@ def run(etl, files, out, router, executor="ray", more=()):
     )  # fmt: skip
 
 
+#: What routers by keyword cannot place.
+REFUSED = [
+    (SKYLINE, "of kind skyline"),
+    (FADING, "of kind decay"),
+    (NEAREST, "of kind knn"),
+    (ANY, '"match": "any"'),
+]
+
+
 @pytest.mark.parametrize("router", ["keyword", "prefix"])
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-@pytest.mark.parametrize(("asked", "what"), [(SKYLINE, "of kind skyline"), (ANY, '"match": "any"')])
+@pytest.mark.parametrize(("asked", "what"), REFUSED)
 def test_router_by_keyword_with_what_it_cannot_place_is_refused_before_anything_starts(
     etl, tmp_path, monkeypatch, capsys, router, suffix, asked, what
 ):
@@ -90,7 +101,7 @@ def test_other_routers_place_what_these_refuse(etl, tmp_path, monkeypatch, route
         ("--engine", "tpk=skype", "unknown kind 'tpk'; choose from boolean, topk, decay, knn, skyline"),
         ("--engine", "topk=segments", "engine 'segments' for topk: choose one of skype, l2_scan"),
         ("--window-index", "topk=i3", "window index 'i3' for topk: choose one of segments, il_quadtree, ir_tree"),
-        ("--window-index", "decay=i3", "kind decay: has no engine"),
+        ("--window-index", "decay=i3", "window index for decay: there is none"),
     ],
 )
 def test_engine_or_window_index_nobody_knows_is_refused_before_anything_starts(
@@ -113,14 +124,6 @@ def test_window_indexes_of_several_kinds_are_taken_and_the_run_is_exact(etl, tmp
     settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
     assert settings["window_index"] == {"topk": "il_quadtree", "skyline": "inverted"}
     assert verify_run(tmp_path / "out", all=True).exact
-
-
-@pytest.mark.parametrize("router", ["keyword", "prefix"])
-def test_rows_of_kinds_that_do_not_run_are_no_reason_to_refuse(etl, tmp_path, monkeypatch, capsys, router):
-    monkeypatch.chdir(tmp_path)
-    rows = [TOPK, {**TOPK, "subscription_id": "fading", "kind": "decay"}]
-    assert run(etl, [write(tmp_path / "rows.jsonl", rows)], tmp_path / "out", router, "local") == 0
-    assert json.loads(capsys.readouterr().out)["spouts"]["subscriptions"]["rejected"] == 1
 
 
 def shown(capsys, *arguments):

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from distribution.routers import placeable
 from gateway.generate import generate_subscriptions
 from matching.kinds import KINDS
 from tests.support.covering import tiered
@@ -65,7 +66,7 @@ def plan_of(inputs, case, tasks, out):
     etl, files, again = inputs
     router, signatures, window, engines, indexes = case
     by_keyword = router in ("keyword", "prefix")
-    chosen = [file for kind, file in files.items() if not (by_keyword and kind == "skyline")]
+    chosen = [file for kind, file in files.items() if not (by_keyword and placeable(router, KINDS, kind, False))]
     if not by_keyword:
         chosen.append(again)
     query, tuples, distribution = tasks
