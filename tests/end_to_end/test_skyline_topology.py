@@ -307,7 +307,7 @@ def test_skylines_all_removed_leave_nothing_behind(router):
     report = run_local(plan_of(world, router_of(router, 4, 2, "spatial")), seed=2)
     assert not differences(world, report.components["delivery"].tasks[0].figures)
     for task in report.components["query"].tasks:
-        assert task.figures["held"] == {"boolean": 0, "topk": 0, "skyline": 0}
+        assert not any(task.figures["held"].values())
         assert task.figures["signature_cells"] == 0
 
 

@@ -42,7 +42,7 @@ def plan_of(
         Collector(credits),
         kinds=KINDS,
         engines=engines,
-        fading=world.fading,
+        fading=getattr(world, "fading", None),
         distribution_bolts=distribution,
         tuple_bolts=tuples,
         aggregation_bolts=aggregation,

@@ -104,7 +104,9 @@ def test_check_says_how_much_it_compared_and_warns_of_little(monkeypatch):
     assert again["compared"] == few["compared"] and "warning" not in again
 
 
-@pytest.mark.parametrize("options", [{"kind": "bool"}, {"kind": "decay"}, {"kind": "boolean", "engines": ["r_tree"]}])
+@pytest.mark.parametrize(
+    "options", [{"kind": "bool"}, {"kind": "knn", "engines": ["skype"]}, {"kind": "boolean", "engines": ["r_tree"]}]
+)
 def test_bench_of_what_is_not_there_names_the_choices(options):
     with pytest.raises(ConfigError, match="choose one of"):
         run.bench(subscriptions=10, **options)

@@ -9,6 +9,7 @@ from matching.boolean.engines.cells import LANES, box_of, lattice, level_bits, l
 from matching.boolean.engines.inverted_list import InvertedList
 from matching.boolean.engines.rt_tree import RtTree
 from matching.errors import ConfigError, EngineError
+from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, TOPK, UNKNOWN_TERM, SubscriptionTable
 from matching.space import Space
@@ -38,8 +39,8 @@ def test_table_of_kinds_refuses_unknown_names_with_the_choices():
         KIND.engine("r_tree")
     with pytest.raises(ConfigError, match="unknown kind 'bool'; choose from boolean, topk, decay, knn, skyline"):
         KINDS.named("bool")
-    with pytest.raises(ConfigError, match="engine for decay: there is none"):
-        KINDS.named("decay").engine()
+    with pytest.raises(ConfigError, match="engine for idle: there is none"):
+        Kind(5, "idle", "point").engine()
 
 
 def test_engine_point_on_every_border_matches(engine):

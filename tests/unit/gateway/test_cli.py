@@ -195,7 +195,7 @@ def test_cli_wrong_use_is_one_line_and_exit_code_2(capsys, arguments, expected):
 CHOICES = [
     ("ENGINE", "tpk=skype", "unknown kind 'tpk'; choose from boolean, topk, decay, knn, skyline"),
     ("ENGINE", "topk=skyp", "engine 'skyp' for topk: choose one of skype, l2_scan"),
-    ("ENGINE", "knn=grid", "engine 'grid' for knn: choose one of influence_grid, inverted_file"),
+    ("ENGINE", "knn=grid", "engine 'grid' for knn: choose one of influence_grid, single_grid"),
     ("ENGINE", "skype", "--engine (from environment): 'skype' is not KIND=NAME"),
     ("WINDOW_INDEX", "topk=segment", "window index 'segment' for topk: choose one of segments, il_quadtree"),
     ("WINDOW_INDEX", "skyline=segments", "window index 'segments' for skyline: choose one of inverted, mf_rtree"),
@@ -228,8 +228,8 @@ def test_cli_config_show_tells_engines_and_window_indexes_of_each_kind(capsys, m
     ("command", "expected"),
     [
         (["run"], ["topk: skype,", "il_quadtree, i3,"]),
-        (["subscriptions", "generate"], ["boolean, topk, knn or skyline; decay,"]),
-        (["bench"], ["boolean, topk, knn or skyline."]),
+        (["subscriptions", "generate"], ["boolean, topk, decay, knn or skyline"]),
+        (["bench"], ["boolean, topk, decay, knn or skyline."]),
         (["demo"], ["10 times fewer of skyline"]),
     ],
 )

@@ -92,6 +92,7 @@ def test_load_test_without_counts_makes_what_the_recipes_say():
     assert {kind.name: kind.recipe.load for kind in KINDS.run} == {
         "boolean": 10_000,
         "topk": 10_000,
+        "decay": 0,
         "knn": 0,
         "skyline": 0,
     }
@@ -167,13 +168,17 @@ def test_per_kind_words_and_options_follow_the_table():
         Kind(6, "zone", "region", fields=("match",)),
     )
     words = words_of(more)
-    assert words["kinds"] == "boolean, topk, knn, skyline or twin; decay and zone, which do not run yet"
+    assert words["kinds"] == "boolean, topk, decay, knn, skyline or twin; zone, which does not run yet"
     assert words["match"] == "boolean or zone" and "twin: skype, l2_scan" in words["engines"]
     assert words["windows"].endswith("twin: segments, il_quadtree, ir_tree, inverted_ring")
-    assert words["fewer"] == ", 10 times fewer of skyline, 3 times fewer of twin"
+    assert (
+        words["fewer"]
+        == ", 20 times fewer of decay, 4 times fewer of knn, 10 times fewer of skyline, 3 times fewer of twin"
+    )
     assert [(each.name, each.default.default, each.default.help) for each in each_kind(more)] == [
         ("boolean", 10_000, "Boolean subscriptions."),
         ("topk", 10_000, "Topk subscriptions."),
+        ("decay", 0, "Decay subscriptions."),
         ("knn", 0, "Knn subscriptions."),
         ("skyline", 0, "Skyline subscriptions."),
         ("twin", 12, "Twin subscriptions."),

@@ -3,7 +3,6 @@
 import io
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,6 @@ from gateway.generate import generate_subscriptions
 from gateway.rerun import choose, open_run, score_bits
 from gateway.verify import verify_run
 from matching.errors import ConfigError, InputError
-from matching.kind_table import Kinds
-from matching.kinds import KINDS
 from matching.model import CHANGES
 from matching.naive import DecayModel
 from tests.support.etl_folder import random_rows, write_etl
@@ -383,8 +380,6 @@ def test_score_bits_are_equal_when_scores_are():
 
 def test_verify_decay_knn_and_skyline_are_asked_with_times_counts_and_versions(tmp_path):
     """A run folder made of the oracle's own answers, which was given every column by hand."""
-    # the loader refuses rows of kinds without a room; nobody enters these
-    running = Kinds(replace(kind, room=kind.room or KINDS.named("topk").room) for kind in KINDS)
     rows = random_rows(80, seed=4)
     for row in rows[20::7]:
         row["object_id"] = rows[row["seq"] - 9]["object_id"]
@@ -410,7 +405,7 @@ def test_verify_decay_knn_and_skyline_are_asked_with_times_counts_and_versions(t
     }
     (folder / "run.json").write_text(json.dumps(facts))
 
-    started = open_run(folder, running)
+    started = open_run(folder)
     changes = started.changes
     counts = dict(enumerate(np.asarray(started.vocabulary.collection_count).tolist()))
     model = DecayModel(0.01, 0.4, counts, started.vocabulary.total_tokens, 5)
@@ -442,18 +437,14 @@ def test_verify_decay_knn_and_skyline_are_asked_with_times_counts_and_versions(t
         for row in results
     ]
     pq.write_table(pa.Table.from_pylist(standing, RESULT_SCHEMA), folder / "results.parquet")
-    report = verify_run(folder, kinds=running)
+    report = verify_run(folder)
     assert report.exact, report.render()
     assert set(report.oracle_updates) == {"decay", "knn", "skyline"}
     assert min(report.oracle_updates.values()) > 30
     del facts["fading"]
     (folder / "run.json").write_text(json.dumps(facts))
-    with pytest.raises(ConfigError, match="decay"):
-        verify_run(folder, kinds=running)
-    alone = verify_run(folder)  # those without a room are set aside
-    assert set(alone.oracle_updates) == {"knn", "skyline"}
-    nothing = {"knn": 0, "skyline": 0}
-    assert (alone.missing, alone.extra, alone.missing_results) == (nothing, nothing, 0)
+    with pytest.raises(ConfigError, match="fading"):
+        verify_run(folder)
 
 
 def by_hand(rows, started, changes, model):
