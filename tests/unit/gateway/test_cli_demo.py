@@ -148,7 +148,7 @@ def test_sample_updates_shows_the_change_that_each_kind_is_shown_by(tmp_path):
         ("knn", "enter", ["soup"]),
         ("skyline", "enter", ["soup"]),
     ]
-    assert [row["distance_km"] is None for row in shown] == [True, False, False, True]
+    assert [row["distance_km"] is None for row in shown] == [True, False, False, False, True]
 
 
 def test_clear_folder_of_somebody_else_is_refused_and_kept(tmp_path):

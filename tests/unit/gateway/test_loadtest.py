@@ -168,13 +168,11 @@ def test_per_kind_words_and_options_follow_the_table():
         Kind(6, "zone", "region", fields=("match",)),
     )
     words = words_of(more)
-    assert words["kinds"] == "boolean, topk, decay, knn, skyline or twin; zone, which does not run yet"
+    assert words["kinds"] == "boolean, topk, decay, knn, skyline or twin; zone, which do not run yet"
     assert words["match"] == "boolean or zone" and "twin: skype, l2_scan" in words["engines"]
     assert words["windows"].endswith("twin: segments, il_quadtree, ir_tree, inverted_ring")
-    assert (
-        words["fewer"]
-        == ", 20 times fewer of decay, 4 times fewer of knn, 10 times fewer of skyline, 3 times fewer of twin"
-    )
+    fewer = {"decay": 20, "knn": 4, "skyline": 10, "twin": 3}
+    assert words["fewer"] == "".join(f", {times} times fewer of {kind}" for kind, times in fewer.items())
     assert [(each.name, each.default.default, each.default.help) for each in each_kind(more)] == [
         ("boolean", 10_000, "Boolean subscriptions."),
         ("topk", 10_000, "Topk subscriptions."),
