@@ -36,6 +36,7 @@ from matching.skyline.windows.inverted_kd import InvertedKd
 from matching.skyline.windows.ir_tree import IrTree
 from matching.skyline.windows.mf_rtree import MfRtree
 from matching.topk.engines.block_inverted_file import BlockInvertedFile
+from matching.topk.engines.ciq import Ciq
 from matching.topk.engines.inverted_file import InvertedFile
 from matching.topk.engines.l2_scan import L2Scan
 from matching.topk.engines.skype import Skype
@@ -74,7 +75,7 @@ KINDS = Kinds(
             fields=("k", "alpha"),
             thresholds=True,
             replicas=True,
-            engines=_by_name(Skype, L2Scan, InvertedFile, BlockInvertedFile),
+            engines=_by_name(Skype, L2Scan, InvertedFile, BlockInvertedFile, Ciq),
             windows=_by_name(Segments, ILQuadtree, IRTrees, InvertedRing),
             recipe=Recipe("Skype", load=10_000),
         ),

@@ -9,7 +9,9 @@ side by side in ascending order.
 What bounds a subscription consists of two parts: `scaled`, that comes with its threshold, and `reach`, that comes with
 cell and place; a block keeps the least `scaled` and the largest `reach` of its postings (Lemma 2), which need not be of
 one subscription. What they mean is up to the engine, and only that a lower `scaled` and a higher `reach` let more
-through is taken for granted here.
+through is taken for granted here. Beside them stands what bounds texts: 32 bits for the keywords, what one keyword
+alone can be worth, and in a block the largest norm of the weights from its keyword on. A term of position -1
+(`PointSubscriptions.insert`) is not posted.
 
 Of an association that is dropped the postings stay, and never pass again: its `scaled` is plus infinity. The lists are
 made anew when half of them is dropped. A list of one posting takes 60 bytes. Read on in `matching.decay.engines.ciq`.
@@ -21,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from matching.model import Float32, Float64, Int32, Int64, UInt8
 from matching.storage.block_pool import allocate_block, free_block
@@ -37,9 +40,11 @@ _DROPPED_SHARE = 0.5
 #: Places in `Celled.used`.
 _POOL_END, _LISTS, _BLOCKS, ASSOCIATIONS, DROPPED = range(5)
 #: Rows, in words of 8 bytes.
-_LIST_WORDS, _BLOCK_WORDS, _ASSOCIATION_WORDS = 3, 4, 3
+_LIST_WORDS, _BLOCK_WORDS, _ASSOCIATION_WORDS = 3, 4, 4
 #: Room that is always there; with a row or none, numpy and so Numba would take a view for contiguous.
 _FEWEST = 16
+#: A norm is rounded to float32 upwards.
+_UPWARDS = 1.0 + 1.2e-7
 
 
 class Celled(NamedTuple):
@@ -50,6 +55,7 @@ class Celled(NamedTuple):
     bucket, next_list, first, last : int32[l]   `next_list` is of the same cell and term, first and last are blocks
     low : float64[b]           least `scaled` of a block, or less
     high : float32[b]          its largest `reach`, or more
+    most : float32[b]          largest norm of the weights from the keyword on, or more; 1 where norms are not kept
     count, start, after, size_class : int32[b]  `after` is the next block of the list, -1 at its end
     seq : int32[p]             associations, ascending in a list
     free : int64[classes]      see `matching.storage.block_pool`
@@ -57,6 +63,8 @@ class Celled(NamedTuple):
     slot : int32[a]            -1: dropped
     next : int32[a]            the next association of the slot
     where : int32[a]           cell * 32 + bucket
+    alone : float32[a]         what one of its keywords can be worth, if no other is shared
+    signature : uint32[a]      `bit_of` all its keywords
     head : int32[slots]        the first association of a slot
     used : int64[5]            ends of what is used: postings, lists, blocks, associations; associations dropped
     stands : uint8[cells]      1: the cell has lists
@@ -70,6 +78,7 @@ class Celled(NamedTuple):
     last: Int32
     low: Float64
     high: Float32
+    most: Float32
     count: Int32
     start: Int32
     after: Int32
@@ -81,6 +90,8 @@ class Celled(NamedTuple):
     slot: Int32
     next: Int32
     where: Int32
+    alone: Float32
+    signature: NDArray[np.uint32]
     head: Int32
     used: Int64
     stands: UInt8
@@ -93,10 +104,11 @@ class CelledLists:
     ----------
     depth : int     levels of cells below the root
     block : int     postings of a block at most, a power of two
+    norms : bool    whether blocks keep the largest norm of weights
     """
 
-    def __init__(self, depth: int, block: int):
-        self.depth, self.block = depth, block
+    def __init__(self, depth: int, block: int, norms: bool = False):
+        self.depth, self.block, self.norms = depth, block, norms
         self._rows = np.zeros((_FEWEST, _LIST_WORDS), np.int64), np.zeros((_FEWEST, _BLOCK_WORDS), np.int64)
         self._associations = np.zeros((_FEWEST, _ASSOCIATION_WORDS), np.int64)
         self._index = np.full(2 * _FEWEST, NONE, np.int32)
@@ -110,16 +122,17 @@ class CelledLists:
 
     def add(
         self, subscriptions: PointSubscriptions, slots: Int32, where: Int32, scaled: Float64, reach: Float32,
-        alike: Int32 | None = None,
+        alike: Int32 | None = None, alone: Float32 | None = None,
     ) -> None:  # fmt: skip
         """Associate slots[i] with cell where[i] // 32, bucket where[i] % 32. O(n log n + their terms), amortised.
 
         Of those that come together, or are put in order by `renew`, those next to each other in `alike` (int32[n]) come
-        into one block, by default in order of slot.
+        into one block, by default in order of slot. `alone` (float32[n]) is 1 by default.
         """
         # cell by cell, so that what is read together lies together
         order = np.lexsort((slots if alike is None else alike, where))
         slots, where, scaled, reach = slots[order], where[order], scaled[order], reach[order]
+        alone = np.ones(slots.shape[0], np.float32) if alone is None else alone[order]
         if self._head.shape[0] < subscriptions.capacity:
             self._head = resized(self._head, subscriptions.capacity, NONE)
         used = int(self._used[ASSOCIATIONS])
@@ -128,7 +141,9 @@ class CelledLists:
         self._refresh()
         done = 0
         while True:
-            done = _add(self.view, subscriptions.columns, slots, where, scaled, reach, done, self.block)
+            done = _add(
+                self.view, subscriptions.columns, slots, where, scaled, reach, alone, done, self.block, self.norms
+            )  # fmt: skip
             if done == slots.shape[0]:
                 return
             self._grow(int(subscriptions.columns.term_count[slots[done]]))
@@ -150,9 +165,9 @@ class CelledLists:
             return
         v = self.view
         live = np.flatnonzero(v.slot[:used] >= 0)
-        slots, where, scaled, reach = v.slot[live], v.where[live], v.scaled[live], v.reach[live]
+        slots, where, scaled, reach, alone = v.slot[live], v.where[live], v.scaled[live], v.reach[live], v.alone[live]
         self._used[:], self._free[:], self._index[:], self._head[:], self._stands[:] = 0, NONE, NONE, NONE, 0
-        self.add(subscriptions, slots, where, scaled, reach, None if alike is None else alike(scaled, reach))
+        self.add(subscriptions, slots, where, scaled, reach, None if alike is None else alike(scaled, reach), alone)
         self._in_order = slots.shape[0]
 
     @property
@@ -194,15 +209,22 @@ class CelledLists:
         self.view = Celled(
             index=self._index, key=lists[:, 0], bucket=short[:, 2], next_list=short[:, 3], first=short[:, 4],
             last=short[:, 5], low=blocks.view(np.float64)[:, 0], high=blocks.view(np.float32)[:, 2],
-            count=in_blocks[:, 3], start=in_blocks[:, 4], after=in_blocks[:, 5], size_class=in_blocks[:, 6],
-            seq=self._seq, free=self._free, scaled=self._associations.view(np.float64)[:, 0],
-            reach=self._associations.view(np.float32)[:, 2], slot=own[:, 3], next=own[:, 4], where=own[:, 5],
-            head=self._head, used=self._used, stands=self._stands,
+            most=blocks.view(np.float32)[:, 7], count=in_blocks[:, 3], start=in_blocks[:, 4], after=in_blocks[:, 5],
+            size_class=in_blocks[:, 6], seq=self._seq, free=self._free,
+            scaled=self._associations.view(np.float64)[:, 0], reach=self._associations.view(np.float32)[:, 2],
+            slot=own[:, 3], next=own[:, 4], where=own[:, 5], alone=self._associations.view(np.float32)[:, 6],
+            signature=self._associations.view(np.uint32)[:, 7], head=self._head, used=self._used, stands=self._stands,
         )  # fmt: skip
 
 
 def _longer(rows: Int64, needed: int) -> Int64:
     return rows if needed <= rows.shape[0] else resized(rows, max(needed, rows.shape[0] * 3 // 2))
+
+
+@njit(cache=True, nogil=True)
+def bit_of(term):
+    """The bit of a keyword in a signature; others may share it."""
+    return np.uint32(1) << np.uint32((np.int64(term) * 0x9E3779B1 & 0xFFFFFFFF) >> 27)
 
 
 @njit(cache=True, nogil=True)
@@ -273,7 +295,7 @@ def _list_of(v, cell, term, bucket):
 
 
 @njit(cache=True, nogil=True)
-def _append(v, at, association, most):
+def _append(v, at, association, norm, most):
     """Append an association to a list, and widen what its last block bounds."""
     block = v.last[at]
     if block < 0 or v.count[block] == most:
@@ -281,7 +303,7 @@ def _append(v, at, association, most):
         v.used[_BLOCKS] += 1
         v.start[new], v.size_class[new] = allocate_block(v, 0, 1), 0
         v.count[new], v.after[new] = 0, NONE
-        v.low[new], v.high[new] = math.inf, -math.inf
+        v.low[new], v.high[new], v.most[new] = math.inf, -math.inf, 0.0
         if block < 0:
             v.first[at] = new
         else:
@@ -299,10 +321,11 @@ def _append(v, at, association, most):
     # at once: a block that still thought itself full of better results would hide the newcomer (spec 6)
     v.low[block] = min(v.low[block], v.scaled[association])
     v.high[block] = max(v.high[block], v.reach[association])
+    v.most[block] = max(v.most[block], norm)
 
 
 @njit(cache=True, nogil=True)
-def _add(v, c, slots, where, scaled, reach, first, most):
+def _add(v, c, slots, where, scaled, reach, alone, first, most, norms):
     """Add associations from `first` on; the one for which there was no room, and nothing is done, or their number."""
     for i in range(first, slots.shape[0]):
         slot = slots[i]
@@ -320,8 +343,17 @@ def _add(v, c, slots, where, scaled, reach, first, most):
         v.next[association] = v.head[slot]
         v.head[slot] = association
         cell, bucket = where[i] // MOST_BUCKETS, where[i] % MOST_BUCKETS
-        for at in range(c.term_start[slot], c.term_start[slot] + terms):
-            _append(v, _list_of(v, cell, c.terms[at], bucket), association, most)
+        v.alone[association], signature, square = alone[i], np.uint32(0), 0.0
+        # from the last keyword back, so that the norm of what follows is at hand
+        for at in range(c.term_start[slot] + terms - 1, c.term_start[slot] - 1, -1):
+            weight = np.float64(c.weights[at])
+            square += weight * weight
+            # of those as well that are not posted: they may follow one that is
+            signature |= bit_of(c.terms[at])
+            if c.position[at] >= 0:
+                norm = np.float32(math.sqrt(square) * _UPWARDS) if norms else np.float32(1.0)
+                _append(v, _list_of(v, cell, c.terms[at], bucket), association, norm, most)
+        v.signature[association] = signature
     return slots.shape[0]
 
 

@@ -1,6 +1,7 @@
 """What has to hold of lists by cell at every boundary, checked association by association, in plain Python."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -58,8 +59,11 @@ def check_cells(engine: Any) -> None:
                 assert above not in cells, f"slot {slot}: cell {cell} lies in {above}"
 
 
-def check_blocks(engine: Any) -> None:
-    """Postings ascend, every association is posted for every keyword, and no block says more than holds."""
+def check_blocks(engine: Any, scaled_by: Callable[[float, float], float] = scaled_of) -> None:
+    """Postings ascend, every association is posted for every keyword of an index, no block says more than holds.
+
+    `scaled_by` a threshold and an alpha, that is.
+    """
     v, c = engine.lists.view, engine.subscriptions.columns
     posted = defaultdict(list)
     for each in range(int(v.used[1])):
@@ -75,12 +79,17 @@ def check_blocks(engine: Any) -> None:
                     continue
                 assert int(v.where[association]) % MOST_BUCKETS == v.bucket[each]
                 posted[association].append(int(v.key[each]) & 0x7FFFFFFF)
-                scaled = scaled_of(c.threshold[slot], c.alpha[slot])
+                scaled = scaled_by(c.threshold[slot], c.alpha[slot])
                 assert v.low[block] <= v.scaled[association] <= scaled
                 assert v.high[block] >= v.reach[association]
+                if engine.lists.norms:
+                    behind = range(c.term_start[slot], c.term_start[slot] + c.term_count[slot])
+                    weights = [c.weights[at] for at in behind if c.terms[at] >= posted[association][-1]]
+                    assert v.most[block] >= np.linalg.norm(np.array(weights, np.float64))
             block = v.after[block]
     for slot in engine.subscriptions.live_slots():
-        terms = c.terms[c.term_start[slot] : c.term_start[slot] + c.term_count[slot]].tolist()
+        own = range(c.term_start[slot], c.term_start[slot] + c.term_count[slot])
+        terms = [int(c.terms[at]) for at in own if c.position[at] >= 0]
         association = v.head[slot]
         while association >= 0:
             assert sorted(posted.get(int(association), [])) == terms

@@ -4,7 +4,7 @@ Every subscription is associated with cells of a quadtree that cover the space. 
 which messages of the cell that are not relevant enough are kept from it: in a near cell little text will do, in a far
 one much is needed. The subscriptions of a cell are parted into buckets by how much the cell gives them, and posted by
 keyword in blocks with one bound each (`matching.storage.celled_lists`). Which cells: by expected cost
-(`matching.decay.engines.ciq_cost`), or as `ciq_h`, the paper's heuristic, the cells on the way to its place.
+(`matching.storage.cell_costs`), or as `ciq_h`, the paper's heuristic, the cells on the way to its place.
 
 Of the paper's own: it does not say what happens to a subscription with fewer than k results, nor when one is associated
 anew as its threshold rises. Here the former stands at the root, in a bucket of its own, and is associated by cost at
@@ -18,14 +18,17 @@ import math
 from typing import ClassVar
 
 import numpy as np
+from numba import njit
 
-from matching.decay.engines.ciq_cost import Costs, spread
-from matching.decay.engines.ciq_history import MESSAGES, NOW, MessageHistory, lifetime_of
+from matching.decay.engines.ciq_bounds import scaled_of
+from matching.decay.engines.ciq_history import NOW, MessageHistory
 from matching.decay.engines.ciq_scan import scan
 from matching.fading import Fading
 from matching.lasting.engine import LastingEngine
 from matching.model import Float32, Float64, Int32, MessageBatch
 from matching.space import Space
+from matching.storage.cell_bounds import order_of
+from matching.storage.cell_costs import MESSAGES, Costs, lifetime_of, spread
 from matching.storage.celled_lists import CelledLists
 from matching.storage.slots import resized
 
@@ -68,9 +71,10 @@ class Ciq(LastingEngine):
         h = self.history.view
         lifetime = lifetime_of(self._lived, self._ended, self.longest)
         costs = Costs(self.depth, self.buckets, self.by_cost, self.delta, lifetime)
-        slot, where, scaled, reach = spread(h, c, slots, costs, self.max_distance)
-        order = self._order(scaled, reach) if self.alike else None
-        self.lists.add(self.subscriptions, slot, where, scaled, reach, order)
+        scaled = _scaled(c, slots)
+        row, where, reach = spread(h, c, slots, self._worth(scaled), costs, self.max_distance)
+        order = self._order(scaled[row], reach) if self.alike else None
+        self.lists.add(self.subscriptions, slots[row], where, scaled[row], reach, order)
         full = slots[c.threshold[slots] > -math.inf]
         self._stood_at[slots] = -math.inf
         self._stood_at[full] = c.threshold[full] - h.facts[NOW]
@@ -101,11 +105,12 @@ class Ciq(LastingEngine):
             self.lists.renew(self.subscriptions, self._order if self.alike else None)
 
     def _order(self, scaled: Float64, reach: Float32) -> Int32:
-        """Where associations come in a walk through both parts of their bounds that keeps those alike together."""
+        return order_of(self._worth(scaled), reach)
+
+    def _worth(self, scaled: Float64) -> Float64:
+        """What thresholds are as of now."""
         now = self.history.view.facts[NOW]
-        worth = np.exp(np.minimum(scaled - (now if now > -math.inf else 0.0), 700.0))
-        reach = np.maximum(reach, 0.0)
-        return _interleaved(_share(reach), _share(worth))
+        return np.exp(np.minimum(scaled - (now if now > -math.inf else 0.0), 700.0))
 
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = {f"lists_{name}": value for name, value in self.lists.arrays().items()}
@@ -113,17 +118,13 @@ class Ciq(LastingEngine):
         return super().arrays() | arrays | {"stood_at": self._stood_at}
 
 
-def _share(values: np.ndarray) -> Int32:
-    """0 to infinity as steps from 0 to 1,023."""
-    return np.minimum(1023, 1024 * (values / (1.0 + values))).astype(np.int32)
-
-
-def _interleaved(first: Int32, second: Int32) -> Int32:
-    """The bits of two numbers of ten bits by turns: neighbours in both are neighbours in the order of it, mostly."""
-    mixed = np.zeros(first.shape[0], np.int32)
-    for bit in range(10):
-        mixed |= ((first >> bit & 1) << (2 * bit + 1)) | ((second >> bit & 1) << (2 * bit))
-    return mixed
+@njit(cache=True, nogil=True)
+def _scaled(c, slots):
+    """`scaled_of` each."""
+    scaled = np.empty(slots.shape[0])
+    for i in range(slots.shape[0]):
+        scaled[i] = scaled_of(c.threshold[slots[i]], c.alpha[slots[i]])
+    return scaled
 
 
 class CiqH(Ciq):

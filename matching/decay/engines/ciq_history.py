@@ -4,7 +4,7 @@ The cost of an association is the expected number of evaluations (Chen et al., C
 factor is estimated from history: messages that came are counted by cell and by term, and some texts are kept, against
 which subscriptions are tried. A stream that has just begun has no history; until it has, the words of the collection
 and the places of the subscriptions stand for it, with the weight of so many messages (`PRIOR`).
-Read on in `matching.decay.engines.ciq_cost`.
+Read on in `matching.storage.cell_costs`.
 """
 
 import math
@@ -16,6 +16,17 @@ from numba import njit
 from matching.decay.scores import text_relevance
 from matching.fading import Fading
 from matching.model import Float64, Int32
+from matching.storage.cell_costs import (
+    BINS,
+    KEYWORDS,
+    MESSAGES,
+    PLACES,
+    bin_of,
+    count_message,
+    largest_term,
+    share_above,
+    some_of,
+)
 from matching.storage.point_subscriptions import Subscriptions
 from matching.storage.quadtree import cells_down_to, path_to
 from matching.storage.slots import resized
@@ -24,14 +35,12 @@ from matching.storage.slots import resized
 PRIOR = 4096.0
 #: Texts that are kept, terms of each at most, and words of those that are made up.
 _TEXTS, _WIDEST, _WORDS = 512, 16, 10
-#: Distributions of text relevance are kept by number of keywords, up to this one, in bins a quarter of an octave wide.
-_KEYWORDS, _BINS, _PER_OCTAVE = 6, 80, 4.0
 #: Subscriptions of one insertion that are tried against the texts, and among how many that come one by one is one.
 _TRIED, _ONE_IN = 256, 16
 #: The share of successive multiples of it below any bound is that bound, or close to it.
 _GOLDEN = 0.6180339887498949
-#: Places in `History.facts`.
-MESSAGES, PLACES, NOW = range(3)
+#: A place in `History.facts`, behind those of `matching.storage.cell_costs`.
+NOW = 3
 
 
 class History(NamedTuple):
@@ -43,7 +52,8 @@ class History(NamedTuple):
     size, length : int32[texts]   how many terms, how many words
     relevance : float64[keywords, bins]   pairs that share a keyword, by number of keywords and text relevance
     above : float64[keywords, bins]       share of them that are in this bin or a better one
-    facts : float64[3]         messages; places counted in `cells`; lift of the latest message, minus infinity without
+    facts : float64[4]         messages; places counted in `cells`; texts in `having`; lift of the latest message, minus
+                               infinity without
     """
 
     cells: Float64
@@ -71,9 +81,9 @@ class MessageHistory:
             counts=np.zeros((_TEXTS, _WIDEST), np.int32),
             size=np.zeros(_TEXTS, np.int32),
             length=np.ones(_TEXTS, np.int32),
-            relevance=np.zeros((_KEYWORDS, _BINS)),
-            above=np.full((_KEYWORDS, _BINS), 0.5),
-            facts=np.array([0.0, 0.0, -math.inf]),
+            relevance=np.zeros((KEYWORDS, BINS)),
+            above=np.full((KEYWORDS, BINS), 0.5),
+            facts=np.array([0.0, 0.0, PRIOR, -math.inf]),
         )
         self._tried = 0
         if share.shape[0] and share.sum() > 0.0:
@@ -82,13 +92,13 @@ class MessageHistory:
     def expect(self, c: Subscriptions, slots: Int32) -> None:
         """Hear of subscriptions that are to be associated. O(n)."""
         v = self.view
-        most = int(_largest_term(c, slots)) + 1
+        most = int(largest_term(c, slots)) + 1
         if v.having.shape[0] < most:
             self.view = v = v._replace(having=resized(v.having, most + most // 4))
         # they live where messages come from
         missing = int(PRIOR - v.facts[PLACES])
         if missing > 0:
-            _count_places(c, _some(slots, missing), v, self.depth)
+            _count_places(c, some_of(slots, missing), v, self.depth)
         if slots.shape[0] and v.facts[NOW] == -math.inf:
             # the best of keys is about as high as that of a message of now
             largest = c.threshold[slots].max()
@@ -97,9 +107,8 @@ class MessageHistory:
         self._tried += slots.shape[0]
         if self._tried >= _ONE_IN:
             self._tried = 0
-            _try(c, _some(slots, _TRIED), v, self.fading)
-            # as if one pair had been above and one below, where little is known
-            v.above[:] = (np.cumsum(v.relevance, axis=1) + 1.0) / (v.relevance.sum(axis=1, keepdims=True) + 2.0)
+            _try(c, some_of(slots, _TRIED), v, self.fading)
+            v.above[:] = share_above(v.relevance)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array held, for figures of size."""
@@ -117,20 +126,6 @@ class MessageHistory:
             self.view.size[text], self.view.length[text] = size, _WORDS
 
 
-def _some(slots: Int32, most: int) -> Int32:
-    """Of many about `most`, evenly."""
-    return np.ascontiguousarray(slots[:: max(1, slots.shape[0] // most)])
-
-
-@njit(cache=True, nogil=True)
-def _largest_term(c, slots):
-    largest = -1
-    for slot in slots:
-        if c.term_count[slot] > 0:
-            largest = max(largest, c.terms[c.term_start[slot] + c.term_count[slot] - 1])
-    return largest
-
-
 @njit(cache=True, nogil=True)
 def _count_places(c, slots, h, depth):
     path = np.empty(depth + 1, np.int64)
@@ -144,33 +139,19 @@ def _count_places(c, slots, h, depth):
 @njit(cache=True, nogil=True)
 def remember(h, path, terms, counts, length, lifted):
     """Take a message into the history. O(depth + terms)."""
-    for cell in path:
-        h.cells[cell] += 1.0
-    h.facts[PLACES] += 1.0
     text = int(h.facts[MESSAGES]) % h.size.shape[0]
-    h.facts[MESSAGES] += 1.0
     h.facts[NOW] = max(h.facts[NOW], lifted)
     size = min(terms.shape[0], h.terms.shape[1])
     h.size[text], h.length[text] = size, max(1, length)
-    for i in range(terms.shape[0]):
-        if i < size:
-            h.terms[text, i], h.counts[text, i] = terms[i], counts[i]
-        if terms[i] < h.having.shape[0]:
-            h.having[terms[i]] += 1.0
-
-
-@njit(cache=True, nogil=True)
-def _bin_of(relevance):
-    if relevance <= 0.0:
-        return _BINS - 1
-    return min(_BINS - 1, max(0, int(-_PER_OCTAVE * math.log2(relevance))))
+    h.terms[text, :size], h.counts[text, :size] = terms[:size], counts[:size]
+    count_message(h, path, terms)
 
 
 @njit(cache=True, nogil=True)
 def _try(c, slots, h, fading):
     """Count text relevances of subscriptions and kept texts that share a keyword. O(n * texts)."""
     for slot in slots:
-        row = min(c.term_count[slot], _KEYWORDS) - 1
+        row = min(c.term_count[slot], KEYWORDS) - 1
         for text in range(h.size.shape[0]):
             terms, counts = h.terms[text][: h.size[text]], h.counts[text][: h.size[text]]
             shared = False
@@ -180,34 +161,4 @@ def _try(c, slots, h, fading):
                     i += 1
                 shared = shared or (i < terms.shape[0] and terms[i] == c.terms[at])
             if shared:
-                h.relevance[row, _bin_of(text_relevance(c, slot, terms, counts, h.length[text], fading))] += 1.0
-
-
-@njit(cache=True, nogil=True)
-def chance_of_text(h, keywords, least):
-    """Probability that the text of a message that shares a keyword is more relevant than `least`."""
-    if least < 0.0:
-        return 1.0
-    if least >= 1.0:
-        return 0.0
-    return h.above[min(keywords, _KEYWORDS) - 1, _bin_of(least)]
-
-
-@njit(cache=True, nogil=True)
-def chance_of_keyword(h, c, slot):
-    """Probability that a message has any of the keywords, as if they came independently."""
-    none = 1.0
-    for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
-        none *= 1.0 - min(1.0, h.having[c.terms[at]] / (PRIOR + h.facts[MESSAGES]))
-    return 1.0 - none
-
-
-@njit(cache=True, nogil=True)
-def chance_of_cell(h, cell):
-    """Probability that a message lies in a cell."""
-    return h.cells[cell] / max(1.0, h.facts[PLACES])
-
-
-def lifetime_of(lived: float, ended: int, longest: int) -> float:
-    """Messages that a subscription will see: mean of those that have ended and one of `longest`, and no more."""
-    return min(float(longest), (lived + longest) / (ended + 1))
+                h.relevance[row, bin_of(text_relevance(c, slot, terms, counts, h.length[text], fading))] += 1.0

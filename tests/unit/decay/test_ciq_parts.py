@@ -5,10 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from matching.decay.engines.ciq_bounds import LEAST_TEXT, bucket_of, is_spatial, least_text, reach_of, scaled_of
-from matching.decay.engines.ciq_history import MessageHistory, chance_of_cell, chance_of_text, lifetime_of
+from matching.decay.engines.ciq_bounds import least_text, scaled_of
+from matching.decay.engines.ciq_history import MessageHistory
 from matching.decay.scores import key_of
 from matching.fading import Fading
+from matching.storage.cell_bounds import LEAST_TEXT, bucket_of, is_spatial, reach_of
+from matching.storage.cell_costs import chance_of_cell, chance_of_text, lifetime_of
 from matching.storage.quadtree import cells_down_to, distance_to_box, path_to
 
 FADING = Fading.of(30.0, 0.2, np.array([0, 1, 2, 5]), 8)

@@ -1,0 +1,219 @@
+"""With which cells a subscription is associated: by expected cost, or by place alone (the heuristic of CIQ-H).
+
+The cells of a subscription cover the whole space without overlap. From the root down a cell is taken, or its quarters
+instead of it if the evaluations that they save (Chen et al., CIQ, definition 7 and lemma 4) are worth more than the
+postings that they cost: 3 more for every keyword, each as dear as `delta` evaluations (algorithm 2, equations 11 and
+12).
+
+Every factor of the expected number of evaluations is estimated from a history `h`, which each kind keeps of its own
+messages (`matching.decay.engines.ciq_history`, `matching.topk.engines.ciq_history`). Of it is used here
+cells float64[cells], messages in each cell, or what stands for them; having float64[terms], messages that have each
+term; above float64[keywords, bins], see `chance_of_text`; facts float64[...], the first three of which are the messages
+that came, the places counted in `cells` and the texts counted in `having`.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import Float64, Int32
+from matching.storage.cell_bounds import bucket_of, is_spatial, place_of, reach_in_box
+from matching.storage.quadtree import path_to
+
+#: Places in `h.facts`.
+MESSAGES, PLACES, TEXTS = range(3)
+#: Distributions of text relevance are kept by number of keywords, up to this one, in bins a quarter of an octave wide.
+KEYWORDS, BINS, _PER_OCTAVE = 6, 80, 4.0
+
+
+class Costs(NamedTuple):
+    """What decides on cells.
+
+    depth : int        levels below the root at most
+    buckets : int      of a cell; one more takes those whose text counts not, and another, at the root, those that have
+                       fewer than k results
+    by_cost : bool     else a cell is quartered if it holds the subscription, down to `depth`
+    delta : float      evaluations that a posting is worth
+    lifetime : float   messages that a subscription is expected to see
+    """
+
+    depth: int
+    buckets: int
+    by_cost: bool
+    delta: float
+    lifetime: float
+
+
+@njit(cache=True, nogil=True)
+def expected(h, c, slot, weight, cell, worth, reach):
+    """Expected number of evaluations of a subscription in a cell (definition 7); `weight` is what no cell changes."""
+    least = worth - reach
+    if is_spatial(c.alpha[slot]):
+        chance = 1.0 if least < 0.0 else 0.0
+    else:
+        chance = chance_of_text(h, c.term_count[slot], least)
+    return weight * chance_of_cell(h, cell) * chance
+
+
+@njit(cache=True, nogil=True)
+def spread(h, c, slots, worth, costs, max_distance):
+    """Associate subscriptions with cells.
+
+    Parameters
+    ----------
+    h, c : views            history, subscriptions
+    slots : int32[n]
+    worth : float64[n]      their thresholds, as `matching.storage.cell_bounds` counts them
+
+    Returns
+    -------
+    row : int32[associations]       place in `slots`
+    where : int32[associations]; reach : float32[associations]
+
+    Notes
+    -----
+    O(cells looked at), some more than are taken. A subscription without a threshold goes to the root, into a bucket of
+    its own: none of the blocks there can be skipped, and it would keep others from being skipped.
+    """
+    room = max(16, 2 * slots.shape[0])
+    out_row, out_where, out_reach = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.float32)
+    found = 0
+    # of each level three quarters wait at most, and then the last
+    cells = np.empty((3 * costs.depth + 5, 2), np.int64)
+    boxes = np.empty((3 * costs.depth + 5, 4))
+    path = np.empty(costs.depth + 1, np.int64)
+    quarters, reaches = np.empty(4), np.empty(4, np.float32)
+    for row in range(slots.shape[0]):
+        slot = slots[row]
+        unfilled = c.threshold[slot] == -math.inf
+        dear = 3.0 * c.term_count[slot] * costs.delta
+        weight = costs.lifetime * chance_of_keyword(h, c, slot)
+        if not costs.by_cost:
+            path_to(c.x[slot], c.y[slot], costs.depth, path)
+        reach = reach_in_box(c, slot, 0.0, 0.0, 1.0, max_distance)
+        cells[0, 0], cells[0, 1] = 0, 0
+        boxes[0, 0], boxes[0, 1], boxes[0, 2] = 0.0, 0.0, 1.0
+        boxes[0, 3] = 0.0 if unfilled else expected(h, c, slot, weight, 0, worth[row], reach)
+        height = 1
+        while height:
+            height -= 1
+            cell, level = cells[height, 0], cells[height, 1]
+            west, south, side, own = boxes[height, 0], boxes[height, 1], boxes[height, 2], boxes[height, 3]
+            apart = False
+            if level < costs.depth and not unfilled:
+                if not costs.by_cost:
+                    apart = path[level] == cell
+                elif own > dear:
+                    apart = True
+            half = side / 2.0
+            if apart:
+                saved = own
+                for quarter in range(4):
+                    box = west + half * (quarter & 1), south + half * (quarter >> 1)
+                    reaches[quarter] = reach_in_box(c, slot, box[0], box[1], half, max_distance)
+                    inner = 4 * cell + 1 + quarter
+                    quarters[quarter] = expected(h, c, slot, weight, inner, worth[row], reaches[quarter])
+                    saved -= quarters[quarter]
+                apart = not costs.by_cost or saved > dear
+            if apart:
+                for quarter in range(4):
+                    cells[height, 0], cells[height, 1] = 4 * cell + 1 + quarter, level + 1
+                    boxes[height, 0] = west + half * (quarter & 1)
+                    boxes[height, 1] = south + half * (quarter >> 1)
+                    boxes[height, 2], boxes[height, 3] = half, quarters[quarter]
+                    height += 1
+                continue
+            if found == out_row.shape[0]:
+                out_row, out_where, out_reach = _twice(out_row), _twice(out_where), _twice(out_reach)
+            reach = reach_in_box(c, slot, west, south, side, max_distance)
+            bucket = costs.buckets + 1 if unfilled else bucket_of(reach, c.alpha[slot], costs.buckets)
+            out_row[found], out_where[found], out_reach[found] = row, place_of(cell, bucket), reach
+            found += 1
+    return out_row[:found], out_where[:found], out_reach[:found]
+
+
+@njit(cache=True, nogil=True)
+def _twice(column: np.ndarray) -> np.ndarray:
+    longer = np.empty(2 * column.shape[0], column.dtype)
+    longer[: column.shape[0]] = column
+    return longer
+
+
+# -- probabilities
+
+
+@njit(cache=True, nogil=True)
+def bin_of(relevance):
+    """The bin of a text relevance."""
+    if relevance <= 0.0:
+        return BINS - 1
+    return min(BINS - 1, max(0, int(-_PER_OCTAVE * math.log2(relevance))))
+
+
+def share_above(relevance: Float64) -> Float64:
+    """Share of pairs in a bin or a better one (float64[keywords, bins]), of the numbers of pairs in each."""
+    # as if one pair had been above and one below, where little is known
+    return (np.cumsum(relevance, axis=1) + 1.0) / (relevance.sum(axis=1, keepdims=True) + 2.0)
+
+
+@njit(cache=True, nogil=True)
+def chance_of_text(h, keywords, least):
+    """Probability that the text of a message that shares a keyword is more relevant than `least`."""
+    if least < 0.0:
+        return 1.0
+    if least >= 1.0:
+        return 0.0
+    return h.above[min(keywords, KEYWORDS) - 1, bin_of(least)]
+
+
+@njit(cache=True, nogil=True)
+def chance_of_keyword(h, c, slot):
+    """Probability that a message has any of the keywords, as if they came independently."""
+    none = 1.0
+    for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+        none *= 1.0 - min(1.0, h.having[c.terms[at]] / max(1.0, h.facts[TEXTS]))
+    return 1.0 - none
+
+
+@njit(cache=True, nogil=True)
+def chance_of_cell(h, cell):
+    """Probability that a message lies in a cell."""
+    return h.cells[cell] / max(1.0, h.facts[PLACES])
+
+
+def lifetime_of(lived: float, ended: int, longest: int) -> float:
+    """Messages that a subscription will see: mean of those that have ended and one of `longest`, and no more."""
+    return min(float(longest), (lived + longest) / (ended + 1))
+
+
+# -- history
+
+
+@njit(cache=True, nogil=True)
+def count_message(h, path, terms):
+    """Count a message by cell and by term. O(depth + terms)."""
+    for cell in path:
+        h.cells[cell] += 1.0
+    h.facts[MESSAGES] += 1.0
+    h.facts[PLACES] += 1.0
+    h.facts[TEXTS] += 1.0
+    for i in range(terms.shape[0]):
+        if terms[i] < h.having.shape[0]:
+            h.having[terms[i]] += 1.0
+
+
+@njit(cache=True, nogil=True)
+def largest_term(c, slots):
+    """The largest keyword of subscriptions, -1 without any."""
+    largest = -1
+    for slot in slots:
+        if c.term_count[slot] > 0:
+            largest = max(largest, c.terms[c.term_start[slot] + c.term_count[slot] - 1])
+    return largest
+
+
+def some_of(slots: Int32, most: int) -> Int32:
+    """Of many about `most`, evenly."""
+    return np.ascontiguousarray(slots[:: max(1, slots.shape[0] // most)])

@@ -1,0 +1,245 @@
+"""How CIQ finds whom a message may reach: from the root cell to the smallest that holds it, bucket by bucket.
+
+In each bucket the lists of the message's terms are walked side by side in ascending number of association
+(document-at-a-time; Chen et al., CIQ, algorithm 1), so that a subscription with several of the terms is met once. A
+block is skipped whole unless a text could be worth enough for the easiest of its subscriptions (lemma 3); of what is
+left each association is bounded by itself. What passes is handed over, to be looked at closely by whoever asks.
+
+The most that a text can be worth to a subscription of a list is told by the caller, keyword by keyword (`Terms`); the
+paper's maximum over all keywords whose lists may still hold the subscription is not less than that (spec 6). When a
+cursor comes to a block that is not skipped it stands at its first posting, to be tested like any other: the printed
+FindNext does nothing there, and goes on doing so. Read on in `matching.topk.engines.ciq_scan`.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.storage.celled_lists import NONE, find_lists, key_of_list
+
+#: Above every association: where a cursor stands that has come to the end of its list.
+_END = 2**31 - 1
+#: Rounding of sums, and of what they are made of.
+_ROUNDING, _SLACK = 1e-12, 1e-9
+#: Nothing is worth more, so that a difference of two bounds is always a number.
+_LARGEST = 1e300
+
+
+class Terms(NamedTuple):
+    """What the terms of a message are worth at most; n terms.
+
+    own : float64[n]       to whom has this one alone of them, times `Celled.alone`
+    text : float64[n]      to whom has this one, times `Celled.most`
+    others : uint32[n]     `bit_of` the terms of the message that may be shared as well
+    """
+
+    own: np.ndarray
+    text: np.ndarray
+    others: np.ndarray
+
+
+class Cursors(NamedTuple):
+    """Where the lists of one bucket are read; n cursors.
+
+    at_list : int32[n]     the list
+    term : int32[n]        place in `Terms`
+    block, before : int32[n]    -1 at the end; the block in front of it, -1 at the start
+    at, stop : int32[n]    place of the posting, and behind the last of its block
+    standing : int32[n]    the association there
+    keep : int32[n]        behind the last posting of the block, of those read, that is not dropped
+    low : float64[n], high : float32[n]    extremes of what has been read of the block
+    """
+
+    at_list: np.ndarray
+    term: np.ndarray
+    block: np.ndarray
+    before: np.ndarray
+    at: np.ndarray
+    stop: np.ndarray
+    standing: np.ndarray
+    keep: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+class Candidates(NamedTuple):
+    """Who may be reached; as many places as there are slots. slot int32[n]; term int32[n], the first of the terms whose
+    lists it was met in, as place in the message; text float32[n], what the text can be worth at most.
+    """
+
+    slot: np.ndarray
+    term: np.ndarray
+    text: np.ndarray
+
+
+def no_candidates(slots: int) -> Candidates:
+    """Room for so many slots."""
+    return Candidates(np.empty(slots, np.int32), np.empty(slots, np.int32), np.empty(slots, np.float32))
+
+
+@njit(cache=True, nogil=True)
+def widest_of(batch, first_row):
+    """Terms of the widest message from a row on, at least one."""
+    widest = 1
+    for row in range(first_row, batch.seq.shape[0]):
+        widest = max(widest, batch.term_offsets[row + 1] - batch.term_offsets[row])
+    return widest
+
+
+@njit(cache=True, nogil=True)
+def make_cursors(buckets, widest):
+    """Cursors for the lists of each bucket, `buckets * widest` of them in all."""
+    n = buckets * widest
+    return Cursors(
+        np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32),
+        np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32),
+        np.empty(n, np.float64), np.empty(n, np.float32),
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def needed_text(scaled, reach, factor):
+    """What a text must be worth, or less: the minimum conditional text score of a subscription or of a block.
+
+    Parameters
+    ----------
+    scaled, reach : float     of a block its least `scaled` and its largest `reach`
+    factor : float            above 0: what is left of `scaled` now
+    """
+    if scaled == math.inf:
+        return math.inf  # dropped
+    worth = max(-_LARGEST, min(scaled * factor, _LARGEST))
+    reach = np.float64(reach)
+    return worth - reach - _SLACK - _ROUNDING * (abs(worth) + abs(reach))
+
+
+@njit(cache=True, nogil=True)
+def candidates_of(v, path, terms, worth, factor, buckets, cursors, in_bucket, found, counters):
+    """Find whom a message may reach, each of them once; returns how many.
+
+    Parameters
+    ----------
+    v : Celled
+    path : int64[levels]      cells that hold the message, the root first
+    terms : int32[n]          ascending
+    worth : Terms
+    factor : float            see `needed_text`
+    buckets : int             of a cell, those for whom text counts not and for the unfilled included, in this order
+    cursors : Cursors         scratch
+    in_bucket : int64[buckets]    zeros, on entry and on return
+    found : Candidates        written
+    counters : int64[...]     to the first, postings looked at are added
+
+    Notes
+    -----
+    Blocks that are walked to their end lose what was dropped and learn their extremes anew; those left empty go.
+    """
+    widest = cursors.term.shape[0] // buckets
+    count = 0
+    for cell in path:
+        if not v.stands[cell]:
+            continue
+        for i in range(terms.shape[0]):
+            at = find_lists(v, key_of_list(cell, terms[i]))
+            while at >= 0:
+                bucket = v.bucket[at]
+                place = bucket * widest + in_bucket[bucket]
+                cursors.at_list[place], cursors.term[place] = at, i
+                in_bucket[bucket] += 1
+                at = v.next_list[at]
+        for bucket in range(buckets):
+            n = in_bucket[bucket]
+            in_bucket[bucket] = 0
+            if n:
+                first = bucket * widest
+                # place alone decides where text counts not: it is in the reach already
+                text = 0.0 if bucket == buckets - 2 else 1.0
+                count = _walk(v, worth, text, factor, cursors, first, first + n, found, count, counters)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _walk(v, worth, text, factor, cursors, first, last, found, count, counters):
+    """Walk the lists of one bucket side by side; `text` is 0 where place alone is bounded."""
+    for i in range(first, last):
+        cursors.before[i] = NONE
+        _find_block(v, cursors, i, v.first[cursors.at_list[i]], worth, text, factor)
+    # by name, since a call that hands over all arrays of a view costs more than a posting
+    standing, at, stop, keep = cursors.standing, cursors.at, cursors.stop, cursors.keep
+    low, high = cursors.low, cursors.high
+    slot, scaled, reach, seq = v.slot, v.scaled, v.reach, v.seq
+    alone, signature = v.alone, v.signature
+    while True:
+        least, lowest = _END, first
+        for i in range(first, last):
+            if standing[i] < least:
+                least, lowest = standing[i], i
+        if least == _END:
+            return count
+        # several lists may have it: it is met once, at the first of its terms
+        term = cursors.term[lowest]
+        most = worth.text[term]
+        if signature[least] & worth.others[term] == 0:
+            most = worth.own[term] * alone[least]
+        if needed_text(scaled[least], reach[least], factor) < text * most:
+            found.slot[count], found.term[count], found.text[count] = slot[least], term, most
+            count += 1
+        is_live = slot[least] >= 0
+        for i in range(lowest, last):
+            # all of them go on, else it would be handed over twice
+            if standing[i] != least:
+                continue
+            counters[0] += 1
+            if is_live:
+                low[i], high[i] = min(low[i], scaled[least]), max(high[i], reach[least])
+                seq[keep[i]] = least
+                keep[i] += 1
+            at[i] += 1
+            if at[i] < stop[i]:
+                standing[i] = seq[at[i]]
+            else:
+                _leave_block(v, cursors, i, worth, text, factor)
+
+
+@njit(cache=True, nogil=True)
+def _find_block(v, cursors, i, block, worth, text, factor):
+    """Put a cursor on the first posting of the first block, from this one on, that is not skipped."""
+    most = text * worth.text[cursors.term[i]]
+    while block >= 0 and needed_text(v.low[block], v.high[block], factor) >= most * v.most[block]:
+        cursors.before[i] = block
+        block = v.after[block]
+    cursors.block[i] = block
+    if block < 0:
+        cursors.standing[i] = _END
+        return
+    cursors.at[i] = cursors.keep[i] = v.start[block]
+    cursors.stop[i] = v.start[block] + v.count[block]
+    cursors.standing[i] = v.seq[cursors.at[i]]
+    cursors.low[i], cursors.high[i] = math.inf, -math.inf
+
+
+@njit(cache=True, nogil=True)
+def _leave_block(v, cursors, i, worth, text, factor):
+    """Go on to the next block; one read to its end has lost what was dropped, and its extremes are those of now."""
+    block = cursors.block[i]
+    follows = v.after[block]
+    v.count[block] = cursors.keep[i] - v.start[block]
+    v.low[block], v.high[block] = cursors.low[i], cursors.high[i]
+    if v.count[block] == 0:
+        _take_out(v, cursors.at_list[i], cursors.before[i], block)
+    else:
+        cursors.before[i] = block
+    _find_block(v, cursors, i, follows, worth, text, factor)
+
+
+@njit(cache=True, nogil=True)
+def _take_out(v, at_list, before, block):
+    """Take an empty block out of its list, or every message would come by it until the lists are made anew."""
+    if before < 0:
+        v.first[at_list] = v.after[block]
+    else:
+        v.after[before] = v.after[block]
+    if v.last[at_list] == block:
+        v.last[at_list] = before
