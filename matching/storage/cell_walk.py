@@ -31,12 +31,14 @@ class Terms(NamedTuple):
     """What the terms of a message are worth at most; n terms.
 
     own : float64[n]       to whom has this one alone of them, times `Celled.alone`
-    text : float64[n]      to whom has this one, times `Celled.most`
+    text : float64[n]      to whom has others of them as well
+    whole : float64[n]     to whom has this one, times `Celled.most`
     others : uint32[n]     `bit_of` the terms of the message that may be shared as well
     """
 
     own: np.ndarray
     text: np.ndarray
+    whole: np.ndarray
     others: np.ndarray
 
 
@@ -65,18 +67,24 @@ class Cursors(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Who may be reached; as many places as there are slots. slot int32[n]; term int32[n], the first of the terms whose
-    lists it was met in, as place in the message; text float32[n], what the text can be worth at most.
+    """Who may be reached; as many places as there are slots.
+
+    slot, association : int32[n]
+    term : int32[n]        the first of the terms whose lists it was met in, as place in the message
+    text : float32[n]      what the text can be worth at most, rounded
     """
 
     slot: np.ndarray
+    association: np.ndarray
     term: np.ndarray
     text: np.ndarray
 
 
 def no_candidates(slots: int) -> Candidates:
     """Room for so many slots."""
-    return Candidates(np.empty(slots, np.int32), np.empty(slots, np.int32), np.empty(slots, np.float32))
+    return Candidates(
+        np.empty(slots, np.int32), np.empty(slots, np.int32), np.empty(slots, np.int32), np.empty(slots, np.float32)
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -86,6 +94,12 @@ def widest_of(batch, first_row):
     for row in range(first_row, batch.seq.shape[0]):
         widest = max(widest, batch.term_offsets[row + 1] - batch.term_offsets[row])
     return widest
+
+
+@njit(cache=True, nogil=True)
+def make_terms(widest):
+    """Room for the terms of a message."""
+    return Terms(np.empty(widest), np.empty(widest), np.empty(widest), np.empty(widest, np.uint32))
 
 
 @njit(cache=True, nogil=True)
@@ -106,10 +120,10 @@ def needed_text(scaled, reach, factor):
     Parameters
     ----------
     scaled, reach : float     of a block its least `scaled` and its largest `reach`
-    factor : float            above 0: what is left of `scaled` now
+    factor : float            what is left of `scaled` now
     """
-    if scaled == math.inf:
-        return math.inf  # dropped
+    if abs(scaled) == math.inf:
+        return scaled  # dropped, or without a threshold
     worth = max(-_LARGEST, min(scaled * factor, _LARGEST))
     reach = np.float64(reach)
     return worth - reach - _SLACK - _ROUNDING * (abs(worth) + abs(reach))
@@ -180,11 +194,13 @@ def _walk(v, worth, text, factor, cursors, first, last, found, count, counters):
             return count
         # several lists may have it: it is met once, at the first of its terms
         term = cursors.term[lowest]
-        most = worth.text[term]
-        if signature[least] & worth.others[term] == 0:
-            most = worth.own[term] * alone[least]
+        most = worth.own[term] * alone[least]
+        if signature[least] & worth.others[term]:
+            # bits are shared, also by keywords of one subscription, so that it may be this one alone after all
+            most = max(most, worth.text[term])
         if needed_text(scaled[least], reach[least], factor) < text * most:
-            found.slot[count], found.term[count], found.text[count] = slot[least], term, most
+            found.slot[count], found.association[count] = slot[least], least
+            found.term[count], found.text[count] = term, most
             count += 1
         is_live = slot[least] >= 0
         for i in range(lowest, last):
@@ -206,7 +222,7 @@ def _walk(v, worth, text, factor, cursors, first, last, found, count, counters):
 @njit(cache=True, nogil=True)
 def _find_block(v, cursors, i, block, worth, text, factor):
     """Put a cursor on the first posting of the first block, from this one on, that is not skipped."""
-    most = text * worth.text[cursors.term[i]]
+    most = text * worth.whole[cursors.term[i]]
     while block >= 0 and needed_text(v.low[block], v.high[block], factor) >= most * v.most[block]:
         cursors.before[i] = block
         block = v.after[block]

@@ -6,7 +6,8 @@ import pytest
 from matching.decay.engines.block_inverted_file import BlockInvertedFile
 from matching.decay.engines.ciq import Ciq
 from matching.decay.engines.inverted_file import InvertedFile
-from matching.model import DECAY, SubscriptionTable
+from matching.fading import Fading
+from matching.model import DECAY, MessageBatch, SubscriptionTable
 from matching.naive import tally
 from tests.support.celled import Cramped, CrampedH, cells_of, check_blocks, check_cells
 from tests.support.rooms import Tasks, kind_of
@@ -130,3 +131,30 @@ def test_engine_lists_are_made_anew_when_half_is_dropped():
         check_cells(engine)
     check_blocks(engine)
     assert int(engine.lists.view.used[4]) < dropped + 60 * len(engine)
+
+
+@pytest.mark.parametrize("engine", [Ciq, BlockInvertedFile])
+def test_engine_bounds_a_subscription_of_one_keyword_by_it_alone_whatever_bits_a_message_has(engine):
+    n, fading = 32, Fading.of(1e6, 0.2, np.ones(64, np.int64), 64)
+    ones, middle = np.ones(n), np.full(n, 0.25)
+    index = engine(SPACE, fading)
+    index.insert(
+        SubscriptionTable(
+            np.arange(n), np.full(n, DECAY, np.int8), np.zeros(n, np.int64), middle, middle, np.full((n, 4), np.nan),
+            ones.astype(np.int32), 0.0 * ones, np.arange(n + 1), np.arange(n, dtype=np.int32), ones.astype(np.float32),
+        )
+    )  # fmt: skip
+
+    def matched(seq, terms, counts):
+        zero, weights = np.zeros(1), np.full(len(terms), 0.1, np.float32)
+        index.best.begin_batch(seq, seq)
+        return index.match(
+            MessageBatch(
+                np.array([seq]), zero, zero, zero, zero, zero, zero, np.array([seq]), np.array([0, len(terms)]),
+                np.array(terms, np.int32), weights, np.array(counts, np.int32), np.array([fading.epoch_us]),
+            )
+        ).matched  # fmt: skip
+
+    assert matched(0, range(n), [1] * n) == n
+    for word in range(n):
+        assert matched(word + 1, [word, *range(n, 64)], [40] + [1] * 32) == 1

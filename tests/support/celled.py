@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,11 +60,13 @@ def check_cells(engine: Any) -> None:
                 assert above not in cells, f"slot {slot}: cell {cell} lies in {above}"
 
 
-def check_blocks(engine: Any, scaled_by: Callable[[float, float], float] = scaled_of) -> None:
+def check_blocks(engine: Any, scaled_by: Callable[[float, float], float] | None = None) -> None:
     """Postings ascend, every association is posted for every keyword of an index, no block says more than holds.
 
-    `scaled_by` a threshold and an alpha, that is.
+    `scaled_by` a threshold and an alpha, that is; of scores that fade by default.
     """
+    if scaled_by is None:
+        scaled_by = partial(scaled_of, reference=engine._reference or 0.0)
     v, c = engine.lists.view, engine.subscriptions.columns
     posted = defaultdict(list)
     for each in range(int(v.used[1])):
@@ -80,7 +83,7 @@ def check_blocks(engine: Any, scaled_by: Callable[[float, float], float] = scale
                 assert int(v.where[association]) % MOST_BUCKETS == v.bucket[each]
                 posted[association].append(int(v.key[each]) & 0x7FFFFFFF)
                 scaled = scaled_by(c.threshold[slot], c.alpha[slot])
-                assert v.low[block] <= v.scaled[association] <= scaled
+                assert v.low[block] <= v.scaled[association] <= scaled * (1.0 + 1e-12)
                 assert v.high[block] >= v.reach[association]
                 if engine.lists.norms:
                     behind = range(c.term_start[slot], c.term_start[slot] + c.term_count[slot])

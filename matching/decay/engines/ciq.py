@@ -18,19 +18,24 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 
-from matching.decay.engines.ciq_bounds import scaled_of
+from matching.decay.engines.ciq_bounds import move_reference, rests_of, scale_all
 from matching.decay.engines.ciq_history import NOW, MessageHistory
 from matching.decay.engines.ciq_scan import scan
+from matching.decay.scores import lift
 from matching.fading import Fading
+from matching.kind import Work
 from matching.lasting.engine import LastingEngine
 from matching.model import Float32, Float64, Int32, MessageBatch
 from matching.space import Space
 from matching.storage.cell_bounds import order_of
 from matching.storage.cell_costs import MESSAGES, Costs, lifetime_of, spread
+from matching.storage.cell_walk import no_candidates
 from matching.storage.celled_lists import CelledLists
 from matching.storage.slots import resized
+
+#: How far the stream may move from the reference time, in powers of e, before bounds are reckoned anew.
+_FAR_AWAY = 50.0
 
 
 class Ciq(LastingEngine):
@@ -62,19 +67,34 @@ class Ciq(LastingEngine):
         # log of the threshold as of then, by slot; minus infinity for those at the root without one
         self._stood_at = np.zeros(0)
         self._lived, self._ended, self._messages = 0.0, 0, 0.0
+        # of any keyword that a message lacks: smoothing alone
+        self._most_common = fading.smoothing * float(fading.collection_share.max(initial=0.0))
+        self._reference: float | None = None  # lift at which `scaled` is what is left of thresholds
+        self._rows = 0  # since the reference was moved
+        self._found = no_candidates(0)
+
+    def match(self, batch: MessageBatch) -> Work:
+        """Offer every message to whom it may reach, in order; `best.begin_batch` comes first."""
+        if len(batch):
+            self._move_reference(float(lift(batch.event_time_us[-1], self.fading)), len(batch))
+        return super().match(batch)
 
     def _post(self, slots: Int32) -> None:
         c = self.subscriptions.columns
         if self._stood_at.shape[0] < self.subscriptions.capacity:
             self._stood_at = resized(self._stood_at, self.subscriptions.capacity)
+            self._found = no_candidates(self.subscriptions.capacity)
         self.history.expect(c, slots)
         h = self.history.view
         lifetime = lifetime_of(self._lived, self._ended, self.longest)
         costs = Costs(self.depth, self.buckets, self.by_cost, self.delta, lifetime)
-        scaled = _scaled(c, slots)
+        if self._reference is None and h.facts[NOW] > -math.inf:
+            self._reference = float(h.facts[NOW])  # there are results before there are messages
+        scaled = scale_all(c, slots, self._reference or 0.0)
         row, where, reach = spread(h, c, slots, self._worth(scaled), costs, self.max_distance)
         order = self._order(scaled[row], reach) if self.alike else None
-        self.lists.add(self.subscriptions, slots[row], where, scaled[row], reach, order)
+        alone = rests_of(c, slots, self.fading)[row]
+        self.lists.add(self.subscriptions, slots[row], where, scaled[row], reach, order, alone)
         full = slots[c.threshold[slots] > -math.inf]
         self._stood_at[slots] = -math.inf
         self._stood_at[full] = c.threshold[full] - h.facts[NOW]
@@ -87,8 +107,19 @@ class Ciq(LastingEngine):
     def _scan(self, batch: MessageBatch, first_row: int) -> int:
         return scan(
             self.subscriptions.columns, self.best.view, self.lists.view, self.history.view, batch, first_row,
-            self.fading, self.max_distance, self.depth, self.buckets + 2, self.counters,
+            self.fading, self.max_distance, self._reference or 0.0, self._most_common, self.depth, self.buckets + 2,
+            self._found, self.counters,
         )  # fmt: skip
+
+    def _move_reference(self, now: float, rows: int) -> None:
+        """Reckon bounds anew from now on, if that is far from the reference and worth it."""
+        self._rows += rows
+        away = self._reference is None or abs(now - self._reference) > _FAR_AWAY
+        # bounds that have left the range of numbers skip nothing, which is safe: not every batch need mend it
+        if away and (self._reference is None or self._rows * 64 > len(self)):
+            before = now if self._reference is None else self._reference
+            self._reference, self._rows = now, 0
+            move_reference(self.subscriptions.columns, self.lists.view, before, now)
 
     def _settle(self) -> None:
         facts = self.history.view.facts
@@ -109,22 +140,15 @@ class Ciq(LastingEngine):
 
     def _worth(self, scaled: Float64) -> Float64:
         """What thresholds are as of now."""
-        now = self.history.view.facts[NOW]
-        return np.exp(np.minimum(scaled - (now if now > -math.inf else 0.0), 700.0))
+        now, reference = self.history.view.facts[NOW], self._reference
+        if reference is None or now == -math.inf:
+            return scaled
+        return np.minimum(np.maximum(scaled, 0.0) * math.exp(max(-300.0, min(reference - now, 300.0))), 1e300)
 
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = {f"lists_{name}": value for name, value in self.lists.arrays().items()}
         arrays |= {f"history_{name}": value for name, value in self.history.arrays().items()}
         return super().arrays() | arrays | {"stood_at": self._stood_at}
-
-
-@njit(cache=True, nogil=True)
-def _scaled(c, slots):
-    """`scaled_of` each."""
-    scaled = np.empty(slots.shape[0])
-    for i in range(slots.shape[0]):
-        scaled[i] = scaled_of(c.threshold[slots[i]], c.alpha[slots[i]])
-    return scaled
 
 
 class CiqH(Ciq):

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from matching.storage.cell_bounds import is_spatial
-from matching.storage.cell_walk import Terms, candidates_of, make_cursors, widest_of
+from matching.storage.cell_walk import candidates_of, make_cursors, make_terms, widest_of
 from matching.storage.celled_lists import bit_of
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
@@ -57,7 +57,7 @@ def _bound_terms(terms, weights, worth):
         weight = np.float64(weights[i])
         square += weight * weight
         worth.own[i] = weight * _WIDER + _SLACK
-        worth.text[i] = math.sqrt(square) * _WIDER + _SLACK
+        worth.text[i] = worth.whole[i] = math.sqrt(square) * _WIDER + _SLACK
         worth.others[i] = behind
         behind = np.uint32(behind | bit_of(terms[i]))
 
@@ -78,7 +78,7 @@ def scan(
     widest = widest_of(batch, first_row)
     path = np.empty(depth + 1, np.int64)
     cursors, in_bucket = make_cursors(buckets, widest), np.zeros(buckets, np.int64)
-    worth = Terms(np.empty(widest), np.empty(widest), np.empty(widest, np.uint32))
+    worth = make_terms(widest)
     scanned = np.zeros(1, np.int64)
     hits = 0
     verified = 0

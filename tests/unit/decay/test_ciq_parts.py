@@ -5,13 +5,21 @@ import math
 import numpy as np
 import pytest
 
-from matching.decay.engines.ciq_bounds import least_text, scaled_of
+from matching.decay.engines.ciq_bounds import factor_of, scaled_of
 from matching.decay.engines.ciq_history import MessageHistory
 from matching.decay.scores import key_of
 from matching.fading import Fading
 from matching.storage.cell_bounds import LEAST_TEXT, bucket_of, is_spatial, reach_of
 from matching.storage.cell_costs import chance_of_cell, chance_of_text, lifetime_of
+from matching.storage.cell_walk import needed_text
 from matching.storage.quadtree import cells_down_to, distance_to_box, path_to
+
+
+def least_text(key, alpha, reach, lifted, away=0.0):
+    """What a text must be worth at a time, if the reference is so far ahead of it."""
+    reference = lifted + away
+    return needed_text(scaled_of(key, alpha, reference), reach, factor_of(reference, lifted))
+
 
 FADING = Fading.of(30.0, 0.2, np.array([0, 1, 2, 5]), 8)
 
@@ -50,11 +58,11 @@ def test_least_text_never_keeps_out_what_may_enter(alpha, lifted):
     rng = np.random.default_rng(1)
     kept_out = 0
     for _ in range(300):
-        proximity, text, ago = rng.random(), rng.random() ** 3, rng.random() * 3
+        proximity, text, ago, away = rng.random(), rng.random() ** 3, rng.random() * 3, rng.normal() * 40.0
         key = key_of(alpha * rng.random() + (1 - alpha) * rng.random(), lifted - ago)
         new = key_of(alpha * proximity + (1 - alpha) * text, lifted)
         reach = reach_of(alpha, 1.0 - proximity, 1.0)
-        least = least_text(scaled_of(key, alpha), reach, lifted)
+        least = least_text(key, alpha, reach, lifted, away)
         skipped = least >= (0.0 if is_spatial(alpha) else text)
         assert not (skipped and new > key)
         kept_out += skipped
@@ -65,21 +73,23 @@ def test_least_text_allows_for_the_digits_that_an_old_epoch_costs():
     rng, entering = np.random.default_rng(2), 0
     for _ in range(3000):
         lifted, alpha, proximity, text = 2e8 * rng.random(), 0.9 * rng.random(), rng.random(), rng.random()
+        away = rng.normal() * 40.0
         key = key_of(alpha * proximity + (1 - alpha) * text, lifted)
         better = text * (1.0 + 1e-7 * rng.random())
         if key_of(alpha * proximity + (1 - alpha) * better, lifted) > key:
             entering += 1
-            assert least_text(scaled_of(key, alpha), alpha * proximity / (1.0 - alpha), lifted) < better
+            assert least_text(key, alpha, alpha * proximity / (1.0 - alpha), lifted, away) < better
     assert entering > 100
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_least_text_of_messages_that_are_much_too_late_is_out_of_reach_and_of_early_ones_is_not(alpha):
     reach, key = reach_of(alpha, 0.0, 1.0), 0.0
-    assert least_text(scaled_of(key, alpha), reach, -1e9) >= 1.0
-    assert least_text(scaled_of(key, alpha), reach, 1e9) < 0.0
-    assert least_text(scaled_of(-math.inf, alpha), reach, 1e9) < 0.0
-    assert least_text(math.inf, reach, 0.0) == math.inf
+    for away in (0.0, 40.0, -40.0):
+        assert least_text(key, alpha, reach, -1e9, away) >= 1.0
+        assert least_text(key, alpha, reach, 1e9, away) < 0.0
+        assert least_text(-math.inf, alpha, reach, 1e9, away) < 0.0
+    assert needed_text(math.inf, reach, 0.0) == math.inf
 
 
 def test_buckets_ascend_with_reach_and_place_alone_has_its_own():
