@@ -49,7 +49,9 @@ def best_messages(table: SubscriptionTable, messages: MessageBatch, fading: Fadi
     with ThreadPoolExecutor(cores) as pool:
         list(pool.map(some, np.array_split(np.arange(len(table)), cores * _CHUNKS_A_CORE)))
     there = seq >= 0
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(there)])[offsets]
+    before = np.zeros(there.shape[0] + 1, np.int64)
+    np.cumsum(there, out=before[1:])
+    ends = before[offsets]
     return ResultRows(ends, seq[there], key[there])
 
 

@@ -78,7 +78,7 @@ def lasting_case(
     before = Messages(drawn.batch.take(np.arange(_BEFORE)), drawn.idf)
     coming = _CHANGES_A_CALL * _CALLS_A_ROUND * rounds
     likes = topk_subscriptions(before, subscriptions + coming, seed, asked)
-    columns = likes._asdict() | {"kind": np.full(len(likes), kind.code, np.int8)}
+    columns: dict[str, Any] = likes._asdict() | {"kind": np.full(len(likes), kind.code, np.int8)}
     if "alpha" not in kind.fields:
         columns["alpha"] = np.full(len(likes), np.nan)
     everybody = SubscriptionTable(**columns)

@@ -5,6 +5,7 @@ a kilometre, so that the copies do not coincide. Texts without terms are left ou
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,7 +49,7 @@ def resample_messages(directory: str, count: int, seed: int, space: Space, timed
     seq = np.arange(count, dtype=np.int64)
     counts = stored["counts"].combine_chunks().values.to_numpy().astype(np.int32)[picked]
     times = seq * round(1e6 / MESSAGES_PER_S)
-    asked = (counts, times) if timed else ()
+    asked: tuple[Any, ...] = (counts, times) if timed else ()
     batch = MessageBatch(seq, x, y, lon, lat, lon, lat, seq, new_offsets, values[picked], weights[picked], *asked)
     known = pq.read_table(vocabulary, columns=["term_id", "idf"])
     idf = np.zeros(len(known))

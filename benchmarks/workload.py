@@ -154,7 +154,7 @@ def make_messages(
     x, y = space.project(lon, lat)
     seq = np.arange(count, dtype=np.int64)
     times = seq * round(1e6 / MESSAGES_PER_S)
-    asked = (counts.astype(np.int32), times) if timed else ()
+    asked: tuple[Any, ...] = (counts.astype(np.int32), times) if timed else ()
     batch = MessageBatch(seq, x, y, lon, lat, lon, lat, seq, offsets, terms, weights, *asked)
     return Messages(batch, idf)
 
