@@ -83,9 +83,8 @@ class Ciq(TopkEngine):
         # threshold before, its difference is infinite
         anew = (now < self._known[slots]) | (now > self._stood_at[slots] + self.rise)
         risen = slots[~anew & (now > self._known[slots])]
-        if risen.shape[0]:
-            raise_thresholds(self.lists.view, risen, describe(c, risen)[0])
-            self._known[risen] = c.threshold[risen]
+        raise_thresholds(self.lists.view, risen, describe(c, risen)[0])  # of nobody too: so warm-up compiles it
+        self._known[risen] = c.threshold[risen]
         if anew.any():
             moved = np.unique(slots[anew])
             self._drop(moved)
