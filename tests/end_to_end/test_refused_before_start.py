@@ -27,7 +27,8 @@ def etl(tmp_path_factory):
 
 def write(path, rows):
     if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
+        names = dict.fromkeys(name for row in rows for name in row)
+        pq.write_table(pa.Table.from_pylist([{name: row.get(name) for name in names} for row in rows]), path)
     else:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
