@@ -46,6 +46,7 @@ def recipe_of(row: dict, **more) -> Recipe:
     return Recipe(kinds=KINDS_BESIDE, churn=0.7, **{name: row[name] for name in ours}, **more)
 
 
+@pytest.mark.timeout(300)  # the first of an engine compiles it
 @pytest.mark.parametrize("row", tiered(pairwise(SETTINGS), 3), ids=lambda row: "-".join(map(str, row.values())))
 def test_lasting_topology_every_pair_of_settings_equals_oracle(row):
     assert not told_wrong(recipe_of(row, messages=160, terms=10), 51, row)
@@ -61,6 +62,7 @@ def test_lasting_topology_random_configurations_equal_oracle(first):
         assert not (told := told_wrong(recipe, seed, row)), f"seed {seed}: {told}"
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("router", ["hashing", "dkm-sks"])
 def test_lasting_topology_after_the_last_has_left_holds_nothing(router):
     world = without_the_last(make_world(Recipe(kinds=KINDS_BESIDE, messages=120), 52))
@@ -83,7 +85,7 @@ CORNERS = [
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize(
     ("router", "tasks", "window", "together"), tiered([pytest.param(*corner) for corner in CORNERS], 4)

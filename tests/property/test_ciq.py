@@ -13,6 +13,9 @@ from tests.support.celled import Cramped, CrampedH, cells_of, check_blocks, chec
 from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, Recipe, make_world
 
+#: The first of an engine compiles it.
+pytestmark = pytest.mark.timeout(300)
+
 
 class SmallBlocks(BlockInvertedFile):
     """The block inverted file with blocks of two."""

@@ -11,6 +11,9 @@ from tests.support.covering import tiered
 from tests.support.lasting import EveryPair, differences
 from tests.support.worlds import SPACE, Recipe, make_world
 
+#: The first of an engine compiles it.
+pytestmark = pytest.mark.timeout(300)
+
 
 class OneGrid(InfluenceGrid):
     """As the paper has it."""

@@ -7,6 +7,9 @@ from matching.model import DECAY, KNN
 from tests.support.lasting import ROOMS, EveryPair, differences
 from tests.support.worlds import Recipe, make_world
 
+#: The first of an engine compiles it.
+pytestmark = pytest.mark.timeout(300)
+
 CODES = {"decay": DECAY, "knn": KNN}
 ENGINES = [(kind, engine) for kind in ROOMS for engine in (EveryPair, *KINDS.named(kind).engines)]
 IDS = [f"{kind}-{getattr(engine, 'name', engine)}" for kind, engine in ENGINES]

@@ -12,6 +12,9 @@ from tests.support.celled import cells_of, check_blocks, check_cells
 from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, Recipe, make_world
 
+#: The first of an engine compiles it.
+pytestmark = pytest.mark.timeout(300)
+
 
 class Cramped(Ciq):
     """Cells for next to nothing, tiny blocks, and associated anew whenever a threshold rises."""

@@ -23,6 +23,9 @@ from matching.decay.engines.block_search import candidates_of
 from matching.model import DECAY, SubscriptionTable
 from matching.storage.point_subscriptions import PointSubscriptions
 
+#: The first of an engine compiles it.
+pytestmark = pytest.mark.timeout(300)
+
 FAR = 1.1
 
 

@@ -8,6 +8,9 @@ from matching.model import DECAY, ENTER, LEAVE
 from matching.storage.point_subscriptions import PointSubscriptions
 from tests.support.naive_tables import subscription, table
 
+#: The first of an engine compiles it.
+pytestmark = pytest.mark.timeout(300)
+
 
 def store(ks, since=0):
     """Subscriptions with these k, and their empty results."""
