@@ -124,7 +124,10 @@ def assert_sound(engine) -> None:
 
 
 @named
-@pytest.mark.parametrize("seed", tiered(range(200), one_in=50))
+@pytest.mark.parametrize(
+    "seed",
+    [*tiered(range(0, 200, 10), one_in=5), *(pytest.param(n, marks=pytest.mark.long) for n in range(200) if n % 10)],
+)
 def test_knn_engines_over_random_worlds_equal_oracle_and_are_sound(engine, seed, monkeypatch):
     if seed % 2:
         monkeypatch.setattr(BallLists, "fewest", 1)  # pools are packed again and again
