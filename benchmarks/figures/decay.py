@@ -17,14 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures.drawing import pyplot, write
-from benchmarks.figures.sweeps import Tell, beside, sweep
+from benchmarks.figures.sweeps import Tell, bars, draw, sweep
 from benchmarks.lasting import HALF_LIFE_S, LastingBench, lasting_case
 from benchmarks.workload import MESSAGES_PER_S, TopkRecipe
 from matching.decay.engines.ciq import Ciq
 from matching.errors import ConfigError
 from matching.kinds import KINDS
-from matching.warmup import warm_engine
 
 _DECAY = KINDS.named("decay")
 _SIZES = (50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000)
@@ -51,21 +49,14 @@ def figure(
     ConfigError
         For a name nobody knows, a window, which this kind has not, or if matplotlib is not installed.
     """
-    if name not in FIGURES:
-        raise ConfigError(f"figure {name!r}: choose one of {', '.join(FIGURES)}")
     if window is not None:
         raise ConfigError("decay has no window: leave --window out")
-    draw_with = pyplot()
-    tell = on_progress or (lambda _: None)
-    chosen = tuple(engines or _DECAY.engines)
-    tell("compiling kernels")
-    for engine in chosen:
-        warm_engine(_DECAY, engine)
     given = {"messages": messages or _MESSAGES, "seed": seed, "messages_from": messages_from}
-    report = {"figure": name, **FIGURES[name](subscriptions, given, chosen, tell)}
-    write(draw_with, report, out / f"decay-{name}")
-    tell(f"written: {out}/decay-{name}.json and .png")
-    return report
+    chosen = tuple(engines or _DECAY.engines)
+    return draw(
+        _DECAY, FIGURES, name, out, chosen, on_progress,
+        lambda measure, tell: measure(subscriptions, given, chosen, tell),
+    )  # fmt: skip
 
 
 def _bench(subscriptions: int, given: dict[str, Any], **more: Any) -> LastingBench:
@@ -109,24 +100,12 @@ def _blocks(subscriptions, given, engines, tell):
     made = {str(size): type("Variant", (Ciq,), {"block": size}) for size in _BLOCKS}
     case = lasting_case(replace(_DECAY, engines=made), subscriptions, rounds=_ROUNDS, **given)
     load = LastingBench(case, _ROUNDS)
-    return _bars("postings a block", load, tuple(made), tell)
+    return bars("postings a block", load, tuple(made), tell)
 
 
 def _insertion(subscriptions, given, engines, tell):
     load = _bench(subscriptions, given)
-    return _bars("engine", load, engines, tell, {"subscriptions that come a second": "subscribe_per_s"})
-
-
-def _bars(x_label, load: LastingBench, names: Sequence[str], tell: Tell, more: dict[str, str] | None = None):
-    measured = beside(load, {name: load.build(name) for name in names}, tell, changes=more is not None)
-    wanted = {"us a message": "us_per_message", "bytes a subscription": "bytes_per_subscription"} | (more or {})
-    panels = [
-        {"y_label": label, "log": (False, True), "bars": {name: row[key] for name, row in measured.items()}}
-        for label, key in wanted.items()
-    ]
-    exact = all(row["exact"] for row in measured.values())
-    rows = {"workload": load.workload, "engines": measured}
-    return {"x_label": x_label, "x": list(names), "panels": panels, "exact": exact, "rows": rows}
+    return bars("engine", load, engines, tell, {"subscriptions that come a second": "subscribe_per_s"}, changes=True)
 
 
 FIGURES: dict[str, Callable[..., dict[str, Any]]] = {

@@ -24,8 +24,8 @@ import numpy as np
 from benchmarks import thresholds as threshold_bench
 from benchmarks.adversarial import STREAMS, make_stream
 from benchmarks.cases import make_case
-from benchmarks.figures.drawing import pyplot, write
-from benchmarks.harness import NO_REMOVALS, Bench, Running
+from benchmarks.figures.sweeps import Tell, beside, draw, sweep
+from benchmarks.harness import NO_REMOVALS, Bench
 from benchmarks.workload import PLAIN, WORLD, TopkRecipe
 from distribution.router import Router
 from distribution.routers import PLACING, ROUTERS, router_named
@@ -36,18 +36,14 @@ from matching.model import MessageBatch
 from matching.topk.engine import TopkEngine
 from matching.topk.engines.skype import PAPER, Pruning, Skype
 from matching.topk.replicas import Replicas
-from matching.warmup import warm_engine
 from matching.window import Window
-
-Tell = Callable[[str], None]
 
 _TOPK = KINDS.named("topk")
 _SIZES = (100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000)
-_ENGINES = ("skype", "l2_scan", "block_inverted_file", "inverted_file")
+_ENGINES = ("skype", "l2_scan", "ciq", "block_inverted_file", "inverted_file")
 _ROUNDS = 3
 _MESSAGES = 6_000
-#: A round of a slow engine stops after so long; so many messages are held against the oracle before.
-_MOST_S = 4.0
+#: So many messages are held against the oracle before.
 _CHECKED = 500
 #: The same for streams: long enough for whole batches, so that no engine tells changes oftener than another.
 _MOST_OF_STREAM_S = 15.0
@@ -75,53 +71,13 @@ def figure(
         For a name nobody knows, messages to resample, which no figure of this kind does, or if matplotlib is not
         installed.
     """
-    if name not in FIGURES:
-        raise ConfigError(f"figure {name!r}: choose one of {', '.join(FIGURES)}")
     if messages_from is not None:
         raise ConfigError("figures of topk are of synthetic messages: leave --messages-from out")
-    draw_with = pyplot()
-    tell = on_progress or (lambda _: None)
     chosen = tuple(engines or _ENGINES)
-    tell("compiling kernels")
-    for engine in chosen:
-        warm_engine(_TOPK, engine)
-    report = FIGURES[name](subscriptions, window or 100_000, messages or _MESSAGES, chosen, seed, tell)
-    report = {"figure": name, **report}
-    write(draw_with, report, out / f"topk-{name}")
-    tell(f"written: {out}/topk-{name}.json and .png")
-    return report
-
-
-def _beside(load: Bench, engines: dict[str, Running], tell: Tell, most_s: float = _MOST_S) -> dict[str, dict[str, Any]]:
-    """Check engines, then time them in turns: medians of every figure by engine."""
-    checked = {name: load.check(engine) for name, engine in engines.items()}
-    rows: dict[str, list[dict[str, float]]] = {name: [] for name in engines}
-    for turn in range(load.rounds):
-        for name, engine in engines.items():
-            rows[name].append(load.time(engine, turn, most_s))
-    measured: dict[str, dict[str, Any]] = {}
-    for name, turns in rows.items():
-        measured[name] = {key: median(turn[key] for turn in turns) for key in turns[0]} | checked[name]
-        row = measured[name]
-        tell(f"  {name}: {row['us_per_message']:,.1f} us, exact: {row['exact']}, {row['compared']:,} compared")
-    return measured
-
-
-def _sweep(label: str, values: Sequence[Any], make: Callable[[Any], Bench], engines, tell: Tell, log: bool):
-    """Time a message against one property."""
-    series: dict[str, list[float]] = {name: [] for name in engines}
-    rows, exact = [], True
-    for value in values:
-        tell(f"{label} = {value}: making the workload")
-        load = make(value)
-        measured = _beside(load, {name: load.build(name) for name in engines}, tell)
-        rows.append({"x": value, "workload": load.workload, "engines": measured})
-        for name in engines:
-            series[name].append(measured[name]["us_per_message"])
-            exact = exact and measured[name]["exact"]
-    panel = {"y_label": "us a message", "log": (log, True), "series": series}
-    return {"x_label": label, "x": [str(v) for v in values] if "uniform" in values else list(values), "panels": [panel],
-            "exact": exact, "rows": rows}  # fmt: skip
+    return draw(
+        _TOPK, FIGURES, name, out, chosen, on_progress,
+        lambda measure, tell: measure(subscriptions, window or 100_000, messages or _MESSAGES, chosen, seed, tell),
+    )  # fmt: skip
 
 
 def _bench(subscriptions, messages, window, seed, recipe=PLAIN, kind=_TOPK) -> Bench:
@@ -131,14 +87,14 @@ def _bench(subscriptions, messages, window, seed, recipe=PLAIN, kind=_TOPK) -> B
 
 def _subscriptions(subscriptions, window, messages, engines, seed, tell):
     sizes = [size for size in _SIZES if size <= max(subscriptions, _SIZES[1])]
-    return _sweep(
+    return sweep(
         "subscriptions", sizes, lambda n: _bench(n, messages, window, seed), engines, tell, log=True
     )  # fmt: skip
 
 
 def _by_recipe(label: str, values: Sequence[Any], recipe: Callable[[Any], TopkRecipe]):
     def measure(subscriptions, window, messages, engines, seed, tell):
-        return _sweep(
+        return sweep(
             label, values, lambda v: _bench(subscriptions, messages, window, seed, recipe(v)), engines, tell, log=False
         )  # fmt: skip
 
@@ -147,7 +103,7 @@ def _by_recipe(label: str, values: Sequence[Any], recipe: Callable[[Any], TopkRe
 
 def _window(subscriptions, window, messages, engines, seed, tell):
     sizes = [size for size in (10_000, 30_000, 100_000, 300_000, 1_000_000) if size <= max(window, 100_000)]
-    return _sweep(
+    return sweep(
         "messages in the window", sizes, lambda n: _bench(subscriptions, messages, n, seed), engines, tell, log=True
     )  # fmt: skip
 
@@ -175,7 +131,7 @@ def _pruning(subscriptions, window, messages, engines, seed, tell):
     engines = {name: partial(Skype, pruning=pruning) for name, pruning in variants.items()}
     load = _bench(subscriptions, messages, window, seed, kind=replace(_TOPK, engines=engines))
     built = {name: load.build(name) for name in variants}
-    measured = _beside(load, built, tell)
+    measured = beside(load, built, tell)
     for name, running in built.items():
         index = running.room.engine
         assert isinstance(index, Skype)
@@ -315,7 +271,7 @@ def _streams(subscriptions, window, messages, engines, seed, tell):
         case = make_stream(name, size, size, messages * _ROUNDS, seed)
         load = Bench(case, _ROUNDS, checked_batches=2, checked=_CHECKED)
         built = {engine: load.build(engine) for engine in engines}
-        measured[name] = _beside(load, built, tell, _MOST_OF_STREAM_S)
+        measured[name] = beside(load, built, tell, _MOST_OF_STREAM_S)
         exact = exact and all(row["exact"] for row in measured[name].values())
     series = {engine: [measured[name][engine]["us_per_message"] for name in STREAMS] for engine in engines}
     panel = {"y_label": "us a message", "log": (False, True), "groups": series}
