@@ -34,6 +34,11 @@ class Fading(NamedTuple):
     collection_share: Float64
     epoch_us: int
 
+    @property
+    def most_of_the_missing(self) -> float:
+        """Largest probability of a keyword in a message that lacks it: smoothing alone. O(terms)."""
+        return self.smoothing * float(self.collection_share.max(initial=0.0))
+
     @classmethod
     def of(
         cls,
@@ -44,6 +49,14 @@ class Fading(NamedTuple):
         epoch_us: int = EPOCH_US,
     ) -> "Fading":
         """Of a half-life and a vocabulary.
+
+        Parameters
+        ----------
+        half_life_s : float               seconds in which a score falls to half
+        smoothing : float                 0..1
+        collection_count : int64[terms]   by term id
+        total_tokens : int                sum of all counts
+        epoch_us : int                    microseconds
 
         Raises
         ------

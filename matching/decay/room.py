@@ -10,7 +10,7 @@ import numpy as np
 
 from matching.errors import ConfigError
 from matching.fading import Fading
-from matching.kind import Site
+from matching.kind import Matched, Site, Turn
 from matching.lasting.engine import LastingEngine
 from matching.lasting.room import LastingRoom
 
@@ -25,7 +25,14 @@ class DecayRoom(LastingRoom):
         self._fading = site.fading
         return engine(site.space, site.fading or _NOTHING_FADES)
 
-    def match(self, turn):
+    def match(self, turn: Turn) -> Matched:
+        """As `LastingRoom.match`.
+
+        Raises
+        ------
+        ConfigError
+            If there are subscriptions, and the run does not say how scores fade.
+        """
         if self._fading is None and len(turn.added):
             raise ConfigError(
                 f"subscription {turn.added.number[0]}: its score fades, and this run does not say how; "

@@ -30,6 +30,7 @@ from matching.storage.block_pool import allocate_block, free_block
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.quadtree import cells_down_to
 from matching.storage.slots import resized
+from matching.storage.term_lists import bit_of
 
 #: Buckets of a cell at most; with it in five bits, cell and bucket take one int32.
 MOST_BUCKETS = 32
@@ -219,12 +220,6 @@ class CelledLists:
 
 def _longer(rows: Int64, needed: int) -> Int64:
     return rows if needed <= rows.shape[0] else resized(rows, max(needed, rows.shape[0] * 3 // 2))
-
-
-@njit(cache=True, nogil=True)
-def bit_of(term):
-    """The bit of a keyword in a signature; others may share it."""
-    return np.uint32(1) << np.uint32((np.int64(term) * 0x9E3779B1 & 0xFFFFFFFF) >> 27)
 
 
 @njit(cache=True, nogil=True)

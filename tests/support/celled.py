@@ -66,7 +66,7 @@ def check_blocks(engine: Any, scaled_by: Callable[[float, float], float] | None 
     `scaled_by` a threshold and an alpha, that is; of scores that fade by default.
     """
     if scaled_by is None:
-        scaled_by = partial(scaled_of, reference=engine._reference or 0.0)
+        scaled_by = partial(scaled_of, reference=engine._reference.at or 0.0)
     v, c = engine.lists.view, engine.subscriptions.columns
     posted = defaultdict(list)
     for each in range(int(v.used[1])):

@@ -24,6 +24,7 @@ from matching.decay.engines.block_order import order_postings
 from matching.model import Float32, Int32, Int64
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
+from matching.storage.term_lists import largest_term, room_for
 
 #: Postings of a block, blocks of a group.
 BLOCK, GROUP = 64, 16
@@ -111,7 +112,7 @@ class BlockLists:
     def insert(self, subscriptions: PointSubscriptions, slots: Int32, described: Described) -> None:
         """Post new slots. Amortised O(their terms); `settle` puts in order what that leaves out of order."""
         c = subscriptions.columns
-        terms = int(_largest_term(c, slots)) + 1
+        terms = int(largest_term(c, slots)) + 1
         if self.view.start.shape[0] < terms:
             terms = max(terms, self.view.start.shape[0] * 5 // 4)
             fills = {"first_summary": -1}
@@ -162,16 +163,6 @@ class BlockLists:
 
 
 @njit(cache=True, nogil=True)
-def _largest_term(c, slots):
-    largest = -1
-    for slot in slots:
-        if c.term_count[slot] > 0:
-            # terms ascend: the last is the largest
-            largest = max(largest, c.terms[c.term_start[slot] + c.term_count[slot] - 1])
-    return largest
-
-
-@njit(cache=True, nogil=True)
 def _blocks(places):
     return (places + BLOCK - 1) // BLOCK
 
@@ -181,12 +172,6 @@ def _summaries_of(room):
     """Summaries of a list with so much room: one a block and one a group; none for a single block."""
     blocks = _blocks(room)
     return 0 if blocks <= 1 else blocks + (blocks + GROUP - 1) // GROUP
-
-
-@njit(cache=True, nogil=True)
-def _room_for(count, added):
-    """Places a list of `count` that must take `added` more is given: exact at first, then half as much again."""
-    return added if count == 0 else count + added + (count + added) // 2 + 2
 
 
 @njit(cache=True, nogil=True)
@@ -200,11 +185,11 @@ def _count_added(c, slots, v, added):
             added[term] += 1
             if before + 1 > v.room[term]:
                 # the list's last step counts whole, earlier ones are taken back
-                room = _room_for(v.count[term], added[term])
+                room = room_for(v.count[term], added[term])
                 places += room
                 summaries += _summaries_of(room)
                 if added[term] > 1 and before > v.room[term]:
-                    room = _room_for(v.count[term], added[term] - 1)
+                    room = room_for(v.count[term], added[term] - 1)
                     places -= room
                     summaries -= _summaries_of(room)
     return places, summaries
@@ -243,7 +228,7 @@ def _append(c, slots, v, added, described):
 def _move_list(c, v, term, added):
     """Move a list to the end of the pool, with room for `added` more, and its summaries to the end of theirs."""
     old, count = v.start[term], v.count[term]
-    room = _room_for(count, added)
+    room = room_for(count, added)
     new = v.used[0]
     v.used[0] = new + room
     v.used[1] += v.room[term]

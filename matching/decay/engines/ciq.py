@@ -22,7 +22,7 @@ import numpy as np
 from matching.decay.engines.ciq_bounds import move_reference, rests_of, scale_all
 from matching.decay.engines.ciq_history import NOW, MessageHistory
 from matching.decay.engines.ciq_scan import scan
-from matching.decay.scores import lift
+from matching.decay.reference import Reference
 from matching.fading import Fading
 from matching.kind import Work
 from matching.lasting.engine import LastingEngine
@@ -33,9 +33,6 @@ from matching.storage.cell_costs import MESSAGES, Costs, lifetime_of, spread
 from matching.storage.cell_walk import no_candidates
 from matching.storage.celled_lists import CelledLists
 from matching.storage.slots import resized
-
-#: How far the stream may move from the reference time, in powers of e, before bounds are reckoned anew.
-_FAR_AWAY = 50.0
 
 
 class Ciq(LastingEngine):
@@ -67,16 +64,15 @@ class Ciq(LastingEngine):
         # log of the threshold as of then, by slot; minus infinity for those at the root without one
         self._stood_at = np.zeros(0)
         self._lived, self._ended, self._messages = 0.0, 0, 0.0
-        # of any keyword that a message lacks: smoothing alone
-        self._most_common = fading.smoothing * float(fading.collection_share.max(initial=0.0))
-        self._reference: float | None = None  # lift at which `scaled` is what is left of thresholds
-        self._rows = 0  # since the reference was moved
+        self._most_common = fading.most_of_the_missing
+        self._reference = Reference()  # at which `scaled` is what is left of thresholds
         self._found = no_candidates(0)
 
     def match(self, batch: MessageBatch) -> Work:
         """Offer every message to whom it may reach, in order; `best.begin_batch` comes first."""
-        if len(batch):
-            self._move_reference(float(lift(batch.event_time_us[-1], self.fading)), len(batch))
+        before = self._reference.follow(batch, self.fading, len(self))
+        if before is not None:
+            move_reference(self.subscriptions.columns, self.lists.view, before, self._reference.at)
         return super().match(batch)
 
     def _post(self, slots: Int32) -> None:
@@ -88,9 +84,9 @@ class Ciq(LastingEngine):
         h = self.history.view
         lifetime = lifetime_of(self._lived, self._ended, self.longest)
         costs = Costs(self.depth, self.buckets, self.by_cost, self.delta, lifetime)
-        if self._reference is None and h.facts[NOW] > -math.inf:
-            self._reference = float(h.facts[NOW])  # there are results before there are messages
-        scaled = scale_all(c, slots, self._reference or 0.0)
+        if self._reference.at is None and h.facts[NOW] > -math.inf:
+            self._reference.at = float(h.facts[NOW])  # there are results before there are messages
+        scaled = scale_all(c, slots, self._reference.at or 0.0)
         row, where, reach = spread(h, c, slots, self._worth(scaled), costs, self.max_distance)
         order = self._order(scaled[row], reach) if self.alike else None
         alone = rests_of(c, slots, self.fading)[row]
@@ -107,19 +103,9 @@ class Ciq(LastingEngine):
     def _scan(self, batch: MessageBatch, first_row: int) -> int:
         return scan(
             self.subscriptions.columns, self.best.view, self.lists.view, self.history.view, batch, first_row,
-            self.fading, self.max_distance, self._reference or 0.0, self._most_common, self.depth, self.buckets + 2,
+            self.fading, self.max_distance, self._reference.at or 0.0, self._most_common, self.depth, self.buckets + 2,
             self._found, self.counters,
         )  # fmt: skip
-
-    def _move_reference(self, now: float, rows: int) -> None:
-        """Reckon bounds anew from now on, if that is far from the reference and worth it."""
-        self._rows += rows
-        away = self._reference is None or abs(now - self._reference) > _FAR_AWAY
-        # bounds that have left the range of numbers skip nothing, which is safe: not every batch need mend it
-        if away and (self._reference is None or self._rows * 64 > len(self)):
-            before = now if self._reference is None else self._reference
-            self._reference, self._rows = now, 0
-            move_reference(self.subscriptions.columns, self.lists.view, before, now)
 
     def _settle(self) -> None:
         facts = self.history.view.facts
@@ -140,7 +126,7 @@ class Ciq(LastingEngine):
 
     def _worth(self, scaled: Float64) -> Float64:
         """What thresholds are as of now."""
-        now, reference = self.history.view.facts[NOW], self._reference
+        now, reference = self.history.view.facts[NOW], self._reference.at
         if reference is None or now == -math.inf:
             return scaled
         return np.minimum(np.maximum(scaled, 0.0) * math.exp(max(-300.0, min(reference - now, 300.0))), 1e300)

@@ -18,7 +18,7 @@ from numba import njit
 
 from matching.decay.scores import probability, share_of
 from matching.storage.cell_bounds import is_spatial
-from matching.storage.celled_lists import bit_of
+from matching.storage.term_lists import bit_of
 
 #: Rounding of exponents, of which the largest are as large as the age of the stream in half-lives.
 _DIGITS = 1e-15

@@ -18,6 +18,7 @@ from numba import njit
 
 from matching.decay.engines.block_lists import BLOCK, NO_LEVEL, BlockLists, Described, raise_level
 from matching.decay.engines.block_search import candidates_of
+from matching.decay.reference import Reference
 from matching.decay.scores import (
     key_of,
     length_of,
@@ -28,23 +29,29 @@ from matching.decay.scores import (
     text_relevance,
 )
 from matching.fading import Fading
+from matching.kind import Work
 from matching.lasting.engine import LastingEngine
 from matching.lasting.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
 from matching.model import Int32, MessageBatch
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
+from matching.storage.term_lists import bit_of
 
 #: Below this alpha place decides next to nothing: it is taken for this one, which only lets more through.
 _LEAST_ALPHA = 1e-6
-#: How far the stream may move from the reference time, in powers of e, before levels are reckoned anew.
-_FAR_AWAY = 50.0
 _LARGEST = 1e30
 _AHEAD = 8
 
 
 class KeywordBlocks(LastingEngine):
-    """Lists in blocks, with reaches that fade. A message costs what the lists of its terms hold within reach."""
+    """Lists in blocks, with reaches that fade. A message costs what the lists of its terms hold within reach.
+
+    Parameters
+    ----------
+    space : Space
+    fading : Fading    of the run
+    """
 
     name = "keyword_blocks"
 
@@ -52,16 +59,16 @@ class KeywordBlocks(LastingEngine):
         super().__init__(space)
         self.fading = fading
         self.lists = BlockLists()
-        # of any keyword that a message lacks: smoothing alone
-        self._most_common = fading.smoothing * float(fading.collection_share.max(initial=0.0))
-        self._reference: float | None = None  # lift at which levels are thresholds
-        self._rows = 0  # since the reference was moved
+        self._most_common = fading.most_of_the_missing
+        self._reference = Reference()
         self._passed, self._found, self._keys = np.empty(BLOCK, np.uint8), np.empty(0, np.int32), np.empty(0)
 
-    def match(self, batch: MessageBatch):
+    def match(self, batch: MessageBatch) -> Work:
         """Offer every message to whom it may reach, in order; `best.begin_batch` comes first."""
-        if len(batch):
-            self._move_reference(float(lift(batch.event_time_us[-1], self.fading)), len(batch))
+        if self._reference.follow(batch, self.fading, len(self)) is not None:
+            v = self.lists.view
+            _set_all(self.subscriptions.columns, v, int(v.used[0]), self.max_distance, self._reference.at)
+            self.lists.summarise_all()
         self.lists.settle(self.subscriptions, self.max_distance, 1.0)
         return super().match(batch)
 
@@ -72,7 +79,7 @@ class KeywordBlocks(LastingEngine):
             np.empty(slots.shape[0], np.float32), np.empty(slots.shape[0], np.float32), np.empty(terms, np.float32),
             np.empty(terms, np.uint32),
         )  # fmt: skip
-        _describe(c, slots, self.fading, self.max_distance, self._reference or 0.0, described)
+        _describe(c, slots, self.fading, self.max_distance, self._reference.at or 0.0, described)
         self.lists.insert(self.subscriptions, slots, described)
 
     def _unpost(self, slots: Int32) -> None:
@@ -84,20 +91,9 @@ class KeywordBlocks(LastingEngine):
             self._found, self._keys = np.empty(room, np.int32), np.empty(room)
         return _scan(
             self.subscriptions.columns, self.lists.view, self.best.view, batch, self.fading, self.max_distance,
-            self._reference or 0.0, np.float32(self._most_common), first_row, self._passed, self._found, self._keys,
+            self._reference.at or 0.0, np.float32(self._most_common), first_row, self._passed, self._found, self._keys,
             self.counters,
         )  # fmt: skip
-
-    def _move_reference(self, now: float, rows: int) -> None:
-        """Reckon levels anew from now on, if that is far from the reference and worth it."""
-        self._rows += rows
-        away = self._reference is None or abs(now - self._reference) > _FAR_AWAY
-        # levels that have left the range of float32 prune nothing, which is safe: not every batch need mend it
-        if away and (self._reference is None or self._rows * 64 > len(self)):
-            self._reference, self._rows = now, 0
-            v = self.lists.view
-            _set_all(self.subscriptions.columns, v, int(v.used[0]), self.max_distance, now)
-            self.lists.summarise_all()
 
     def arrays(self) -> dict[str, np.ndarray]:
         return super().arrays() | {f"lists_{name}": value for name, value in self.lists.arrays().items()}
@@ -118,11 +114,6 @@ def _level(c, slot, max_distance, reference):
 
 
 @njit(cache=True, nogil=True)
-def _bit(term):
-    return np.uint32(1) << np.uint32((term * 0x9E3779B1 & 0xFFFFFFFF) >> 27)
-
-
-@njit(cache=True, nogil=True)
 def _describe(c, slots, fading, max_distance, reference, described):
     """What the postings of new slots say."""
     nth = 0
@@ -137,7 +128,7 @@ def _describe(c, slots, fading, max_distance, reference, described):
                 if other != j:
                     term = c.terms[start + other]
                     rest *= fading.smoothing * share_of(fading, term)
-                    signature |= _bit(term)
+                    signature |= bit_of(term)
             described.rest[nth], described.signature[nth] = rest, signature
             nth += 1
 
@@ -175,7 +166,7 @@ def _scan(
                 largest, second = worth, largest
             else:
                 second = max(second, worth)
-            all_bits |= _bit(terms[i])
+            all_bits |= bit_of(terms[i])
         for i in range(terms.shape[0]):
             term = terms[i]
             if term >= v.start.shape[0] or v.count[term] == 0:

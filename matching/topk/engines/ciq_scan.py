@@ -13,10 +13,10 @@ from numba import njit
 
 from matching.storage.cell_bounds import is_spatial
 from matching.storage.cell_walk import candidates_of, make_cursors, make_terms, widest_of
-from matching.storage.celled_lists import bit_of
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.storage.quadtree import path_to
+from matching.storage.term_lists import bit_of
 from matching.topk.engines.ciq_history import remember
 from matching.topk.engines.l2_scan import exact_score, whole_score
 

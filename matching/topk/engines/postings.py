@@ -20,6 +20,7 @@ from numba import njit
 from matching.model import Float32, Int32, Int64
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
+from matching.storage.term_lists import largest_term, room_for
 
 #: Added to every bound: float32 rounding of its parts stays below 2e-6, and stored unit vectors may have norms up to
 #: 1 + 5e-8. Pruning must never be tighter than the exact score.
@@ -79,7 +80,7 @@ class Postings:
     def insert(self, subscriptions: PointSubscriptions, slots: Int32, max_distance: float) -> None:
         """Add the postings of slots that `subscriptions` has just been given. O(their terms), amortised."""
         c = subscriptions.columns
-        self._ensure_terms(int(_largest_term(c, slots)) + 1)
+        self._ensure_terms(int(largest_term(c, slots)) + 1)
         if self._added.shape[0] < self.view.start.shape[0]:
             self._added = np.zeros(self.view.start.shape[0], np.int32)
         needed = _count_added(c, slots, self.view, self._added)
@@ -130,22 +131,6 @@ class Postings:
 
 
 @njit(cache=True, nogil=True)
-def _largest_term(c, slots):
-    largest = -1
-    for slot in slots:
-        if c.term_count[slot] > 0:
-            # terms ascend: the last is the largest
-            largest = max(largest, c.terms[c.term_start[slot] + c.term_count[slot] - 1])
-    return largest
-
-
-@njit(cache=True, nogil=True)
-def _room_for(count, added):
-    """Places a list of `count` that must take `added` more is given: exact at first, then half as much again."""
-    return added if count == 0 else count + added + (count + added) // 2 + 2
-
-
-@njit(cache=True, nogil=True)
 def _count_added(c, slots, v, added):
     """Count the new postings of each term into `added`; returns the places that moved lists will need."""
     needed = 0
@@ -158,9 +143,9 @@ def _count_added(c, slots, v, added):
             added[term] += 1
             # the list's last step counts whole, earlier ones are taken back
             if before + 1 > v.room[term]:
-                needed += _room_for(v.count[term], added[term])
+                needed += room_for(v.count[term], added[term])
                 if added[term] > 1 and before > v.room[term]:
-                    needed -= _room_for(v.count[term], added[term] - 1)
+                    needed -= room_for(v.count[term], added[term] - 1)
     return needed
 
 
@@ -203,7 +188,7 @@ def _append(c, slots, v, added, max_distance, bounded):
 def _move_list(v, c, term, added, bounded):
     """Move a list to the end of the pool, with room for `added` more."""
     old, count = v.start[term], v.count[term]
-    room = _room_for(count, added)
+    room = room_for(count, added)
     new = v.used[0]
     v.used[0] = new + room
     # the old room is dead until the pool is compacted

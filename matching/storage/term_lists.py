@@ -1,0 +1,34 @@
+"""What posting lists by term do alike, whatever a posting consists of.
+
+Used by `matching.topk.engines.postings` and `matching.decay.engines.block_lists`, whose lists grow in one pool, and by
+all that tell by a few bits whether two texts may share a keyword.
+"""
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def largest_term(c, slots):
+    """The largest term of any of these slots (int32[n]), -1 if they have none; `c` has terms as subscriptions do. O(n).
+
+    Columns are those of `matching.storage.point_subscriptions.Subscriptions`.
+    """
+    largest = -1
+    for slot in slots:
+        if c.term_count[slot] > 0:
+            # terms ascend: the last is the largest
+            largest = max(largest, c.terms[c.term_start[slot] + c.term_count[slot] - 1])
+    return largest
+
+
+@njit(cache=True, nogil=True)
+def room_for(count, added):
+    """Places a list of `count` that must take `added` more is given: exact at first, then half as much again."""
+    return added if count == 0 else count + added + (count + added) // 2 + 2
+
+
+@njit(cache=True, nogil=True)
+def bit_of(term):
+    """The bit of a keyword in a signature, uint32; others may share it."""
+    return np.uint32(1) << np.uint32((np.int64(term) * 0x9E3779B1 & 0xFFFFFFFF) >> 27)
