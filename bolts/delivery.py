@@ -11,7 +11,6 @@ Everything about files is in `bolts.sinks`, the file to read next, and about nam
 the end of the way is `skyray verify`, which compares what this bolt wrote with `matching.naive` and follows the order.
 """
 
-import contextlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,17 +25,7 @@ from bolts.held import HeldMessages
 from bolts.names import Digest, IdColumn
 from bolts.ordering import InOrder
 from bolts.payloads import Closed, Late, MessageIds
-from bolts.sinks import (
-    GROUP_ROWS,
-    RESULT_SCHEMA,
-    CountSink,
-    JsonLinesSink,
-    ParquetSink,
-    Sink,
-    open_writer,
-    publish,
-    writing,
-)
+from bolts.sinks import GROUP_ROWS, RESULT_SCHEMA, CountSink, JsonLinesSink, ParquetSink, Sink, open_writer, writing
 from bolts.succession import Succession
 from matching.errors import ConfigError, DeliveryError, TopologyError
 from matching.model import (
@@ -46,10 +35,14 @@ from matching.model import (
     ResultBatch,
     UpdateBatch,
     concatenate,
+    take_rows,
 )
 from matching.window import Boundary, Window
 from topology.core.component import Bolt, Context, Delivery, Saved
+from topology.core.disk import Output, open_disk
 
+#: Updates in a file of a run that is not saved as it goes.
+PART_ROWS = 5_000_000
 SINKS = ("parquet", "jsonl", "count")
 
 
@@ -66,7 +59,8 @@ class DeliveryBolt(Bolt):
     Parameters
     ----------
     out_dir : str
-        Directory of the run: gets `updates/part-00000.parquet` (or `.jsonl`), ... and `results.parquet`.
+        Directory of the run: gets `updates/part-00000.parquet` (or `.jsonl`), ... and `results.parquet`, under hidden
+        names: whoever drives the topology names what is to be read (`Component.outputs`).
     window : Window
         Tells when a message id can be given up.
     slack : int
@@ -75,8 +69,9 @@ class DeliveryBolt(Bolt):
         remember.
     sink : str
         "parquet", "jsonl", or "count", which writes nothing.
-    file_rows : int
-        About how many updates a file holds.
+    file_rows : int or None
+        About how many updates a file holds; None, for a run that is saved as it goes: those between two checkpoints,
+        unless these are so few that they wait for more.
     query : str
         Name of the component whose tasks close batches.
     lasting : sequence of int
@@ -94,13 +89,13 @@ class DeliveryBolt(Bolt):
         window: Window,
         slack: int,
         sink: str = "parquet",
-        file_rows: int = 5_000_000,
+        file_rows: int | None = PART_ROWS,
         query: str = "query",
         lasting: Sequence[int] = (),
     ):
         if sink not in SINKS:
             raise ConfigError(f"sink {sink!r}: choose one of {', '.join(SINKS)}")
-        if slack < 0 or file_rows < 1:
+        if slack < 0 or (file_rows is not None and file_rows < 1):
             raise ConfigError(f"slack {slack}, file_rows {file_rows}: slack is at least 0, file_rows at least 1")
         self.out_dir = out_dir
         self.window = window
@@ -112,7 +107,7 @@ class DeliveryBolt(Bolt):
         self.sink: Sink | None = None
 
     def prepare(self, context: Context) -> None:
-        """Make the output directory. Raises DeliveryError if it has updates or results of an earlier run."""
+        """Make the output directory."""
         if context.tasks != 1:
             raise TopologyError(f"{context.component}: {context.tasks} tasks; delivery is a single task, give it 1")
         self.context = context
@@ -133,10 +128,24 @@ class DeliveryBolt(Bolt):
         self.results: dict[int, ResultBatch] = {}
         self.result_rows = 0
         self.result_bytes = 0
+        self.swallow_through = -1  # updates as of seqs up to here are in files that have their names
+        self.cutting = False
+        self.finished: list[Output] = []
+        self.used = False
         self.sink = self._make_sink()
 
     def execute(self, delivery: Delivery) -> None:
-        """Take one payload; write every batch that has become complete by it."""
+        """Take one payload; write every batch that has become complete by it.
+
+        Raises
+        ------
+        DeliveryError
+            If a file cannot be written, or the directory has the output of an earlier run.
+        """
+        if self.used:
+            raise DeliveryError(
+                f"{self.out_dir}: holds the output of an earlier run; remove it or choose another directory"
+            )
         stream, payload, sender = delivery.stream, delivery.payload, delivery.task
         if stream == "updates":
             self.closed[sender] = payload.boundary.number
@@ -160,7 +169,7 @@ class DeliveryBolt(Bolt):
         self._acknowledge()
 
     def finish(self) -> None:
-        """Write the results and give the files their names.
+        """Write the results and what is left of the updates.
 
         Raises
         ------
@@ -189,7 +198,19 @@ class DeliveryBolt(Bolt):
             raise TopologyError(f"{name}: all inputs have ended, but no results have come from {', '.join(absent)}")
         self._write_results()
         assert self.sink is not None
-        self.sink.commit(self.subscriptions, self.messages)
+        self.sink.seal(self.subscriptions, self.messages)
+
+    def outputs(self) -> Sequence[Output]:
+        """Parts of the updates, and at the end the results."""
+        sealed = [] if self.sink is None else self.sink.sealed()
+        finished, self.finished = self.finished, []
+        return [*sealed, *finished]
+
+    def cut(self) -> None:
+        """Close the part at hand, if what is in it is worth one."""
+        assert self.sink is not None
+        self.cutting = True
+        self.sink.cut(self.subscriptions, self.messages, self.context.now())
 
     def report(self) -> dict[str, Any]:
         """Digest, updates by kind of change, `complete_through`, batches, results, bytes written and in memory.
@@ -216,7 +237,8 @@ class DeliveryBolt(Bolt):
         return not waits and self.complete_through == self.processed
 
     def state(self) -> dict[str, np.ndarray]:
-        """Counts, digest, and the ids that later updates and results may name."""
+        """Counts, digest, the ids that later updates and results may name; of a run that is saved as it goes on, also
+        updates that are in no file yet."""
         last = [published.boundary for published in self.open]  # one, or none before the first batch
         dead = max((self.held.dead_before(boundary.floor) for boundary in last), default=0)
         parts = {
@@ -224,6 +246,9 @@ class DeliveryBolt(Bolt):
             "messages": self.messages.state(max(dead, self.messages.first), self.held.messages()),
             "held": self.held.state(),
         }
+        if self.cutting and self.sink is not None:
+            self.cutting = False
+            parts["sink"] = self.sink.state(self.subscriptions, self.messages)
         return {
             "digest": np.array(self.digest.lanes, np.uint64),
             "updates": self.counts.copy(),
@@ -233,6 +258,8 @@ class DeliveryBolt(Bolt):
 
     def restore(self, saved: Saved) -> None:
         """Go on behind a batch; updates go into this run's own directory, digest and counts go on.
+
+        In the directory of the run that was saved, updates that have their names there are not written again.
 
         Raises
         ------
@@ -252,6 +279,11 @@ class DeliveryBolt(Bolt):
         self.subscriptions.restore(_part(state, "subscriptions"))
         self.messages.restore(_part(state, "messages"))
         self.held.restore(_part(state, "held"), self.subscriptions.end)
+        written = _part(state, "sink")
+        if written:
+            assert self.sink is not None
+            self.swallow_through = self.sink.restore(written)
+            self.used = False
 
     @property
     def complete_through(self) -> int:
@@ -268,15 +300,15 @@ class DeliveryBolt(Bolt):
     def _make_sink(self) -> Sink:
         if self.sink_name == "count":
             return CountSink()
-        updates = Path(self.out_dir) / "updates"
+        updates = f"{self.out_dir}/updates"
+        if "://" not in updates:
+            with writing(updates):
+                Path(updates).mkdir(parents=True, exist_ok=True)
         with writing(updates):
-            updates.mkdir(parents=True, exist_ok=True)
-            used = sorted(path.name for path in updates.iterdir() if path.name.startswith("part-"))
-        if used or (Path(self.out_dir) / "results.parquet").exists():
-            raise DeliveryError(
-                f"{self.out_dir}: holds the output of an earlier run; remove it or choose another directory"
-            )
-        return (ParquetSink if self.sink_name == "parquet" else JsonLinesSink)(updates, self.file_rows)
+            self.used = any(name.startswith("part-") for name in open_disk(updates).names())
+            self.used |= "results.parquet" in open_disk(self.out_dir).names()
+        kind = ParquetSink if self.sink_name == "parquet" else JsonLinesSink
+        return kind(updates, self.file_rows, self.context.incarnation)
 
     def _accept(
         self, number: int, changes: tuple[ChangeList], ids: tuple[MessageIds], updates: tuple[Closed, ...]
@@ -344,7 +376,12 @@ class DeliveryBolt(Bolt):
         self.counts += np.bincount(updates.change, minlength=len(CHANGES))
         self.held.note(updates)
         assert self.sink is not None
-        self.sink.write(updates, self.subscriptions, self.messages)
+        now_s = self.context.now()
+        fresh = updates
+        if self.swallow_through >= 0:
+            fresh = take_rows(updates, updates.as_of > self.swallow_through)
+        if len(fresh):
+            self.sink.write(fresh, self.subscriptions, self.messages, now_s)
         # A late update counts from the publication of the batch it tells about.
         last_seqs = np.array([published.boundary.last_seq for published in self.open], np.int64)
         rows = np.bincount(np.searchsorted(last_seqs, updates.as_of), minlength=len(last_seqs))
@@ -352,7 +389,7 @@ class DeliveryBolt(Bolt):
             raise TopologyError(
                 f"{self.context.component}: an update as of seq {int(updates.as_of.max())}, not published"
             )
-        seconds = self.context.now() - np.array([published.published_s for published in self.open])
+        seconds = now_s - np.array([published.published_s for published in self.open])
         some = rows > 0
         self.context.record_latency(seconds[some], rows[some])
 
@@ -376,7 +413,7 @@ class DeliveryBolt(Bolt):
         # At least as many go as stay, so that moving those that stay costs O(1) for each that goes.
         if dead - self.messages.first > max(1024, self.messages.end - dead):
             assert self.sink is not None
-            self.sink.flush(self.subscriptions, self.messages)
+            self.sink.resolve(self.subscriptions, self.messages)
             self.messages.drop_before(dead, self.held.messages())
 
     def _acknowledge(self) -> None:
@@ -395,22 +432,21 @@ class DeliveryBolt(Bolt):
         order_of[pc.call_function("array_sort_indices", [ids]).to_numpy()] = np.arange(distinct.shape[0])
         order = np.lexsort((results.rank, order_of[rows]))  # by id, then rank: the same bytes whoever held what
         results = _result_rows(results, order)
-        path = Path(self.out_dir) / "results.parquet"
-        temporary = path.with_name(".results.parquet.tmp")
-        try:
-            with writing(path):
-                writer = open_writer(temporary, RESULT_SCHEMA)
-                try:
-                    # An empty table is written too, so that the file is never without its schema.
-                    for first in range(0, max(1, len(results)), GROUP_ROWS):
-                        part = _result_rows(results, slice(first, first + GROUP_ROWS))
-                        writer.write_table(self._result_table(part))
-                finally:
-                    writer.close()
-                self.result_bytes = publish(temporary, path)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        path = f"{self.out_dir}/results.parquet"
+        hidden = f".results.{self.context.incarnation}.parquet.tmp"
+        disk = open_disk(self.out_dir)
+        with writing(path), disk.create(hidden) as file:
+            writer = open_writer(file, RESULT_SCHEMA)
+            try:
+                # An empty table is written too, so that the file is never without its schema.
+                for first in range(0, max(1, len(results)), GROUP_ROWS):
+                    part = _result_rows(results, slice(first, first + GROUP_ROWS))
+                    writer.write_table(self._result_table(part))
+            finally:
+                writer.close()
+        with writing(path):
+            self.result_bytes = disk.sync(hidden)
+        self.finished.append(Output(f"{self.out_dir}/{hidden}", path))
 
     def _result_table(self, results: ResultBatch) -> pa.Table:
         text_score = results.text_score

@@ -10,7 +10,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
@@ -24,6 +25,8 @@ PATIENCE_S = 15.0
 DEEP_S = 5.0
 #: How soon a signal comes again, in case what it raised was swallowed.
 _AGAIN_S = 0.25
+#: Signals that come so close together are one press of a key.
+_ONE_PRESS_S = 0.3
 
 
 class Interrupts:
@@ -47,6 +50,8 @@ class Interrupts:
         self._patience_s = patience_s
         self._heard_s = 0.0
         self._settled = False
+        self._lenient = False
+        self._first_s = 0.0
         self._told = threading.Lock()
         self._over = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -89,6 +94,30 @@ class Interrupts:
         """From here on a signal is noted, but raises nothing."""
         self._settled = True
 
+    @contextmanager
+    def draining(self) -> Iterator[Callable[[], bool]]:
+        """A block that the first signal does not end: what it is asked then says so. A second one is as ever.
+
+        It begins with the first question; before that nothing is running that could drain.
+        """
+
+        def asked() -> bool:
+            self._lenient = self._watcher is not None
+            return self.came is not None
+
+        try:
+            yield asked
+        finally:
+            self._lenient = False
+
+    def _is_first(self) -> bool:
+        """Whether the signal that came now is the first one, which is noted; one press may arrive twice."""
+        now_s = time.monotonic()
+        if self._first_s and now_s - self._first_s > _ONE_PRESS_S:
+            return False
+        self._first_s = self._first_s or now_s
+        return True
+
     def tell(self, more: str = "") -> None:
         """Say once, on standard error, that the command was ended."""
         if not self._told.acquire(blocking=False):
@@ -101,6 +130,8 @@ class Interrupts:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.came = self.came or number
+        if self._lenient and self._is_first():
+            return
         self._heard_s = time.monotonic()
         if not self._settled and not _unwinding() and not _giving_birth(frame):
             raise KeyboardInterrupt
@@ -116,6 +147,8 @@ class Interrupts:
             heard = os.read(self._reading, 1)
             if heard and heard[0] in SIGNALS:
                 self.came = self.came or heard[0]
+                if self._lenient and self._is_first():
+                    continue
                 break
         began_s = self._heard_s = time.monotonic()
         while not self._over.wait(_AGAIN_S):
@@ -138,6 +171,26 @@ class Interrupts:
             os._exit(exit_code(self.came))
 
 
+#: The block that this process is in.
+_CURRENT: list[Interrupts] = []
+
+
+@contextmanager
+def draining() -> Iterator[Callable[[], bool]]:
+    """`Interrupts.draining` of the command that is running; without one nothing is ever asked for."""
+    if not _CURRENT:
+        yield lambda: False
+        return
+    with _CURRENT[-1].draining() as asked:
+        yield asked
+
+
+def tell(more: str) -> None:
+    """`Interrupts.tell` of the command that is running."""
+    if _CURRENT:
+        _CURRENT[-1].tell(more)
+
+
 def run_interruptible(command: Callable[[Interrupts], int]) -> int:
     """Run a command that may be interrupted.
 
@@ -153,6 +206,7 @@ def run_interruptible(command: Callable[[Interrupts], int]) -> int:
         after SIGTERM, one line about it on standard error, and nothing left of what the command has started.
     """
     with Interrupts() as interrupts:
+        _CURRENT[:] = [interrupts]
         try:
             code = command(interrupts)
             interrupts.settle()

@@ -275,6 +275,12 @@ class SubscriptionSpout(Spout):
             )
         self.changes.go_on_behind(*state["told"].tolist())
 
+    def rewind(self, saved: Saved) -> bool:
+        """The files need not be read again."""
+        assert self.changes is not None, "open() comes first"
+        self.changes.go_on_behind(*saved.single(self._context.component)["told"].tolist())
+        return True
+
     def report(self) -> dict[str, Any]:
         """Counts of the loader, and under `not_reached` the changes beyond the end of the stream."""
         return self.changes.report() if self.changes is not None else {}

@@ -1,32 +1,51 @@
 """Running the topology over files: the output folder, the executor, and what is left when it has ended.
 
-Read on in `topology.wiring` for what is run, and in `topology.summary` for what is told of it.
+Read on in `topology.wiring` for what is run, in `topology.folder` for the output folder, in `topology.summary` for what
+is told of it.
 """
 
-import json
 import os
-import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from matching.errors import ConfigError, InputError
+from matching.errors import CheckpointError, ConfigError, EngineError, InputError
+from topology.core.committing import Checkpoints, complete
 from topology.core.local import run_local
-from topology.core.metrics import Snapshot
+from topology.core.marking import Cadence
+from topology.core.metrics import RunReport, Snapshot
 from topology.core.plan import Plan
+from topology.core.store import CheckpointStore, Manifest
+from topology.folder import (
+    CHECKPOINTS,
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    RUNNING,
+    InputSums,
+    RunFolder,
+    check_out,
+    input_files,
+    now_text,
+    prepare_out,
+    refuse_changed,
+)
 from topology.settings import RunConfig
-from topology.summary import summarise
+from topology.summary import began_with, summarise
 from topology.wiring import build_plan
 
 #: Components that are light beside the query bolts: one process has room for all of them (see `topology.core.worker`).
 LIGHT = ("messages", "subscriptions", "distribution", "tuples", "aggregation", "delivery")
-#: Stands in the output folder until the run has ended well, so that a failed run's folder is known for one of ours.
-_UNFINISHED = ".unfinished"
 
 
-def run(config: RunConfig, on_progress: Callable[[Snapshot], None] | None = None) -> dict[str, Any]:
+def run(
+    config: RunConfig,
+    on_progress: Callable[[Snapshot], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    resume: bool = False,
+) -> dict[str, Any]:
     """Run the topology over the files of the settings, to the end of the stream.
 
     Parameters
@@ -34,42 +53,158 @@ def run(config: RunConfig, on_progress: Callable[[Snapshot], None] | None = None
     config : RunConfig
     on_progress : callable, optional
         Called with a snapshot of the running topology a few times a second (`topology.core.metrics.Snapshot`).
+    stop : callable, optional
+        Asked a few times a second; once it says True the run is drained, saved, and ends as if the stream had ended.
+    resume : bool
+        Go on with what an earlier run, of which nothing lives any more, has left in the output folder.
 
     Returns
     -------
     dict
-        The report, also written to `run.json` in the output folder: settings, counts, digest, routing, metrics.
+        The report, also written to `run.json` in the output folder: state, settings, counts, digest, routing, metrics.
+
+    Raises
+    ------
+    EngineError
+        With what is wrong, where, and what to do; `run.json` says so too.
     """
     for path in config.subscriptions:
         if not path.exists():  # found out before Ray has been started for nothing
             raise InputError("missing_file", f"{path} does not exist: name a file of subscriptions")
     if config.executor == "local":
-        return _run(config, on_progress)
+        return _run(config, on_progress, stop, resume)
     from topology.core.connection import connected  # Ray takes a second to import: only for those who use it
 
     # A cluster is joined first, so that one that does not answer is told at once and leaves the output folder as it
     # was; a Ray of our own is started last, by `run_ray`.
     with nullcontext() if config.address is None else connected(config.address):
-        return _run(config, on_progress)
+        return _run(config, on_progress, stop, resume)
 
 
-def _run(config: RunConfig, on_progress: Callable[[Snapshot], None] | None) -> dict[str, Any]:
+def _run(
+    config: RunConfig,
+    on_progress: Callable[[Snapshot], None] | None,
+    stop: Callable[[], bool] | None,
+    resume: bool,
+) -> dict[str, Any]:
     plan = build_plan(config)
-    prepare_out(config.out, config.overwrite)
-    began = time.perf_counter()  # how long people wait; no result depends on it
-    if config.executor == "local":
-        report = run_local(plan, seed=config.seed, on_progress=on_progress)
-    else:
-        from topology.core.runner import run_ray
+    if not resume:
+        check_out(config.out, config.overwrite)
+    folder = RunFolder(config.out.absolute())
+    with folder.held():
+        began = time.perf_counter()  # how long people wait; no result depends on it
+        sums = InputSums(input_files(config.messages, config.subscriptions))
+        if resume:
+            manifest, incarnation = _prepare_to_go_on(config, folder, sums)
+        else:
+            prepare_out(folder.path, config.overwrite)
+            manifest, incarnation = None, 0
+        told = began_with(config) | {"incarnation": incarnation, "began": now_text(), "process": os.getpid()}
+        folder.write_report(RUNNING, told)
+        checkpoints = _checkpoints(config, folder, sums, incarnation)
+        try:
+            report = _execute(config, plan, on_progress, stop, checkpoints, manifest)
+        except KeyboardInterrupt:
+            folder.write_report(INTERRUPTED, told | {"error": "stopped before what was in flight had drained"})
+            raise
+        except EngineError as error:
+            folder.write_report(FAILED, told | {"error": str(error).splitlines()[0]})
+            raise
+        summary = told | summarise(config, report, time.perf_counter() - began)
+        state = INTERRUPTED if report.stopped else FINISHED
+        if state == INTERRUPTED:
+            summary["limit"] = summary["spouts"]["messages"]["messages"]
+        folder.write_report(state, summary)
+        if checkpoints is not None and state == FINISHED:
+            checkpoints.store.clear_above(-1)
+        folder.clear_hidden()
+        return {"state": state, **summary}
 
-        together = together_of(config, plan)
-        report = run_ray(plan, address=config.address, on_progress=on_progress, together=together)
-    summary = summarise(config, report, time.perf_counter() - began)
-    partial = config.out / ".run.json.tmp"
-    partial.write_text(json.dumps(summary, indent=1, sort_keys=True))
-    os.replace(partial, config.out / "run.json")
-    (config.out / _UNFINISHED).unlink()
-    return summary
+
+def _execute(
+    config: RunConfig,
+    plan: Plan,
+    on_progress: Callable[[Snapshot], None] | None,
+    stop: Callable[[], bool] | None,
+    checkpoints: Checkpoints | None,
+    manifest: Manifest | None,
+) -> RunReport:
+    if config.executor == "local":
+        resume = None if manifest is None or checkpoints is None else checkpoints.store.load(manifest)
+        return run_local(
+            plan, seed=config.seed, on_progress=on_progress, stop=stop, resume=resume, checkpoints=checkpoints
+        )
+    from topology.core.runner import run_ray
+
+    return run_ray(
+        plan,
+        address=config.address,
+        on_progress=on_progress,
+        together=together_of(config, plan),
+        stop=stop,
+        checkpoints=checkpoints,
+        resume=manifest,
+    )
+
+
+def _checkpoints(config: RunConfig, folder: RunFolder, sums: InputSums, incarnation: int) -> Checkpoints | None:
+    if not config.checkpoint_every:
+        return None
+    return Checkpoints(
+        store=CheckpointStore(checkpoint_folder(config)),
+        cadence=Cadence(seconds=config.checkpoint_every),
+        root=str(folder.path),
+        facts=lambda: {"settings": config.as_json(), "inputs": sums.get()},
+        incarnation=incarnation,
+        restarts=config.restarts,
+    )
+
+
+def checkpoint_folder(config: RunConfig) -> str:
+    """Where the checkpoints of a run lie: in its folder, unless the settings name another place."""
+    return config.checkpoints or str(config.out.absolute() / CHECKPOINTS)
+
+
+def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> tuple[Manifest | None, int]:
+    """The checkpoint to go on from, None for the start of the stream, and the run's next incarnation.
+
+    Raises
+    ------
+    ConfigError
+        If the run has finished, or was not saved as it went.
+    InputError
+        If inputs have changed.
+    """
+    told = folder.report()
+    if told.get("state") == FINISHED:
+        raise ConfigError(f"{folder.path}: this run has finished; there is nothing to go on with")
+    if not config.checkpoint_every:
+        raise ConfigError(f"{folder.path}: this run was made without checkpoints; run again, with --overwrite")
+    store = CheckpointStore(checkpoint_folder(config))
+    manifest = store.newest()
+    incarnation = int(told.get("incarnation", 0)) + 1
+    if manifest is None:
+        if store.refused or any((folder.path / "updates").glob("part-*")):
+            why = "; ".join(store.refused) or "they are gone"
+            raise CheckpointError(
+                f"{folder.path}: none of its checkpoints can be used ({why}); run again, with --overwrite"
+            )
+        folder.empty()
+        return None, incarnation
+    refuse_changed(manifest.facts["inputs"], sums.get(), config.follow)
+    store.clear_above(manifest.epoch)  # what proved damaged, or was never whole
+    complete(str(folder.path), manifest)
+    folder.clear_hidden()
+    (folder.path / "results.parquet").unlink(missing_ok=True)
+    return manifest, max(incarnation, manifest.incarnation + 1)
+
+
+def settings_of(out: Path) -> Mapping[str, Any]:
+    """The settings of the run in a folder. Raises InputError if there is none."""
+    settings = RunFolder(out).report().get("settings")
+    if not isinstance(settings, dict):
+        raise InputError("broken_file", f"{out / 'run.json'}: does not say how the run was made; run again")
+    return settings
 
 
 def together_of(config: RunConfig, plan: Plan) -> tuple[tuple[str, ...], ...]:
@@ -82,21 +217,3 @@ def together_of(config: RunConfig, plan: Plan) -> tuple[tuple[str, ...], ...]:
     if config.placement == "auto" and config.address is None and not config.follow:
         shared = (os.cpu_count() or 1) < len(plan.tasks)
     return (LIGHT,) if shared else ()
-
-
-def prepare_out(out: Path, overwrite: bool) -> None:
-    """Make the output folder; an earlier run's is kept unless it may be replaced.
-
-    Raises
-    ------
-    ConfigError
-        If the folder holds anything and `overwrite` is not set, or holds what no run has left there.
-    """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        if not overwrite:
-            raise ConfigError(f"output folder {out} is in use: name another, or add --overwrite to replace it")
-        if not out.is_dir() or not any((out / name).exists() for name in ("run.json", _UNFINISHED)):
-            raise ConfigError(f"output folder {out} holds something that is no run of skyray: remove it yourself")
-        shutil.rmtree(out)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / _UNFINISHED).touch()

@@ -113,6 +113,19 @@ class RunConfig(BaseSettings):
         le=1e12,
         description="messages dated so many seconds after the start are set aside, where times matter",
     )
+    checkpoint_every: float = Field(
+        default=10.0,
+        ge=0.0,
+        le=86_400.0,
+        description="seconds between two checkpoints; 0: none, so that a failure ends the run",
+    )
+    checkpoints: str | None = Field(
+        default=None,
+        description="folder of checkpoints, a path or a URI of pyarrow.fs; in the output folder by default",
+    )
+    restarts: int = Field(
+        default=5, ge=0, le=1000, description="how often the same failure at the same place is recovered from"
+    )
     credits: int = Field(default=4, ge=1, le=1024, description="batches in flight at most")
     limit: int | None = Field(default=None, ge=1, description="stop after so many messages")
     placement: Literal["auto", "spread", "shared"] = Field(
@@ -206,6 +219,42 @@ def load_config(options: Mapping[str, Any], file: Path | None = None) -> RunConf
         the message names the setting and where it was set.
     """
     return _build(*collect(options, file))
+
+
+#: What may be other than before where a run is gone on with: no result depends on it.
+CHANGEABLE = frozenset(
+    {
+        *("executor", "address", "placement", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts"),
+        *("router", "placement_sample", "signatures", "engine", "window_index", "threshold_rule", "credits", "seed"),
+        *("checkpoint_every", "restarts"),
+    }
+)
+
+
+def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
+    """The settings a run goes on with.
+
+    Parameters
+    ----------
+    options : mapping
+        What the command line said.
+    before : mapping
+        What the run began with.
+
+    Raises
+    ------
+    ConfigError
+        For a setting that cannot change, and as `load_config`.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    _refuse_unknown(given, "the command line")
+    fixed = sorted(given.keys() - CHANGEABLE)
+    if fixed:
+        raise ConfigError(
+            f"--{fixed[0].replace('_', '-')} cannot change while a run goes on; leave it out (these can: "
+            f"{', '.join('--' + name.replace('_', '-') for name in sorted(CHANGEABLE))})"
+        )
+    return _build({**before, **given}, dict.fromkeys(given, "command line"))
 
 
 def collect(options: Mapping[str, Any], file: Path | None = None) -> tuple[dict[str, Any], dict[str, str]]:

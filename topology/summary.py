@@ -11,7 +11,7 @@ from topology.settings import RunConfig
 
 
 def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str, Any]:
-    """The report of a run as JSON-ready values; counts and digest first, then the papers' measures of routing."""
+    """How a run went, as JSON-ready values; counts and digest first, then the papers' measures of routing."""
     parts = {name: [task.figures for task in part.tasks] for name, part in report.components.items()}
     delivery = parts["delivery"][0]
     routing = parts["distribution"]
@@ -20,23 +20,9 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
     taken = sum(part["subscriptions_taken"] for part in parts["query"])
     accepted = parts["subscriptions"][0]["accepted"]
     return {
-        "messages": str(config.messages.resolve()),
-        "subscriptions": [str(path.resolve()) for path in config.subscriptions],
-        "window": config.window,
-        "world": config.world,
-        "projection": config.projection,
-        "batch": config.batch,
         "limit": config.limit,
-        "boundaries": {"batch": config.batch},
         "asked": parts["messages"][0].get("asked", []),
         "latest_us": parts["messages"][0].get("latest_us"),
-        "fading": {
-            "half_life_s": config.decay_half_life,
-            "log_base_per_s": math.log(2.0) / config.decay_half_life,
-            "smoothing": config.decay_smoothing,
-            "epoch_us": EPOCH_US,
-        },
-        "settings": config.as_json(),
         "seconds": seconds,
         "digest": delivery["digest"],
         "delivery": delivery,
@@ -57,6 +43,26 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
         },
         "spouts": {"messages": parts["messages"][0], "subscriptions": parts["subscriptions"][0]},
         "topology": report.as_dict(),
+    }
+
+
+def began_with(config: RunConfig) -> dict[str, Any]:
+    """What is known of a run before it begins, as JSON-ready values."""
+    return {
+        "messages": str(config.messages.resolve()),
+        "subscriptions": [str(path.resolve()) for path in config.subscriptions],
+        "window": config.window,
+        "world": config.world,
+        "projection": config.projection,
+        "batch": config.batch,
+        "boundaries": {"batch": config.batch},
+        "fading": {
+            "half_life_s": config.decay_half_life,
+            "log_base_per_s": math.log(2.0) / config.decay_half_life,
+            "smoothing": config.decay_smoothing,
+            "epoch_us": EPOCH_US,
+        },
+        "settings": config.as_json(),
     }
 
 

@@ -20,7 +20,7 @@ import distribution.location
 import distribution.placed
 import distribution.signatures.warmup
 from bolts.aggregation import AggregationBolt
-from bolts.delivery import DeliveryBolt
+from bolts.delivery import PART_ROWS, DeliveryBolt
 from bolts.distribution import DistributionBolt
 from bolts.query import QueryBolt
 from bolts.tuples import TupleBolt
@@ -262,7 +262,8 @@ def build_plan(config: RunConfig) -> Plan:
     )
     subscriptions = SubscriptionSpout(files, vocabulary, space, rejects=out / "rejected.jsonl")
     lasting = tuple(kind.code for kind in KINDS if kind.lasting)
-    delivery = DeliveryBolt(str(out), window, config.credits, sink=config.sink, lasting=lasting)
+    rows = None if config.checkpoint_every else PART_ROWS
+    delivery = DeliveryBolt(str(out), window, config.credits, config.sink, file_rows=rows, lasting=lasting)
     return wire(
         messages,
         subscriptions,

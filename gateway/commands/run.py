@@ -34,27 +34,52 @@ Settings = Annotated[dict[str, Any], Late(_settings)]
     cls=Command,
     epilog=example("skyray run --messages etl --subscriptions boolean.jsonl skyline.jsonl --out runs/first"),
 )
-def run(settings: Settings, config: ConfigFile = None, json: Json = False) -> int:
+def run(
+    settings: Settings,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a run that was interrupted or has failed.")
+    ] = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
     """Match a stream of messages against subscriptions.
 
-    Every option can also be set in skyray.toml or as SKYRAY_NAME in the environment; the command line wins.
+    Every option can also be set in skyray.toml or as SKYRAY_NAME in the environment; the command line wins. A run that
+    is interrupted (Ctrl-C; once more to stop at once) or fails can be gone on with, also with other numbers of bolts.
     """
     from gateway.live import print_summary
     from topology.settings import load_config
 
     terminal = Terminal(json)
-    report = run_shown(terminal, load_config(settings, config))
+    if resume is None:
+        report = run_shown(terminal, load_config(settings, config))
+    else:
+        report = run_shown(terminal, _resumed(resume, settings), resume=True)
     terminal.answer(report, lambda out: print_summary(out, report))
     return 0
 
 
-def run_shown(terminal: Terminal, config: "RunConfig") -> dict[str, Any]:
-    """Run a topology with its components shown; returns the report."""
+def _resumed(out: Path, settings: dict[str, Any]) -> "RunConfig":
+    """The settings of a run that is gone on with."""
+    from topology.folder import RunFolder
+    from topology.settings import resumed
+
+    told = RunFolder(out).report()
+    fixed = {"messages": told.get("messages"), "subscriptions": told.get("subscriptions"), "out": out}
+    return resumed(settings, {**told.get("settings", {}), **fixed})
+
+
+def run_shown(terminal: Terminal, config: "RunConfig", resume: bool = False) -> dict[str, Any]:
+    """Run a topology with its components shown; returns the report. A first Ctrl-C drains it, a second one ends it."""
+    from gateway.interrupts import draining, tell
     from gateway.live import live_run
     from topology import running
 
-    with live_run(terminal, batches_of(config)) as on_progress:
-        return running.run(config, on_progress=on_progress)
+    with live_run(terminal, batches_of(config)) as on_progress, draining() as stop:
+        report = running.run(config, on_progress=on_progress, stop=stop, resume=resume)
+    if report["state"] == "interrupted":
+        tell(f" behind message {report['limit']:,}; go on with skyray run --resume {config.out}")
+    return report
 
 
 def batches_of(config: "RunConfig") -> int | None:

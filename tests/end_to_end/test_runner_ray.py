@@ -22,6 +22,7 @@ from tests.support.example_topologies import (
     word_count,
 )
 from topology.core import runner
+from topology.core.crew import Crew
 from topology.core.grouping import task_of_key
 from topology.core.local import run_local
 from topology.core.runner import run_ray
@@ -123,12 +124,13 @@ def test_stall_of_a_task_that_does_not_answer_is_none_while_others_move():
     run = object.__new__(runner._RayRun)
     run._plan = pipeline()
     run._placement, run._stall_s, run._statuses = runner.place(run._plan), 60.0, {}
+    run._crew = Crew(run._plan, run._placement, 0, 0.0, None)
     run._pending = {"question": (1, 100.0), "another": (2, 190.0)}
     run._look_for_stall(now=500.0, moved=499.0)
     run._look_for_stall(now=159.0, moved=90.0)
-    with pytest.raises(TopologyError, match=f"{run._names(1)} has not answered for 400 s"):
+    with pytest.raises(TopologyError, match=f"{run._crew.names(1)} has not answered for 400 s"):
         run._look_for_stall(now=500.0, moved=439.0)
-    assert run._stalled == 1
+    assert run._crew.stalled == {1}
 
 
 def test_run_ray_without_acknowledgements_names_who_waits():

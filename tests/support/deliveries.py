@@ -16,6 +16,7 @@ from matching.model import (
     empty,
 )
 from matching.window import Boundary, Window
+from topology.core.committing import publish_all
 from topology.core.component import Delivery
 
 WINDOW = Window("count", 10)
@@ -25,6 +26,7 @@ class RecordingContext:
     """Keeps acknowledgements and latencies; `now` moves by hand."""
 
     component, task, tasks = "delivery", 0, 1
+    incarnation = 0
 
     def __init__(self, query_tasks=1):
         self.query_tasks = query_tasks
@@ -51,6 +53,12 @@ def make(tmp_path, query_tasks=1, window=WINDOW, slack=2, **options):
     bolt = DeliveryBolt(str(tmp_path / "run"), window, slack, **{"lasting": (KNN,), **options})
     bolt.prepare(context)
     return bolt, context
+
+
+def finish_and_name(bolt):
+    """End the bolt and name its files, as an executor does."""
+    bolt.finish()
+    publish_all(bolt.outputs())
 
 
 def boundary(number, size=3, window=10):

@@ -14,12 +14,12 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from matching.errors import TopologyError
 from topology.core.clock import SystemClock
+from topology.core.disk import Output
 from topology.core.failures import TaskFailure
 from topology.core.logs import LogEvent
-from topology.core.metrics import TaskStatus
 from topology.core.payload import pack, unpack
 from topology.core.plan import Plan
-from topology.core.worker import Parcel, Placement, Worker
+from topology.core.worker import Lease, Parcel, Placement, Worker, WorkerStatus
 
 #: Ray carries arguments below 100 KB inside the call, however many there are up to 10 MB in all; what is larger goes
 #: through its object store, which takes several round trips. So a payload travels in pieces below the first limit.
@@ -45,16 +45,21 @@ class RayTransport:
         self._plan = plan
         self._index = index
         self._handles: list[Any] = []
+        self._incarnation = 0
         self._calls: deque[tuple[Any, Parcel]] = deque()
         self._reap_at = _REAP_AT
         self.failure: TaskFailure | None = None
 
-    def connect(self, handles: list[Any]) -> None:
-        """Learn the actors, by worker."""
+    def connect(self, handles: list[Any], incarnation: int) -> None:
+        """Learn the actors, by worker; what was sent to others before is no longer of interest."""
         self._handles = handles
+        self._incarnation = incarnation
+        self._calls.clear()
+        self._reap_at = _REAP_AT
+        self.failure = None
 
     def again(self) -> None:
-        self._handles[self._index].start.remote()
+        self._handles[self._index].start.remote(self._incarnation)
 
     def send(self, bundles: dict[int, list[Parcel]]) -> None:
         """One call for each worker; a payload that is large and goes to several is stored once for all."""
@@ -73,7 +78,7 @@ class RayTransport:
                 else:
                     light.append(parcel)
             pieces = pack(tuple(light), _PIECE_BYTES)
-            call = self._handles[worker].receive.remote(*pieces, *arguments)
+            call = self._handles[worker].receive.remote(self._incarnation, *pieces, *arguments)
             self._calls.append((call, parcels[0]._replace(payload=None)))
         if len(self._calls) >= self._reap_at:
             self.reap()
@@ -119,50 +124,81 @@ class RayTransport:
 
 
 class WorkerActor:
-    """A worker inside its actor. No method raises what a component raised: see `topology.core.worker`."""
+    """A worker inside its actor. No method raises what a component raised: see `topology.core.worker`.
+
+    Calls of an earlier incarnation than the one this actor is in, or has been told of, change nothing: they come from
+    a process that was given up and lives all the same, or were on their way when the run went back.
+    """
 
     def __init__(self, plan: Plan, placement: Placement, index: int, seed: int):
         self._label = names_of(plan, placement[index])
         self._transport = RayTransport(plan, index)
         self._worker = Worker(plan, placement, index, self._transport, SystemClock().now, seed)
+        self._fence = 0
 
     def __repr__(self) -> str:
         return self._label  # Ray puts it before every line the process prints
 
-    def connect(self, handles: list[Any]) -> None:
+    @ray.method(concurrency_group="control")
+    def beat(self) -> str:
+        """A sign of life, and the node it comes from: given by a thread of its own, whatever the task does meanwhile.
+
+        Kernels let go of the interpreter.
+        """
+        return ray.get_runtime_context().get_node_id()
+
+    @ray.method(concurrency_group="control")
+    def fence(self, incarnation: int) -> None:
+        """From now on let pass what belongs to earlier incarnations, so that it need not be worked off first."""
+        self._fence = max(self._fence, incarnation)
+
+    def connect(self, handles: list[Any], incarnation: int) -> None:
         """Learn the other actors, by worker."""
-        self._transport.connect(handles)
+        self._fence = max(self._fence, incarnation)
+        self._transport.connect(handles, incarnation)
 
-    def open(self) -> list[TaskFailure | None]:
+    def open(self, lease: Lease) -> list[TaskFailure | None]:
         """See `Worker.open`, as for all that follows."""
-        return self._worker.open()
+        self._fence = max(self._fence, lease.incarnation)
+        return self._worker.open(lease)
 
-    def start(self) -> None:
-        self._worker.start()
+    def start(self, incarnation: int) -> None:
+        if self._current(incarnation):
+            self._worker.start()
 
     def stop(self) -> None:
         self._worker.stop()
 
-    def finish_unfed(self, address: int) -> None:
-        self._worker.finish_unfed(address)
+    def settled(self, epoch: int, incarnation: int) -> None:
+        if self._current(incarnation):
+            self._worker.settled(epoch)
 
-    def report(self) -> list[tuple[dict[str, Any], TaskFailure | None]]:
+    def finish_unfed(self, address: int, incarnation: int) -> None:
+        if self._current(incarnation):
+            self._worker.finish_unfed(address)
+
+    def report(self) -> list[tuple[dict[str, Any], Sequence[Output], TaskFailure | None]]:
         return self._worker.report()
 
     def close(self) -> list[tuple[TaskFailure | None, list[LogEvent]]]:
         return self._worker.close()
 
-    def receive(self, *arguments: Any) -> None:
+    def receive(self, incarnation: int, *arguments: Any) -> None:
         """Take what another worker sent."""
-        self._worker.receive(self._transport.rebuild(arguments))
+        if self._current(incarnation):
+            self._worker.receive(self._transport.rebuild(arguments))
 
-    def status(self) -> list[tuple[TaskStatus, list[LogEvent]]]:
+    def status(self) -> WorkerStatus:
         """See `Worker.status`."""
         self._transport.reap()
         told = self._worker.status()
-        if self._transport.failure is not None and all(status.failure is None for status, _ in told):
-            told[0] = told[0][0]._replace(failure=self._transport.failure), told[0][1]
+        tasks = told.tasks
+        if self._transport.failure is not None and all(status.failure is None for status, _ in tasks):
+            tasks[0] = tasks[0][0]._replace(failure=self._transport.failure), tasks[0][1]
         return told
+
+    def _current(self, incarnation: int) -> bool:
+        return incarnation == self._worker.incarnation >= self._fence
 
 
 def names_of(plan: Plan, addresses: Sequence[int]) -> str:

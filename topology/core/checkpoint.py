@@ -25,8 +25,8 @@ class TaskState(NamedTuple):
     arrays: Mapping[str, np.ndarray]
 
 
-def pack_task(state: TaskState) -> bytes:
-    """One task's state as a frame. O(bytes).
+def pack_parts(state: TaskState) -> list[frames.Buffer]:
+    """One task's state as the pieces of a frame, of which arrays are not copied. O(bytes).
 
     Raises
     ------
@@ -35,9 +35,14 @@ def pack_task(state: TaskState) -> bytes:
     """
     header = {"component": state.component, "task": state.task, "tasks": state.tasks, "number": state.number}
     try:
-        return frames.encode(header, state.arrays)
+        return frames.encode_parts(header, state.arrays)
     except CheckpointError as error:
         raise CheckpointError(f"{state.component}:{state.task} cannot be saved: {error}") from error
+
+
+def pack_task(state: TaskState) -> bytes:
+    """One task's state as a frame. Raises as `pack_parts`."""
+    return b"".join(pack_parts(state))
 
 
 def unpack_task(frame: frames.Buffer, origin: str = "frame") -> TaskState:

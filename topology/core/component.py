@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from matching.errors import CheckpointError
+from topology.core.disk import Output
 
 
 class Delivery(NamedTuple):
@@ -84,6 +85,8 @@ class Context(Protocol):
     tasks: int
     log: Any
     rng: np.random.Generator
+    #: How often the run has been gone on with: a part of every name in the making, so that none is used twice.
+    incarnation: int
 
     def size_of(self, component: str) -> int:
         """How many tasks a component of the topology has."""
@@ -157,6 +160,23 @@ class Component:
         CheckpointError
             If this component cannot go on from there: says why.
         """
+
+    def rewind(self, saved: Saved) -> bool:
+        """Go back to a boundary in place, as `restore` would take a new component there; False if a new one must.
+
+        For those to whom being made anew is dear. What was emitted since reaches nobody any more.
+        """
+        return False
+
+    def cut(self) -> None:
+        """A checkpoint is about to copy `state`: close files that it is to cover.
+
+        From now on `state` must hold whatever was told and is in no file of `outputs`.
+        """
+
+    def outputs(self) -> Sequence[Output]:
+        """Files that have become whole since the last call, forced to disk and not named: the driver does that."""
+        return ()
 
     def close(self) -> None:
         """Release resources; called once, also after a failure."""

@@ -73,6 +73,16 @@ def encode(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes
     return b"".join(_frame(header, arrays))
 
 
+def encode_parts(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> list[Buffer]:
+    """What `encode` returns in pieces, without a copy of the arrays: they must not change while these are in use."""
+    return _frame(header, arrays)
+
+
+def checksum_of(frame: Buffer) -> int:
+    """The checksum that a frame says it has; it is `decode` that looks whether that is true."""
+    return _PREFIX.unpack_from(memoryview(frame))[4] if len(frame) >= _PREFIX.size else 0
+
+
 def decode(buffer: Buffer, origin: str = "frame") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Read a frame: its header, and its arrays as read-only views of `buffer`.
 

@@ -17,17 +17,22 @@ from typing import Any, NamedTuple
 from matching.errors import TopologyError
 from topology.core.checkpoint import TaskState, from_frames, pack_task
 from topology.core.clock import Clock, SystemClock
+from topology.core.committing import Checkpoints, Committer, publish_all
 from topology.core.component import Saved
 from topology.core.failures import TaskFailed, never_acknowledged, who_is_not_quiet, who_waits
+from topology.core.links import Destination, Saving
 from topology.core.logs import driver_log
 from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus
 from topology.core.payload import fingerprint
 from topology.core.plan import Plan
-from topology.core.task import Destination, TaskHost
+from topology.core.store import Writer
+from topology.core.task import TaskHost
 
 _PROGRESS_EVERY_S = 0.25
 #: Steps between two looks at the wall clock for progress; a step is rarely below 10 microseconds.
 _STEPS_BETWEEN_LOOKS = 64
+#: How long to wait for a file that is being written, where nothing else is to be done.
+_WRITING_S = 0.001
 
 
 class Parcel(NamedTuple):
@@ -126,6 +131,8 @@ def run_local(
     on_progress: Callable[[Snapshot], None] | None = None,
     stop: Callable[[], bool] | None = None,
     resume: Saved | None = None,
+    checkpoints: Checkpoints | None = None,
+    on_step: Callable[[int], None] | None = None,
 ) -> RunReport:
     """Run a topology in this process to its end.
 
@@ -143,6 +150,11 @@ def run_local(
         Asked before each batch; once it says True the stream ends there and the topology drains.
     resume : Saved, optional
         Go on from here, where another run was paused (`pause_local`), perhaps with other numbers of tasks.
+    checkpoints : Checkpoints, optional
+        Save the run while it goes on; what fails ends it all the same: `resume` from what was saved. With a seed files
+        are written at once, else behind the stream.
+    on_step : callable, optional
+        Called with the number of each step before it is taken; what it raises ends the run there, as a crash would.
 
     Returns
     -------
@@ -155,7 +167,7 @@ def run_local(
         If a component fails (its exception is the `__cause__`), if nothing can be delivered although tasks have not
         ended (naming who waits for what), or if a batch is never acknowledged. All components are closed first.
     """
-    return _LocalRun(plan, seed, clock or SystemClock(), on_progress, stop, resume).run()
+    return _LocalRun(plan, seed, clock or SystemClock(), on_progress, stop, resume, checkpoints, on_step).run()
 
 
 def pause_local(
@@ -201,14 +213,35 @@ class _LocalRun:
         on_progress: Callable[[Snapshot], None] | None,
         stop: Callable[[], bool] | None,
         resume: Saved | None,
+        checkpoints: Checkpoints | None = None,
+        on_step: Callable[[int], None] | None = None,
     ):
         self._plan = plan
+        self._on_step = on_step
         self._resume = resume
         self._last: int | None = None  # nothing behind this batch is published
         self._room = _Mailroom(len(plan.tasks), seed)
         log = driver_log()
+        self._writer: Writer | None = None
+        self._committer: Committer | None = None
+        saving = None
+        if checkpoints is not None:
+            self._writer = Writer(checkpoints.store, checkpoints.incarnation, behind=seed is None)
+            self._committer = Committer(checkpoints, plan.saved_addresses)
+            epoch = checkpoints.store.last_epoch() + 1
+            saving = Saving(checkpoints.cadence, epoch, checkpoints.incarnation, self._writer.write)
+        timer = time.monotonic if isinstance(clock, SystemClock) else clock.now
         self._hosts = [
-            TaskHost(plan, address, self._room.channel(address), log.bind(task=str(task)), clock.now, seed or 0)
+            TaskHost(
+                plan,
+                address,
+                self._room.channel(address),
+                log.bind(task=str(task)),
+                clock.now,
+                seed or 0,
+                saving,
+                timer,
+            )
             for address, task in enumerate(plan.tasks)
         ]
         self._clock_host = self._hosts[plan.clock_address]
@@ -228,10 +261,17 @@ class _LocalRun:
             self._deliver_all()
             elapsed_s = time.perf_counter() - self._started
             figures = [host.report() for host in self._hosts]
+            outputs = [output for host in self._hosts for output in host.outputs()]
             self._close()
+            if self._committer is None:
+                publish_all(outputs)
+            else:
+                self._settle()
+                self._committer.finish(outputs)
         statuses = self._statuses()
         self._tell_progress(elapsed_s)
-        return self._meter.report("local", statuses, figures, elapsed_s, startup_s, warm_up_s)
+        saved = [] if self._committer is None else self._committer.figures
+        return self._meter.report("local", statuses, figures, elapsed_s, startup_s, warm_up_s, saved)
 
     def pause(self, after: int) -> Saved:
         self._last = after
@@ -281,14 +321,38 @@ class _LocalRun:
     def _drain(self) -> None:
         """Publish what credits allow and deliver, until nothing is on its way."""
         self._offer_publishing()
-        while (link := self._room.scheduler.pick()) is not None:
+        while True:
+            link = self._room.scheduler.pick()
+            if link is None:
+                if not self._await_writing():
+                    break
+                continue
+            if self._on_step is not None:
+                self._on_step(self._steps)
             self._step(link)
+            if self._writer is not None:
+                self._settle()
             self._steps += 1
             if self._steps % _STEPS_BETWEEN_LOOKS == 0:
                 now = time.perf_counter()
                 if now - self._reported >= _PROGRESS_EVERY_S:
                     self._reported = now
                     self._tell_progress(now - self._started)
+
+    def _settle(self) -> None:
+        """Commit what has been written."""
+        assert self._writer is not None and self._committer is not None
+        for epoch in self._committer.take(self._writer.fetch()):
+            self._clock_host.settled(epoch)
+            self._offer_publishing()
+
+    def _await_writing(self) -> bool:
+        """Nothing is on its way; whether something may still be once a checkpoint has been written."""
+        if self._writer is None or self._clock_host.ended or not self._clock_host.awaits_writing:
+            return False
+        time.sleep(_WRITING_S)
+        self._settle()
+        return True
 
     def _tell_progress(self, elapsed_s: float) -> None:
         snapshot = self._meter.snapshot(self._statuses(), elapsed_s)  # also without listener: it notes the peaks
@@ -301,7 +365,8 @@ class _LocalRun:
             self._publishing = False
             if self._stop is not None and self._stop():
                 self._clock_host.stop()
-            self._clock_host.publish()
+            if self._clock_host.can_publish:
+                self._clock_host.publish()
             if self._clock_host.ended and self._last is not None:
                 raise TopologyError(
                     f"the stream of {self._plan.name!r} ended behind batch {self._clock_host.next_number - 1}, so it "
@@ -337,6 +402,8 @@ class _LocalRun:
         return any(self._room.links)
 
     def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
         for host in self._hosts:
             host.close()
 
@@ -346,6 +413,8 @@ class _LocalRun:
         try:
             yield
         except BaseException as error:
+            if self._writer is not None:
+                self._writer.close()
             for host in self._hosts:
                 try:
                     host.close()

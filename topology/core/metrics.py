@@ -4,6 +4,7 @@ Both executors build the same `Snapshot` (for a live table) and `RunReport` (for
 every task, so a figure means the same in one process and on a cluster. Read on in `topology.core.task`, which counts.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -70,12 +71,13 @@ class LatencyHistogram:
 
 
 class TaskStatus(NamedTuple):
-    """Where one task stands; everything counts from the start of the run.
+    """Where one task stands; everything counts from the start of the run, or since it last went back to a checkpoint.
 
     `received` and `sent` count every parcel, ends, ticks and acknowledgements included (`sent_to`:
     int64[tasks of the plan], by address): the run is quiet when both sums agree over all tasks. `incoming`,
     `outgoing` and `busy_ns` are by stream and count payloads alone. `waits_for` says in words why the task has not
-    ended; for the clock spout that has, which batches lack an acknowledgement. The last four are the clock spout's.
+    ended; for the clock spout that has, which batches lack an acknowledgement. The last six are the clock
+    spout's; `stopped` says that it ended because it was told to, `writing` that only a checkpoint's files keep it.
     """
 
     address: int
@@ -96,6 +98,8 @@ class TaskStatus(NamedTuple):
     acknowledged: int = 0
     in_flight_peak: int = 0
     blocked_s: float = 0.0
+    stopped: bool = False
+    writing: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,8 @@ class RunReport:
     `elapsed_s` is from the first batch to the last end, without the start of processes (`startup_s`, which includes
     `warm_up_s`). `blocked_s` is how long the clock spout stood without a credit; `in_flight_peak` never exceeds the
     plan's credits. A task's own figures (`Spout.report`, `Bolt.report`) are in `components[NAME].tasks[i].figures`.
+    `checkpoints` has the figures of each, `recoveries` what failed, and how long it took to go on. `stopped`: it ended
+    before the stream did, because it was told to.
     """
 
     executor: str
@@ -195,6 +201,9 @@ class RunReport:
     blocked_s: float
     components: dict[str, ComponentReport]
     plan: dict[str, Any] = field(repr=False)
+    checkpoints: tuple[dict[str, Any], ...] = ()
+    recoveries: tuple[dict[str, Any], ...] = ()
+    stopped: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -228,7 +237,7 @@ class Meter:
                 received=sum(sum(status.incoming.values()) for status in mine),
                 emitted=sum(sum(status.outgoing.values()) for status in mine),
                 queue_depth=sum(depths[status.address] for status in mine),
-                busy_share=min(1.0, (sum(busy) - sum(before)) / span_ns / part.tasks),
+                busy_share=_within((sum(busy) - sum(before)) / span_ns / part.tasks),
                 counters=_summed([status.counters for status in mine]),
                 latency_p50_s=latency.quantile(0.5),
                 latency_p99_s=latency.quantile(0.99),
@@ -248,6 +257,8 @@ class Meter:
         elapsed_s: float,
         startup_s: float,
         warm_up_s: float,
+        checkpoints: Sequence[dict[str, Any]] = (),
+        recoveries: Sequence[dict[str, Any]] = (),
     ) -> RunReport:
         """The end, from one status and one dict of figures for each task by address."""
         self._queue_depths(statuses)
@@ -287,6 +298,9 @@ class Meter:
             blocked_s=clock.blocked_s,
             components=components,
             plan=self._plan.describe(),
+            checkpoints=tuple(checkpoints),
+            recoveries=tuple(recoveries),
+            stopped=clock.stopped,
         )
 
     def _queue_depths(self, statuses: list[TaskStatus]) -> list[int]:
@@ -307,6 +321,11 @@ def _streams(statuses: list[TaskStatus]) -> dict[str, dict]:
         "busy_s": {name: ns / 1e9 for name, ns in _summed([status.busy_ns for status in statuses]).items()},
         "counters": _summed([status.counters for status in statuses]),
     }
+
+
+def _within(share: float) -> float:
+    """A share of time; counts that began anew after a recovery make it negative."""
+    return max(0.0, min(1.0, share))
 
 
 def _share(status: TaskStatus, elapsed_s: float) -> float:

@@ -101,6 +101,13 @@ class Plan:
         """Address of the clock spout's task."""
         return self.addresses[TaskId(self.clock.name, 0)]
 
+    @cached_property
+    def followers(self) -> tuple[int, ...]:
+        """Addresses of the spouts that follow the clock."""
+        return tuple(
+            self.addresses[TaskId(part.name, 0)] for part in self.components if part.is_spout and not part.clock
+        )
+
     def component(self, name: str) -> Component:
         """The component of that name; KeyError if there is none."""
         for part in self.components:
@@ -126,6 +133,15 @@ class Plan:
         if part.is_spout and not part.clock:
             sources = {self.clock.name}
         return tuple(address for address, task in enumerate(self.tasks) if task.component in sources)
+
+    @cached_property
+    def saved_addresses(self) -> tuple[int, ...]:
+        """Addresses of tasks that checkpoints are made of: all but those with feedback inputs only."""
+        return tuple(
+            address
+            for address, task in enumerate(self.tasks)
+            if self.component(task.component).clock or self.end_sources(task.component)
+        )
 
     def describe(self) -> dict[str, Any]:
         """The plan as JSON-ready values."""

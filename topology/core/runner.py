@@ -5,6 +5,10 @@ This module, `topology.core.actors` and `topology.core.connection`, which starts
 named like `query:3`, in a namespace of its own for every run. The driver starts the actors, then does nothing but ask
 each for its status about four times a second, one question outstanding at a time.
 
+Where a run is saved (`topology.core.committing`), what an actor's death or silence interrupts goes on by itself from
+the last checkpoint: the others go back in place, whoever was lost is started anew, and what belongs to the incarnation
+before is let pass. Without checkpoints it ends the run.
+
 From the answers alone it knows whether the run is over or stuck: nothing is on its way if, over two rounds of
 questions of which the second began after the first was answered, as many parcels were received as sent and no count
 has moved. An actor that raises says so in its status; one that dies fails the question; one that answers nothing
@@ -13,31 +17,30 @@ while nothing else moves is stalled. Each ends the run with a `TopologyError` th
 What each task does is in `topology.core.task`, shared with `topology.core.local`, the same topology in one process.
 """
 
-import re
 import time
-import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from matching.errors import TopologyError
-from topology.core.actors import WorkerActor, names_of
+from matching.errors import CheckpointError, TopologyError
+from topology.core.committing import Checkpoints, Committer, publish_all
 from topology.core.connection import connected
+from topology.core.crew import Crew
+from topology.core.disk import Output
 from topology.core.failures import TaskFailure, never_acknowledged, who_waits
-from topology.core.logs import LogEvent, driver_log, show
+from topology.core.logs import driver_log
 from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus
 from topology.core.plan import Plan
-from topology.core.worker import Placement, place
+from topology.core.pulse import WorkersLost
+from topology.core.store import Manifest, Written
+from topology.core.worker import Lease, Placement, WorkerStatus, place
 
 #: First pause between two rounds of questions; it doubles up to `poll_s`, so that short runs end at once.
 _FIRST_PAUSE_S = 0.02
 #: How long a gap on a link waits for the sender's word on why, before it is taken for the cause itself.
 _GAP_S = 1.0
-#: How long components may take to close when the run has failed already.
-_CLOSE_AFTER_FAILURE_S = 5.0
 
 
 def run_ray(
@@ -53,6 +56,9 @@ def run_ray(
     start_s: float = 300.0,
     task_cpus: float = 0.0,
     log_to_driver: bool = False,
+    checkpoints: Checkpoints | None = None,
+    resume: Manifest | None = None,
+    silent_s: float = 5.0,
 ) -> RunReport:
     """Run a topology on Ray to its end.
 
@@ -85,6 +91,12 @@ def run_ray(
         CPUs that Ray reserves for each task. 0: as many tasks as wanted share the machine.
     log_to_driver : bool
         Whether Ray shows what worker processes print. `Context.log` always reaches this process's log.
+    checkpoints : Checkpoints, optional
+        Save the run while it goes on, and recover from the loss of actors and nodes.
+    resume : Manifest, optional
+        Go on from this checkpoint of `checkpoints.store`.
+    silent_s : float
+        An actor that shows no sign of life for so long is given up for lost, where the run is saved.
 
     Returns
     -------
@@ -107,11 +119,12 @@ def run_ray(
             )
     placement = place(plan, together)
     with connected(address, log_to_driver):
-        run = _RayRun(plan, placement, on_progress, stop, seed, poll_s, stall_s, start_s, task_cpus)
+        crew = Crew(plan, placement, seed, task_cpus, None if checkpoints is None else silent_s)
+        run = _RayRun(plan, placement, crew, on_progress, stop, poll_s, stall_s, start_s, checkpoints, resume)
         try:
             return run.run()
         finally:
-            run.kill()
+            run.end()
 
 
 class _RayRun:
@@ -121,30 +134,37 @@ class _RayRun:
         self,
         plan: Plan,
         placement: Placement,
+        crew: Crew,
         on_progress: Callable[[Snapshot], None] | None,
         stop: Callable[[], bool] | None,
-        seed: int,
         poll_s: float,
         stall_s: float,
         start_s: float,
-        task_cpus: float,
+        checkpoints: Checkpoints | None,
+        resume: Manifest | None,
     ):
         self._plan = plan
         self._placement = placement
-        self._worker_of = {address: worker for worker, mine in enumerate(placement) for address in mine}
+        self._crew = crew
         self._on_progress = on_progress
         self._stop = stop
-        self._seed = seed
         self._poll_s = poll_s
         self._stall_s = stall_s
         self._start_s = start_s
-        self._task_cpus = task_cpus
-        self._actors: list[Any] = []
+        self._checkpoints = checkpoints
+        self._manifest = resume
+        self._committer = None if checkpoints is None else Committer(checkpoints, plan.saved_addresses)
+        if self._committer is not None and resume is not None:
+            self._committer.go_back(resume)
+        self._incarnation = 0 if checkpoints is None else checkpoints.incarnation
+        self._losses: Counter[tuple[str, int]] = Counter()
+        self._gone: set[int] = set()
+        self._recoveries: list[dict[str, Any]] = []
         self._opened = False
         self._closed = False
+        self._stopping = False
         self._unfed_finished = False
         self._gap_since: float | None = None
-        self._stalled: int | None = None
         self._meter = Meter(plan)
         self._log = driver_log()
         self._statuses: dict[int, TaskStatus] = {}
@@ -154,112 +174,116 @@ class _RayRun:
     def run(self) -> RunReport:
         """Start, drive to the end, collect and close."""
         began = time.perf_counter()
-        plan = ray.put(self._plan)
-        options: dict[str, Any] = {
-            "num_cpus": self._task_cpus,
-            "max_restarts": 0,
-            "max_task_retries": 0,
-            "enable_task_events": False,  # else driver and control service grow with every call
-            "scheduling_strategy": "SPREAD",
-            "namespace": f"skyray-{uuid.uuid4().hex[:12]}",
-        }
-        actor_class = ray.remote(WorkerActor)
-        for index, addresses in enumerate(self._placement):
-            name = "+".join(str(self._plan.tasks[address]) for address in addresses)
-            actor = actor_class.options(name=name, **options).remote(plan, self._placement, index, self._seed)
-            self._actors.append(actor)
-        warm_up_s = self._warm_up()  # while the processes start
-        self._ask_all("connect", self._start_s, self._actors)
+        self._crew.hire()
+        warm_up_s = self._crew.warm_up(self._start_s)  # while the processes start
+        self._crew.ask("connect", self._start_s, self._crew.actors, self._incarnation)
         self._opened = True  # in part, if one of them fails
-        for _, failure in self._each_task(self._ask_all("open", self._start_s)):
-            _raise_if(failure)
+        self._open()
         startup_s = time.perf_counter() - began
         started = time.perf_counter()
-        self._clock_actor.start.remote()
-        elapsed_s = self._drive(started)
-        figures = []
-        for _, (figure, failure) in self._each_task(self._ask_all("report", self._stall_s)):
+        self._clock_actor.start.remote(self._incarnation)
+        while True:
+            try:
+                elapsed_s = self._drive(started)
+                figures, outputs = self._finish()
+                break
+            except WorkersLost as lost:
+                if self._checkpoints is None:
+                    raise
+                self._recover(lost)
+        self._closed = True
+        for address, (failure, events) in self._crew.ask_tasks("close", self._stall_s):
+            self._crew.show(address, events)
+            _raise_if(failure)
+        saved: list[dict[str, Any]] = []
+        if self._committer is None:
+            publish_all(outputs)
+        else:
+            self._committer.finish(outputs)
+            saved = self._committer.figures
+        return self._meter.report(
+            "ray", self._in_order(), figures, elapsed_s, startup_s, warm_up_s, saved, self._recoveries
+        )
+
+    def end(self) -> None:
+        """End every actor; components that were not closed get a moment to do so."""
+        self._crew.end(closing=self._opened and not self._closed)
+
+    def _finish(self) -> tuple[list[dict[str, Any]], list[Output]]:
+        """Figures of all tasks, and the files that have no names yet."""
+        figures, outputs = [], []
+        for _, (figure, finished, failure) in self._crew.ask_tasks("report", self._stall_s):
             _raise_if(failure)
             figures.append(figure)
-        self._closed = True
-        for address, (failure, events) in self._each_task(self._ask_all("close", self._stall_s)):
-            self._show(address, events)
+            outputs += finished
+        return figures, outputs
+
+    def _open(self) -> None:
+        """Have every worker open its tasks, or take them back, to where this incarnation goes on from."""
+        lease = Lease(self._incarnation)
+        if self._checkpoints is not None:
+            store = self._checkpoints.store
+            epoch = store.last_epoch() + 1
+            lease = Lease(self._incarnation, store, self._checkpoints.cadence, epoch, self._manifest)
+        for _, failure in self._crew.ask_tasks("open", self._start_s, lease):
             _raise_if(failure)
-        return self._meter.report("ray", self._in_order(), figures, elapsed_s, startup_s, warm_up_s)
-
-    def kill(self) -> None:
-        """End every actor; components that were not closed get a moment to do so."""
-        try:
-            if self._opened and not self._closed:
-                calls = {actor.close.remote(): worker for worker, actor in enumerate(self._actors)}
-                awaited = [call for call, worker in calls.items() if worker != self._stalled]
-                done, _ = ray.wait(awaited, num_returns=len(awaited), timeout=_CLOSE_AFTER_FAILURE_S)
-                for call in done:
-                    self._show_close(calls[call], call)
-        finally:
-            for actor in self._actors:
-                ray.kill(actor, no_restart=True)
-            self._actors = []
-
-    # -- starting and ending
-
-    def _warm_up(self) -> float:
-        warm_up = self._plan.warm_up
-        if warm_up is None:
-            return 0.0
-        began = time.perf_counter()
-        task = ray.remote(_call)
-        calls = {}
-        for node in ray.nodes():
-            if node["Alive"]:
-                where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                options = {"num_cpus": 0, "max_retries": 0, "enable_task_events": False, "scheduling_strategy": where}
-                calls[task.options(**options).remote(warm_up)] = node["NodeManagerAddress"]
-        pending = list(calls)
-        while pending:
-            left_s = began + self._start_s - time.perf_counter()
-            done, pending = ray.wait(pending, num_returns=1, timeout=max(0.0, left_s))
-            if not done:
-                raise TopologyError(f"warm-up on {calls[pending[0]]} takes longer than {self._start_s:g} s")
-            try:
-                ray.get(done[0])
-            except Exception as cause:
-                raise TopologyError(f"warm-up on {calls[done[0]]} failed: {cause}") from cause
-        return time.perf_counter() - began
-
-    def _ask_all(self, method: str, timeout_s: float, *arguments: Any) -> list[Any]:
-        """Call one method of every actor at once; answers by worker. Any failure to answer raises."""
-        calls = [getattr(actor, method).remote(*arguments) for actor in self._actors]
-        until = time.perf_counter() + timeout_s
-        pending = list(calls)
-        while pending:
-            done, pending = ray.wait(pending, num_returns=1, timeout=max(0.0, until - time.perf_counter()))
-            if not done:
-                late = ", ".join(self._names(calls.index(call)) for call in pending[:8])
-                raise TopologyError(f"{late}: no answer to {method} within {timeout_s:g} s")
-            self._answer(done[0], calls.index(done[0]), method)
-        return [self._answer(call, worker, method) for worker, call in enumerate(calls)]
-
-    def _each_task(self, answers: Sequence[Sequence[Any]]) -> list[tuple[int, Any]]:
-        """Answers of all workers, each a list by task, as pairs of address and answer in order of address."""
-        pairs = zip(self._placement, answers, strict=True)
-        told = [pair for addresses, mine in pairs for pair in zip(addresses, mine, strict=True)]
-        return sorted(told, key=lambda pair: pair[0])
-
-    def _names(self, worker: int) -> str:
-        return names_of(self._plan, self._placement[worker])
 
     @property
     def _clock_actor(self) -> Any:
-        return self._actors[self._worker_of[self._plan.clock_address]]
+        return self._crew.at(self._plan.clock_address)
 
-    def _answer(self, call: Any, worker: int, method: str) -> Any:
-        try:
-            return ray.get(call)
-        except RayActorError as death:
-            raise TopologyError(f"{self._names(worker)} died: {_cause_of_death(death)}") from death
-        except RayTaskError as cause:
-            raise TopologyError(f"{self._names(worker)} failed in {method}: {cause}") from cause
+    # -- going on after a loss
+
+    def _recover(self, lost: WorkersLost) -> None:
+        """Go back to the last checkpoint with whoever lives, and with new actors in place of those that do not."""
+        assert self._checkpoints is not None and self._committer is not None
+        began = time.perf_counter()
+        while True:
+            key = (lost.cause, self._committer.committed)
+            self._losses[key] += 1
+            if self._losses[key] > self._checkpoints.restarts:
+                raise TopologyError(
+                    f"{lost}; this has happened {self._losses[key]} times behind checkpoint "
+                    f"{self._committer.committed} (batch {self._committer.number}), and --restarts allows "
+                    f"{self._checkpoints.restarts}: mend the cause, then go on with skyray run --resume"
+                ) from lost
+            self._log.warning("worker_lost", why=str(lost), checkpoint=self._committer.committed)
+            try:
+                self._go_back(lost)
+                break
+            except WorkersLost as another:
+                lost = WorkersLost(another.workers | self._gone, another.cause, str(another))
+        seconds = time.perf_counter() - began
+        told = {"lost": lost.cause, "why": str(lost), "epoch": self._committer.committed, "seconds": seconds}
+        self._recoveries.append(told | {"number": self._committer.number})
+        self._log.warning("recovered", checkpoint=self._committer.committed, seconds=round(seconds, 2))
+
+    def _go_back(self, lost: WorkersLost) -> None:
+        assert self._checkpoints is not None and self._committer is not None
+        store, committer = self._checkpoints.store, self._committer
+        self._incarnation += 1
+        self._gone = set(lost.workers)
+        for worker, actor in enumerate(self._crew.actors):
+            if worker in lost.workers:
+                self._crew.dismiss(worker)
+            else:
+                actor.fence.remote(self._incarnation)
+        self._statuses, self._pending, self._asked_s = {}, {}, {}
+        self._gap_since, self._unfed_finished = None, False
+        self._crew.replace(lost.workers)  # they start while the checkpoint is looked at
+        self._manifest = store.newest()
+        for why in store.refused:
+            self._log.warning("checkpoint_refused", why=why)
+        if self._manifest is None and committer.committed >= 0:
+            why = "; ".join(store.refused) or "they are gone"
+            raise CheckpointError(f"none of the checkpoints can be used ({why}); run again") from lost
+        committer.go_back(self._manifest, self._incarnation)
+        self._crew.ask("connect", self._start_s, self._crew.actors, self._incarnation)
+        self._gone = set()
+        self._open()
+        if self._stopping:
+            self._clock_actor.stop.remote()
+        self._clock_actor.start.remote(self._incarnation)
 
     # -- driving
 
@@ -268,20 +292,19 @@ class _RayRun:
         moved = quiet_since = started
         totals = None
         pause_s = _FIRST_PAUSE_S
-        stopping = False
         while True:
             round_began = time.perf_counter()
             self._ask_idle()
             self._collect(pause_s)
             now = time.perf_counter()
-            if not stopping and self._stop is not None and self._stop():
-                stopping = True
+            if not self._stopping and self._stop is not None and self._stop():
+                self._stopping = True
                 self._clock_actor.stop.remote()
             if len(self._statuses) == len(self._plan.tasks):
                 statuses = self._in_order()
                 sums = sum(status.sent for status in statuses), sum(status.received for status in statuses)
                 ended = all(status.ended for status in statuses)
-                if sums != totals:
+                if sums != totals or statuses[self._plan.clock_address].writing:
                     totals, moved, quiet_since = sums, now, now
                 elif sums[0] == sums[1] and not self._pending and min(self._asked_s.values()) >= quiet_since:
                     if not self._finish_unfed(statuses):
@@ -294,13 +317,14 @@ class _RayRun:
                     pause_s = _FIRST_PAUSE_S
                     continue
             self._look_for_stall(now, moved)
+            self._crew.look_for_silence()
             time.sleep(max(0.0, round_began + pause_s - time.perf_counter()))
             pause_s = min(self._poll_s, 2 * pause_s)
 
     def _ask_idle(self) -> None:
         """Ask every worker that has answered the last question: one at a time each, so questions cannot pile up."""
         asked = {worker for worker, _ in self._pending.values()}
-        for worker, actor in enumerate(self._actors):
+        for worker, actor in enumerate(self._crew.actors):
             if worker not in asked:
                 self._pending[actor.status.remote()] = worker, time.perf_counter()
 
@@ -310,20 +334,24 @@ class _RayRun:
         for call in done:
             worker, asked_s = self._pending.pop(call)
             try:
-                told = self._answer(call, worker, "status")
+                told: WorkerStatus = self._crew.answer(call, worker, "status")
             except TopologyError as death:
                 deaths.append(death)
                 continue
-            for address, (status, events) in zip(self._placement[worker], told, strict=True):
-                self._show(address, events)
+            for address, (status, events) in zip(self._placement[worker], told.tasks, strict=True):
+                self._crew.show(address, events)
                 self._statuses[address] = status
                 self._asked_s[address] = asked_s
+            self._commit(told.written)
         failures = [status.failure for status in self._in_order() if status.failure is not None]
         for failure in failures:
             if not failure.consequence:
                 raise failure.error()  # before deaths: a failure says more
         if deaths:
-            raise deaths[0]
+            lost = [death for death in deaths if isinstance(death, WorkersLost)]
+            if self._checkpoints is None or len(lost) < len(deaths):
+                raise deaths[0]
+            raise WorkersLost(set().union(*(death.workers for death in lost)), lost[0].cause, str(lost[0]))
         if failures:  # a gap on a link: whoever made it may be about to say why
             self._gap_since = self._gap_since or time.perf_counter()
             if time.perf_counter() - self._gap_since > _GAP_S:
@@ -345,16 +373,16 @@ class _RayRun:
             raise who_waits(plan, statuses)
         self._unfed_finished = True
         for status in unfed:
-            self._actors[self._worker_of[status.address]].finish_unfed.remote(status.address)
+            self._crew.at(status.address).finish_unfed.remote(status.address, self._incarnation)
         return True
 
     def _look_for_stall(self, now: float, moved: float) -> None:
         late = [(since, worker) for worker, since in self._pending.values()]
         if late and now - max(min(late)[0], moved) > self._stall_s:
             since, worker = min(late)
-            self._stalled = worker
+            self._crew.stalled.add(worker)
             raise TopologyError(
-                f"{self._names(worker)} has not answered for {now - since:.0f} s and nothing else moves: its "
+                f"{self._crew.names(worker)} has not answered for {now - since:.0f} s and nothing else moves: its "
                 f"process is paused, or one execute or next_batch takes longer than stall_s = {self._stall_s:g} s"
             )
         if not late and now - moved > self._stall_s and self._statuses:
@@ -367,6 +395,16 @@ class _RayRun:
                     "a connection between two nodes is lost"
                 )
 
+    def _commit(self, written: Sequence[Written]) -> None:
+        """Take what a worker has written of checkpoints, and tell the clock of those that are settled."""
+        if self._committer is None:
+            return
+        for epoch in self._committer.take(written):
+            figures = self._committer.figures[-1]
+            if "failed" in figures:
+                self._log.warning("checkpoint_failed", checkpoint=epoch, why=figures["failed"])
+            self._clock_actor.settled.remote(epoch, self._incarnation)
+
     def _tell_progress(self, statuses: list[TaskStatus], elapsed_s: float) -> None:
         snapshot = self._meter.snapshot(statuses, elapsed_s)  # also without listener: it notes the peaks
         if self._on_progress is not None:
@@ -375,36 +413,7 @@ class _RayRun:
     def _in_order(self) -> list[TaskStatus]:
         return [self._statuses[address] for address in sorted(self._statuses)]
 
-    def _show(self, address: int, events: list[LogEvent]) -> None:
-        show(self._log, str(self._plan.tasks[address]), events)
-
-    def _show_close(self, worker: int, call: Any) -> None:
-        try:
-            told = ray.get(call)
-        except (RayActorError, RayTaskError):
-            return  # it is the dead one that ended the run
-        for address, (failure, events) in zip(self._placement[worker], told, strict=True):
-            self._show(address, events)
-            if failure is not None and " failed in close: " in failure.summary:
-                self._log.warning("close_failed", task=str(self._plan.tasks[address]), why=failure.summary)
-
-
-def _call(function: Callable[[], Any]) -> None:
-    function()
-
 
 def _raise_if(failure: TaskFailure | None) -> None:
     if failure is not None:
         raise failure.error()
-
-
-def _cause_of_death(death: RayActorError) -> str:
-    """The telling part of Ray's message, on one line."""
-    text = " ".join(str(death).split())
-    for start in ("The actor is dead because", "The actor died because"):
-        if start in text:
-            text = text[text.index(start) :]
-    missing = re.search(r"No module named '[\w.]+'", text)
-    if missing:
-        return f"{missing[0]} where the actor runs: install the project, and your components, on every node"
-    return text.partition(" Traceback (most recent call last)")[0]

@@ -9,6 +9,7 @@ of what comes in, keeps the clock spout's credits, and passes the end on:
 - A bolt with feedback inputs only is finished by the executor (`finish_unfed`) when all others have ended and
   nothing is on its way.
 - At a quiet boundary the executor may ask every host for its `state`, and give all of them to the hosts of another run.
+- While the topology runs, markers do so (`topology.core.marking`): a task that has them all and is quiet copies.
 
 Whatever a component raises becomes a `TaskFailure` (`topology.core.failures`). Read on in `topology.core.local`
 (the channel in one process) or `topology.core.runner` (between Ray actors).
@@ -18,92 +19,26 @@ import pickle
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
-import xxhash
 
 from matching.errors import EngineError, TopologyError
 from topology.core.backpressure import Credits
+from topology.core.checkpoint import TaskState
 from topology.core.component import Bolt, Delivery, Saved, Spout, Tick
+from topology.core.context import TaskContext
+from topology.core.disk import Output
+from topology.core.exits import Exits
 from topology.core.failures import TaskFailed, TaskFailure
-from topology.core.grouping import DIRECT, FIELDS, Chooser
+from topology.core.links import ACKNOWLEDGE, COPIED, END, MARK, TICK, Channel, Destination, Saving
+from topology.core.marking import Mark, Marker, Marks
 from topology.core.metrics import LatencyHistogram, TaskStatus
 from topology.core.payload import seal
-from topology.core.plan import Plan, TaskId
-
-#: Parcels that are no payload: they take the place of the edge's number.
-END, TICK, ACKNOWLEDGE = -1, -2, -3
+from topology.core.plan import Plan
 
 #: A component that calls sys.exit() has failed; an interrupt from the keyboard is the executor's business.
 _CAUGHT = (Exception, SystemExit)
-
-
-class Destination(NamedTuple):
-    """A receiver of one parcel: its address, the edge (or END, TICK, ACKNOWLEDGE), the parcel's number on the link."""
-
-    address: int
-    edge: int
-    number: int
-
-
-class Channel(Protocol):
-    """How parcels leave a task. Order from one task to another must be kept; `send` must not wait for a receiver."""
-
-    def send(self, destinations: Sequence[Destination], payload: Any, size_bytes: int) -> None:
-        """Send one payload, whose arrays total `size_bytes`, to all destinations."""
-        ...
-
-
-class _Route(NamedTuple):
-    """One edge as its sending task sees it."""
-
-    edge: int
-    feedback: bool
-    target: str
-    addresses: tuple[int, ...]
-    chooser: Chooser
-
-
-class TaskContext:
-    """The `topology.core.component.Context` of one task."""
-
-    def __init__(self, host: "TaskHost", plan: Plan, task: TaskId, log: Any, clock: Callable[[], float], seed: int):
-        self.component = task.component
-        self.task = task.task
-        self.tasks = plan.component(task.component).tasks
-        self.log = log
-        self.rng = np.random.default_rng((seed, xxhash.xxh32_intdigest(task.component.encode()), task.task))
-        self._clock = clock
-        self._host = host
-        self._sizes = {part.name: part.tasks for part in plan.components}
-
-    def size_of(self, component: str) -> int:
-        """How many tasks a component of the topology has; TopologyError if it has no such component."""
-        if component not in self._sizes:
-            raise TopologyError(f"no component is called {component!r}; there is {', '.join(self._sizes)}")
-        return self._sizes[component]
-
-    def emit(self, stream: str, payload: Any, *, to: int | None = None, key: int | None = None) -> None:
-        """See `topology.core.component.Context.emit`."""
-        self._host.emit(stream, payload, to, key)
-
-    def acknowledge(self, batch: int) -> None:
-        """See `topology.core.component.Context.acknowledge`."""
-        self._host.acknowledge(batch)
-
-    def count(self, name: str, amount: int = 1) -> None:
-        """See `topology.core.component.Context.count`."""
-        counters = self._host.counters
-        counters[name] = counters.get(name, 0) + int(amount)
-
-    def record_latency(self, seconds: np.ndarray | float, counts: np.ndarray | int = 1) -> None:
-        """See `topology.core.component.Context.record_latency`."""
-        self._host.latency.record(seconds, counts)
-
-    def now(self) -> float:
-        """See `topology.core.component.Context.now`."""
-        return self._clock()
 
 
 class TaskHost:
@@ -121,11 +56,25 @@ class TaskHost:
         Returns seconds since the epoch.
     seed : int
         Seeds `Context.rng`, differently for every task.
+    saving : Saving, optional
+        Without it the stream is not marked.
+    timer : callable
+        Seconds of a clock that never jumps.
 
     Every method that runs the component raises `TaskFailed`; after that only `status` and `close` are of use.
     """
 
-    def __init__(self, plan: Plan, address: int, channel: Channel, log: Any, clock: Callable[[], float], seed: int = 0):
+    def __init__(
+        self,
+        plan: Plan,
+        address: int,
+        channel: Channel,
+        log: Any,
+        clock: Callable[[], float],
+        seed: int = 0,
+        saving: Saving | None = None,
+        timer: Callable[[], float] = time.monotonic,
+    ):
         self.plan = plan
         self.address = address
         self.id = plan.tasks[address]
@@ -135,9 +84,13 @@ class TaskHost:
         self.counters: dict[str, int] = {}
         self.latency = LatencyHistogram()
         self._channel = channel
+        self.incarnation = 0 if saving is None else saving.incarnation
+        self._saving = saving
+        self._timer = timer
+        self._marks = Marks(plan.end_sources(self.id.component))
         self._component: Any = None
         self._context = TaskContext(self, plan, self.id, log, clock, seed)
-        self._routes = self._make_routes()
+        self._exits = Exits(plan, self.id)
         self._pending_ends = set(plan.end_sources(self.id.component))
         self.fed = bool(self._pending_ends) or self.spec.clock
         self._opened = False
@@ -150,8 +103,8 @@ class TaskHost:
         self._bytes_out: dict[str, int] = {}
         self._unrouted: dict[str, int] = {}
         self._busy_ns: dict[str, int] = {}
-        self._credits = Credits(plan.credits, plan.component(plan.acknowledged_by).tasks)
-        self._stopping = False
+        self._stopping = self._stopped = False
+        self._begin_behind(-1)
         self._blocked_since: int | None = None
         self._blocked_ns = 0
 
@@ -173,20 +126,34 @@ class TaskHost:
         """Go on behind a quiet boundary of another run; after `open` of all hosts, before anything is published."""
         self._opened = False  # nobody may be sent anything yet
         try:
-            if self.spec.clock:
-                acknowledging = self.plan.component(self.plan.acknowledged_by)
-                self._credits = Credits(self.plan.credits, acknowledging.tasks, saved.number + 1)
+            self._begin_behind(saved.number)
             self._component.restore(saved)
             self._opened = True
         except _CAUGHT as cause:
             raise self._failed("restore", cause) from cause
 
+    def take_over(self, former: "TaskHost", saved: Saved) -> bool:
+        """Go on with the component of a host of an earlier incarnation, taken back to there; False if it must be new.
+
+        Instead of `open` and `restore`.
+        """
+        if former._component is None or former.failure is not None:
+            return False
+        try:
+            if not former._component.rewind(saved):
+                return False
+        except _CAUGHT as cause:
+            raise self._failed("rewind", cause) from cause
+        self._component, former._component = former._component, None
+        former._context.hand_over(self, self._context)
+        self._context = former._context
+        self._opened = True
+        self._begin_behind(saved.number)
+        return True
+
     def state(self) -> dict[str, np.ndarray]:
         """What the component must be given to go on from this boundary, which must be a quiet one."""
-        try:
-            return self._component.state()
-        except _CAUGHT as cause:
-            raise self._failed("state", cause) from cause
+        return self._asked("state", lambda: self._component.state())
 
     @property
     def unquiet(self) -> str:
@@ -206,13 +173,28 @@ class TaskHost:
         return self._credits.next_number
 
     @property
+    def awaits_writing(self) -> bool:
+        """Whether this is the clock spout, at its end but for a checkpoint that is being written."""
+        return self._stopping and not self.ended and self._marker is not None and self._marker.writing
+
+    @property
     def can_publish(self) -> bool:
-        """Whether this is the clock spout with a credit to spend."""
-        return self.spec.clock and not self.ended and (self._credits.available or self._stopping)
+        """Whether this is the clock spout with a credit to spend, or something else to send."""
+        if not self.spec.clock or self.ended or (self._marker is not None and self._marker.waits):
+            return False
+        if self._stopping:  # the last checkpoint comes first, and waits for the one before to be written
+            return self._marker is None or not self._marker.writing
+        return self._credits.available
 
     def publish(self) -> None:
-        """Let the clock spout emit one batch, and tell the spouts that follow it; at the end of the stream, end."""
+        """Let the clock spout emit one batch, and tell the spouts that follow it; at the end of the stream, end.
+
+        Where a checkpoint is due, send its marker instead.
+        """
         number = self._credits.next_number
+        if self._marker is not None and self._marker.due(number - 1, self._timer(), self._stopping):
+            self._copy(self._marker.begin(number - 1, self._timer()))
+            return
         self._unblock()
         started = time.perf_counter_ns()
         try:
@@ -220,12 +202,12 @@ class TaskHost:
             if tick is not None and tick.number != number:
                 raise TopologyError(f"next_batch({number}) returned the tick of batch {tick.number}")
             if tick is None:
+                self._stopped = self._stopping
                 self._pass_end()
                 return
             self._credits.publish()
-            followers = self._followers
-            if followers:
-                self._send([(address, TICK) for address in followers], Tick(*tick), 0)
+            if self.plan.followers:
+                self._send([(address, TICK) for address in self.plan.followers], Tick(*tick), 0)
             if not self._credits.available:
                 self._blocked_since = time.perf_counter_ns()
         except _CAUGHT as cause:
@@ -261,12 +243,28 @@ class TaskHost:
                 self._finish()
         elif edge == TICK:
             self._follow(payload)
+        elif edge == MARK:
+            self._take_mark(sender, payload)
+        elif edge == COPIED:
+            if self._marker is None or not self._marker.copied(sender, payload):
+                raise self._failed(
+                    f"a checkpoint of {self.plan.tasks[sender]}", TopologyError(f"epoch {payload} is not awaited")
+                )
         else:
             try:
                 self._credits.acknowledge(payload, self.plan.tasks[sender].task)
                 self._unblock()
             except TopologyError as cause:
                 raise self._failed(f"an acknowledgement by {self.plan.tasks[sender]}", cause, trace=False) from cause
+
+    def settled(self, epoch: int) -> None:
+        """A checkpoint has been committed, or given up: for the clock, which then may begin the next one."""
+        if self._marker is not None:
+            self._marker.settled(epoch)
+
+    def outputs(self) -> Sequence[Output]:
+        """Files that the component has finished and nobody was told of."""
+        return self._asked("outputs", lambda: self._component.outputs())
 
     def finish_unfed(self) -> None:
         """Finish a bolt that has feedback inputs only; the executor calls it when all others have ended."""
@@ -275,10 +273,7 @@ class TaskHost:
 
     def report(self) -> dict[str, Any]:
         """The component's own figures."""
-        try:
-            return self._component.report()
-        except _CAUGHT as cause:
-            raise self._failed("report", cause) from cause
+        return self._asked("report", lambda: self._component.report())
 
     def close(self) -> None:
         """Release the component's resources, once, if it was ever made."""
@@ -311,6 +306,8 @@ class TaskHost:
             acknowledged=self._credits.acknowledged,
             in_flight_peak=self._credits.peak,
             blocked_s=self._blocked_ns / 1e9,
+            stopped=self._stopped,
+            writing=self.awaits_writing,
         )
 
     # -- what the context calls
@@ -321,30 +318,10 @@ class TaskHost:
             raise TopologyError(
                 f"{self.id} emitted on {stream!r} before the run began: emit from next_batch or execute"
             )
-        routes = self._routes.get(stream)
-        if routes is None:
+        receivers = self._exits.receivers(stream, to, key, self.ended)
+        if receivers is None:
             self._unrouted[stream] = self._unrouted.get(stream, 0) + 1
             return
-        receivers: list[tuple[int, int]] = []
-        groupings = set()
-        for route in routes:
-            if self.ended and not route.feedback:
-                raise TopologyError(
-                    f"{self.id} emitted on {stream!r} to {route.target!r} after its end was passed on: "
-                    "idle() must say False while more may come"
-                )
-            try:
-                chosen = route.chooser.choose(to, key)
-            except ValueError as fault:
-                raise TopologyError(f"{self.id} emitted on {stream!r} to {route.target!r}: {fault}") from None
-            groupings.add(route.chooser.grouping)
-            receivers += [(route.addresses[task], route.edge) for task in chosen]
-        if (to is not None and DIRECT not in groupings) or (key is not None and FIELDS not in groupings):
-            given = "to=" if to is not None and DIRECT not in groupings else "key="
-            raise TopologyError(
-                f"{self.id} emitted on {stream!r} with {given}, but no edge of that stream heeds it: "
-                f"it is grouped {', '.join(sorted(groupings))}"
-            )
         try:
             sealed, size_bytes = seal(payload)
         except TypeError as fault:
@@ -372,21 +349,11 @@ class TaskHost:
     def _bolt(self) -> Bolt:
         return self._component
 
-    @property
-    def _followers(self) -> list[int]:
-        plan = self.plan
-        return [plan.addresses[TaskId(part.name, 0)] for part in plan.components if part.is_spout and not part.clock]
-
-    def _make_routes(self) -> dict[str, list[_Route]]:
-        routes: dict[str, list[_Route]] = {}
-        for number, edge in enumerate(self.plan.edges):
-            if edge.source == self.id.component:
-                addresses = self.plan.addresses_of(edge.target)
-                chooser = Chooser(edge.grouping, len(addresses), self.id.task)
-                routes.setdefault(edge.stream, []).append(
-                    _Route(number, edge.feedback, edge.target, addresses, chooser)
-                )
-        return routes
+    def _asked(self, what: str, question: Callable[[], Any]) -> Any:
+        try:
+            return question()
+        except _CAUGHT as cause:
+            raise self._failed(what, cause) from cause
 
     def _send(self, receivers: list[tuple[int, int]], payload: Any, size_bytes: int) -> None:
         destinations = []
@@ -401,6 +368,8 @@ class TaskHost:
         started = time.perf_counter_ns()
         try:
             self._bolt.execute(Delivery(stream, source.component, source.task, payload))
+            if self._marks.complete:
+                self._copy_if_quiet()
             if self._finished and not self.ended and self._bolt.idle():
                 self._pass_end()
         except _CAUGHT as cause:
@@ -430,6 +399,45 @@ class TaskHost:
         finally:
             self._add_busy("finish", started)
 
+    def _begin_behind(self, number: int) -> None:
+        """Batch `number` is the last that is done: the clock counts credits and checkpoints from there."""
+        tasks = self.plan.component(self.plan.acknowledged_by).tasks
+        self._credits = Credits(self.plan.credits, tasks, number + 1)
+        self._marker: Marker | None = None
+        if self.spec.clock and self._saving is not None and not self._saving.cadence.never:
+            others = set(self.plan.saved_addresses) - {self.address}
+            self._marker = Marker(self._saving.cadence, others, self._saving.epoch, number, self._timer())
+
+    def _take_mark(self, sender: int, mark: Mark) -> None:
+        try:
+            self._marks.take(sender, mark)
+            self._copy_if_quiet()
+        except _CAUGHT as cause:
+            raise self._failed(f"the marker of {self.plan.tasks[sender]}", cause) from cause
+
+    def _copy_if_quiet(self) -> None:
+        """With all markers here every batch up to the boundary is taken; once nothing is awaited either, copy."""
+        if self._marks.complete and (self.spec.is_spout or self._bolt.quiet()):
+            mark = self._marks.pop()
+            self._copy(mark)
+            self._send([(self.plan.clock_address, COPIED)], mark.epoch, 0)
+
+    def _copy(self, mark: Mark) -> None:
+        """Copy the state, have it written, and hand the marker on behind all that was told before."""
+        assert self._saving is not None
+        began = time.perf_counter()
+        try:
+            self._component.cut()
+            outputs = self._component.outputs()
+            arrays = self._component.state()
+        except _CAUGHT as cause:
+            raise self._failed("state", cause) from cause
+        state = TaskState(self.id.component, self.id.task, self.spec.tasks, mark.number, arrays)
+        self._saving.write(self.address, mark.epoch, state, outputs, time.perf_counter() - began)
+        targets = self.plan.end_targets(self.id.component)
+        if targets:
+            self._send([(address, MARK) for address in targets], mark, 0)
+
     def _pass_end(self) -> None:
         self.ended = True
         targets = self.plan.end_targets(self.id.component)
@@ -446,6 +454,13 @@ class TaskHost:
 
     def _waits_for(self) -> str:
         """What this task still needs, in words."""
+        if self._marks.mark is not None:
+            missing = ", ".join(str(self.plan.tasks[address]) for address in sorted(self._marks.missing))
+            what = f"waits for that from {missing}" if missing else "is not quiet: it awaits something"
+            return f"has the marker of checkpoint {self._marks.mark.epoch} and {what}"
+        if self._marker is not None and self._marker.waits:
+            missing = ", ".join(str(self.plan.tasks[address]) for address in sorted(self._marker.awaited))
+            return f"waits for {missing} to copy for a checkpoint"
         if self.spec.clock and (self.ended or self._credits.available):
             return self._unacknowledged() if self.ended else "has more to publish"
         if self.spec.clock:
@@ -471,6 +486,8 @@ class TaskHost:
 
     def _failed(self, where: str, cause: BaseException, trace: bool = True, consequence: bool = False) -> TaskFailed:
         self._unblock()
+        if isinstance(cause, TaskFailed):
+            return cause
         text = "".join(traceback.format_exception(cause)) if trace else ""
         summary = f"{self.id} failed in {where}: {type(cause).__name__}: {cause}"
         exit_code = cause.exit_code if isinstance(cause, EngineError) else TopologyError.exit_code

@@ -10,16 +10,22 @@ Order from task to task is kept: a link lies inside one worker or between two, a
 never waits for another. Read on in `topology.core.runner`, which makes an actor of each worker.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from matching.errors import TopologyError
+from topology.core.component import Saved
+from topology.core.disk import Output
 from topology.core.failures import TaskFailed, TaskFailure
+from topology.core.links import Destination, Saving
 from topology.core.logs import LogBuffer, LogEvent
+from topology.core.marking import Cadence
 from topology.core.metrics import TaskStatus
 from topology.core.plan import Plan
-from topology.core.task import Destination, TaskHost
+from topology.core.store import CheckpointStore, Manifest, Writer, Written
+from topology.core.task import TaskHost
 
 #: Addresses of the tasks of every worker.
 Placement = tuple[tuple[int, ...], ...]
@@ -34,6 +40,30 @@ class Parcel(NamedTuple):
     number: int
     payload: Any
     size_bytes: int
+
+
+class Lease(NamedTuple):
+    """What a worker goes on with: which incarnation of the run it is in, and from where.
+
+    `store` None: without checkpoints. `manifest` None: from the start of the stream. `epoch` of the next checkpoint.
+    """
+
+    incarnation: int = 0
+    store: CheckpointStore | None = None
+    cadence: Cadence = Cadence()
+    epoch: int = 0
+    manifest: Manifest | None = None
+
+
+FROM_THE_START = Lease()
+
+
+class WorkerStatus(NamedTuple):
+    """Where the tasks of a worker stand, what each has logged since the last question, and what has been written."""
+
+    incarnation: int
+    tasks: list[tuple[TaskStatus, list[LogEvent]]]
+    written: list[Written]
 
 
 class Transport(Protocol):
@@ -103,20 +133,54 @@ class Worker:
         self._transport = transport
         self._worker_of = {address: worker for worker, mine in enumerate(placement) for address in mine}
         self._index = index
+        self._addresses = placement[index]
+        self._now = clock
+        self._seed = seed
         self._inbox: deque[Parcel] = deque()
         self._outbox: dict[int, list[Parcel]] = {}
-        self._logs = {address: LogBuffer() for address in placement[index]}
+        self._logs = {address: LogBuffer() for address in self._addresses}
+        self._hosts: dict[int, TaskHost] = {}
+        self._clock: TaskHost | None = None
+        self._writer: Writer | None = None
+        self.incarnation = -1
+
+    def open(self, lease: Lease = FROM_THE_START) -> list[TaskFailure | None]:
+        """Let the components acquire their resources, one after the other, and stand where the lease says.
+
+        Those of an earlier incarnation are closed before, or go back in place; what was on its way here is dropped.
+        """
+        former = self._hosts
+        self._inbox.clear()
+        self._outbox.clear()
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+        saving = None
+        if lease.store is not None:
+            self._writer = Writer(lease.store, lease.incarnation)
+            saving = Saving(lease.cadence, lease.epoch, lease.incarnation, self._writer.write)
         self._hosts = {
-            address: TaskHost(plan, address, _Exit(self, address), log.logger, clock, seed)
+            address: TaskHost(self._plan, address, _Exit(self, address), log.logger, self._now, self._seed, saving)
             for address, log in self._logs.items()
         }
-        self._clock = self._hosts.get(plan.clock_address)
-
-    def open(self) -> list[TaskFailure | None]:
-        """Let the components acquire their resources, one after the other."""
-        for host in self._hosts.values():
-            self._guarded(host.open)
+        self._clock = self._hosts.get(self._plan.clock_address)
+        self.incarnation = lease.incarnation
+        saved = None
+        if lease.store is not None and lease.manifest is not None:
+            saved = lease.store.load(lease.manifest)
+        for address, host in self._hosts.items():
+            self._guarded(self._place, former.get(address), host, saved)
         return self._failures()
+
+    def _place(self, former: TaskHost | None, host: TaskHost, saved: Saved | None) -> None:
+        if former is not None:
+            if saved is not None and host.take_over(former, saved):
+                return
+            with contextlib.suppress(TaskFailed):
+                former.close()
+        host.open()
+        if saved is not None:
+            host.restore(saved)
 
     def start(self) -> None:
         """Let the clock spout, if it is here, publish what its credits allow."""
@@ -138,16 +202,28 @@ class Worker:
         self._guarded(self._hosts[address].finish_unfed)
         self._work()
 
-    def status(self) -> list[tuple[TaskStatus, list[LogEvent]]]:
-        """Where each task stands, and what it has logged since the last question."""
-        return [(host.status(), self._logs[address].fetch()) for address, host in self._hosts.items()]
+    def settled(self, epoch: int) -> None:
+        """See `TaskHost.settled`."""
+        if self._clock is not None:
+            self._clock.settled(epoch)
+        self._work()
 
-    def report(self) -> list[tuple[dict[str, Any], TaskFailure | None]]:
-        """Each component's figures."""
-        return [(self._guarded(host.report) or {}, host.failure) for host in self._hosts.values()]
+    def status(self) -> WorkerStatus:
+        """Where each task stands, and what has happened since the last question."""
+        told = [(host.status(), self._logs[address].fetch()) for address, host in self._hosts.items()]
+        return WorkerStatus(self.incarnation, told, [] if self._writer is None else self._writer.fetch())
+
+    def report(self) -> list[tuple[dict[str, Any], Sequence[Output], TaskFailure | None]]:
+        """Each component's figures, and the files it has finished."""
+        return [
+            (self._guarded(host.report) or {}, self._guarded(host.outputs) or (), host.failure)
+            for host in self._hosts.values()
+        ]
 
     def close(self) -> list[tuple[TaskFailure | None, list[LogEvent]]]:
         """Release the components' resources; one that fails keeps no other from it."""
+        if self._writer is not None:
+            self._writer.close()
         for host in self._hosts.values():
             self._guarded(host.close)
         return [(host.failure, self._logs[address].fetch()) for address, host in self._hosts.items()]

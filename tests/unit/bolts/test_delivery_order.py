@@ -23,7 +23,7 @@ from matching.model import (
     SubscriptionTable,
     empty,
 )
-from tests.support.deliveries import boundary, deliver, ids, make, results, updates
+from tests.support.deliveries import boundary, deliver, finish_and_name, ids, make, results, updates
 
 SIZE = 3  # messages in a batch
 
@@ -63,7 +63,7 @@ def written(bolt, tmp_path, tasks):
     """What follows the end: (id, change, seq) in the order of the file."""
     for task in range(tasks):
         deliver(bolt, results(), task=task)
-    bolt.finish()
+    finish_and_name(bolt)
     lines = (tmp_path / "run" / "updates" / "part-00000.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     assert all(row["message_id"] == f"message {row['seq']}" for row in rows)
@@ -307,4 +307,4 @@ def test_delivery_updates_left_waiting_at_the_end_raise(tmp_path):
     play(bolt, 1, (1,), [enter(1, 1, 4)], added=[(1, "a", 0, TOPK)], removed=[0])
     deliver(bolt, results())
     with pytest.raises(TopologyError, match="1 updates still wait for those of the subscriptions that theirs replaced"):
-        bolt.finish()
+        finish_and_name(bolt)

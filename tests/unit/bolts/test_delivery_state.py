@@ -10,7 +10,16 @@ from bolts.payloads import Closed, Late
 from matching.errors import CheckpointError, TopologyError
 from matching.model import BOOLEAN, ENTER, KNN, LEAVE, MATCH, TOPK, ChangeList, Names, Removals
 from matching.window import Boundary, Window
-from tests.support.deliveries import RecordingContext, changes, deliver, ids, results, run_batch, updates
+from tests.support.deliveries import (
+    RecordingContext,
+    changes,
+    deliver,
+    finish_and_name,
+    ids,
+    results,
+    run_batch,
+    updates,
+)
 from tests.support.saving import through_frames
 
 SIZE, WINDOW = 500, Window("time", 100)
@@ -111,7 +120,7 @@ def drive(bolt, first, last, tasks):
 def finish(bolt, tasks):
     for task in range(tasks):
         deliver(bolt, results(*[row for row in STANDING if row[0] % tasks == task]), task=task)
-    bolt.finish()
+    finish_and_name(bolt)
     bolt.close()
     figures = bolt.report()
     return {name: value for name, value in figures.items() if name not in ("bytes_written", "id_bytes")}

@@ -3,7 +3,7 @@
 import pytest
 
 from matching.errors import ConfigError
-from topology.running import prepare_out
+from topology.folder import RUNNING, RunFolder, prepare_out
 
 
 def test_prepare_out_new_folder_is_made(tmp_path):
@@ -13,12 +13,14 @@ def test_prepare_out_new_folder_is_made(tmp_path):
 
 def test_prepare_out_used_folder_is_refused_without_overwrite(tmp_path):
     prepare_out(tmp_path / "out", overwrite=False)
+    RunFolder(tmp_path / "out").write_report(RUNNING, {})
     with pytest.raises(ConfigError, match="in use"):
         prepare_out(tmp_path / "out", overwrite=False)
 
 
 def test_prepare_out_replaces_what_a_failed_run_left(tmp_path):
     prepare_out(tmp_path / "out", overwrite=False)
+    RunFolder(tmp_path / "out").write_report(RUNNING, {})
     (tmp_path / "out" / "updates").mkdir()
     prepare_out(tmp_path / "out", overwrite=True)
     assert not (tmp_path / "out" / "updates").exists()

@@ -39,11 +39,11 @@ class Wires:
         return next(worker for worker, mine in zip(self.workers, self.placement, strict=True) if address in mine)
 
     def statuses(self):
-        told = [status for worker in self.workers for status, _ in worker.status()]
+        told = [status for worker in self.workers for status, _ in worker.status().tasks]
         return sorted(told, key=lambda status: status.address)
 
     def figures(self):
-        told = [figures for worker in self.workers for figures, _ in worker.report()]
+        told = [figures for worker in self.workers for figures, _, _ in worker.report()]
         addresses = [address for mine in self.placement for address in mine]
         return dict(sorted(zip(addresses, told, strict=True)))
 
@@ -119,7 +119,7 @@ def test_worker_receives_in_the_order_sent_whatever_lies_between():
     assert wires.workers[-1].open() == [None]
     last = wires.placement[-1][0]
     wires.workers[-1].receive([Parcel(last, 0, 0, 1, None, 0)])
-    (status, _), = wires.workers[-1].status()  # fmt: skip
+    (status, _), = wires.workers[-1].status().tasks  # fmt: skip
     assert status.failure is not None and "parcel 0 was lost" in status.failure.summary
 
 

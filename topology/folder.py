@@ -1,0 +1,185 @@
+"""The folder of a run: who writes to it, what state the run is in, and what it may be gone on with.
+
+`run.json` is there from the start and says `state`: running, finished, interrupted or failed. One process at a time
+writes to a folder: it holds a lock, which ends with the process however that ends. Read on in `topology.running`.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from matching.errors import ConfigError, InputError
+
+RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
+REPORT = "run.json"
+CHECKPOINTS = "checkpoints"
+_LOCK = ".lock"
+_CHUNK_BYTES = 1 << 22
+
+
+class RunFolder:
+    """The output folder of one run, held for as long as the block lasts.
+
+    Parameters
+    ----------
+    path : Path
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._lock: Any = None
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else writes to the folder within the block. Raises ConfigError if somebody does."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / _LOCK, "a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                lock.seek(0)
+                who = lock.read().strip()
+                raise ConfigError(
+                    f"{self.path}: another run writes there{f' (process {who})' if who else ''}; let it end, or name "
+                    "another folder"
+                ) from None
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
+    def empty(self) -> None:
+        """Remove what an earlier run has left."""
+        for entry in self.path.iterdir():
+            if entry.name == _LOCK:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+    def clear_hidden(self) -> None:
+        """Remove files that an earlier process was writing: nothing that has a name is among them."""
+        for folder in (self.path, self.path / "updates", self.path / CHECKPOINTS):
+            for file in folder.glob(".*.tmp"):
+                with contextlib.suppress(OSError):
+                    file.unlink()
+
+    def report(self) -> dict[str, Any]:
+        """What `run.json` says. Raises InputError if it is missing or no JSON."""
+        path = self.path / REPORT
+        try:
+            told = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise InputError("no_run", f"{self.path}: has no run.json; name the --out of a `skyray run`") from None
+        except (OSError, ValueError) as error:
+            raise InputError("broken_file", f"{path}: cannot be read ({error}); run again") from error
+        if not isinstance(told, dict):
+            raise InputError("broken_file", f"{path}: is no report of a run; run again")
+        return told
+
+    def write_report(self, state: str, told: Mapping[str, Any]) -> None:
+        """Write `run.json`, wholly or not at all."""
+        partial = self.path / f".{REPORT}.tmp"
+        with open(partial, "w") as file:
+            json.dump({"state": state, **told}, file, indent=1, sort_keys=True)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, self.path / REPORT)
+
+
+def prepare_out(out: Path, overwrite: bool) -> None:
+    """Make the output folder; an earlier run's is kept unless it may be replaced. Raises as `check_out`."""
+    check_out(out, overwrite)
+    out.mkdir(parents=True, exist_ok=True)
+    RunFolder(out).empty()
+
+
+def check_out(out: Path, overwrite: bool) -> None:
+    """See that the output folder may be written to.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds anything and `overwrite` is not set, or holds what no run has left there.
+    """
+    if not out.exists():
+        return
+    left = [entry.name for entry in out.iterdir() if entry.name != _LOCK] if out.is_dir() else [out.name]
+    if not left:
+        return
+    if not overwrite:
+        raise ConfigError(f"output folder {out} is in use: name another, or add --overwrite to replace it")
+    if not out.is_dir() or not (out / REPORT).exists():
+        raise ConfigError(f"output folder {out} holds something that is no run of skyray: remove it yourself")
+
+
+class InputSums:
+    """Checksums of all input files of a run, worked out beside it: 5 GB/s where they are in memory.
+
+    Parameters
+    ----------
+    files : sequence of Path
+    """
+
+    def __init__(self, files: Sequence[Path]):
+        self._threads = ThreadPoolExecutor(1, "checksums")
+        self._sums = self._threads.submit(lambda: {str(path): checksum(path) for path in files})
+        self._threads.shutdown(wait=False)
+
+    def get(self) -> dict[str, str]:
+        """By path; waits for them. Raises InputError if a file cannot be read."""
+        return self._sums.result()
+
+
+def input_files(messages: Path, subscriptions: Sequence[Path]) -> list[Path]:
+    """The files of an ETL folder, but for its log, and those of subscriptions."""
+    etl = [path for path in messages.glob("*.parquet") if path.name[0] not in "._"]
+    etl += [path for path in (messages / "messages").glob("*.parquet") if path.name[0] not in "._"]
+    return sorted(path.absolute() for path in [*etl, *subscriptions])
+
+
+def checksum(path: Path) -> str:
+    """xxh3-128 of a file's bytes."""
+    digest = xxhash.xxh3_128()
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    except OSError as error:
+        raise InputError("missing_file", f"{path}: cannot be read ({error.strerror})") from error
+    return digest.hexdigest()
+
+
+def refuse_changed(before: Mapping[str, str], now: Mapping[str, str], followed: bool) -> None:
+    """See that a run goes on with the inputs it began with; a folder that was followed may have got more files.
+
+    Raises
+    ------
+    InputError
+        That names the first file that has changed, is gone, or is new.
+    """
+    for path, digest in before.items():
+        if path not in now:
+            raise InputError("missing_file", f"{path}: was read when the run began and is gone; put it back")
+        if now[path] != digest:
+            raise InputError(
+                "changed_input", f"{path}: has changed since the run began; put it back as it was, or run again"
+            )
+    new = [path for path in now if path not in before]
+    if new and not followed:
+        raise InputError("changed_input", f"{new[0]}: was not there when the run began; remove it, or run again")
+
+
+def now_text() -> str:
+    """This moment, for people."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
