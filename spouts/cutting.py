@@ -241,14 +241,24 @@ class MessageSpout(Spout):
     poll_s : float
         How long to wait at most, when a live source has nothing, before an empty batch is emitted instead. Waiting
         inside the spout for longer would keep its task from answering whoever asks how it is.
+    rate : float, optional
+        Messages a second at most; as fast as they are taken if None.
     """
 
     def __init__(
-        self, window: Window, batch: int, limit: int | None = None, receiver: str = "distribution", poll_s: float = 0.2
+        self,
+        window: Window,
+        batch: int,
+        limit: int | None = None,
+        receiver: str = "distribution",
+        poll_s: float = 0.2,
+        rate: float | None = None,
     ):
         self.cutter = Cutter(window, batch, limit)
         self.receiver = receiver
         self.poll_s = poll_s
+        self.rate = rate
+        self._due_s = 0.0
         self._source: Source | None = None
         self._versions = Versions()
 
@@ -264,7 +274,7 @@ class MessageSpout(Spout):
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
         """Emit the next batch as a `StreamBatch`; an empty one if a live source has no whole batch yet."""
-        batch = self._next()
+        batch = self._next() if self._is_due() else self.cutter.cut_empty()
         if batch is None:
             return None
         boundary = batch.boundary
@@ -328,6 +338,21 @@ class MessageSpout(Spout):
     def close(self) -> None:
         if self._source is not None:
             self._source.close()
+
+    def _is_due(self) -> bool:
+        """Whether the next batch may go, after a short wait perhaps; always without a rate."""
+        if self.rate is None:
+            return True
+        now_s = self._context.now()
+        wait_s = self._due_s - now_s
+        if wait_s > 2 * self.cutter.batch / self.rate:  # the clock was set back
+            wait_s, self._due_s = 0.0, now_s
+        if wait_s > 0.0:
+            threading.Event().wait(min(wait_s, self.poll_s))
+        if wait_s > self.poll_s:
+            return False
+        self._due_s = max(self._due_s, now_s) + self.cutter.batch / self.rate
+        return True
 
     def _next(self) -> Batch | None:
         assert self._source is not None, "open() comes first"

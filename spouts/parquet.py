@@ -230,8 +230,9 @@ class ParquetSpout(MessageSpout):
         poll_s: float = 0.2,
         asked: Collection[str] = (),
         max_ahead_s: float | None = None,
+        rate: float | None = None,
     ):
-        super().__init__(window, batch, limit, receiver, poll_s)
+        super().__init__(window, batch, limit, receiver, poll_s, rate)
         self.directory = str(directory)
         self.space = space
         self.follow = follow

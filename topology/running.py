@@ -211,9 +211,10 @@ def together_of(config: RunConfig, plan: Plan) -> tuple[tuple[str, ...], ...]:
     """Components whose tasks share an actor; no result depends on it.
 
     By default the light ones do where this machine has fewer cores than the plan has tasks, unless the run joins a
-    cluster, or follows a stream: a spout that waits for messages would keep the others of its process waiting.
+    cluster, follows a stream or keeps to a rate: a spout that waits would keep the others of its process waiting.
     """
     shared = config.placement == "shared"
-    if config.placement == "auto" and config.address is None and not config.follow:
+    waits = config.follow or config.rate is not None
+    if config.placement == "auto" and config.address is None and not waits:
         shared = (os.cpu_count() or 1) < len(plan.tasks)
     return (LIGHT,) if shared else ()

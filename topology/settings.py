@@ -127,6 +127,9 @@ class RunConfig(BaseSettings):
         default=5, ge=0, le=1000, description="how often the same failure at the same place is recovered from"
     )
     credits: int = Field(default=4, ge=1, le=1024, description="batches in flight at most")
+    rate: float | None = Field(
+        default=None, gt=0.0, le=1e9, description="messages a second at most; by default as fast as they are matched"
+    )
     limit: int | None = Field(default=None, ge=1, description="stop after so many messages")
     placement: Literal["auto", "spread", "shared"] = Field(
         default="auto", description="an actor for each task, or one for all light tasks; auto: by the machine's cores"
@@ -226,7 +229,7 @@ CHANGEABLE = frozenset(
     {
         *("executor", "address", "placement", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts"),
         *("router", "placement_sample", "signatures", "engine", "window_index", "threshold_rule", "credits", "seed"),
-        *("checkpoint_every", "restarts"),
+        *("checkpoint_every", "restarts", "rate"),
     }
 )
 

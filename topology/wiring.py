@@ -258,8 +258,9 @@ def build_plan(config: RunConfig) -> Plan:
     asking = named_in(KINDS.names, config.subscriptions)
     asked = sorted({column for name in asking for column in KINDS.named(name).columns})
     messages = ParquetSpout(
-        source, window, space, config.batch, config.limit, config.follow, asked=asked, max_ahead_s=config.max_ahead
-    )
+        source, window, space, config.batch, config.limit, config.follow, asked=asked, max_ahead_s=config.max_ahead,
+        rate=config.rate,
+    )  # fmt: skip
     subscriptions = SubscriptionSpout(files, vocabulary, space, rejects=out / "rejected.jsonl")
     lasting = tuple(kind.code for kind in KINDS if kind.lasting)
     rows = None if config.checkpoint_every else PART_ROWS

@@ -111,6 +111,7 @@ class Committer:
             "number": number,
             "size_bytes": sum(file.size_bytes for file in files),
             "longest_copy_s": max(part.pause_s for part in parts),
+            "longest_copy_of": max((part.pause_s, part.task) for part in parts)[1],
             "longest_write_s": max(part.write_s for part in parts),
         }
         errors = [part.error for part in parts if part.file is None]

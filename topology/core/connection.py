@@ -12,26 +12,23 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import ray
 from ray._private import ray_constants, utils
+from ray._private import worker as ray_worker
 
 from matching.errors import ConfigError, TopologyError
+from topology.core import guard as guarding
+from topology.core.guard import MARK
 
 #: How long the head of a cluster may take to answer, once the process that asks it has started, which may take as
 #: long; a node of it on this machine may still be starting, for twice as long.
 ANSWER_S = 8
-#: How long the system may take to end what was killed, and how soon we look for what was born meanwhile.
-_KILLED_S, _LOOK_AGAIN_S = 5.0, 0.5
-#: Variable that marks what Ray has started for a block; children inherit it.
-_MARK = "SKYRAY_STARTED_BY"
 #: Said to whoever names a cluster that does not answer.
 _REMEDY = "start it (ray start --head), or leave --address out to run on this machine"
 #: Joins and leaves; the last line on standard output says why that failed, and an alarm ends what takes too long. Ray
@@ -89,10 +86,12 @@ def connected(address: str | None, log_to_driver: bool = False) -> Iterator[None
         address = None
     if address is not None:
         _try(address)
-    with _ended_with_the_block():
+    with _ended_with_the_block() as tell_guard:
         try:
             with _signals_kept():
                 _start(address, log_to_driver=log_to_driver, logging_level=logging.ERROR)
+            if address is None:
+                tell_guard(_session())
             yield
         finally:
             ray.shutdown()
@@ -193,37 +192,48 @@ def _split(address: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _ended_with_the_block() -> Iterator[None]:
+def _ended_with_the_block() -> Iterator[Callable[[str], None]]:
     """Whatever Ray starts within the block, and what that starts, has ended after it, however it was left.
 
     Ray ends what it has a list of. A start that was interrupted left no list; and once a raylet has died of a Ctrl-C
     that went to all, its agents are nobody's children and look for it every few seconds only. So all are marked by a
-    variable, which every process inherits.
+    variable, which every process inherits, and a guard ends them when this process is killed.
+
+    Yields what tells the guard the folder of Ray's session, once it is known.
     """
-    mark = uuid.uuid4().hex
-    os.environ[_MARK] = mark
+    mark, folder = uuid.uuid4().hex, str(Path(ray.__file__).parent)
+    guard = subprocess.Popen(
+        [sys.executable, "-P", guarding.__file__, mark, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert guard.stdin is not None
+    pipe = guard.stdin
+    os.environ[MARK] = mark
+
+    def tell(line: str) -> None:
+        with suppress(OSError):
+            pipe.write(f"{line}\n".encode())
+            pipe.flush()
+
     try:
-        yield
+        yield tell
     finally:
-        os.environ.pop(_MARK, None)
-        deadline = time.monotonic() + _KILLED_S
-        while (left := _marked(mark)) and time.monotonic() < deadline:
-            for process in left:
-                with suppress(psutil.Error):
-                    process.kill()  # nothing that a task holds is in it
-            psutil.wait_procs(left, timeout=_LOOK_AGAIN_S)
+        os.environ.pop(MARK, None)
+        try:
+            guarding.end_marked(mark, folder)
+        finally:
+            tell(".")
+            pipe.close()
+            guard.wait()
 
 
-def _marked(mark: str) -> list[psutil.Process]:
-    """Processes of Ray that run and carry this mark."""
-    found = []
-    folder = str(Path(ray.__file__).parent)
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            ours = any(folder in word or word.startswith("ray::") for word in process.cmdline())
-            if ours and process.environ().get(_MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+def _session() -> str:
+    """The folder of the session of the Ray that this process has started."""
+    node: Any = ray_worker._global_node
+    return str(node.get_session_dir_path()) if node is not None else ""
 
 
 def _in_a_line(error: BaseException) -> str:

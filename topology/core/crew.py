@@ -147,8 +147,9 @@ class Crew:
         try:
             return ray.get(call)
         except RayActorError as death:
-            names = self.names(worker)
-            raise WorkersLost({worker}, f"{names} died", f"{names} died: {_cause_of_death(death)}") from death
+            names, why = self.names(worker), _cause_of_death(death)
+            hopeless = "No module named" in why or "creation task" in why
+            raise WorkersLost({worker}, f"{names} died", f"{names} died: {why}", hopeless) from death
         except RayTaskError as cause:
             raise TopologyError(f"{self.names(worker)} failed in {method}: {cause}") from cause
 

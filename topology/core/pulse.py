@@ -21,12 +21,16 @@ _BEAT_S = 0.5
 
 
 class WorkersLost(TopologyError):
-    """Workers have died, or show no sign of life. `cause` is the same text each time the same thing happens."""
+    """Workers have died, or show no sign of life. `cause` is the same text each time the same thing happens.
 
-    def __init__(self, workers: set[int], cause: str, message: str):
+    `hopeless`: they could not even be made, so that others could not either.
+    """
+
+    def __init__(self, workers: set[int], cause: str, message: str, hopeless: bool = False):
         super().__init__(message)
         self.workers = workers
         self.cause = cause
+        self.hopeless = hopeless
 
 
 class Pulse:

@@ -176,12 +176,17 @@ class _RayRun:
         began = time.perf_counter()
         self._crew.hire()
         warm_up_s = self._crew.warm_up(self._start_s)  # while the processes start
-        self._crew.ask("connect", self._start_s, self._crew.actors, self._incarnation)
-        self._opened = True  # in part, if one of them fails
-        self._open()
+        try:
+            self._crew.ask("connect", self._start_s, self._crew.actors, self._incarnation)
+            self._opened = True  # in part, if one of them fails
+            self._open()
+            self._clock_actor.start.remote(self._incarnation)
+        except WorkersLost as lost:
+            if self._checkpoints is None or lost.hopeless:
+                raise
+            self._recover(lost)
         startup_s = time.perf_counter() - began
         started = time.perf_counter()
-        self._clock_actor.start.remote(self._incarnation)
         while True:
             try:
                 elapsed_s = self._drive(started)
@@ -252,6 +257,8 @@ class _RayRun:
                 self._go_back(lost)
                 break
             except WorkersLost as another:
+                if another.hopeless:
+                    raise
                 lost = WorkersLost(another.workers | self._gone, another.cause, str(another))
         seconds = time.perf_counter() - began
         told = {"lost": lost.cause, "why": str(lost), "epoch": self._committer.committed, "seconds": seconds}

@@ -293,13 +293,26 @@ class Writer:
         except Exception as cause:  # a checkpoint that fails must not end the run
             error = str(cause) or repr(cause)
         took_s = time.perf_counter() - began
-        self._done.append(Written(address, epoch, state.number, file, tuple(outputs), pause_s, took_s, error))
+        self._done.append(
+            Written(
+                address,
+                f"{state.component}:{state.task}",
+                epoch,
+                state.number,
+                file,
+                tuple(outputs),
+                pause_s,
+                took_s,
+                error,
+            )
+        )
 
 
 class Written(NamedTuple):
     """How saving one task went. `file` is None, and `error` says why, if it failed; seconds of copying and writing."""
 
     address: int
+    task: str
     epoch: int
     number: int
     file: SavedFile | None

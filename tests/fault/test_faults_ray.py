@@ -1,0 +1,98 @@
+"""Faults of processes on Ray: whatever dies or stops, the run goes on, and tells each update once.
+
+The product as a command, five kinds of subscription, paced so that faults strike in mid-stream.
+"""
+
+import signal
+import time
+from functools import partial
+
+import pytest
+
+from tests.support.faulty_runs import FaultyRun, kill, make_work, newest_actors, readable, wait
+
+pytestmark = [pytest.mark.ray, pytest.mark.fault, pytest.mark.timeout(300)]
+
+MESSAGES = 6_000
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    return make_work(tmp_path_factory.mktemp("faults"), MESSAGES, 60)
+
+
+def test_killed_actors_are_started_anew_and_every_update_is_told_once(work, tmp_path):
+    """Each actor in turn, the one with the spouts and delivery too, three in all."""
+    run = FaultyRun(work, tmp_path / "out")
+    with run.start("--rate", 400, "--placement", "shared") as command:
+        for victim in range(3):
+            run.await_progress(command, 2)
+            run.strike(command, lambda victim=victim: kill(newest_actors(command, 3)[victim]))
+            wait(lambda seen=victim: command.read()[1].count("recovered") > seen, 60)
+        code, _, said = command.finish(200)
+    assert code == 0, said
+    report = run.assert_exact(3)
+    recoveries = report["topology"]["recoveries"]
+    assert len(recoveries) == 3 and all(each["number"] > 0 for each in recoveries), recoveries
+
+
+def test_stopped_actor_is_given_up_and_what_it_says_later_is_let_pass(work, tmp_path):
+    run = FaultyRun(work, tmp_path / "out")
+    with run.start("--rate", 400) as command:
+        run.await_progress(command, 2)
+        victim = newest_actors(command, 7)[3]
+        run.strike(command, victim.suspend)
+        wait(lambda: "recovered" in command.read()[1], 60)
+        if victim.is_running():
+            victim.resume()
+        code, _, said = command.finish(200)
+    assert code == 0, said
+    assert "no sign of life" in run.assert_exact(1)["topology"]["recoveries"][0]["why"]
+
+
+def test_killed_driver_leaves_nothing_behind_and_the_run_is_gone_on_with_by_others(work, tmp_path):
+    """Other numbers of bolts and another router, and in the other executor at last."""
+    run = FaultyRun(work, tmp_path / "out")
+    with run.start("--rate", 800) as command:
+        run.await_progress(command, 3)
+        run.strike(command, command.process.kill)
+        command.assert_nothing_left(5)
+    assert run.report()["state"] == "running"
+    readable(run.out)
+    with run.resume("--query-bolts", 3, "--tuple-bolts", 2, "--router", "location", "--rate", 800) as command:
+        run.await_progress(command, 3)
+        run.strike(command, command.process.kill)
+        command.assert_nothing_left(5)
+    with run.resume("--executor", "local", "--query-bolts", 1, "--rate", 1e9) as command:
+        code, _, said = command.finish(100)
+    assert code == 0, said
+    run.assert_exact(2)
+
+
+def test_interrupted_run_drains_writes_its_results_and_is_gone_on_with(work, tmp_path):
+    run = FaultyRun(work, tmp_path / "out")
+    with run.start("--rate", 800) as command:
+        run.await_progress(command, 2)
+        run.strike(command, lambda: command.process.send_signal(signal.SIGINT))
+        code, _, said = command.finish(60)
+    assert code == 130 and "--resume" in said, said
+    report = run.report()
+    assert report["state"] == "interrupted" and 0 < report["limit"] < MESSAGES
+    assert (run.out / "results.parquet").exists()
+    with run.resume("--rate", 1e9) as command:
+        code, _, said = command.finish(100)
+    assert code == 0, said
+    run.assert_exact(1)
+
+
+def test_crash_loop_at_one_place_ends_the_run_naming_it(work, tmp_path):
+    run = FaultyRun(work, tmp_path / "out")
+    with run.start("--rate", 200, "--restarts", 1, "--checkpoint-every", 3600, "--query-bolts", 1) as command:
+        for _ in range(2):
+            victim = newest_actors(command, 6)[-1]
+            time.sleep(1.0)
+            run.strike(command, partial(kill, victim))
+            victim.wait(10)
+        code, _, said = command.finish(100)
+    assert code == 6, said
+    assert "--restarts allows 1" in said and run.report()["state"] == "failed"

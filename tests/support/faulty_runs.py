@@ -1,0 +1,172 @@
+"""Runs of the product as processes that are killed, stopped and gone on with, and what they have told all the same.
+
+The answer is collected outside the engine: the rows in the files that have names, beside those of a run that nobody
+disturbed. A fault that did not strike in mid-stream, and an answer too short to mean anything, fail.
+"""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pyarrow.parquet as pq
+
+from gateway.generate import generate_subscriptions
+from matching.kinds import KINDS
+from tests.support.etl_folder import random_rows, with_objects, write_etl
+from tests.support.processes import Command, command_line
+from topology.running import run
+from topology.settings import RunConfig
+
+#: Below so many rows an answer says little.
+ENOUGH = 1_000
+
+
+class Work(NamedTuple):
+    """Inputs, settings, and what a run over them tells."""
+
+    etl: Path
+    files: tuple[Path, ...]
+    options: dict[str, Any]
+    expected: Counter
+    digest: str
+
+
+def make_work(folder: Path, messages: int, subscriptions: int, **options: Any) -> Work:
+    """Messages of which a third are versions of others, so many subscriptions of every kind, some of which end."""
+    etl = write_etl(folder / "etl", with_objects(random_rows(messages, late_s=25)))
+    files = []
+    for kind in KINDS.run:
+        files.append(folder / f"{kind.name}.jsonl")
+        share = 0.6 if kind.place == "region" else None
+        generate_subscriptions(etl, kind.name, subscriptions, 4, files[-1], until_share=0.3, region_share=share)
+    options = {"window": "count:200", "batch": 20, **options}
+    config = RunConfig(
+        messages=etl,
+        subscriptions=tuple(files),
+        out=folder / "quiet",
+        executor="local",
+        checkpoint_every=0.0,
+        **options,
+    )
+    report = run(config)
+    expected = told(folder / "quiet")
+    assert expected.total() >= ENOUGH, f"only {expected.total()} rows to compare"
+    return Work(etl, tuple(files), options, expected, report["digest"])
+
+
+def told(out: Path) -> Counter:
+    """Every row in files that have their names, and how often it is there."""
+    rows: Counter = Counter()
+    for path in sorted((out / "updates").glob("part-*")):
+        columns = pq.read_table(path).to_pydict()
+        rows.update(zip(*columns.values(), strict=True))
+    return rows
+
+
+def differences(out: Path, work: Work) -> dict[str, int]:
+    """Rows that are missing, extra and repeated."""
+    rows = told(out)
+    return {
+        "missing": (work.expected - rows).total(),
+        "extra": len(set(rows) - set(work.expected)),
+        "repeated": sum(count - work.expected[row] for row, count in rows.items() if count > work.expected[row] > 0),
+    }
+
+
+NOTHING = {"missing": 0, "extra": 0, "repeated": 0}
+
+
+class FaultyRun:
+    """One run folder, and the commands that write to it one after the other.
+
+    Parameters
+    ----------
+    work : Work
+    out : Path
+    """
+
+    def __init__(self, work: Work, out: Path):
+        self.work = work
+        self.out = out
+        self.struck = 0
+
+    def start(self, *more: object, environment: dict[str, str | None] | None = None) -> Command:
+        """`skyray run` on Ray, paced and saved often."""
+        arguments: list[object] = ["run", "--messages", self.work.etl, "--out", self.out]
+        arguments += [word for file in self.work.files for word in ("--subscriptions", file)]
+        arguments += [word for name, value in self.work.options.items() for word in (f"--{name}", value)]
+        return Command([*arguments, "--checkpoint-every", "0.3", "--json", *more], environment)
+
+    def resume(self, *more: object) -> Command:
+        """Go on with it."""
+        return Command(["run", "--resume", self.out, "--json", *more])
+
+    def epochs(self) -> int:
+        """The newest checkpoint there is, -1 if none."""
+        names = [path.name for path in (self.out / "checkpoints").glob("epoch-*.json")]
+        return max((int(name[6:12]) for name in names), default=-1)
+
+    def await_progress(self, command: Command, epochs: int = 1) -> None:
+        """Wait for so many checkpoints more."""
+        wanted = self.epochs() + epochs
+        command.await_(lambda: self.epochs() >= wanted)
+
+    def strike(self, command: Command, fault: Callable[[], None]) -> None:
+        """Do harm, of which it is certain that it strikes in mid-stream."""
+        assert command.process.poll() is None, command.read()
+        fault()
+        self.struck += 1
+
+    def report(self) -> dict[str, Any]:
+        """What `run.json` says."""
+        return json.loads((self.out / "run.json").read_text())
+
+    def assert_exact(self, strikes: int) -> dict[str, Any]:
+        """The run has finished, so many faults have struck, and what it has told is what it had to tell."""
+        report = self.report()
+        assert report["state"] == "finished"
+        assert self.struck >= strikes, f"{self.struck} of {strikes} faults have struck"
+        assert differences(self.out, self.work) == NOTHING
+        assert report["digest"] == self.work.digest
+        assert not [path for path in self.out.rglob(".*.tmp")], "hidden files are left"
+        return report
+
+
+def actors(command: Command) -> list[psutil.Process]:
+    """The processes of the actors of a run."""
+    return [each for each in command.started() if command_line(each).startswith("ray::WorkerActor")]
+
+
+def newest_actors(command: Command, count: int) -> list[psutil.Process]:
+    """Wait for so many actors, and give them by age."""
+    command.await_(lambda: len(actors(command)) >= count)
+    return sorted(actors(command), key=lambda process: process.create_time())
+
+
+def readable(out: Path) -> int:
+    """Reads every file that has its name; how many there are."""
+    parts = list((out / "updates").glob("part-*"))
+    for path in parts:
+        pq.read_table(path)
+    for path in (out / "checkpoints").glob("epoch-*.json"):
+        json.loads(path.read_text())
+    return len(parts)
+
+
+def wait(condition: Callable[[], bool], seconds: float) -> float:
+    """Seconds until something is so; fails if it takes longer."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def kill(process: psutil.Process) -> None:
+    """SIGKILL, whatever it is doing."""
+    os.kill(process.pid, 9)
