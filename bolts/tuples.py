@@ -76,6 +76,7 @@ class TupleBolt(Bolt):
                 self.log.store(part.boundary, part.messages, part.ended.seq)
                 for share in self.shares.values():
                     share.store(part.boundary, part.messages, part.ended.seq)
+                self.context.acknowledge(ready.number)
         self._answer()
 
     def report(self) -> dict[str, Any]:

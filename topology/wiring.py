@@ -133,7 +133,7 @@ def wire(
         builder.edge("distribution", "register", "query", DIRECT, feedback=True)
         builder.edge("query", "thresholds", "query", DIRECT, feedback=True)
     warmed = partial(warm_up, kinds, tuple(engines.items()), tuple(window_indexes.items()), placed)
-    return builder.acknowledged_by("delivery").warmed_by(warmed).build(credits)
+    return builder.acknowledged_by("delivery", "tuples").warmed_by(warmed).build(credits)
 
 
 #: What this process has compiled: one that runs several topologies has its kernels already.

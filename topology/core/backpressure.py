@@ -1,7 +1,7 @@
 """Credits: how many batches may be on their way at once.
 
 The clock spout spends a credit for each batch it publishes and gets it back when every task of the acknowledging
-component has said that the batch is done. With no credit left it publishes nothing, so what waits in front of a
+components has said that the batch is done. With no credit left it publishes nothing, so what waits in front of a
 slow bolt is bounded by the credits and memory stays flat; nobody else ever blocks. Read on in `topology.core.task`.
 """
 
@@ -16,7 +16,7 @@ class Credits:
     limit : int
         Batches that may be published and not yet acknowledged.
     tasks : int
-        Tasks of the acknowledging component: all must acknowledge a batch.
+        How many acknowledge: all must, for each batch. They are known by number, from 0.
     first : int
         Number of the first batch, above 0 where an earlier run is continued.
 

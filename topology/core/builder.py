@@ -62,9 +62,9 @@ class TopologyBuilder:
         self._edges.append(Edge(source, stream, target, grouping, feedback))
         return self
 
-    def acknowledged_by(self, component: str) -> "TopologyBuilder":
+    def acknowledged_by(self, *components: str) -> "TopologyBuilder":
         """Name the bolt whose tasks say, by `Context.acknowledge`, that a batch is done (all of them must)."""
-        self._acknowledging.append(component)
+        self._acknowledging += components
         return self
 
     def warmed_by(self, warm_up: Callable[[], Any]) -> "TopologyBuilder":
@@ -111,7 +111,7 @@ class TopologyBuilder:
             )
             for part in ordered
         )
-        return Plan(self._name, components, tuple(self._edges), self._acknowledging[0], int(credits), self._warm_up)
+        return Plan(self._name, components, tuple(self._edges), tuple(self._acknowledging), int(credits), self._warm_up)
 
     def _component_faults(self) -> list[str]:
         faults = []
@@ -195,8 +195,8 @@ class TopologyBuilder:
         bolts = [part.name for part in self._declared if part.kind == BOLT]
         if not self._acknowledging:
             faults.append("nobody acknowledges batches: name the last bolt with .acknowledged_by(BOLT)")
-        if len(self._acknowledging) > 1:
-            faults.append(f"acknowledged_by is given {len(self._acknowledging)} times: keep one")
+        for name in sorted({name for name in self._acknowledging if self._acknowledging.count(name) > 1}):
+            faults.append(f"acknowledged_by names {name!r} {self._acknowledging.count(name)} times: once is enough")
         for name in self._acknowledging:
             if name not in bolts:
                 faults.append(f"acknowledged_by({name!r}): no bolt is called that{_did_you_mean(name, bolts)}")

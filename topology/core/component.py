@@ -105,7 +105,7 @@ class Context(Protocol):
     def acknowledge(self, batch: int) -> None:
         """Say that batch `batch` of the clock spout is wholly done.
 
-        Only for tasks of the plan's acknowledging component; once each of them has said so, exactly once, the credit
+        Only for tasks of the plan's acknowledging components; once each of them has said so, exactly once, the credit
         goes back to the spout. A run in which a batch stays unacknowledged fails.
         """
         ...

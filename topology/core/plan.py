@@ -66,8 +66,8 @@ class Plan:
         Spouts first, then bolts, each as they were declared.
     edges : tuple of Edge
         As declared; the position of an edge is its number in every parcel.
-    acknowledged_by : str
-        The component whose tasks say that a batch is done.
+    acknowledged_by : tuple of str
+        The components whose tasks say that a batch is done: all of them must.
     credits : int
         How many batches may be published and not yet acknowledged.
     warm_up : callable or None
@@ -77,7 +77,7 @@ class Plan:
     name: str
     components: tuple[Component, ...]
     edges: tuple[Edge, ...]
-    acknowledged_by: str
+    acknowledged_by: tuple[str, ...]
     credits: int
     warm_up: Callable[[], Any] | None = None
 
@@ -100,6 +100,11 @@ class Plan:
     def clock_address(self) -> int:
         """Address of the clock spout's task."""
         return self.addresses[TaskId(self.clock.name, 0)]
+
+    @cached_property
+    def acknowledging(self) -> tuple[int, ...]:
+        """Addresses of all tasks that have to say that a batch is done."""
+        return tuple(address for name in self.acknowledged_by for address in self.addresses_of(name))
 
     @cached_property
     def followers(self) -> tuple[int, ...]:
@@ -148,7 +153,7 @@ class Plan:
         return {
             "name": self.name,
             "credits": self.credits,
-            "acknowledged_by": self.acknowledged_by,
+            "acknowledged_by": list(self.acknowledged_by),
             "components": [
                 {
                     "name": part.name,
@@ -177,7 +182,7 @@ class Plan:
         wide = max(map(len, roles))
         stream_wide = max((len(edge.stream) for edge in self.edges), default=0)
         lines = [f"{self.name}: {len(self.tasks)} tasks, at most {self.credits} batches in flight,"]
-        lines[0] += f" acknowledged by {self.acknowledged_by}"
+        lines[0] += f" acknowledged by {' and '.join(self.acknowledged_by)}"
         for part in self.components:
             lines += ["", f"{part.name:<{wide}}  {roles[part.name]}  {part.class_name}"]
             for edge in self.edges:

@@ -252,7 +252,7 @@ class TaskHost:
                 )
         else:
             try:
-                self._credits.acknowledge(payload, self.plan.tasks[sender].task)
+                self._credits.acknowledge(payload, self.plan.acknowledging.index(sender))
                 self._unblock()
             except TopologyError as cause:
                 raise self._failed(f"an acknowledgement by {self.plan.tasks[sender]}", cause, trace=False) from cause
@@ -332,9 +332,10 @@ class TaskHost:
 
     def acknowledge(self, batch: int) -> None:
         """Give a batch's credit back to the clock spout."""
-        if self.id.component != self.plan.acknowledged_by:
+        if self.id.component not in self.plan.acknowledged_by:
+            names = " and ".join(map(repr, self.plan.acknowledged_by))
             raise TopologyError(
-                f"{self.id} acknowledged batch {batch}, but {self.plan.acknowledged_by!r} is the component that does: "
+                f"{self.id} acknowledged batch {batch}, but {names} is the component that does: "
                 f"change acknowledged_by, or leave it to that"
             )
         self._send([(self.plan.clock_address, ACKNOWLEDGE)], int(batch), 0)
@@ -401,8 +402,7 @@ class TaskHost:
 
     def _begin_behind(self, number: int) -> None:
         """Batch `number` is the last that is done: the clock counts credits and checkpoints from there."""
-        tasks = self.plan.component(self.plan.acknowledged_by).tasks
-        self._credits = Credits(self.plan.credits, tasks, number + 1)
+        self._credits = Credits(self.plan.credits, len(self.plan.acknowledging), number + 1)
         self._marker: Marker | None = None
         if self.spec.clock and self._saving is not None and not self._saving.cadence.never:
             others = set(self.plan.saved_addresses) - {self.address}
@@ -479,8 +479,8 @@ class TaskHost:
         missing = self._credits.missing()
         if not missing:
             return ""
-        name = self.plan.acknowledged_by
-        listed = [f"{batch} by {', '.join(f'{name}:{task}' for task in tasks)}" for batch, tasks in missing.items()]
+        who = [str(self.plan.tasks[address]) for address in self.plan.acknowledging]
+        listed = [f"{batch} by {', '.join(who[place] for place in places)}" for batch, places in missing.items()]
         more = f" and {len(listed) - 4} more" if len(listed) > 4 else ""
         return f"batch {'; batch '.join(listed[:4])}{more}"
 

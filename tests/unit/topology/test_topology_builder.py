@@ -90,7 +90,8 @@ FAULTS = {
         ),
         ["bolt 'late' has feedback inputs only", "'ack'"],
     ),
-    "acknowledged by a spout": (lambda b: b.acknowledged_by("numbers"), ["'numbers'", "2 times"]),
+    "acknowledged by a spout": (lambda b: b.acknowledged_by("numbers"), ["'numbers'", "no bolt"]),
+    "acknowledged twice by one": (lambda b: b.acknowledged_by("ack"), ["'ack'", "2 times"]),
 }
 
 
@@ -148,7 +149,7 @@ def test_plan_addresses_count_spouts_first_then_bolts():
 
 def test_plan_describe_is_json_and_complete():
     told = json.loads(json.dumps(word_count().describe()))
-    assert told["credits"] == 4 and told["acknowledged_by"] == "sum"
+    assert told["credits"] == 4 and told["acknowledged_by"] == ["sum"]
     assert {part["name"]: part["tasks"] for part in told["components"]}["count"] == 3
     assert {"source": "count", "stream": "answers", "target": "split", "grouping": "direct", "feedback": True} in told[
         "edges"
