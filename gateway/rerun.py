@@ -26,6 +26,8 @@ from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.parquet import list_message_files, read_manifest, read_messages
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
 
+#: Messages of a batch at most, where only time ends it.
+_MOST_AT_ONCE = 1_000_000
 #: Messages read at a time.
 CHUNK = 20_000
 #: Columns of an event as integers: as_of, subscription (row of the sampled ids), seq, change, bits of the score.
@@ -99,7 +101,7 @@ def open_run(folder: Path, kinds: Kinds = KINDS) -> FinishedRun:
             epoch_us = int(decay.get("epoch_us", 0))
             rates = float(decay["log_base_per_s"]), float(decay["smoothing"])
             decay = DecayModel(*rates, counts, vocabulary.total_tokens, epoch_us)
-        ends, asked = _ends(folder, cuts), tuple(facts.get("asked", ()))
+        ends, asked = _ends(folder, etl, cuts, facts.get("latest_us")), tuple(facts.get("asked", ()))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError("broken_file", f"{path}: lacks what a run says of itself ({error!r}); run again") from error
     changes = load_changes(files, vocabulary, space, kinds=kinds)
@@ -108,12 +110,14 @@ def open_run(folder: Path, kinds: Kinds = KINDS) -> FinishedRun:
     )
 
 
-def _ends(folder: Path, cuts: dict[str, Any]) -> Callable[[int], Int64]:
-    """Where batches end: multiples of a size, or as the run has logged them."""
+def _ends(folder: Path, etl: Path, cuts: dict[str, Any], latest_us: int | None) -> Callable[[int], Int64]:
+    """Where batches end: multiples of a size, where the time of the stream says so, or as the run has logged them."""
     if "batch" in cuts:
-        size = int(cuts["batch"])
-        if size < 1:
-            raise ValueError(f"batches of {size}")
+        size, step_us = int(cuts["batch"]), int(cuts.get("time_us", 0))
+        if size < 0 or step_us < 0 or not size + step_us:
+            raise ValueError(f"batches of {size} messages and {step_us} us")
+        if step_us:
+            return lambda messages: _ends_by_time(etl, messages, size or _MOST_AT_ONCE, step_us, latest_us)
         return lambda messages: np.minimum(np.arange(size, messages + size, size), messages) - 1
     path = folder / "boundaries.parquet"
     table = read_table(path, ["batch", "last_seq"]).sort_by("batch")
@@ -121,6 +125,25 @@ def _ends(folder: Path, cuts: dict[str, Any]) -> Callable[[int], Int64]:
     if (np.diff(last) < 0).any():
         raise InputError("bad_order", f"{path}: last_seq falls; the log of boundaries is damaged")
     return lambda messages: last
+
+
+def _ends_by_time(etl: Path, messages: int, size: int, step_us: int, latest_us: int | None) -> Int64:
+    """Last seqs of batches that end after `size` messages or before the first one of a later multiple of `step_us`."""
+    times: list[int] = []
+    for path in list_message_files(etl):
+        column = read_table(path, ["event_time"]).column("event_time").cast(pa.timestamp("us", "UTC"))
+        times += column.cast(pa.int64()).to_pylist()
+    ends, first, latest = [], 0, None
+    for seq, time_us in enumerate(times[:messages]):
+        if latest_us is not None and time_us > latest_us:
+            time_us = None  # set aside: it moves no time
+        later = time_us is not None and latest is not None and time_us // step_us > latest // step_us
+        if seq > first and (later or seq - first == size):
+            ends.append(seq - 1)
+            first = seq
+        if time_us is not None:
+            latest = time_us if latest is None else max(latest, time_us)
+    return np.array([*ends, messages - 1] if messages else [], np.int64)
 
 
 def choose(changes: Changes, sample: int | None, seed: int) -> Sample:

@@ -42,7 +42,7 @@ class Columns:
         Read which objects messages are about, where a file says so.
     asked : collection of str
         What kinds ask of messages (`Kind.columns`).
-    latest_us : int, optional
+    latest_us, timed
         See `spouts.parquet.ParquetSource`.
     """
 
@@ -53,13 +53,15 @@ class Columns:
         objects: bool,
         asked: Collection[str] = (),
         latest_us: int | None = None,
+        timed: bool = False,
     ):
         self.window = window
         self.space = space
         self._objects = objects
         self._counts = "counts" in asked
         self._own_times = "event_time_us" in asked
-        self._times = self._own_times or window.kind == "time"
+        self._stream_times = timed or window.kind == "time"
+        self._times = self._own_times or self._stream_times
         self.latest_us = latest_us
         self._path = Path()
 
@@ -129,7 +131,7 @@ class Columns:
         return Rows(
             messages,
             names_of(columns["message_id"]),
-            times if self.window.kind == "time" else None,
+            times if self._stream_times else None,
             outside if outside.any() else None,
             objects,
             ahead if ahead.any() else None,
@@ -257,7 +259,7 @@ def null_times(where: Path, nulls: int, window: Window) -> InputError:
 def _why_times(window: Window) -> str:
     if window.kind == "time":
         return "the window goes by time"
-    return "there are subscriptions whose scores fade with time"
+    return "there are subscriptions whose scores fade with time, or batches end by it"
 
 
 def damaged(path: Path, what: str) -> InputError:

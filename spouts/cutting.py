@@ -21,6 +21,7 @@ from bolts.payloads import StreamBatch
 from matching.errors import ConfigError, InputError, TopologyError
 from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from spouts.cuts import Cuts, Steps
 from spouts.versions import Objects, Versions
 from topology.core.component import Context, Saved, Spout, Tick
 
@@ -128,26 +129,32 @@ def cut_rows(rows: Rows, first: int, last: int) -> Rows:
     )
 
 
+#: Messages of a batch that only time ends, at most: arrays of it must be had.
+_MOST_AT_ONCE = 1_000_000
+
+
 class Cutter:
-    """Cuts rows into batches of `batch` messages; the last one may be shorter.
+    """Cuts rows into batches of `batch` messages, or where the stream's time says so; the last one may be shorter.
 
     Parameters
     ----------
     window : Window
         Says where each boundary's floor is.
-    batch : int
-        Messages a batch, at least 1.
+    batch : int or Cuts
+        Messages a batch, at least 1, or both of what may end it.
     limit : int, optional
         Stop after so many messages.
     """
 
-    def __init__(self, window: Window, batch: int, limit: int | None = None):
-        if batch < 1:
-            raise ConfigError(f"batch {batch}: needs at least 1 message")
+    def __init__(self, window: Window, batch: int | Cuts, limit: int | None = None):
+        cuts = batch if isinstance(batch, Cuts) else Cuts(batch)
+        if cuts.messages < (0 if cuts.step_us else 1):
+            raise ConfigError(f"batch {cuts.messages}: needs at least 1 message")
         if limit is not None and limit < 0:
             raise ConfigError(f"limit {limit}: cannot be negative")
         self.window = window
-        self.batch = batch
+        self.batch = cuts.messages or _MOST_AT_ONCE
+        self._steps = Steps(cuts.step_us)
         self.limit = limit
         self.number = 0
         self.next_seq = 0
@@ -166,6 +173,8 @@ class Cutter:
     def feed(self, rows: Rows) -> None:
         """Take the next rows of the stream."""
         if len(rows.messages):
+            if rows.event_time_us is not None:
+                self._steps.feed(self.next_seq + self._held_rows, rows.event_time_us)
             self._held.append(rows)
             self._held_rows += len(rows.messages)
 
@@ -210,6 +219,7 @@ class Cutter:
         self.number = number
         self.next_seq = int(state["next_seq"])
         self._stream_time_us = int(state["stream_time_us"])
+        self._steps.go_on_behind(self._stream_time_us)
         self.outside_world = int(state["outside_world"])
         self.ahead = int(state["ahead"])
 
@@ -218,7 +228,8 @@ class Cutter:
         return self._number(NO_MESSAGES, Names.of(()))
 
     def _wanted(self) -> int:
-        return self.batch if self.limit is None else max(0, min(self.batch, self.limit - self.next_seq))
+        wanted = min(self.batch, self._steps.before(self.next_seq))
+        return wanted if self.limit is None else max(0, min(wanted, self.limit - self.next_seq))
 
     def _number(self, messages: MessageBatch, names: Names) -> Batch:
         first_seq = self.next_seq
@@ -248,7 +259,7 @@ class MessageSpout(Spout):
     def __init__(
         self,
         window: Window,
-        batch: int,
+        batch: int | Cuts,
         limit: int | None = None,
         receiver: str = "distribution",
         poll_s: float = 0.2,

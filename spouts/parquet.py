@@ -23,6 +23,7 @@ from matching.errors import InputError
 from matching.space import Space
 from matching.window import Window
 from spouts.columns import OBJECT_COLUMNS, REMEDY, Columns, damaged, first_line, has_column, null_times
+from spouts.cuts import Cuts
 from spouts.cutting import Batch, Cutter, MessageSpout, Rows, Source, read_all
 from spouts.versions import object_columns
 from topology.core.component import Context, Saved
@@ -54,6 +55,8 @@ class ParquetSource(Source):
     latest_us : int, optional
         Where times matter, messages with a later event time are set aside: they keep their seq and lose their terms,
         so that they match nothing, do not move the time of the stream, and are counted as `ahead`.
+    timed : bool
+        Hand on event times although neither window nor kinds ask for them: they cut the stream.
 
     Raises
     ------
@@ -71,6 +74,7 @@ class ParquetSource(Source):
         objects: bool = False,
         asked: Collection[str] = (),
         latest_us: int | None = None,
+        timed: bool = False,
     ):
         self.directory = Path(directory)
         self.next_seq = 0
@@ -85,12 +89,12 @@ class ParquetSource(Source):
         self._coming: Future[Rows | None] | None = None
         if not follow:
             self._require_complete()
-            timed = window.kind == "time" or "event_time_us" in asked
-            if timed and (nulls := count_null_times(directory)):
+            needed = timed or window.kind == "time" or "event_time_us" in asked
+            if needed and (nulls := count_null_times(directory)):
                 raise null_times(self.directory, nulls, window)
         elif not self.directory.is_dir():
             raise InputError("missing_file", f"{self.directory}: no such directory; give the ETL's output directory")
-        self._columns = Columns(window, space, objects and has_objects(directory), asked, latest_us)
+        self._columns = Columns(window, space, objects and has_objects(directory), asked, latest_us, timed)
 
     def read(self) -> Rows | None:
         """The next row group; the one after it is read meanwhile by a thread (Arrow lets go of the interpreter)."""
@@ -223,7 +227,7 @@ class ParquetSpout(MessageSpout):
         directory: str | os.PathLike[str],
         window: Window,
         space: Space,
-        batch: int,
+        batch: int | Cuts,
         limit: int | None = None,
         follow: bool = False,
         receiver: str = "distribution",
@@ -238,6 +242,7 @@ class ParquetSpout(MessageSpout):
         self.follow = follow
         self.asked = tuple(asked)
         self.max_ahead_s = max_ahead_s
+        self.timed = isinstance(batch, Cuts) and batch.step_us > 0
         self.latest_us: int | None = None
 
     def open(self, context: Context) -> None:
@@ -255,6 +260,7 @@ class ParquetSpout(MessageSpout):
             objects=True,
             asked=self.asked,
             latest_us=self.latest_us,
+            timed=self.timed,
         )
 
     def state(self) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ topology of these settings.
 import difflib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -97,7 +98,11 @@ class RunConfig(BaseSettings):
     projection: Literal["plate-carree", "equal-area"] = Field(
         default="plate-carree", description="how the world is made flat"
     )
-    batch: int = Field(default=5000, ge=1, le=1_000_000, description="messages between two boundaries")
+    batch: str = Field(
+        default="auto",
+        description="what lies between two boundaries: N messages, or time:SECONDS of stream time; auto: 5000 "
+        "messages, and of a time: window at most a tenth",
+    )
     decay_half_life: float = Field(
         default=HALF_LIFE_S, gt=0.0, le=1e12, description="seconds in which a score that fades falls to half"
     )
@@ -177,6 +182,16 @@ class RunConfig(BaseSettings):
             if chosen.setdefault(kind, name) != name:
                 raise ValueError(f"{kind} is given twice, {chosen[kind]} and {name}")
         return chosen
+
+    @field_validator("batch", mode="before")
+    @classmethod
+    def _check_batch(cls, value: Any) -> Any:
+        text = str(value) if type(value) is int else value
+        if isinstance(text, str):
+            number = re.fullmatch("[0-9]{1,7}", text) and 1 <= int(text) <= 1_000_000
+            if not (number or text == "auto" or re.fullmatch("time:[0-9]+([.][0-9]+)?", text)):
+                raise ValueError("give N messages, 1 to 1,000,000, time:SECONDS of stream time, or auto")
+        return text
 
     @field_validator("window")
     @classmethod
@@ -364,6 +379,8 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
             faults.append(f"{option} is required")
             continue
         message = fault["msg"].removeprefix("Value error, ")
-        shown = "" if repr(fault["input"]) in message else f" {fault['input']!r}"
+        given = fault["input"]
+        number = isinstance(given, str) and given.isdigit()
+        shown = "" if repr(given) in message else f" {given}" if number else f" {given!r}"
         faults.append(f"{option}{shown} (from {origins.get(name, 'default')}): {message[0].lower()}{message[1:]}")
     return "; ".join(faults)

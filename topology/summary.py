@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 
 from matching.fading import EPOCH_US
+from matching.window import Window
+from spouts.cuts import Cuts
 from topology.core.metrics import RunReport
 from topology.settings import RunConfig
 
@@ -55,7 +57,7 @@ def began_with(config: RunConfig) -> dict[str, Any]:
         "world": config.world,
         "projection": config.projection,
         "batch": config.batch,
-        "boundaries": {"batch": config.batch},
+        "boundaries": Cuts.parse(config.batch, Window.parse(config.window)).as_json(),
         "fading": {
             "half_life_s": config.decay_half_life,
             "log_base_per_s": math.log(2.0) / config.decay_half_life,

@@ -38,6 +38,7 @@ from matching.space import Space
 from matching.text import Vocabulary
 from matching.warmup import warmup
 from matching.window import Window
+from spouts.cuts import Cuts
 from spouts.kinds import first_that, named_in
 from spouts.parquet import ParquetSpout, read_manifest, read_points
 from spouts.placing import PlacingSpout, read_first
@@ -250,6 +251,7 @@ def build_plan(config: RunConfig) -> Plan:
         With what is wrong, where, and what to do.
     """
     space, window = space_of(config), Window.parse(config.window)
+    cuts = Cuts.parse(config.batch, window)
     vocabulary: Vocabulary = load_vocabulary(config.messages)
     check_placeable(config, vocabulary, space)
     # tasks may run in processes that were started in another folder, on Ray that was there before
@@ -258,7 +260,7 @@ def build_plan(config: RunConfig) -> Plan:
     asking = named_in(KINDS.names, config.subscriptions)
     asked = sorted({column for name in asking for column in KINDS.named(name).columns})
     messages = ParquetSpout(
-        source, window, space, config.batch, config.limit, config.follow, asked=asked, max_ahead_s=config.max_ahead,
+        source, window, space, cuts, config.limit, config.follow, asked=asked, max_ahead_s=config.max_ahead,
         rate=config.rate,
     )  # fmt: skip
     subscriptions = SubscriptionSpout(files, vocabulary, space, rejects=out / "rejected.jsonl")

@@ -83,11 +83,17 @@ def run_shown(terminal: Terminal, config: "RunConfig", resume: bool = False) -> 
 
 
 def batches_of(config: "RunConfig") -> int | None:
-    """How many batches the stream has, None while the ETL still writes."""
+    """How many batches the stream has, None while the ETL still writes, or where time ends them."""
+    from matching.window import Window
+    from spouts.cuts import Cuts
+
     kept = kept_messages(config.messages)
     if kept is None or config.follow:
         return None
-    return -(-min(kept, config.limit or kept) // config.batch)
+    cuts = Cuts.parse(config.batch, Window.parse(config.window))
+    if cuts.step_us:
+        return None
+    return -(-min(kept, config.limit or kept) // cuts.messages)
 
 
 def kept_messages(etl_dir: Path) -> int | None:

@@ -44,13 +44,14 @@ def _plan_without_data(config: "RunConfig") -> Any:
     from matching.space import EARTH, Space
     from matching.text import Vocabulary
     from matching.window import Window
+    from spouts.cuts import Cuts
     from spouts.parquet import ParquetSpout
     from spouts.subscriptions import SubscriptionSpout
     from topology.wiring import router_of, wire
 
     space, window, nowhere = Space(*EARTH), Window.parse(config.window), np.zeros(0)
     return wire(
-        ParquetSpout(config.messages, window, space, config.batch),
+        ParquetSpout(config.messages, window, space, Cuts.parse(config.batch, window)),
         SubscriptionSpout(config.subscriptions, Vocabulary([], [], [], [], 0), space),
         router_of(config, space, load=(nowhere, nowhere)),
         space,

@@ -89,7 +89,7 @@ def test_crash_loop_at_one_place_ends_the_run_naming_it(work, tmp_path):
     run = FaultyRun(work, tmp_path / "out")
     with run.start("--rate", 200, "--restarts", 1, "--checkpoint-every", 3600, "--query-bolts", 1) as command:
         for _ in range(2):
-            victim = newest_actors(command, 6)[-1]
+            victim = newest_actors(command, 7)[-1]
             time.sleep(1.0)
             run.strike(command, partial(kill, victim))
             victim.wait(10)

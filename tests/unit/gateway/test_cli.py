@@ -84,7 +84,8 @@ def test_cli_run_help_shows_defaults_choices_and_flags(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     assert cli.main(["run", "--help"]) == 0
     lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if line.startswith("│ --")}
-    assert "<int>" in lines["--batch"] and "[default: 5000]" in lines["--batch"]
+    assert "<int>" in lines["--credits"] and "[default: 4]" in lines["--credits"]
+    assert "[default: auto]" in lines["--batch"]
     assert "<local|ray>" in lines["--executor"] and "[default: ray]" in lines["--executor"]
     assert "<KIND=NAME>" in lines["--engine"]
     assert "--no-" not in lines["--overwrite"] and "default" not in lines["--overwrite"]
@@ -102,7 +103,7 @@ def test_cli_run_passes_on_what_was_given_and_nothing_else(monkeypatch):
     arguments = ["--batch", "5000", "--overwrite", "--engine", "topk=a", "--engine", "boolean=b", "--messages", "m"]
     assert cli.main(["run", *arguments, "--subscriptions", "x", "y", "--config", "c.toml"]) == 2
     assert told == {
-        "batch": 5000,
+        "batch": "5000",
         "overwrite": True,
         "engine": ["topk=a", "boolean=b"],
         "messages": Path("m"),
@@ -170,7 +171,7 @@ def cli_home():
         (["etl", "--out", "o"], "Missing argument 'raw'"),
         (["run", "--executor", "rya"], "--executor 'rya' (from command line): input should be 'local' or 'ray'"),
         (["nothing"], "No such command 'nothing'"),
-        (["run", "--batch", "x"], "Invalid value for '--batch'"),
+        (["run", "--credits", "x"], "Invalid value for '--credits'"),
         (["run"], "--messages is required; --subscriptions is required; --out is required"),
         (["run", "--messages", "m", "--subscriptions", "a", "b", "--out", "o", "--batch", "0"], "--batch 0"),
         (["run", "--messages", "m", "--subscriptions", "a", "--out", "o", "--config", "none.toml"], "does not exist"),

@@ -24,7 +24,7 @@ def empty_surroundings(monkeypatch, tmp_path):
 def test_load_config_nothing_but_required_uses_defaults():
     config = load_config(REQUIRED)
     assert config.subscriptions == (Path("a.jsonl"), Path("b.jsonl"))
-    assert (config.batch, config.credits, config.executor, config.world) == (5000, 4, "ray", "extent")
+    assert (config.batch, config.credits, config.executor, config.world) == ("auto", 4, "ray", "extent")
     assert config.origins["batch"] == "default"
     assert config.origins["out"] == "command line"
 
@@ -36,7 +36,7 @@ def test_load_config_four_places_command_line_wins(monkeypatch, tmp_path):
     monkeypatch.setenv("SKYRAY_BATCH", "2")
     monkeypatch.setenv("SKYRAY_CREDITS", "12")
     config = load_config({**REQUIRED, "batch": 3, "limit": None})
-    assert (config.batch, config.credits, config.window) == (3, 12, "time:5")
+    assert (config.batch, config.credits, config.window) == ("3", 12, "time:5")
     assert (config.engine, config.window_index) == ({"topk": "l2_scan"}, {"skyline": "i3"})
     origins = config.origins
     assert [origins[name] for name in ("batch", "credits", "window", "engine", "limit")] == [
@@ -52,7 +52,7 @@ def test_run_config_built_directly_ignores_surroundings(monkeypatch, tmp_path):
     (tmp_path / "skyray.toml").write_text("batch = 1\n")
     monkeypatch.setenv("SKYRAY_CREDITS", "12")
     config = RunConfig(messages=Path("m"), subscriptions=(Path("s"),), out=Path("o"))
-    assert (config.batch, config.credits) == (5000, 4)
+    assert (config.batch, config.credits) == ("auto", 4)
 
 
 def test_load_config_lists_in_environment_are_split(monkeypatch):
@@ -68,9 +68,9 @@ def test_load_config_lists_in_environment_are_split(monkeypatch):
 def test_load_config_named_file_is_read_instead(monkeypatch, tmp_path):
     (tmp_path / "skyray.toml").write_text("batch = 1\n")
     (tmp_path / "other.toml").write_text("batch = 2\n")
-    assert load_config(REQUIRED, tmp_path / "other.toml").batch == 2
+    assert load_config(REQUIRED, tmp_path / "other.toml").batch == "2"
     monkeypatch.setenv("SKYRAY_CONFIG", str(tmp_path / "other.toml"))
-    assert load_config(REQUIRED).batch == 2
+    assert load_config(REQUIRED).batch == "2"
 
 
 @pytest.mark.parametrize(
@@ -151,5 +151,5 @@ def test_show_config_required_missing_is_shown_as_such(monkeypatch):
     assert rows.keys() == RunConfig.model_fields.keys()
     assert (rows["messages"]["value"], rows["messages"]["origin"]) == (None, "required, not set")
     assert (rows["out"]["value"], rows["out"]["origin"]) == ("here", "environment")
-    assert (rows["batch"]["value"], rows["batch"]["origin"]) == (7, "command line")
+    assert (rows["batch"]["value"], rows["batch"]["origin"]) == ("7", "command line")
     assert all(row["meaning"] for row in rows.values())
