@@ -60,7 +60,7 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
         subscriptions=tuple(files.values()),
         out=run_dir,
         window=WINDOW,
-        batch=BATCH,
+        batch=str(BATCH),
         executor="ray",
     )
     with _timed(terminal, seconds, "run", "matching on Ray"):

@@ -381,6 +381,7 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
         message = fault["msg"].removeprefix("Value error, ")
         given = fault["input"]
         number = isinstance(given, str) and given.isdigit()
-        shown = "" if repr(given) in message else f" {given}" if number else f" {given!r}"
+        repeated = not isinstance(given, int) and repr(given) in message
+        shown = "" if repeated else f" {given}" if number else f" {given!r}"
         faults.append(f"{option}{shown} (from {origins.get(name, 'default')}): {message[0].lower()}{message[1:]}")
     return "; ".join(faults)
