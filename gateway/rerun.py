@@ -23,6 +23,7 @@ from matching.naive import DecayModel, Extras, Oracle, Result, Update
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from spouts.aside import NOBODY, Aside, without_terms
 from spouts.parquet import list_message_files, read_manifest, read_messages
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
 
@@ -53,6 +54,7 @@ class FinishedRun(NamedTuple):
     decay: DecayModel | None
     asked: tuple[str, ...] = ()  # columns of messages that the kinds of the run asked for
     latest_us: int | None = None
+    aside: Aside = NOBODY
 
 
 class Sample(NamedTuple):
@@ -104,10 +106,10 @@ def open_run(folder: Path, kinds: Kinds = KINDS) -> FinishedRun:
         ends, asked = _ends(folder, etl, cuts, facts.get("latest_us")), tuple(facts.get("asked", ()))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError("broken_file", f"{path}: lacks what a run says of itself ({error!r}); run again") from error
-    changes = load_changes(files, vocabulary, space, kinds=kinds)
-    return FinishedRun(
-        folder, etl, space, window, limit, ends, vocabulary, changes, decay, asked, facts.get("latest_us")
-    )
+    aside = Aside.of(facts.get("aside", {}))
+    changes = load_changes(files, vocabulary, space, kinds=kinds, aside=aside)
+    latest_us = facts.get("latest_us")
+    return FinishedRun(folder, etl, space, window, limit, ends, vocabulary, changes, decay, asked, latest_us, aside)
 
 
 def _ends(folder: Path, etl: Path, cuts: dict[str, Any], latest_us: int | None) -> Callable[[int], Int64]:
@@ -231,7 +233,7 @@ def _boundaries(
     number, first, clock = 0, 0, NO_FLOOR
     held: MessageBatch = empty(MessageBatch)
     for _, messages, ids in read_messages(run.etl, run.window, run.space, CHUNK, run.limit, asked, run.latest_us):
-        held = concatenate([held, messages])
+        held = concatenate([held, without_terms(messages, run.aside.messages)])
         names.append(pa.array(ids.strings(), pa.string()))
         start = first
         while number < ends.shape[0] and ends[number] <= held.seq[-1]:

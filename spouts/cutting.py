@@ -21,6 +21,7 @@ from bolts.payloads import StreamBatch
 from matching.errors import ConfigError, InputError, TopologyError
 from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from spouts.aside import NOBODY, Aside, without_terms
 from spouts.cuts import Cuts, Steps
 from spouts.versions import Objects, Versions
 from topology.core.component import Context, Saved, Spout, Tick
@@ -254,6 +255,8 @@ class MessageSpout(Spout):
         inside the spout for longer would keep its task from answering whoever asks how it is.
     rate : float, optional
         Messages a second at most; as fast as they are taken if None.
+    aside : Aside
+        Messages that lose their terms.
     """
 
     def __init__(
@@ -264,7 +267,9 @@ class MessageSpout(Spout):
         receiver: str = "distribution",
         poll_s: float = 0.2,
         rate: float | None = None,
+        aside: Aside = NOBODY,
     ):
+        self.aside = aside
         self.cutter = Cutter(window, batch, limit)
         self.receiver = receiver
         self.poll_s = poll_s
@@ -294,7 +299,8 @@ class MessageSpout(Spout):
                 f"{self._context.component}: batch {boundary.number} is next, but batch {number} was asked for"
             )
         ended = self._versions.pop_ended(boundary)
-        payload = StreamBatch(boundary, self._context.now(), batch.messages, batch.names, ended)
+        messages = without_terms(batch.messages, self.aside.messages)
+        payload = StreamBatch(boundary, self._context.now(), messages, batch.names, ended)
         self._context.emit("batches", payload, to=number % self._receivers)
         self._context.count("messages", len(batch.messages))
         return Tick(number, boundary.first_seq, boundary.last_seq)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from matching.errors import InputError
 from matching.space import Space
 from matching.window import Window
+from spouts.aside import NOBODY, Aside
 from spouts.columns import OBJECT_COLUMNS, REMEDY, Columns, damaged, first_line, has_column, null_times
 from spouts.cuts import Cuts
 from spouts.cutting import Batch, Cutter, MessageSpout, Rows, Source, read_all
@@ -235,8 +236,9 @@ class ParquetSpout(MessageSpout):
         asked: Collection[str] = (),
         max_ahead_s: float | None = None,
         rate: float | None = None,
+        aside: Aside = NOBODY,
     ):
-        super().__init__(window, batch, limit, receiver, poll_s, rate)
+        super().__init__(window, batch, limit, receiver, poll_s, rate, aside)
         self.directory = str(directory)
         self.space = space
         self.follow = follow

@@ -29,6 +29,7 @@ from matching.reasons import REASONS, explain
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, subscription_row
+from spouts.aside import NOBODY, Aside, matching_nothing
 from spouts.cutting import cut_names
 from spouts.lines import read_rows
 from spouts.parquet import read_manifest
@@ -146,6 +147,7 @@ def load_changes(
     space: Space,
     rejects: str | os.PathLike[str] | None = None,
     kinds: Kinds = KINDS,
+    aside: Aside = NOBODY,
 ) -> Changes:
     """Read subscription files, in the given order.
 
@@ -162,6 +164,8 @@ def load_changes(
         only if there are any; an older file of that name goes.
     kinds : Kinds
         Those there are; rows of one that has no room are refused.
+    aside : Aside
+        Subscriptions that match nothing.
 
     Raises
     ------
@@ -175,7 +179,7 @@ def load_changes(
     About 30 us and 150 bytes a row.
     """
     with _Rejects(rejects, kinds) as refused:
-        loader = _Loader(vocabulary, space, refused, kinds)
+        loader = _Loader(vocabulary, space, refused, kinds, aside)
         for path in paths:
             for line, row in read_rows(path):
                 loader.add_row(os.fspath(path), line, row)
@@ -231,7 +235,9 @@ class SubscriptionSpout(Spout):
         space: Space,
         rejects: str | os.PathLike[str] | None = None,
         kinds: Kinds = KINDS,
+        aside: Aside = NOBODY,
     ):
+        self.aside = aside
         self.paths = [os.fspath(path) for path in paths]
         self.vocabulary: Vocabulary | None = vocabulary
         self.space = space
@@ -243,7 +249,7 @@ class SubscriptionSpout(Spout):
         """Load all files. Raises InputError if one cannot be read."""
         assert self.vocabulary is not None
         self._context = context
-        self.changes = load_changes(self.paths, self.vocabulary, self.space, self.rejects, self.kinds)
+        self.changes = load_changes(self.paths, self.vocabulary, self.space, self.rejects, self.kinds, self.aside)
         self.vocabulary = None  # only rows needed it
         context.count("rejected", self.changes.counts["rejected"])
 
@@ -311,7 +317,8 @@ class SubscriptionSpout(Spout):
 class _Loader:
     """Takes rows one by one and lays them out as columns, chunk by chunk."""
 
-    def __init__(self, vocabulary: Vocabulary, space: Space, rejects: "_Rejects", kinds: Kinds):
+    def __init__(self, vocabulary: Vocabulary, space: Space, rejects: "_Rejects", kinds: Kinds, aside: Aside):
+        self.aside = aside
         self.vocabulary = vocabulary
         self.space = space
         self.rejects = rejects
@@ -366,7 +373,7 @@ class _Loader:
         }
         names = Names.of([self.ids[row] for row in order.tolist()])
         follows = number[before[order]]
-        made = SubscriptionTable(**columns)
+        made = matching_nothing(SubscriptionTable(**columns), self.aside.subscriptions)
         return Changes(made, names, end[order], follows, counts, self.rejects.counts, self.kinds)
 
     def _add_subscription(self, parsed: ParsedSubscription) -> None:

@@ -4,16 +4,21 @@ Read on in `topology.wiring` for what is run, in `topology.folder` for the outpu
 is told of it.
 """
 
+import json
 import os
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from matching.errors import CheckpointError, ConfigError, EngineError, InputError
+from matching.errors import CheckpointError, ConfigError, EngineError, InputError, TopologyError
+from spouts.aside import NOBODY, Aside
 from topology.core.committing import Checkpoints, complete
+from topology.core.failures import ComponentFailed
 from topology.core.local import run_local
+from topology.core.logs import driver_log
 from topology.core.marking import Cadence
 from topology.core.metrics import RunReport, Snapshot
 from topology.core.plan import Plan
@@ -32,6 +37,7 @@ from topology.folder import (
     prepare_out,
     refuse_changed,
 )
+from topology.poison import Poison, find
 from topology.settings import RunConfig
 from topology.summary import began_with, summarise
 from topology.wiring import build_plan
@@ -87,7 +93,7 @@ def _run(
     stop: Callable[[], bool] | None,
     resume: bool,
 ) -> dict[str, Any]:
-    plan = build_plan(config)
+    plan = build_plan(config)  # what cannot be is told before the folder is touched
     if not resume:
         check_out(config.out, config.overwrite)
     folder = RunFolder(config.out.absolute())
@@ -95,15 +101,31 @@ def _run(
         began = time.perf_counter()  # how long people wait; no result depends on it
         sums = InputSums(input_files(config.messages, config.subscriptions))
         if resume:
-            manifest, incarnation = _prepare_to_go_on(config, folder, sums)
+            manifest, incarnation, aside = _prepare_to_go_on(config, folder, sums)
         else:
             prepare_out(folder.path, config.overwrite)
-            manifest, incarnation = None, 0
-        told = began_with(config) | {"incarnation": incarnation, "began": now_text(), "process": os.getpid()}
-        folder.write_report(RUNNING, told)
-        checkpoints = _checkpoints(config, folder, sums, incarnation)
+            manifest, incarnation, aside = None, 0, NOBODY
+        told = began_with(config) | {"began": now_text(), "process": os.getpid()}
+        poisons: list[Poison] = []
         try:
-            report = _execute(config, plan, on_progress, stop, checkpoints, manifest)
+            while True:
+                told |= {"incarnation": incarnation, "aside": aside.as_json()}
+                folder.write_report(RUNNING, told)
+                checkpoints = _checkpoints(config, folder, sums, incarnation, aside)
+                try:
+                    report = _execute(config, plan, on_progress, stop, checkpoints, manifest)
+                    break
+                except ComponentFailed as failed:
+                    if checkpoints is None or config.strict:
+                        raise
+                    manifest = _go_back(folder, checkpoints.store)
+                    poison = _find_poison(config, aside, checkpoints.store, manifest, failed)
+                    if poison is None:
+                        raise
+                    poisons.append(poison)
+                    aside = aside.with_more(_singles(poison.messages), _singles(poison.subscriptions))
+                    plan, incarnation = build_plan(config, aside), incarnation + 1
+            _note_rejects(folder, poisons)
         except KeyboardInterrupt:
             folder.write_report(INTERRUPTED, told | {"error": "stopped before what was in flight had drained"})
             raise
@@ -147,14 +169,68 @@ def _execute(
     )
 
 
-def _checkpoints(config: RunConfig, folder: RunFolder, sums: InputSums, incarnation: int) -> Checkpoints | None:
+def _go_back(folder: RunFolder, store: CheckpointStore) -> Manifest | None:
+    """See that the folder is as the last checkpoint says; None for the start of the stream."""
+    manifest = store.newest()
+    if manifest is None:
+        folder.empty()
+        return None
+    store.clear_above(manifest.epoch)
+    complete(str(folder.path), manifest)
+    folder.clear_hidden()
+    return manifest
+
+
+def _find_poison(
+    config: RunConfig, aside: Aside, store: CheckpointStore, manifest: Manifest | None, failed: ComponentFailed
+) -> Poison | None:
+    """Who is at fault; None if that is nobody who could be set aside."""
+    if failed.exit_code not in (TopologyError.exit_code, EngineError.exit_code):
+        return None  # input, disk, settings: no row is to blame
+    driver_log().warning("looking_for_poison", why=str(failed).splitlines()[0])
+    with tempfile.TemporaryDirectory(prefix="skyray-scratch-") as scratch:
+        changed = {"executor": "local", "sink": "count", "out": Path(scratch), "rate": None}
+        quiet = config.model_copy(update=changed)
+        poison = find(
+            lambda aside: build_plan(quiet, aside),
+            aside,
+            None if manifest is None else store.load(manifest),
+            failed.last_batch,
+        )
+    if poison is not None:
+        driver_log().warning(
+            "set_aside", messages=poison.messages, subscriptions=poison.subscriptions, why=poison.cause
+        )
+    return poison
+
+
+def _singles(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    return [(number, number) for number in numbers]
+
+
+def _note_rejects(folder: RunFolder, poisons: Sequence[Poison]) -> None:
+    """Add those set aside to the rejected rows, with their cause."""
+    rows = [
+        {"reason": "poison", "what": poison.cause, "batch": poison.batch, name: number}
+        for poison in poisons
+        for name, numbers in (("seq", poison.messages), ("subscription", poison.subscriptions))
+        for number in numbers
+    ]
+    if rows:
+        with open(folder.path / "rejected.jsonl", "a") as file:
+            file.write("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _checkpoints(
+    config: RunConfig, folder: RunFolder, sums: InputSums, incarnation: int, aside: Aside
+) -> Checkpoints | None:
     if not config.checkpoint_every:
         return None
     return Checkpoints(
         store=CheckpointStore(checkpoint_folder(config)),
         cadence=Cadence(seconds=config.checkpoint_every),
         root=str(folder.path),
-        facts=lambda: {"settings": config.as_json(), "inputs": sums.get()},
+        facts=lambda: {"settings": config.as_json(), "inputs": sums.get(), "aside": aside.as_json()},
         incarnation=incarnation,
         restarts=config.restarts,
     )
@@ -165,8 +241,8 @@ def checkpoint_folder(config: RunConfig) -> str:
     return config.checkpoints or str(config.out.absolute() / CHECKPOINTS)
 
 
-def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> tuple[Manifest | None, int]:
-    """The checkpoint to go on from, None for the start of the stream, and the run's next incarnation.
+def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> tuple[Manifest | None, int, Aside]:
+    """The checkpoint to go on from, None for the start of the stream, the run's next incarnation, who is set aside.
 
     Raises
     ------
@@ -182,7 +258,7 @@ def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> 
         raise ConfigError(f"{folder.path}: this run was made without checkpoints; run again, with --overwrite")
     store = CheckpointStore(checkpoint_folder(config))
     manifest = store.newest()
-    incarnation = int(told.get("incarnation", 0)) + 1
+    incarnation, aside = int(told.get("incarnation", 0)) + 1, Aside.of(told.get("aside", {}))
     if manifest is None:
         if store.refused or any((folder.path / "updates").glob("part-*")):
             why = "; ".join(store.refused) or "they are gone"
@@ -190,13 +266,11 @@ def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> 
                 f"{folder.path}: none of its checkpoints can be used ({why}); run again, with --overwrite"
             )
         folder.empty()
-        return None, incarnation
+        return None, incarnation, aside
     refuse_changed(manifest.facts["inputs"], sums.get(), config.follow)
-    store.clear_above(manifest.epoch)  # what proved damaged, or was never whole
-    complete(str(folder.path), manifest)
-    folder.clear_hidden()
+    _go_back(folder, store)
     (folder.path / "results.parquet").unlink(missing_ok=True)
-    return manifest, max(incarnation, manifest.incarnation + 1)
+    return manifest, max(incarnation, manifest.incarnation + 1), aside
 
 
 def settings_of(out: Path) -> Mapping[str, Any]:

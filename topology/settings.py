@@ -148,6 +148,9 @@ class RunConfig(BaseSettings):
     )
     seed: int | None = Field(default=None, ge=0, description="order in which the local executor interleaves tasks")
     overwrite: bool = Field(default=False, description="replace what an earlier run left in the output folder")
+    strict: bool = Field(
+        default=False, description="end the run when a component fails on a message, instead of setting that aside"
+    )
     follow: bool = Field(default=False, description="go on reading while `skyray etl` still writes")
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
@@ -244,7 +247,7 @@ CHANGEABLE = frozenset(
     {
         *("executor", "address", "placement", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts"),
         *("router", "placement_sample", "signatures", "engine", "window_index", "threshold_rule", "credits", "seed"),
-        *("checkpoint_every", "restarts", "rate"),
+        *("checkpoint_every", "restarts", "rate", "strict"),
     }
 )
 

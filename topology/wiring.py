@@ -38,6 +38,7 @@ from matching.space import Space
 from matching.text import Vocabulary
 from matching.warmup import warmup
 from matching.window import Window
+from spouts.aside import NOBODY, Aside
 from spouts.cuts import Cuts
 from spouts.kinds import first_that, named_in
 from spouts.parquet import ParquetSpout, read_manifest, read_points
@@ -240,8 +241,9 @@ def check_placeable(config: RunConfig, vocabulary: Vocabulary, space: Space) -> 
         )
 
 
-def build_plan(config: RunConfig) -> Plan:
-    """The topology that the settings ask for; reads the manifest, the vocabulary and a sample of the messages.
+def build_plan(config: RunConfig, aside: Aside = NOBODY) -> Plan:
+    """The topology that the settings ask for, without those set aside; reads the manifest, the vocabulary and a sample
+    of the messages.
 
     Where the router places by keyword, the subscriptions are looked through for some that it cannot place.
 
@@ -261,9 +263,9 @@ def build_plan(config: RunConfig) -> Plan:
     asked = sorted({column for name in asking for column in KINDS.named(name).columns})
     messages = ParquetSpout(
         source, window, space, cuts, config.limit, config.follow, asked=asked, max_ahead_s=config.max_ahead,
-        rate=config.rate,
+        rate=config.rate, aside=aside,
     )  # fmt: skip
-    subscriptions = SubscriptionSpout(files, vocabulary, space, rejects=out / "rejected.jsonl")
+    subscriptions = SubscriptionSpout(files, vocabulary, space, rejects=out / "rejected.jsonl", aside=aside)
     lasting = tuple(kind.code for kind in KINDS if kind.lasting)
     rows = None if config.checkpoint_every else PART_ROWS
     delivery = DeliveryBolt(str(out), window, config.credits, config.sink, file_rows=rows, lasting=lasting)

@@ -25,11 +25,17 @@ class TaskFailure(NamedTuple):
     exit_code: int
     consequence: bool = False
 
-    def error(self) -> TopologyError:
+    def error(self) -> "ComponentFailed":
         """As an exception; its exit code is the cause's own if that is one of this project's errors."""
-        error = TopologyError(f"{self.summary}\n{self.trace.rstrip()}" if self.trace else self.summary)
+        error = ComponentFailed(f"{self.summary}\n{self.trace.rstrip()}" if self.trace else self.summary)
         error.exit_code = self.exit_code
         return error
+
+
+class ComponentFailed(TopologyError):
+    """A component has raised. `last_batch`: the last one that had been published by then, -1 if that is not known."""
+
+    last_batch = -1
 
 
 class TaskFailed(Exception):

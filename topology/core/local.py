@@ -421,5 +421,7 @@ class _LocalRun:
                 except TaskFailed as second:
                     driver_log().warning("close_failed", task=str(host.id), why=second.failure.summary)
             if isinstance(error, TaskFailed):
-                raise error.failure.error() from error.__cause__
+                told = error.failure.error()
+                told.last_batch = self._clock_host.next_number - 1
+                raise told from error.__cause__
             raise

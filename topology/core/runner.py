@@ -29,7 +29,7 @@ from topology.core.committing import Checkpoints, Committer, publish_all
 from topology.core.connection import connected
 from topology.core.crew import Crew
 from topology.core.disk import Output
-from topology.core.failures import TaskFailure, never_acknowledged, who_waits
+from topology.core.failures import ComponentFailed, TaskFailure, never_acknowledged, who_waits
 from topology.core.logs import driver_log
 from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus
 from topology.core.plan import Plan
@@ -353,7 +353,7 @@ class _RayRun:
         failures = [status.failure for status in self._in_order() if status.failure is not None]
         for failure in failures:
             if not failure.consequence:
-                raise failure.error()  # before deaths: a failure says more
+                raise self._told(failure)  # before deaths: a failure says more
         if deaths:
             lost = [death for death in deaths if isinstance(death, WorkersLost)]
             if self._checkpoints is None or len(lost) < len(deaths):
@@ -363,6 +363,15 @@ class _RayRun:
             self._gap_since = self._gap_since or time.perf_counter()
             if time.perf_counter() - self._gap_since > _GAP_S:
                 raise failures[0].error()
+
+    def _told(self, failure: TaskFailure) -> ComponentFailed:
+        """A failure as an exception, with the last batch that can have had to do with it."""
+        error = failure.error()
+        clock = self._statuses.get(self._plan.clock_address)
+        done = -1 if self._manifest is None else self._manifest.number
+        # the clock may have gone on since it was asked, for as long as it had credits
+        error.last_batch = done + (0 if clock is None else clock.published) + self._plan.credits
+        return error
 
     def _finish_unfed(self, statuses: list[TaskStatus]) -> bool:
         """Nothing moves any more. Finish bolts with feedback inputs only; False if all is over."""

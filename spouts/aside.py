@@ -1,0 +1,86 @@
+"""What is set aside: messages and subscriptions that no bolt can work on, so that the run goes on without them.
+
+A message keeps its seq and loses its terms; a subscription keeps its number and becomes one that matches nothing. So
+numbers, boundaries and everybody else's results are what they were. Who is set aside is found in `topology.poison`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from matching.model import BOOLEAN, UNKNOWN_TERM, MessageBatch, SubscriptionTable, take_ragged
+
+
+class Aside(NamedTuple):
+    """Ranges of seqs and of subscription numbers, first and last of each."""
+
+    messages: tuple[tuple[int, int], ...] = ()
+    subscriptions: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, told: Mapping[str, Sequence[Sequence[int]]]) -> "Aside":
+        """What `as_json` has told."""
+        return cls(*(tuple((int(first), int(last)) for first, last in told.get(name, ())) for name in cls._fields))
+
+    def as_json(self) -> dict[str, list[list[int]]]:
+        """JSON-ready."""
+        return {name: [list(each) for each in ranges] for name, ranges in self._asdict().items()}
+
+    def with_more(self, messages: Sequence[tuple[int, int]] = (), subscriptions: Sequence[tuple[int, int]] = ()) -> Any:
+        """These, too."""
+        return Aside((*self.messages, *messages), (*self.subscriptions, *subscriptions))
+
+
+NOBODY = Aside()
+
+
+def without_terms(messages: MessageBatch, ranges: Sequence[tuple[int, int]]) -> MessageBatch:
+    """The messages, those within the ranges of seqs without terms. O(n + terms) if there are any ranges."""
+    inside = _inside(messages.seq, ranges)
+    if not inside.any():
+        return messages
+    lengths = np.diff(messages.term_offsets)
+    kept = np.repeat(~inside, lengths)
+    offsets = np.zeros_like(messages.term_offsets)
+    np.cumsum(np.where(inside, 0, lengths), out=offsets[1:])
+    counts = messages.counts[kept] if messages.counts.shape[0] else messages.counts
+    changed = {"term_offsets": offsets, "terms": messages.terms[kept], "weights": messages.weights[kept]}
+    columns: Any = messages._asdict() | changed | {"counts": counts}
+    return MessageBatch(**columns)
+
+
+def matching_nothing(table: SubscriptionTable, ranges: Sequence[tuple[int, int]]) -> SubscriptionTable:
+    """The table, in which those within the ranges of numbers match nothing. O(n + terms) if there are any ranges."""
+    inside = _inside(table.number, ranges)
+    if not inside.any():
+        return table
+    rows = np.flatnonzero(~inside)
+    _, picked = take_ragged(table.term_offsets, rows)
+    lengths = np.where(inside, 1, np.diff(table.term_offsets))
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    terms = np.full(offsets[-1], UNKNOWN_TERM, np.int32)
+    weights = np.zeros(offsets[-1], np.float32)
+    fill = np.repeat(~inside, lengths)
+    terms[fill], weights[fill] = table.terms[picked], table.weights[picked]
+    nan = np.where(inside, np.nan, 1.0)
+    changed = {
+        "kind": np.where(inside, np.int8(BOOLEAN), table.kind),
+        "x": table.x * nan,
+        "y": table.y * nan,
+        "region": np.where(inside[:, None], 0.0, table.region),
+        "k": np.where(inside, np.int32(0), table.k),
+        "alpha": table.alpha * nan,
+        "term_offsets": offsets,
+        "terms": terms,
+        "weights": weights,
+    }
+    columns: Any = table._asdict() | changed
+    return SubscriptionTable(**columns)
+
+
+def _inside(numbers: np.ndarray, ranges: Sequence[tuple[int, int]]) -> np.ndarray:
+    inside = np.zeros(numbers.shape[0], np.bool_)
+    for first, last in ranges:
+        inside |= (numbers >= first) & (numbers <= last)
+    return inside
