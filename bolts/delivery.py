@@ -12,7 +12,7 @@ the end of the way is `skyray verify`, which compares what this bolt wrote with 
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from bolts.held import HeldMessages
 from bolts.names import Digest, IdColumn
 from bolts.ordering import InOrder
 from bolts.payloads import Closed, Late, MessageIds
-from bolts.sinks import GROUP_ROWS, RESULT_SCHEMA, CountSink, JsonLinesSink, ParquetSink, Sink, open_writer, writing
+from bolts.sinks import FORMS, GROUP_ROWS, RESULT_SCHEMA, CountSink, PartSink, Sink, open_writer, writing
 from bolts.succession import Succession
 from matching.errors import ConfigError, DeliveryError, TopologyError
 from matching.model import (
@@ -206,11 +206,11 @@ class DeliveryBolt(Bolt):
         finished, self.finished = self.finished, []
         return [*sealed, *finished]
 
-    def cut(self) -> None:
-        """Close the part at hand, if what is in it is worth one."""
+    def cut(self) -> Sequence[Callable[[], Output]]:
+        """End the part at hand, if what is in it is worth one."""
         assert self.sink is not None
         self.cutting = True
-        self.sink.cut(self.subscriptions, self.messages, self.context.now())
+        return self.sink.cut(self.subscriptions, self.messages, self.context.now())
 
     def report(self) -> dict[str, Any]:
         """Digest, updates by kind of change, `complete_through`, batches, results, bytes written and in memory.
@@ -307,8 +307,7 @@ class DeliveryBolt(Bolt):
         with writing(updates):
             self.used = any(name.startswith("part-") for name in open_disk(updates).names())
             self.used |= "results.parquet" in open_disk(self.out_dir).names()
-        kind = ParquetSink if self.sink_name == "parquet" else JsonLinesSink
-        return kind(updates, self.file_rows, self.context.incarnation)
+        return PartSink(updates, self.file_rows, FORMS[self.sink_name], self.context.incarnation)
 
     def _accept(
         self, number: int, changes: tuple[ChangeList], ids: tuple[MessageIds], updates: tuple[Closed, ...]

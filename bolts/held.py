@@ -11,6 +11,9 @@ import numpy as np
 
 from matching.model import ENTER, LEAVE, Int8, Int64, UpdateBatch
 
+#: Rows noted that are worth settling.
+_FEW = 262_144
+
 
 class HeldMessages:
     """Which messages outlive the window because a lasting result holds them, and when the others die.
@@ -28,6 +31,8 @@ class HeldMessages:
         self._lasting = np.zeros(0, bool)  # by subscription number
         self._log: list[tuple[Int64, Int64, Int8]] = []
         self._any_lasting = False
+        self._logged = self._settled = 0  # rows noted, and how many of them are left of what was settled
+        self._changed = False  # whether somebody has gone since
 
     def change(self, kinds: Int8, removed: Int64) -> None:
         """Subscriptions come, with the next numbers, and go."""
@@ -36,6 +41,7 @@ class HeldMessages:
             self._lasting = np.concatenate([self._lasting, lasting])
             self._any_lasting |= bool(lasting.any())
         self._lasting[removed] = False
+        self._changed |= removed.shape[0] > 0
 
     def note(self, updates: UpdateBatch) -> None:
         """Remember what lasting results gain and lose."""
@@ -44,25 +50,33 @@ class HeldMessages:
             if rows.shape[0]:
                 sign = np.where(updates.change[rows] == ENTER, 1, np.where(updates.change[rows] == LEAVE, -1, 0))
                 self._log.append((updates.number[rows], updates.seq[rows], sign.astype(np.int8)))
+                self._logged += rows.shape[0]
+                if self._logged > max(_FEW, 2 * self._settled):
+                    self._settle()
 
     def messages(self) -> Int64:
         """Seqs that lasting results hold, ascending. O(n log n) in what was noted since the last call."""
+        self._settle()
         if not self._log:
             return np.zeros(0, np.int64)
-        number, seq, sign = (np.concatenate(column) for column in zip(*self._log, strict=True))
-        alive = self._lasting[number]
-        number, seq, sign = number[alive], seq[alive], sign[alive]
-        order = np.lexsort((number, seq))
-        number, seq, sign = number[order], seq[order], sign[order]
-        starts = np.flatnonzero(np.r_[True, (number[1:] != number[:-1]) | (seq[1:] != seq[:-1])][: seq.shape[0]])
-        if not starts.shape[0]:
-            self._log = []
-            return np.zeros(0, np.int64)
-        balance = np.add.reduceat(sign.astype(np.int64), starts)
-        # Late updates may tell of a leave before its enter, so a negative balance waits for the other half.
-        open_rows = starts[balance != 0]
-        self._log = [(number[open_rows], seq[open_rows], balance[balance != 0].astype(np.int8))]
-        return np.unique(seq[starts[balance > 0]])
+        _, seq, balance = self._log[0]
+        return np.unique(seq[balance > 0])
+
+    def _settle(self) -> None:
+        """Forget whatever came and went. O(n log n) in what was noted since the last time, and in what is held."""
+        if self._log and (len(self._log) > 1 or self._changed):
+            number, seq, sign = (np.concatenate(column) for column in zip(*self._log, strict=True))
+            alive = self._lasting[number]
+            number, seq, sign = number[alive], seq[alive], sign[alive]
+            order = np.lexsort((number, seq))
+            number, seq, sign = number[order], seq[order], sign[order]
+            starts = np.flatnonzero(np.r_[True, (number[1:] != number[:-1]) | (seq[1:] != seq[:-1])][: seq.shape[0]])
+            balance = np.add.reduceat(sign.astype(np.int64), starts) if starts.shape[0] else starts
+            # Late updates may tell of a leave before its enter, so a negative balance waits for the other half.
+            rows = starts[balance != 0]
+            self._log = [(number[rows], seq[rows], balance[balance != 0].astype(np.int8))] if rows.shape[0] else []
+        self._changed = False
+        self._settled = self._logged = self._log[0][0].shape[0] if self._log else 0
 
     def dead_before(self, floor: int) -> int:
         """First seq that may be alive at a boundary with this floor; floors never fall from call to call."""
@@ -72,7 +86,7 @@ class HeldMessages:
 
     def state(self) -> dict[str, np.ndarray]:
         """What is held by whom, and when the other messages die, at a boundary behind which all is told."""
-        self.messages()  # whatever came and went is forgotten
+        self._settle()
         log = [np.concatenate([np.zeros(0, np.int64), *column]) for column in zip(*self._log, strict=True)]
         number, seq, balance = log or [np.zeros(0, np.int64)] * 3
         return {
@@ -90,4 +104,5 @@ class HeldMessages:
         self._any_lasting = bool(self._lasting.any())
         columns = state["number"].copy(), state["seq"].copy(), state["balance"].astype(np.int8)
         self._log = [columns] if state["seq"].size else []
+        self._settled = self._logged = state["seq"].shape[0]
         self.expiries = deque((last_seq, life) for last_seq, life in state["expiries"].tolist())

@@ -6,7 +6,7 @@ which `bolts.names` turns back into names: the file to read next.
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from bolts.names import IdColumn
 from matching.errors import DeliveryError
 from matching.model import CHANGES, Names, UpdateBatch, concatenate
-from topology.core.disk import Output, open_disk
+from topology.core.disk import Disk, Output, open_disk
+from topology.core.frames import Buffer
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
@@ -75,8 +76,8 @@ class Sink(Protocol):
         """Look up the names of what is still in memory, because names are about to be given up."""
         ...
 
-    def cut(self, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> None:
-        """A checkpoint is coming: seal what is worth a file, the rest stays and is part of `state`."""
+    def cut(self, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> list[Callable[[], Output]]:
+        """A checkpoint is coming: what is left to do for a part that is worth a file; else all is part of `state`."""
         ...
 
     def seal(self, subscriptions: IdColumn, messages: IdColumn) -> None:
@@ -109,7 +110,8 @@ class CountSink:
 
     def resolve(self, subscriptions: IdColumn, messages: IdColumn) -> None: ...
 
-    def cut(self, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> None: ...
+    def cut(self, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> list[Callable[[], Output]]:
+        return []
 
     def seal(self, subscriptions: IdColumn, messages: IdColumn) -> None: ...
 
@@ -125,7 +127,7 @@ class CountSink:
     def abandon(self) -> None: ...
 
 
-class PartSink(ABC):
+class PartSink:
     """Files `part-00000.SUFFIX`, ... Each is written under a hidden name and sealed; who gives it its name is another.
 
     Parameters
@@ -134,21 +136,20 @@ class PartSink(ABC):
         Path or URI of the folder.
     file_rows : int or None
         About how many updates a file holds; None: as many as come between two checkpoints.
+    form : type of PartFile
     incarnation : int
         A part of hidden names: no two processes write to the same file.
     """
 
-    suffix = ""
-
-    def __init__(self, directory: str, file_rows: int | None, incarnation: int = 0):
+    def __init__(self, directory: str, file_rows: int | None, form: "type[PartFile]", incarnation: int = 0):
         self.directory = directory
         self.bytes_written = 0
         self._disk = open_disk(directory)
         self._file_rows = file_rows
+        self._form = form
         self._incarnation = incarnation
         self._number = 0
-        self._rows_in_file = 0
-        self._open = False
+        self._part: PartFile | None = None
         self._waiting: list[UpdateBatch] = []
         self._waiting_rows = 0
         self._tables: list[pa.Table] = []
@@ -156,13 +157,8 @@ class PartSink(ABC):
         self._since_s = 0.0
         self._sealed: list[Output] = []
 
-    @property
-    def temporary(self) -> str:
-        """Hidden name of the file at hand."""
-        return f".part-{self._number:05d}.{self._incarnation}.{self.suffix}.tmp"
-
     def write(self, updates: UpdateBatch, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> None:
-        if not self._waiting_rows + self._tables_rows + self._rows_in_file:
+        if not self._waiting_rows + self._tables_rows and self._part is None:
             self._since_s = now_s
         self._waiting.append(updates)
         self._waiting_rows += len(updates)
@@ -185,38 +181,39 @@ class PartSink(ABC):
         self._tables.append(pa.Table.from_arrays(columns, _ENCODED_SCHEMA.names))
         self._tables_rows += len(updates)
 
-    def cut(self, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> None:
+    def cut(self, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> list[Callable[[], Output]]:
         rows = self._waiting_rows + self._tables_rows
-        if self._open or rows >= SMALL_ROWS or (rows and now_s - self._since_s >= LONG_S):
-            self.seal(subscriptions, messages)
+        if self._part is None and rows < SMALL_ROWS and (not rows or now_s - self._since_s < LONG_S):
+            return []
+        self.resolve(subscriptions, messages)
+        part, tables = self._part or self._begin(), self._tables
+        self._part, self._tables, self._tables_rows = None, [], 0
+        return [lambda: self._close(part, tables)]
 
     def seal(self, subscriptions: IdColumn, messages: IdColumn) -> None:
         self._spill(subscriptions, messages)
-        if self._open:
-            self._close()
+        if self._part is not None:
+            part, self._part = self._part, None
+            self._sealed.append(self._close(part, []))
 
     def sealed(self) -> list[Output]:
         sealed, self._sealed = self._sealed, []
         return sealed
 
     def state(self, subscriptions: IdColumn, messages: IdColumn) -> dict[str, np.ndarray]:
-        if self._open:
+        if self._part is not None:
             raise DeliveryError(f"{self.directory}: a part is open while its run is saved; cut() comes first")
         self.resolve(subscriptions, messages)
-        table = (
-            pa.concat_tables(self._tables, promote_options="none") if self._tables else _ENCODED_SCHEMA.empty_table()
-        )
-        state = {"part": np.array(self._number, np.int64)}
-        for name in ("as_of", "seq"):
-            state[name] = table.column(name).to_numpy()
-        state["change"] = (
-            pc.call_function(
-                "index_in", [table.column("change").cast(pa.string())], pc.SetLookupOptions(pa.array(CHANGES))
-            )
-            .to_numpy()
-            .astype(np.int8)
-        )
-        state["score"] = table.column("score").to_numpy(zero_copy_only=False).astype(np.float64)
+        table = pa.concat_tables([_ENCODED_SCHEMA.empty_table(), *self._tables]).unify_dictionaries()
+        change = pc.call_function("cast", [table.column("change")], pc.CastOptions.safe(pa.string()))
+        codes = pc.call_function("index_in", [change], pc.SetLookupOptions(pa.array(CHANGES)))
+        state = {
+            "part": np.array(self._number, np.int64),
+            "as_of": table.column("as_of").to_numpy(),
+            "seq": table.column("seq").to_numpy(),
+            "change": codes.to_numpy().astype(np.int8),
+            "score": table.column("score").to_numpy(zero_copy_only=False).astype(np.float64),
+        }
         for name in ("subscription_id", "message_id"):
             names = Names.of(table.column(name).cast(pa.string()).to_pylist())
             state |= {f"{name}_offsets": names.offsets, f"{name}_data": names.data}
@@ -224,18 +221,17 @@ class PartSink(ABC):
 
     def restore(self, state: Mapping[str, np.ndarray]) -> int:
         self._number = int(state["part"])
-        named = [name for name in self._disk.names() if name.startswith("part-") and name.endswith(f".{self.suffix}")]
-        newer = [name for name in named if int(name.split("-")[1].split(".")[0]) >= self._number]
+        suffix = f".{self._form.suffix}"
+        named = [name for name in self._disk.names() if name.startswith("part-") and name.endswith(suffix)]
+        newer = [name for name in named if _number_of(name) >= self._number]
         if newer:  # told by a checkpoint after this one, and perhaps read by now
-            self._number = int(newer[-1].split("-")[1].split(".")[0]) + 1
-            return max(self._last_as_of(name) for name in newer)
+            self._number = _number_of(newer[-1]) + 1
+            return max(self._form.last_as_of(self._disk.read(name)) for name in newer)
         if state["as_of"].shape[0]:
-            ids = [
-                pa.array(
-                    Names(state[f"{name}_offsets"], state[f"{name}_data"]).strings(), pa.string()
-                ).dictionary_encode()
-                for name in ("subscription_id", "message_id")
+            names = [
+                Names(state[f"{name}_offsets"], state[f"{name}_data"]) for name in ("subscription_id", "message_id")
             ]
+            ids = [pa.array(each.strings(), pa.string()).dictionary_encode() for each in names]
             change = pa.DictionaryArray.from_arrays(pa.array(state["change"]), pa.array(CHANGES))
             seq, score = pa.array(state["seq"]), pa.array(state["score"], from_pandas=True)
             columns = [pa.array(state["as_of"]), *ids, seq, change, score]
@@ -244,93 +240,128 @@ class PartSink(ABC):
         return -1
 
     def abandon(self) -> None:
-        with contextlib.suppress(OSError, pa.ArrowException):
-            if self._open:
-                self._finish_file()
-            self._disk.remove(self.temporary)
+        part, self._part = self._part, None
+        if part is not None:
+            with contextlib.suppress(OSError, pa.ArrowException):
+                part.close()
+            with contextlib.suppress(OSError):
+                self._disk.remove(part.temporary)
 
     def _spill(self, subscriptions: IdColumn, messages: IdColumn) -> None:
         """Write what is in memory."""
         self.resolve(subscriptions, messages)
         tables, self._tables, self._tables_rows = self._tables, [], 0
-        with writing(f"{self.directory}/{self.temporary}"):
-            for table in tables:
-                if not self._open:
-                    self._begin_file(self._disk.create(self.temporary))
-                    self._open = True
-                self._write_table(table)
-                self._rows_in_file += table.num_rows
-                if self._file_rows is not None and self._rows_in_file >= self._file_rows:
-                    self._close()
+        for table in tables:
+            part = self._part = self._part or self._begin()
+            with writing(f"{self.directory}/{part.temporary}"):
+                part.write(table)
+            if self._file_rows is not None and part.rows >= self._file_rows:
+                self._part = None
+                self._sealed.append(self._close(part, []))
 
-    def _close(self) -> None:
-        with writing(f"{self.directory}/{self.temporary}"):
-            self._finish_file()
-            self._open = False
-            self.bytes_written += self._disk.sync(self.temporary)
-        name = f"part-{self._number:05d}.{self.suffix}"
-        self._sealed.append(Output(f"{self.directory}/{self.temporary}", f"{self.directory}/{name}"))
+    def _begin(self) -> "PartFile":
+        number, suffix = self._number, self._form.suffix
+        temporary = f".part-{number:05d}.{self._incarnation}.{suffix}.tmp"
+        with writing(f"{self.directory}/{temporary}"):
+            part = self._form(self._disk, temporary, f"part-{number:05d}.{suffix}")
         self._number += 1
-        self._rows_in_file = 0
+        return part
+
+    def _close(self, part: "PartFile", tables: Sequence[pa.Table]) -> Output:
+        """Write what is left of a part, close it, and force it to disk."""
+        with writing(f"{self.directory}/{part.temporary}"):
+            for table in tables:
+                part.write(table)
+            part.close()
+            self.bytes_written += self._disk.sync(part.temporary)
+        return Output(f"{self.directory}/{part.temporary}", f"{self.directory}/{part.name}")
+
+
+class PartFile(ABC):
+    """A file of updates that is being written.
+
+    Parameters
+    ----------
+    disk : Disk
+    temporary, name : str
+        The name it is written under, and the one it will get.
+    """
+
+    suffix = ""
+
+    def __init__(self, disk: Disk, temporary: str, name: str):
+        self.temporary = temporary
+        self.name = name
+        self.rows = 0
+        self._file = disk.create(temporary)
+
+    def write(self, table: pa.Table) -> None:
+        """Add updates."""
+        self._write(table)
+        self.rows += table.num_rows
 
     @abstractmethod
-    def _begin_file(self, file: IO[bytes]) -> None: ...
+    def close(self) -> None:
+        """Nothing more comes."""
+
+    @staticmethod
+    @abstractmethod
+    def last_as_of(data: Buffer) -> int:
+        """The largest `as_of` in a file that is whole."""
 
     @abstractmethod
-    def _write_table(self, table: pa.Table) -> None: ...
-
-    @abstractmethod
-    def _finish_file(self) -> None:
-        """Close the file at hand."""
-
-    @abstractmethod
-    def _last_as_of(self, name: str) -> int:
-        """The largest `as_of` in a file."""
+    def _write(self, table: pa.Table) -> None: ...
 
 
-class ParquetSink(PartSink):
+class ParquetPart(PartFile):
     """Parquet: what machines read."""
 
     suffix = "parquet"
 
-    def _begin_file(self, file: IO[bytes]) -> None:
+    def __init__(self, disk: Disk, temporary: str, name: str):
+        super().__init__(disk, temporary, name)
         # Dictionaries go in as they are, but the file says string: how a column was encoded is nobody's business.
-        self._file = file
-        self._writer = open_writer(file, _ENCODED_SCHEMA)
+        self._writer = open_writer(self._file, _ENCODED_SCHEMA)
 
-    def _write_table(self, table: pa.Table) -> None:
-        self._writer.write_table(table)
-
-    def _finish_file(self) -> None:
+    def close(self) -> None:
         try:
             self._writer.close()
         finally:
             self._file.close()
 
-    def _last_as_of(self, name: str) -> int:
-        source = pa.BufferReader(pa.py_buffer(self._disk.read(name)))
-        column = pq.read_table(source, columns=["as_of"]).column("as_of")
+    @staticmethod
+    def last_as_of(data: Buffer) -> int:
+        column = pq.read_table(pa.BufferReader(pa.py_buffer(data)), columns=["as_of"]).column("as_of")
         return int(np.max(column.to_numpy(), initial=-1))
 
+    def _write(self, table: pa.Table) -> None:
+        self._writer.write_table(table)
 
-class JsonLinesSink(PartSink):
+
+class JsonLinesPart(PartFile):
     """One update a line, for people and scripts; several times slower than Parquet."""
 
     suffix = "jsonl"
 
-    def _begin_file(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._encoder = msgspec.json.Encoder()
-
-    def _write_table(self, table: pa.Table) -> None:
-        self._file.write(self._encoder.encode_lines(table.to_pylist()))  # None, the score of a match, becomes null
-
-    def _finish_file(self) -> None:
+    def close(self) -> None:
         self._file.close()
 
-    def _last_as_of(self, name: str) -> int:
-        lines = bytes(self._disk.read(name)).splitlines()
-        return max((int(msgspec.json.decode(line)["as_of"]) for line in lines), default=-1)
+    @staticmethod
+    def last_as_of(data: Buffer) -> int:
+        return max((int(msgspec.json.decode(line)["as_of"]) for line in bytes(data).splitlines()), default=-1)
+
+    def _write(self, table: pa.Table) -> None:
+        # None, the score of a match, becomes null
+        self._file.write(msgspec.json.Encoder().encode_lines(table.to_pylist()))
+
+
+#: Forms of the files of updates, by name.
+FORMS: dict[str, type[PartFile]] = {"parquet": ParquetPart, "jsonl": JsonLinesPart}
+
+
+def _number_of(name: str) -> int:
+    """Of a part, by its name."""
+    return int(name.split("-")[1].split(".")[0])
 
 
 def open_writer(file: Path | IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:

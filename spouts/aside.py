@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matching.model import BOOLEAN, UNKNOWN_TERM, MessageBatch, SubscriptionTable, take_ragged
+from matching.kind_table import Kinds
+from matching.model import UNKNOWN_TERM, MessageBatch, SubscriptionTable, take_ragged
 
 
 class Aside(NamedTuple):
@@ -50,11 +51,15 @@ def without_terms(messages: MessageBatch, ranges: Sequence[tuple[int, int]]) -> 
     return MessageBatch(**columns)
 
 
-def matching_nothing(table: SubscriptionTable, ranges: Sequence[tuple[int, int]]) -> SubscriptionTable:
-    """The table, in which those within the ranges of numbers match nothing. O(n + terms) if there are any ranges."""
+def matching_nothing(table: SubscriptionTable, ranges: Sequence[tuple[int, int]], kinds: Kinds) -> SubscriptionTable:
+    """The table, in which those within the ranges of numbers match nothing. O(n + terms) if there are any ranges.
+
+    They become subscriptions to a region, of a kind that keeps no result, with a keyword that no message has.
+    """
     inside = _inside(table.number, ranges)
     if not inside.any():
         return table
+    harmless = next(kind.code for kind in kinds.run if kind.place == "region" and not kind.standing)
     rows = np.flatnonzero(~inside)
     _, picked = take_ragged(table.term_offsets, rows)
     lengths = np.where(inside, 1, np.diff(table.term_offsets))
@@ -65,7 +70,7 @@ def matching_nothing(table: SubscriptionTable, ranges: Sequence[tuple[int, int]]
     terms[fill], weights[fill] = table.terms[picked], table.weights[picked]
     nan = np.where(inside, np.nan, 1.0)
     changed = {
-        "kind": np.where(inside, np.int8(BOOLEAN), table.kind),
+        "kind": np.where(inside, np.int8(harmless), table.kind),
         "x": table.x * nan,
         "y": table.y * nan,
         "region": np.where(inside[:, None], 0.0, table.region),

@@ -373,7 +373,7 @@ class _Loader:
         }
         names = Names.of([self.ids[row] for row in order.tolist()])
         follows = number[before[order]]
-        made = matching_nothing(SubscriptionTable(**columns), self.aside.subscriptions)
+        made = matching_nothing(SubscriptionTable(**columns), self.aside.subscriptions, self.kinds)
         return Changes(made, names, end[order], follows, counts, self.rejects.counts, self.kinds)
 
     def _add_subscription(self, parsed: ParsedSubscription) -> None:

@@ -74,10 +74,12 @@ class Committer:
         Raises
         ------
         DeliveryError
-            If a file cannot be given its name.
+            If an output could not be finished, or cannot be given its name.
         """
         settled = []
         for part in written:
+            if part.fatal:
+                raise DeliveryError(part.fatal)
             mine = self._parts.setdefault(part.epoch, {})
             mine[part.address] = part
             self._unnamed += part.outputs
@@ -111,7 +113,7 @@ class Committer:
             "number": number,
             "size_bytes": sum(file.size_bytes for file in files),
             "longest_copy_s": max(part.pause_s for part in parts),
-            "longest_copy_of": max((part.pause_s, part.task) for part in parts)[1],
+            "copies_s": {part.task: round(part.pause_s, 4) for part in parts},
             "longest_write_s": max(part.write_s for part in parts),
         }
         errors = [part.error for part in parts if part.file is None]

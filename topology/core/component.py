@@ -19,7 +19,7 @@ Read on in `topology.core.builder` (how components are wired) and `topology.wiri
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -168,11 +168,13 @@ class Component:
         """
         return False
 
-    def cut(self) -> None:
-        """A checkpoint is about to copy `state`: close files that it is to cover.
+    def cut(self) -> Sequence[Callable[[], Output]]:
+        """A checkpoint is about to copy `state`: what is left to do for each file that it is to cover.
 
-        From now on `state` must hold whatever was told and is in no file of `outputs`.
+        It is done behind the stream, by another thread, and what it raises ends the run. From now on `state` must hold
+        whatever was told and is in no such file.
         """
+        return ()
 
     def outputs(self) -> Sequence[Output]:
         """Files that have become whole since the last call, forced to disk and not named: the driver does that."""

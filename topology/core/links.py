@@ -30,13 +30,14 @@ class Saving(NamedTuple):
     epoch : int    of the next checkpoint
     incarnation : int
     write : callable
-        Gets address, epoch, `TaskState`, outputs, and the seconds that copying took; must not take long.
+        Gets address, epoch, `TaskState`, what is left to do for each output, and the seconds that copying took; must
+        not take long.
     """
 
     cadence: Cadence
     epoch: int
     incarnation: int
-    write: Callable[[int, int, TaskState, Sequence[Output], float], None]
+    write: Callable[[int, int, TaskState, Sequence[Callable[[], Output]], float], None]
 
 
 class Channel(Protocol):

@@ -13,7 +13,7 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from matching.errors import CheckpointError
 from topology.core import frames
 from topology.core.checkpoint import TaskState, pack_parts, unpack_task
 from topology.core.component import Saved
-from topology.core.disk import Disk, open_disk, written
+from topology.core.disk import Disk, Output, open_disk, written
 
 #: `format` in manifests that this release reads and writes.
 FORMAT = 1
@@ -266,12 +266,19 @@ class Writer:
         self._threads = ThreadPoolExecutor(1, "checkpoint") if behind else None
         self._done: deque[Written] = deque()
 
-    def write(self, address: int, epoch: int, state: TaskState, outputs: Sequence[Any], pause_s: float) -> None:
-        """Write one task's state; returns at once if that is done behind the stream."""
+    def write(
+        self,
+        address: int,
+        epoch: int,
+        state: TaskState,
+        closings: Sequence[Callable[[], Output]],
+        pause_s: float,
+    ) -> None:
+        """Finish one task's outputs and write its state; returns at once if that is done behind the stream."""
         if self._threads is None:
-            self._write(address, epoch, state, outputs, pause_s)
+            self._write(address, epoch, state, closings, pause_s)
         else:
-            self._threads.submit(self._write, address, epoch, state, outputs, pause_s)
+            self._threads.submit(self._write, address, epoch, state, closings, pause_s)
 
     def fetch(self) -> list["Written"]:
         """What has been written, or failed, since the last call."""
@@ -285,41 +292,48 @@ class Writer:
         if self._threads is not None:
             self._threads.shutdown(wait=True)
 
-    def _write(self, address: int, epoch: int, state: TaskState, outputs: Sequence[Any], pause_s: float) -> None:
+    def _write(
+        self,
+        address: int,
+        epoch: int,
+        state: TaskState,
+        closings: Sequence[Callable[[], Output]],
+        pause_s: float,
+    ) -> None:
         began = time.perf_counter()
-        file, error = None, ""
+        outputs: list[Output] = []
+        file, error, fatal = None, "", ""
         try:
-            file = self._store.write_task(state, epoch, self._incarnation)
-        except Exception as cause:  # a checkpoint that fails must not end the run
-            error = str(cause) or repr(cause)
+            outputs += [close() for close in closings]
+        except Exception as cause:  # what was told is lost, and only a run that goes back tells it again
+            fatal = str(cause) or repr(cause)
+        if not fatal:
+            try:
+                file = self._store.write_task(state, epoch, self._incarnation)
+            except Exception as cause:  # a checkpoint that fails must not end the run
+                error = str(cause) or repr(cause)
         took_s = time.perf_counter() - began
-        self._done.append(
-            Written(
-                address,
-                f"{state.component}:{state.task}",
-                epoch,
-                state.number,
-                file,
-                tuple(outputs),
-                pause_s,
-                took_s,
-                error,
-            )
-        )
+        name = f"{state.component}:{state.task}"
+        told = (tuple(outputs), pause_s, took_s, error, fatal)
+        self._done.append(Written(address, name, epoch, state.number, file, *told))
 
 
 class Written(NamedTuple):
-    """How saving one task went. `file` is None, and `error` says why, if it failed; seconds of copying and writing."""
+    """How saving one task went; seconds of copying and writing.
+
+    `file` is None, and `error` says why, if it failed; `fatal` says why the run cannot go on.
+    """
 
     address: int
     task: str
     epoch: int
     number: int
     file: SavedFile | None
-    outputs: tuple[Any, ...]
+    outputs: tuple[Output, ...]
     pause_s: float
     write_s: float
     error: str
+    fatal: str = ""
 
 
 class _LaterFormat(CheckpointError):

@@ -19,6 +19,7 @@ import pickle
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -216,7 +217,7 @@ class TaskHost:
             self._add_busy("next_batch", started)
 
     def stop(self) -> None:
-        """End the stream before the clock spout's next batch, as if the source had ended there."""
+        """End the stream before the clock spout's next batch."""
         self._stopping = True
 
     def receive(self, edge: int, sender: int, number: int, payload: Any) -> None:
@@ -427,13 +428,12 @@ class TaskHost:
         assert self._saving is not None
         began = time.perf_counter()
         try:
-            self._component.cut()
-            outputs = self._component.outputs()
+            closings = [*self._component.cut(), *(partial(_whole, output) for output in self._component.outputs())]
             arrays = self._component.state()
         except _CAUGHT as cause:
             raise self._failed("state", cause) from cause
         state = TaskState(self.id.component, self.id.task, self.spec.tasks, mark.number, arrays)
-        self._saving.write(self.address, mark.epoch, state, outputs, time.perf_counter() - began)
+        self._saving.write(self.address, mark.epoch, state, closings, time.perf_counter() - began)
         targets = self.plan.end_targets(self.id.component)
         if targets:
             self._send([(address, MARK) for address in targets], mark, 0)
@@ -495,3 +495,8 @@ class TaskHost:
         if self.failure is None:
             self.failure = failure
         return TaskFailed(failure)
+
+
+def _whole(output: Output) -> Output:
+    """What is left to do for a file that is whole."""
+    return output
