@@ -88,7 +88,7 @@ class Sink(Protocol):
         ...
 
     def state(self, subscriptions: IdColumn, messages: IdColumn) -> dict[str, np.ndarray]:
-        """The next part's number, and what is in no file that was sealed."""
+        """The next part's number, what is in no file that was sealed, and up to where named files are ahead of it."""
         ...
 
     def restore(self, state: Mapping[str, np.ndarray]) -> int:
@@ -155,6 +155,7 @@ class PartSink(ABC):
         self._tables_rows = 0
         self._since_s = 0.0
         self._sealed: list[Output] = []
+        self._named_through = -1  # updates as of seqs up to here were in named files when the run went back behind them
 
     @property
     def temporary(self) -> str:
@@ -206,7 +207,10 @@ class PartSink(ABC):
         table = (
             pa.concat_tables(self._tables, promote_options="none") if self._tables else _ENCODED_SCHEMA.empty_table()
         )
-        state = {"part": np.array(self._number, np.int64)}
+        state = {
+            "part": np.array(self._number, np.int64),
+            "named_through": np.array(self._named_through, np.int64),
+        }
         for name in ("as_of", "seq"):
             state[name] = table.column(name).to_numpy()
         state["change"] = (
@@ -224,11 +228,14 @@ class PartSink(ABC):
 
     def restore(self, state: Mapping[str, np.ndarray]) -> int:
         self._number = int(state["part"])
+        # another checkpoint may be made, and gone on from, before the run is again where those files end
+        self._named_through = int(state["named_through"])
         named = [name for name in self._disk.names() if name.startswith("part-") and name.endswith(f".{self.suffix}")]
         newer = [name for name in named if int(name.split("-")[1].split(".")[0]) >= self._number]
         if newer:  # told by a checkpoint after this one, and perhaps read by now
             self._number = int(newer[-1].split("-")[1].split(".")[0]) + 1
-            return max(self._last_as_of(name) for name in newer)
+            self._named_through = max(self._named_through, *(self._last_as_of(name) for name in newer))
+            return self._named_through
         if state["as_of"].shape[0]:
             ids = [
                 pa.array(
@@ -241,7 +248,7 @@ class PartSink(ABC):
             columns = [pa.array(state["as_of"]), *ids, seq, change, score]
             self._tables = [pa.Table.from_arrays(columns, _ENCODED_SCHEMA.names)]
             self._tables_rows = state["as_of"].shape[0]
-        return -1
+        return self._named_through
 
     def abandon(self) -> None:
         with contextlib.suppress(OSError, pa.ArrowException):
