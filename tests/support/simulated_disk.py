@@ -151,6 +151,8 @@ class Machine:
 
     def create(self, path: str) -> _File:
         self._operate(CREATE)
+        if self.room_bytes == 0:
+            raise self._refused()
         file = self._seen[path] = _File()
         self._changes.append(("", path, file))
         return file
@@ -162,11 +164,7 @@ class Machine:
             self.room_bytes -= len(fits)
             if len(fits) < len(data):
                 file.data += fits
-                self.refusals += 1
-                self.refusals_left -= 1
-                if self.refusals_left <= 0:
-                    self.room_bytes = None
-                raise OSError(errno.ENOSPC, "No space left on device")
+                raise self._refused()
         file.data += data
         self.bytes_written += len(data)
 
@@ -209,6 +207,13 @@ class Machine:
                 self.halt()
                 raise Halted(f"before operation {done}, {kind}")
         self.done[kind] += 1
+
+    def _refused(self) -> OSError:
+        self.refusals += 1
+        self.refusals_left -= 1
+        if self.refusals_left <= 0:
+            self.room_bytes = None
+        return OSError(errno.ENOSPC, "No space left on device")
 
     def alive(self) -> None:
         """Raises OSError if the process is dead."""
