@@ -57,17 +57,20 @@ class ProductStory:
         self._out = folder / "out"
         self._out.mkdir()
 
-    def plan(self, root: str, rng: random.Random | None) -> Plan:
+    def config(self, out: Path, rng: random.Random | None = None) -> RunConfig:
+        """Settings of a run that is saved at every chance, of as many tasks as `rng` says."""
         router, query, tuples, distribution = ROUTERS[0], 1, 1, 1
         if rng is not None:
             router, query = rng.choice(ROUTERS), rng.randint(1, 4)
             tuples, distribution = rng.randint(1, 2), rng.randint(1, 2)
-        config = RunConfig(
-            messages=self._etl, subscriptions=tuple(self._files), out=self._out, window="count:60", batch=BATCH,
+        return RunConfig(
+            messages=self._etl, subscriptions=tuple(self._files), out=out, window="count:60", batch=BATCH,
             executor="local", router=router, query_bolts=query, tuple_bolts=tuples, distribution_bolts=distribution,
-            sink="parquet", checkpoint_every=1.0,
+            sink="parquet", checkpoint_every=0.001, seed=1,
         )  # fmt: skip
-        plan = build_plan(config)
+
+    def plan(self, root: str, rng: random.Random | None) -> Plan:
+        plan = build_plan(self.config(self._out, rng))
         delivery = pickle.loads(plan.component("delivery").template)  # noqa: S301 - made by the builder
         delivery.out_dir = root
         return dataclasses.replace(with_bolt(plan, "delivery", delivery), warm_up=None)
