@@ -3,12 +3,14 @@
 import json
 import random
 
+import numpy as np
 import pytest
 
 from matching.errors import CheckpointError
 from tests.support.simulated_disk import Halted, Machine
 from tests.support.writing_ledger import writing_ledger
 from topology.core import store as module
+from topology.core.checkpoint import TaskState
 from topology.core.clock import FakeClock
 from topology.core.committing import Checkpoints
 from topology.core.local import run_local
@@ -174,6 +176,17 @@ def test_newest_finds_a_manifest_of_wrong_frames(wrong, machine):
     assert manifest is not None and sum(file.component == "count" for file in manifest.files) > 1
     older = store._read_manifest(1)
     store.commit(manifest._replace(files=wrong(manifest.files, older.files)))
+    assert falls_back(machine)
+
+
+def test_newest_finds_a_whole_frame_that_is_not_the_one_that_was_named(machine):
+    """Of the same task, behind the same batch, undamaged: told by a process that went another way."""
+    store = store_of(machine)
+    manifest = store.newest()
+    assert manifest is not None
+    file = next(file for file in manifest.files if file.component == "deal")
+    state = TaskState(file.component, file.task, file.tasks, manifest.number, {"dealt": np.array(7)})
+    assert store.write_task(state, manifest.epoch, manifest.incarnation).name == file.name
     assert falls_back(machine)
 
 

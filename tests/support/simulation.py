@@ -103,6 +103,8 @@ def undisturbed(story: Story) -> Whole:
     clock = FakeClock(step_s=1.0)
     run_local(story.plan(saved.root, None), seed=1, clock=clock, checkpoints=settings, on_step=on_step)
     assert published(saved) == (rows, results), "a run that is saved tells something else"
+    machine.forget()
+    saved.forget()
     return Whole(rows, results, digest_of(story, report), steps, saved.done, saved.bytes_written)
 
 
