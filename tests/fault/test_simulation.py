@@ -21,7 +21,7 @@ from topology.core.store import CheckpointStore
 pytestmark = pytest.mark.fault
 
 #: Histories of each fault: those a commit waits for, and those it does not.
-SHORT, LONG = {"ledger": 20, "product": 3}, {"ledger": 500, "product": 40}
+SHORT, LONG = {"ledger": 20, "product": 2}, {"ledger": 500, "product": 40}
 
 
 def live_through(story, fault, seeds):
@@ -46,7 +46,7 @@ def test_disturbed_history_tells_what_an_undisturbed_one_tells(story, fault):
 @pytest.mark.parametrize("stops", [False, True], ids=["killed", "stopped"])
 def test_death_before_any_operation_leaves_the_old_state_or_the_new_one(stops):
     """Whatever has its name is covered by the newest checkpoint, and the run goes on from there."""
-    story = LedgerStory("jsonl", batches=5, size=20)
+    story = LedgerStory("jsonl", batches=4, size=20)
     whole, moments = undisturbed(story), 0
     while True:
         machine = Machine("every-operation")

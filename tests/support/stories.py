@@ -41,12 +41,20 @@ class LedgerStory:
 
 
 class ProductStory:
-    """Everything that `skyray run` runs, all five kinds of subscriptions, a third of which end in mid-stream."""
+    """Everything that `skyray run` runs, all five kinds of subscriptions, a third of which end in mid-stream.
 
-    name = "product"
+    Parameters
+    ----------
+    folder : Path
+        Gets the messages and the subscriptions.
+    window : str
+    """
+
     teller = "delivery"
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, window: str):
+        self.name = f"product-{window.replace(':', '-')}"
+        self.window = window
         self._etl = write_etl(folder / "etl", with_objects(random_rows(MESSAGES, late_s=25)))
         self._files = []
         for kind in (kind.name for kind in KINDS.run):
@@ -64,7 +72,7 @@ class ProductStory:
             router, query = rng.choice(ROUTERS), rng.randint(1, 4)
             tuples, distribution = rng.randint(1, 2), rng.randint(1, 2)
         return RunConfig(
-            messages=self._etl, subscriptions=tuple(self._files), out=out, window="count:60", batch=BATCH,
+            messages=self._etl, subscriptions=tuple(self._files), out=out, window=self.window, batch=BATCH,
             executor="local", router=router, query_bolts=query, tuple_bolts=tuples, distribution_bolts=distribution,
             sink="parquet", checkpoint_every=0.001, seed=1,
         )  # fmt: skip
@@ -77,16 +85,16 @@ class ProductStory:
 
 
 @functools.cache
-def product() -> ProductStory:
-    """The product's story; its folder goes with the process."""
+def product(window: str = "count:60") -> ProductStory:
+    """The product's story over a window; its folder goes with the process."""
     folder = Path(tempfile.mkdtemp(prefix="skyray-story-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return ProductStory(folder)
+    return ProductStory(folder, window)
 
 
 LEDGERS = (LedgerStory("jsonl"), LedgerStory("jsonl"), LedgerStory("jsonl"), LedgerStory("parquet"))
 #: Name of a story, and which of it a seed lives through.
 STORIES: dict[str, Callable[[int], Story]] = {
     "ledger": lambda seed: LEDGERS[seed % len(LEDGERS)],
-    "product": lambda seed: product(),
+    "product": lambda seed: product(("count:60", "time:40")[seed % 2]),
 }
