@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from tests.fault.simulate import replay
+from tests.fault.simulate import main, replay
 from tests.support.simulated_disk import Halted, Machine
 from tests.support.simulation import FAULTS, published, simulate, undisturbed
 from tests.support.stories import STORIES, LedgerStory
@@ -26,21 +26,34 @@ SHORT, LONG = {"ledger": 20, "product": 2}, {"ledger": 500, "product": 40}
 
 def live_through(story, fault, seeds):
     """Live through histories. Each must have been disturbed, and together they must have had much to lose."""
-    rows, lives, fired = 0, 0, Counter()
+    rows, lives, early, fired = 0, 0, 0, Counter()
     for seed in seeds:
         try:
             lived = simulate(STORIES[story](seed), fault, seed)
         except Exception as error:
             pytest.fail(f"{type(error).__name__}: {error}\nlive through it again: {replay(story, fault, seed)}")
         rows, lives, fired = rows + lived.rows, lives + lived.lives, fired + lived.fired
+        early += lived.died_going_on
     assert rows >= 1_000, f"{rows} rows in all: too few to lose one"
     assert fired.total() >= len(seeds) and lives > len(seeds), f"{fired} and {lives} processes: nobody was disturbed"
+    if fault in ("operation", "torn") and len(seeds) >= 20:
+        assert early, "nobody died while going on"
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, "mixed"])
 @pytest.mark.parametrize("story", SHORT)
 def test_disturbed_history_tells_what_an_undisturbed_one_tells(story, fault):
     live_through(story, fault, range(SHORT[story]))
+
+
+def test_simulate_lives_through_one_history_again(capsys):
+    command = replay("ledger", "torn", 7).split()
+    assert command[:3] == ["python", "-m", "tests.fault.simulate"]
+    said = []
+    for _ in range(2):
+        assert main(command[3:]) == 0
+        said.append(capsys.readouterr().out.partition(" (")[0])
+    assert said[0] == said[1] and said[0].startswith("torn 7: Lived(rows=259")
 
 
 @pytest.mark.parametrize("stops", [False, True], ids=["killed", "stopped"])

@@ -54,7 +54,6 @@ class Story(Protocol):
     ----------
     name : str
     teller : str    component that reports `digest`
-    batches : int    in its stream
     """
 
     name: str
@@ -77,12 +76,18 @@ class Whole(NamedTuple):
 
 
 class Lived(NamedTuple):
-    """What became of a history: rows told by an undisturbed run, how often each fault fired, processes, checkpoints."""
+    """What became of a history.
+
+    rows : int    told by an undisturbed run
+    fired : Counter    how often each fault did
+    lives : int    processes
+    died_going_on : int    processes that died before their first step, going on from what was saved
+    """
 
     rows: int
     fired: Counter
     lives: int
-    checkpoints: int
+    died_going_on: int
 
 
 @functools.cache
@@ -147,7 +152,7 @@ class _History:
         self.number = -1  # the last batch that the newest checkpoint covered when it was last looked for
         self.epoch = self.part = -1  # the newest checkpoint and part when this process began
         self.fired: Counter = Counter()
-        self.checkpoints = 0
+        self.going_on, self.died_going_on = False, 0
 
     def live(self) -> Lived:
         disturbed = self.rng.randint(1, 4) + (self.fault == "zombie")
@@ -163,7 +168,7 @@ class _History:
                 assert digest_of(self.story, report) == self.whole.digest, "the digest differs"
                 wanted = [self.fault] if self.fault != "mixed" else list(self.fired)
                 assert all(self.fired[kind] for kind in wanted) and self.fired, "the fault never fired"
-                return Lived(self.whole.rows.total(), self.fired, life + 1, self.checkpoints)
+                return Lived(self.whole.rows.total(), self.fired, life + 1, self.died_going_on)
         raise AssertionError("the last process was not disturbed and did not end")
 
     def _kind(self, life: int, last: bool) -> str:
@@ -181,8 +186,10 @@ class _History:
         refused = machine.refusals
         on_step = self._disturb(kind, life, last)
         store = CheckpointStore(f"{machine.root}/checkpoints")
+        self.going_on = True
         try:
             manifest = self._go_on(store)
+            self.going_on = False
             self.incarnation += 1
             plan = self.story.plan(machine.root, rng)
             cadence = Cadence(batches=rng.choice((1, 2, 3)), seconds=rng.choice((None, None, 30.0)))
@@ -192,9 +199,11 @@ class _History:
                 plan, seed=rng.getrandbits(32), clock=self.clock, resume=resume, checkpoints=saving, on_step=on_step
             )
             self._count_full(kind, refused)
-            self.checkpoints += sum("failed" not in told for told in report.checkpoints)
+            failed = [told for told in report.checkpoints if "failed" in told]
+            assert not failed or machine.refusals > refused, f"a checkpoint failed on a disk with room: {failed[0]}"
             return report
         except Halted:
+            self.died_going_on += self.going_on and self.incarnation >= 0
             self._count_full(kind, refused)
         except EngineError:
             if machine.refusals == refused:
@@ -255,13 +264,16 @@ class _History:
         if not kind:
             return None
         if kind == "operation" or (kind == "torn" and rng.random() < 0.8):
+            if life and rng.random() < 0.4:  # going on takes few operations
+                machine.halt_before(None, rng.randrange(5))
+                return None
             what = rng.choice([None, *self.whole.operations])
             count = self.whole.operations.total() if what is None else self.whole.operations[what]
-            machine.halt_before(what, self._moment(count, life, 30))
+            machine.halt_before(what, self._moment(count, life))
             return None
         if kind == "full":
             machine.fill(rng.randrange(self.whole.size_bytes // (2 + life)), rng.randint(1, 6))
-        last = self._moment(self.whole.steps, life, 10)
+        last = self._moment(self.whole.steps, life)
         if kind == "damaged":
             last = int(self.whole.steps * rng.uniform(0.3, 0.9 if not life else 0.5))
         if lives_on or (kind == "full" and rng.random() < 0.5):
@@ -286,10 +298,8 @@ class _History:
 
         return on_step
 
-    def _moment(self, whole: int, life: int, early: int) -> int:
-        """When a process dies, of `whole` moments; often while it is still going on from what was saved."""
-        if life and self.rng.random() < 0.4:
-            return self.rng.randrange(early)
+    def _moment(self, whole: int, life: int) -> int:
+        """When a process dies, of `whole` moments: those who go on have less to do."""
         return self.rng.randrange(1, max(2, int(whole * (0.9 if life == 0 else 0.6))))
 
     def _manifests(self) -> list[str]:
