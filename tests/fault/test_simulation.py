@@ -59,7 +59,7 @@ def test_simulate_lives_through_one_history_again(capsys):
 @pytest.mark.parametrize("stops", [False, True], ids=["killed", "stopped"])
 def test_death_before_any_operation_leaves_the_old_state_or_the_new_one(stops):
     """Whatever has its name is covered by the newest checkpoint, and the run goes on from there."""
-    story = LedgerStory("jsonl", batches=4, size=20)
+    story = LedgerStory("jsonl", batches=6, size=12)
     whole, moments = undisturbed(story), 0
     while True:
         machine = Machine("every-operation")
@@ -97,7 +97,7 @@ def saved_run(story, machine, incarnation, resume=None):
     store = CheckpointStore(f"{machine.root}/checkpoints")
     checkpoints = Checkpoints(store, Cadence(batches=2), machine.root, dict, incarnation)
     plan = story.plan(machine.root, None)
-    return run_local(plan, seed=1, clock=FakeClock(step_s=1.5), checkpoints=checkpoints, resume=resume)
+    return run_local(plan, seed=1, clock=FakeClock(step_s=3.0), checkpoints=checkpoints, resume=resume)
 
 
 @pytest.mark.long
