@@ -89,7 +89,7 @@ class Sink(Protocol):
         ...
 
     def state(self, subscriptions: IdColumn, messages: IdColumn) -> dict[str, np.ndarray]:
-        """The next part's number, and what is in no file that was sealed."""
+        """The next part's number, what is in no file that was sealed, and up to where named files are ahead of it."""
         ...
 
     def restore(self, state: Mapping[str, np.ndarray]) -> int:
@@ -156,6 +156,7 @@ class PartSink:
         self._tables_rows = 0
         self._since_s = 0.0
         self._sealed: list[Output] = []
+        self._named_through = -1  # updates as of seqs up to here were in named files when the run went back behind them
 
     def write(self, updates: UpdateBatch, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> None:
         if not self._waiting_rows + self._tables_rows and self._part is None:
@@ -209,6 +210,7 @@ class PartSink:
         codes = pc.call_function("index_in", [change], pc.SetLookupOptions(pa.array(CHANGES)))
         state = {
             "part": np.array(self._number, np.int64),
+            "named_through": np.array(self._named_through, np.int64),
             "as_of": table.column("as_of").to_numpy(),
             "seq": table.column("seq").to_numpy(),
             "change": codes.to_numpy().astype(np.int8),
@@ -221,12 +223,16 @@ class PartSink:
 
     def restore(self, state: Mapping[str, np.ndarray]) -> int:
         self._number = int(state["part"])
+        # another checkpoint may be made, and gone on from, before the run is again where those files end
+        self._named_through = int(state["named_through"])
         suffix = f".{self._form.suffix}"
         named = [name for name in self._disk.names() if name.startswith("part-") and name.endswith(suffix)]
         newer = [name for name in named if _number_of(name) >= self._number]
         if newer:  # told by a checkpoint after this one, and perhaps read by now
             self._number = _number_of(newer[-1]) + 1
-            return max(self._form.last_as_of(self._disk.read(name)) for name in newer)
+            ahead = [self._form.last_as_of(self._disk.read(name)) for name in newer]
+            self._named_through = max(self._named_through, *ahead)
+            return self._named_through
         if state["as_of"].shape[0]:
             names = [
                 Names(state[f"{name}_offsets"], state[f"{name}_data"]) for name in ("subscription_id", "message_id")
@@ -237,7 +243,7 @@ class PartSink:
             columns = [pa.array(state["as_of"]), *ids, seq, change, score]
             self._tables = [pa.Table.from_arrays(columns, _ENCODED_SCHEMA.names)]
             self._tables_rows = state["as_of"].shape[0]
-        return -1
+        return self._named_through
 
     def abandon(self) -> None:
         part, self._part = self._part, None

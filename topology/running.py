@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -101,17 +102,18 @@ def _run(
         began = time.perf_counter()  # how long people wait; no result depends on it
         sums = InputSums(input_files(config.messages, config.subscriptions))
         if resume:
-            manifest, incarnation, aside = _prepare_to_go_on(config, folder, sums)
+            manifest, incarnation, aside, name = _prepare_to_go_on(config, folder, sums)
         else:
             prepare_out(folder.path, config.overwrite)
-            manifest, incarnation, aside = None, 0, NOBODY
-        told = began_with(config) | {"began": now_text(), "process": os.getpid()}
+            _clear_checkpoints(config)
+            manifest, incarnation, aside, name = None, 0, NOBODY, uuid.uuid4().hex
+        told = began_with(config) | {"began": now_text(), "process": os.getpid(), "run": name}
         poisons: list[Poison] = []
         try:
             while True:
                 told |= {"incarnation": incarnation, "aside": aside.as_json()}
                 folder.write_report(RUNNING, told)
-                checkpoints = _checkpoints(config, folder, sums, incarnation, aside)
+                checkpoints = _checkpoints(config, folder, sums, told)
                 try:
                     report = _execute(config, plan, on_progress, stop, checkpoints, manifest)
                     break
@@ -221,19 +223,36 @@ def _note_rejects(folder: RunFolder, poisons: Sequence[Poison]) -> None:
             file.write("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def _checkpoints(
-    config: RunConfig, folder: RunFolder, sums: InputSums, incarnation: int, aside: Aside
-) -> Checkpoints | None:
+def _checkpoints(config: RunConfig, folder: RunFolder, sums: InputSums, told: Mapping[str, Any]) -> Checkpoints | None:
     if not config.checkpoint_every:
         return None
+    aside, name = told["aside"], told["run"]
     return Checkpoints(
         store=CheckpointStore(checkpoint_folder(config)),
         cadence=Cadence(seconds=config.checkpoint_every),
         root=str(folder.path),
-        facts=lambda: {"settings": config.as_json(), "inputs": sums.get(), "aside": aside.as_json()},
-        incarnation=incarnation,
+        facts=lambda: {"settings": config.as_json(), "inputs": sums.get(), "aside": aside, "run": name},
+        incarnation=told["incarnation"],
         restarts=config.restarts,
     )
+
+
+def _clear_checkpoints(config: RunConfig) -> None:
+    """See that no other run's checkpoints are where those of this one will be.
+
+    Raises
+    ------
+    ConfigError
+        If there are some, and the run may replace nothing.
+    """
+    store = CheckpointStore(checkpoint_folder(config))
+    if config.checkpoint_every and store.last_epoch() >= 0:
+        if not config.overwrite:
+            raise ConfigError(
+                f"{store.folder}: holds checkpoints of another run: name another folder with --checkpoints, or add "
+                "--overwrite to replace them"
+            )
+        store.clear_above(-1)
 
 
 def checkpoint_folder(config: RunConfig) -> str:
@@ -241,8 +260,9 @@ def checkpoint_folder(config: RunConfig) -> str:
     return config.checkpoints or str(config.out.absolute() / CHECKPOINTS)
 
 
-def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> tuple[Manifest | None, int, Aside]:
-    """The checkpoint to go on from, None for the start of the stream, the run's next incarnation, who is set aside.
+def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> tuple[Manifest | None, int, Aside, str]:
+    """The checkpoint to go on from, None for the start of the stream, the run's next incarnation, who is set aside, and
+    what the run calls itself.
 
     Raises
     ------
@@ -259,6 +279,11 @@ def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> 
     store = CheckpointStore(checkpoint_folder(config))
     manifest = store.newest()
     incarnation, aside = int(told.get("incarnation", 0)) + 1, Aside.of(told.get("aside", {}))
+    name = str(told.get("run", ""))
+    if manifest is not None and manifest.facts.get("run") != name:
+        raise CheckpointError(
+            f"{store.folder}: holds checkpoints of another run than {folder.path}; give that one's folder back its own"
+        )
     if manifest is None:
         if store.refused or any((folder.path / "updates").glob("part-*")):
             why = "; ".join(store.refused) or "they are gone"
@@ -266,11 +291,11 @@ def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> 
                 f"{folder.path}: none of its checkpoints can be used ({why}); run again, with --overwrite"
             )
         folder.empty()
-        return None, incarnation, aside
+        return None, incarnation, aside, name
     refuse_changed(manifest.facts["inputs"], sums.get(), config.follow)
     _go_back(folder, store)
     (folder.path / "results.parquet").unlink(missing_ok=True)
-    return manifest, max(incarnation, manifest.incarnation + 1), aside
+    return manifest, max(incarnation, manifest.incarnation + 1), aside, name
 
 
 def settings_of(out: Path) -> Mapping[str, Any]:

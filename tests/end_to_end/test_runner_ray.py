@@ -122,7 +122,7 @@ def test_run_ray_paused_process_is_named_after_the_stall_time():
 def test_stall_of_a_task_that_does_not_answer_is_none_while_others_move():
     """It may be in the middle of a long batch; only where nothing at all moves is it taken for stalled."""
     run = object.__new__(runner._RayRun)
-    run._plan = pipeline()
+    run._plan, run._checkpoints = pipeline(), None
     run._placement, run._stall_s, run._statuses = runner.place(run._plan), 60.0, {}
     run._crew = Crew(run._plan, run._placement, 0, 0.0, None)
     run._pending = {"question": (1, 100.0), "another": (2, 190.0)}

@@ -33,7 +33,7 @@ class Disk(Protocol):
         ...
 
     def sync(self, name: str) -> int:
-        """Force a closed file to disk; its size in bytes."""
+        """Force a closed file and its name to disk; its size in bytes."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -60,26 +60,23 @@ class LocalDisk:
 
     def __init__(self, folder: str | os.PathLike[str]):
         self.folder = Path(folder)
+        self._lasts = False  # whether the folder's own name is known to be on disk
 
     def create(self, name: str) -> IO[bytes]:
         self.folder.mkdir(parents=True, exist_ok=True)
         return open(self.folder / name, "wb")  # whoever asks for it closes it
 
     def sync(self, name: str) -> int:
-        descriptor = os.open(self.folder / name, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            return os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
+        size_bytes = _force(self.folder / name)
+        _force(self.folder)  # a manifest elsewhere may rely on the name before it is changed
+        if not self._lasts:
+            _force(self.folder.absolute().parent)
+            self._lasts = True
+        return size_bytes
 
     def rename(self, old: str, new: str) -> None:
         os.replace(self.folder / old, self.folder / new)
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)  # the rename itself
-        finally:
-            os.close(descriptor)
+        _force(self.folder)  # the rename itself
 
     def read(self, name: str) -> Buffer:
         with open(self.folder / name, "rb") as file:
@@ -95,6 +92,16 @@ class LocalDisk:
 
     def remove(self, name: str) -> None:
         (self.folder / name).unlink(missing_ok=True)
+
+
+def _force(path: Path) -> int:
+    """Force a file, or the names in a folder, to disk; the size in bytes."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
 
 
 class ArrowDisk:

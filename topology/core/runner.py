@@ -394,7 +394,7 @@ class _RayRun:
 
     def _look_for_stall(self, now: float, moved: float) -> None:
         late = [(since, worker) for worker, since in self._pending.values()]
-        if late and now - max(min(late)[0], moved) > self._stall_s:
+        if self._checkpoints is None and late and now - max(min(late)[0], moved) > self._stall_s:
             since, worker = min(late)
             self._crew.stalled.add(worker)
             raise TopologyError(

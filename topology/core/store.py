@@ -349,20 +349,20 @@ def _encode(manifest: Manifest) -> bytes:
         "outputs": [list(pair) for pair in manifest.outputs],
         "facts": dict(manifest.facts),
     }
-    return json.dumps({"format": FORMAT, "checksum": _checksum(body), "checkpoint": body}, indent=1).encode()
+    return json.dumps({"format": FORMAT, "checksum": _checksum(FORMAT, body), "checkpoint": body}, indent=1).encode()
 
 
 def _decode(data: frames.Buffer, origin: str, epoch: int) -> Manifest:
     try:
         told = json.loads(bytes(data))
         later = isinstance(told, dict) and isinstance(told.get("format"), int) and told["format"] > FORMAT
-        if later and _checksum(told["checkpoint"]) == told["checksum"]:
+        if later and _checksum(told["format"], told["checkpoint"]) == told["checksum"]:
             raise _LaterFormat(
                 f"{origin}: format {told['format']}, this release reads format {FORMAT}; go on with the release that "
                 "wrote it"
             )
         body = told["checkpoint"]
-        if told["format"] != FORMAT or told["checksum"] != _checksum(body):
+        if told["format"] != FORMAT or told["checksum"] != _checksum(FORMAT, body):
             raise CheckpointError(f"{origin}: has a wrong checksum; it is damaged")
         files = tuple(SavedFile(**file) for file in body["files"])
         outputs = tuple((str(temporary), str(name)) for temporary, name in body["outputs"])
@@ -371,11 +371,16 @@ def _decode(data: frames.Buffer, origin: str, epoch: int) -> Manifest:
         raise CheckpointError(f"{origin}: is no manifest of a checkpoint ({error}); it is damaged") from error
     if manifest.epoch != epoch:
         raise CheckpointError(f"{origin}: is the manifest of checkpoint {manifest.epoch}")
+    named = sorted((file.component, file.tasks, file.task) for file in files)
+    sizes = {file.component: file.tasks for file in files}
+    if named != [(name, sizes[name], task) for name in sorted(sizes) for task in range(sizes[name])]:
+        raise CheckpointError(f"{origin}: does not name every task once; it was written by mistake")
     return manifest
 
 
-def _checksum(body: Any) -> str:
-    return xxhash.xxh3_64_hexdigest(json.dumps(body, sort_keys=True).encode())
+def _checksum(version: int, body: Any) -> str:
+    """Of the format too: one flipped bit of it would pass for a later release's."""
+    return xxhash.xxh3_64_hexdigest(json.dumps([version, body], sort_keys=True).encode())
 
 
 def _unwritable(path: str, error: OSError) -> CheckpointError:
