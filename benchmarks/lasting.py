@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.cases import MOST_A_BATCH, Case
 from benchmarks.faded import best_messages
 from benchmarks.harness import FEWEST_COMPARED, MOST_S, NO_REMOVALS, Bench, Running, comparable, of_numbers, results_of
+from benchmarks.joined import join_results
 from benchmarks.nearest import nearest_messages
 from benchmarks.resampled import resample_messages
 from benchmarks.workload import MESSAGES_PER_S, WORLD, Messages, TopkRecipe, make_messages, topk_subscriptions
@@ -125,14 +126,14 @@ class LastingBench(Bench):
         super().__init__(case, rounds)
         self._checked = len(case.messages) - case.filled - case.timed
         begun = perf_counter()
-        self._before = self._bulk(case.filled)
+        self._before = self._bulk(0, case.filled)
         self.workload["bulk_fill_s"] = perf_counter() - begun
         full = np.diff(self._before.offsets) == case.table.k
         self.workload["full_share"] = float(full.mean())
         if case.kind.nearest and full.any():
             radius = -self._before.key[self._before.offsets[1:][full] - 1] * (WORLD.east - WORLD.west)
             self.workload["radius_degrees"] = np.quantile(radius, (0.1, 0.5, 0.9)).round(4).tolist()
-        self._after = self._bulk(case.filled + self._checked)
+        self._after = join_results(self._before, self._bulk(case.filled, case.filled + self._checked), case.table.k)
         self._asked_about = self._sampled_of(self._before, self._after)
         self._wanted_of: tuple[Counter, Counter] | None = None
 
@@ -183,9 +184,9 @@ class LastingBench(Bench):
         figures = super().time(running, turn, most_s, changes=False)
         return figures | self._time_changes(running, 0) if changes and turn == self.rounds - 1 else figures
 
-    def _bulk(self, end: int) -> ResultRows:
-        """Results at the end of so many messages."""
-        messages = self.case.messages.take(np.arange(end))
+    def _bulk(self, first: int, end: int) -> ResultRows:
+        """Results of the messages from one to another."""
+        messages = self.case.messages.take(np.arange(first, end))
         if self.case.fading is None:
             return nearest_messages(self.case.table, messages)
         return best_messages(self.case.table, messages, self.case.fading, WORLD.max_distance)
