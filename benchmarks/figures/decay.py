@@ -5,7 +5,7 @@
     fading          against the half-life: the sooner scores fade, the more messages are results
     arrivals        against how fast messages come, with the half-life as it is
     history         against the messages that have gone before
-    blocks          engine `ciq` with blocks of other sizes than its own
+    blocks, buckets engine `ciq` with blocks of other sizes, or other numbers of buckets a cell, than its own
     insertion       subscriptions that come a second, and time of a message, with the cost model and with its heuristic
 
 Each compares answers before it measures (`benchmarks.lasting`), takes the engines in turns and reports medians. A
@@ -29,6 +29,7 @@ _SIZES = (50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000)
 _ROUNDS, _MESSAGES = 3, 3_000
 _K = _DECAY.recipe.k
 _BLOCKS = (32, 64, 128, 256, 512, 1024)
+_BUCKETS = (1, 2, 4, 8, 16, 32)
 
 
 def figure(
@@ -96,11 +97,15 @@ def _history(subscriptions, given, engines, tell):
     return sweep("messages before", histories, lambda n: _bench(subscriptions, given, history=n), engines, tell)
 
 
-def _blocks(subscriptions, given, engines, tell):
-    made = {str(size): type("Variant", (Ciq,), {"block": size}) for size in _BLOCKS}
-    case = lasting_case(replace(_DECAY, engines=made), subscriptions, rounds=_ROUNDS, **given)
-    load = LastingBench(case, _ROUNDS)
-    return bars("postings a block", load, tuple(made), tell)
+def _variants(label: str, attribute: str, values: Sequence[int]):
+    """Engine `ciq` with one of its settings at other values."""
+
+    def measure(subscriptions, given, engines, tell):
+        made = {str(value): type("Variant", (Ciq,), {attribute: value}) for value in values}
+        case = lasting_case(replace(_DECAY, engines=made), subscriptions, rounds=_ROUNDS, **given)
+        return bars(label, LastingBench(case, _ROUNDS), tuple(made), tell)
+
+    return measure
 
 
 def _insertion(subscriptions, given, engines, tell):
@@ -116,6 +121,7 @@ FIGURES: dict[str, Callable[..., dict[str, Any]]] = {
     "fading": _fading,
     "arrivals": _arrivals,
     "history": _history,
-    "blocks": _blocks,
+    "blocks": _variants("postings a block", "block", _BLOCKS),
+    "buckets": _variants("buckets a cell", "buckets", _BUCKETS),
     "insertion": _insertion,
 }
