@@ -77,7 +77,7 @@ def _by_recipe(label: str, values: Sequence[Any], recipe: Callable[[Any], TopkRe
 
 
 def _fading(subscriptions, given, engines, tell):
-    lives = [HALF_LIFE_S * times for times in (0.1, 0.25, 1.0, 4.0, 10.0)]
+    lives = [round(HALF_LIFE_S * times) for times in (0.1, 0.25, 1.0, 4.0, 10.0)]
     return sweep(
         "half-life in s", lives, lambda v: _bench(subscriptions, given, half_life_s=v), engines, tell, log=True
     )
