@@ -23,13 +23,14 @@ from benchmarks.workload import MESSAGES_PER_S, TopkRecipe
 from matching.decay.engines.ciq import Ciq
 from matching.errors import ConfigError
 from matching.kinds import KINDS
+from matching.storage.celled_lists import MOST_BUCKETS
 
 _DECAY = KINDS.named("decay")
 _SIZES = (50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000)
 _ROUNDS, _MESSAGES = 3, 3_000
 _K = _DECAY.recipe.k
 _BLOCKS = (32, 64, 128, 256, 512, 1024)
-_BUCKETS = (1, 2, 4, 8, 16, 32)
+_BUCKETS = (1, 2, 4, 8, 16, MOST_BUCKETS - 2)  # two more are for those without a bound
 
 
 def figure(
