@@ -95,7 +95,9 @@ def _arrivals(subscriptions, given, engines, tell):
 
 def _history(subscriptions, given, engines, tell):
     histories = (20_000, 50_000, 100_000, 200_000, 400_000)
-    return sweep("messages before", histories, lambda n: _bench(subscriptions, given, history=n), engines, tell)
+    return sweep(
+        "messages before", histories, lambda n: _bench(subscriptions, given, history=n), engines, tell, log=True
+    )
 
 
 def _variants(label: str, attribute: str, values: Sequence[int]):
