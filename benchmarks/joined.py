@@ -8,10 +8,10 @@ import numpy as np
 from numba import njit
 
 from matching.lasting.results import ResultRows
-from matching.model import Int64
+from matching.model import Int32
 
 
-def join_results(before: ResultRows, later: ResultRows, k: Int64) -> ResultRows:
+def join_results(before: ResultRows, later: ResultRows, k: Int32) -> ResultRows:
     """The k best of each subscription, of results at one time and of those of later messages alone. O(all).
 
     Best first, of equal keys the older first, as both are.

@@ -41,9 +41,9 @@ def main() -> int:
     """Run and print; the status of the run."""
     counted, finish = _Counted(), QueryBolt.finish
 
-    def finish_counted(bolt: QueryBolt) -> None:
-        finish(bolt)
-        counted.count(bolt)
+    def finish_counted(self: QueryBolt) -> None:
+        finish(self)
+        counted.count(self)
 
     QueryBolt.finish = finish_counted
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
