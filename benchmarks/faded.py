@@ -3,8 +3,8 @@ has run.
 
 So that nobody has to stream a hundred thousand messages into every engine before it is timed. It shares nothing with
 the engines: the messages of each term lie in order of time, and a subscription takes those of its terms from the newest
-back, until all that is left is so old that even a perfect message would be worth less than its k-th. Read on in
-`benchmarks.lasting`.
+back, until all that is left is so old that even a message at its place, with its words as often as any message has
+them, would be worth less than its k-th. Read on in `benchmarks.lasting`.
 """
 
 import math
@@ -19,6 +19,8 @@ from matching.lasting.results import ResultRows
 from matching.model import Int64, MessageBatch, SubscriptionTable
 
 _CHUNKS_A_CORE = 8
+#: By how much a logarithm may be off.
+_SLACK = 1e-9
 
 
 def best_messages(table: SubscriptionTable, messages: MessageBatch, fading: Fading, max_distance: float) -> ResultRows:
@@ -34,6 +36,8 @@ def best_messages(table: SubscriptionTable, messages: MessageBatch, fading: Fadi
     lengths = np.add.reduceat(messages.counts, messages.term_offsets[:-1]) if len(messages) else np.zeros(0, np.int64)
     lifted = np.array([(time - fading.epoch_us) / 1e6 for time in messages.event_time_us.tolist()])
     lifted *= fading.log_base_per_s
+    most_often = np.zeros(largest + 1)  # of each term, the largest share of a message's words
+    np.maximum.at(most_often, messages.terms, messages.counts / np.repeat(lengths, np.diff(messages.term_offsets)))
     offsets = np.zeros(len(table) + 1, np.int64)
     np.cumsum(table.k, out=offsets[1:])
     key, seq = np.full(offsets[-1], -np.inf), np.full(offsets[-1], -1, np.int64)
@@ -41,7 +45,7 @@ def best_messages(table: SubscriptionTable, messages: MessageBatch, fading: Fadi
     def some(rows: Int64) -> None:
         _best(table.x, table.y, table.alpha, table.term_offsets, table.terms, rows, starts, posted,
               messages.x, messages.y, messages.seq, messages.term_offsets, messages.terms, messages.counts,
-              lengths.astype(np.int64), lifted, fading.collection_share, fading.smoothing, max_distance,
+              lengths.astype(np.int64), lifted, fading.collection_share, fading.smoothing, most_often, max_distance,
               offsets, key, seq)  # fmt: skip
 
     cores = os.cpu_count() or 1
@@ -58,7 +62,7 @@ def best_messages(table: SubscriptionTable, messages: MessageBatch, fading: Fadi
 @njit(cache=True, nogil=True)
 def _best(
     x, y, alpha, term_offsets, terms, rows, starts, posted, xs, ys, seqs, message_offsets, message_terms, counts,
-    lengths, lifted, share, smoothing, max_distance, offsets, key, seq,
+    lengths, lifted, share, smoothing, most_often, max_distance, offsets, key, seq,
 ):  # fmt: skip
     """Fill key and seq from offsets[s] on for the subscriptions of `rows`, best first; seq stays -1 where none is."""
     at = np.empty(64, np.int64)
@@ -67,13 +71,18 @@ def _best(
         first, last = term_offsets[s], term_offsets[s + 1]
         for j in range(first, last):
             at[j - first] = starts[terms[j] + 1] - 1
+        text = 1.0
+        for j in range(first, last):
+            text *= (1.0 - smoothing) * most_often[terms[j]] + smoothing * share[terms[j]]
+        # a relevance of 1 would be a bound as well, but texts of several words are worth next to nothing
+        relevance = alpha[s] + (1.0 - alpha[s]) * text
+        most = math.log(relevance) + _SLACK if relevance > 0.0 else 0.0
         while True:
             newest = -1
             for j in range(first, last):
                 if at[j - first] >= starts[terms[j]]:
                     newest = max(newest, posted[at[j - first]])
-            # relevance is at most 1, whose logarithm is 0
-            if newest < 0 or (whose[-1] >= 0 and lifted[newest] < mine[-1]):
+            if newest < 0 or (whose[-1] >= 0 and lifted[newest] + most < mine[-1]):
                 break
             text = 1.0
             for j in range(first, last):

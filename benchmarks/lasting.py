@@ -18,13 +18,14 @@ import numpy as np
 from benchmarks.cases import MOST_A_BATCH, Case
 from benchmarks.faded import best_messages
 from benchmarks.harness import FEWEST_COMPARED, MOST_S, NO_REMOVALS, Bench, Running, comparable, of_numbers, results_of
+from benchmarks.joined import join_results
 from benchmarks.nearest import nearest_messages
 from benchmarks.resampled import resample_messages
 from benchmarks.workload import MESSAGES_PER_S, WORLD, Messages, TopkRecipe, make_messages, topk_subscriptions
 from matching.fading import Fading
 from matching.kind_table import Kind
 from matching.lasting.results import ResultRows
-from matching.model import MessageBatch, SubscriptionTable, concatenate, empty
+from matching.model import Int64, MessageBatch, ResultBatch, SubscriptionTable, concatenate, empty, take_ragged
 from matching.naive import DecayModel, Extras, Oracle, tally
 from matching.storage.state import Lists, State
 from matching.window import Boundary, Window
@@ -32,14 +33,17 @@ from matching.window import Boundary, Window
 #: Messages that subscriptions take after, and those of the history: as many as the paper lets pass, but no more than so
 #: many a subscription, or a check would have nothing to compare.
 _BEFORE, _HISTORY, _A_SUBSCRIPTION = 100_000, 1_000_000, 10
-#: Of a kind whose scores fade: ten half-lives, and as many messages are checked whatever enters.
-_FADED, _FADED_CHECKED = 200_000, 1_000
+#: Of a kind whose scores fade: ten half-lives, and as many messages are checked whatever enters, but fewer for so many
+#: subscriptions that all of them together meet more messages than this.
+_FADED, _FADED_CHECKED, _MOST_MET = 200_000, 1_000, 1_000_000_000
 #: Half-life and smoothing of the CIQ paper.
 HALF_LIFE_S, SMOOTHING = 4_000.0, 0.2
 #: So many messages are checked that about so many enter a result, and no more.
 _ENTERING, _MOST_CHECKED = 4_000, 10_000
 #: Subscriptions that the oracle is asked about: of those whose result changes, and of all, spread evenly.
 _CHANGING, _EVENLY, FEWEST_SUBSCRIPTIONS = 700, 100, 500
+#: Subscriptions whose results are compared with those of the bulk routine, at least, where there are more.
+_COMPARED = 1_000_000
 _CHANGES_A_CALL, _CALLS_A_ROUND = 1_000, 10
 _TIMED = 20_000
 
@@ -64,7 +68,7 @@ def lasting_case(
     asked = recipe or TopkRecipe(kind.recipe.k, keywords=kind.recipe.keywords)
     part = -(-(messages or _TIMED) // rounds)
     if kind.fades:
-        filled, checked = history or _FADED, _FADED_CHECKED
+        filled, checked = history or _FADED, min(_FADED_CHECKED, max(100, _MOST_MET // subscriptions))
     else:
         filled = history or min(_HISTORY, _A_SUBSCRIPTION * subscriptions)
         entering = subscriptions * sum(asked.k) / 2 / filled
@@ -125,15 +129,19 @@ class LastingBench(Bench):
         super().__init__(case, rounds)
         self._checked = len(case.messages) - case.filled - case.timed
         begun = perf_counter()
-        self._before = self._bulk(case.filled)
+        self._before = self._bulk(0, case.filled)
         self.workload["bulk_fill_s"] = perf_counter() - begun
         full = np.diff(self._before.offsets) == case.table.k
         self.workload["full_share"] = float(full.mean())
         if case.kind.nearest and full.any():
             radius = -self._before.key[self._before.offsets[1:][full] - 1] * (WORLD.east - WORLD.west)
             self.workload["radius_degrees"] = np.quantile(radius, (0.1, 0.5, 0.9)).round(4).tolist()
-        self._after = self._bulk(case.filled + self._checked)
-        self._asked_about = self._sampled_of(self._before, self._after)
+        # what an engine holds of all of them, told at once, would take more room than the engine
+        rows = np.arange(0, len(case.table), max(1, len(case.table) // _COMPARED))
+        self._compared, before = case.table.take(rows), _of_rows(self._before, rows)
+        later = self._bulk(case.filled, case.filled + self._checked, self._compared)
+        self._after = join_results(before, later, self._compared.k)
+        self._asked_about = self._sampled_of(self._after)
         self._wanted_of: tuple[Counter, Counter] | None = None
 
     def filled(self, name: str | None = None, options: Mapping[str, str] | None = None) -> State:
@@ -148,23 +156,22 @@ class LastingBench(Bench):
         Returns
         -------
         dict
-            `exact`: all results are those of the bulk routine, and all that was told of the sample is what the oracle
-            tells, which was so much that it says something (else there is a `warning`); `compared` updates of
-            `compared_subscriptions`, and `compared_results`.
+            `exact`: all results, or those of a million subscriptions and more, are those of the bulk routine, and all
+            that was told of the sample is what the oracle tells, which was so much that it says something (else there
+            is a `warning`); `compared` updates of `compared_subscriptions`, and `compared_results`.
         """
         boundaries, told, last = [], [], self.case.filled + self._checked - 1
         while running.boundary.last_seq < last:
             boundary, _, step = self._take(running, last - running.boundary.last_seq)
             boundaries.append(boundary)
-            told.append(step.updates)
+            told.append(of_numbers(step.updates, self._asked_about.number))
         if self._wanted_of is None:
             self._wanted_of = self._ask_oracle(boundaries)
         wanted, standing = self._wanted_of
-        found = tally(of_numbers(concatenate(told), self._asked_about.number))
-        held = running.alone.results()
-        order = np.argsort(held.number, kind="stable")
-        key = running.room.sign * held.score[order]
-        same = np.array_equal(held.seq[order], self._after.seq) and np.array_equal(key, self._after.key)
+        found = tally(concatenate(told))
+        held = _results(running, self._compared.number)
+        same = np.array_equal(held.seq, self._after.seq)
+        same = same and np.array_equal(running.room.sign * held.score, self._after.key)
         compared, whom = sum(wanted.values()), len({event[1] for event in wanted})
         enough = compared >= FEWEST_COMPARED and whom >= FEWEST_SUBSCRIPTIONS
         same = same and found == wanted and results_of(of_numbers(held, self._asked_about.number)) == standing
@@ -183,20 +190,21 @@ class LastingBench(Bench):
         figures = super().time(running, turn, most_s, changes=False)
         return figures | self._time_changes(running, 0) if changes and turn == self.rounds - 1 else figures
 
-    def _bulk(self, end: int) -> ResultRows:
-        """Results at the end of so many messages."""
-        messages = self.case.messages.take(np.arange(end))
+    def _bulk(self, first: int, end: int, table: SubscriptionTable | None = None) -> ResultRows:
+        """Results of the messages from one to another, of all subscriptions or of some."""
+        table = self.case.table if table is None else table
+        messages = self.case.messages.take(np.arange(first, end))
         if self.case.fading is None:
-            return nearest_messages(self.case.table, messages)
-        return best_messages(self.case.table, messages, self.case.fading, WORLD.max_distance)
+            return nearest_messages(table, messages)
+        return best_messages(table, messages, self.case.fading, WORLD.max_distance)
 
-    def _sampled_of(self, before: ResultRows, after: ResultRows) -> SubscriptionTable:
+    def _sampled_of(self, after: ResultRows) -> SubscriptionTable:
         """The subscriptions that are checked: of those whose results change, whatever an engine says, and of all."""
         enters = np.flatnonzero(after.seq >= self.case.filled)
         changing = np.unique(np.searchsorted(after.offsets, enters, side="right") - 1)
         some = changing[:: max(1, changing.shape[0] // _CHANGING)]
-        evenly = np.arange(0, len(self.case.table), max(1, len(self.case.table) // _EVENLY))
-        return self.case.table.take(np.union1d(some, evenly))
+        evenly = np.arange(0, len(self._compared), max(1, len(self._compared) // _EVENLY))
+        return self._compared.take(np.union1d(some, evenly))
 
     def _ask_oracle(self, boundaries: Sequence[Boundary]) -> tuple[Counter, Counter]:
         """Updates of the sample at these boundaries, and its results at the last one.
@@ -230,3 +238,24 @@ def _extras(messages: MessageBatch) -> Extras:
     if not messages.event_time_us.shape[0]:
         return Extras()
     return Extras(messages.event_time_us.tolist(), messages.counts.tolist())
+
+
+def _of_rows(results: ResultRows, rows: Int64) -> ResultRows:
+    """The results of some subscriptions."""
+    if rows.shape[0] == results.offsets.shape[0] - 1:
+        return results
+    offsets, at = take_ragged(results.offsets, rows)
+    return ResultRows(offsets, results.seq[at], results.key[at])
+
+
+def _results(running: Running, numbers: Int64) -> ResultBatch:
+    """What a room holds of some subscriptions, in order of their numbers, which ascend."""
+    room = running.room
+    slots = room.engine.subscriptions.live_slots()
+    there = room.engine.numbers(slots)
+    mine = np.flatnonzero(np.isin(there, numbers))
+    mine = mine[np.argsort(there[mine])]
+    held = room.engine.best.held(slots[mine])
+    lengths = np.diff(held.offsets)
+    rank = np.arange(held.seq.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
+    return ResultBatch(np.repeat(there[mine], lengths), rank, held.seq, room.sign * held.key)

@@ -5,7 +5,7 @@
     fading          against the half-life: the sooner scores fade, the more messages are results
     arrivals        against how fast messages come, with the half-life as it is
     history         against the messages that have gone before
-    blocks          engine `ciq` with blocks of other sizes than its own
+    blocks, buckets engine `ciq` with blocks of other sizes, or other numbers of buckets a cell, than its own
     insertion       subscriptions that come a second, and time of a message, with the cost model and with its heuristic
 
 Each compares answers before it measures (`benchmarks.lasting`), takes the engines in turns and reports medians. A
@@ -23,12 +23,14 @@ from benchmarks.workload import MESSAGES_PER_S, TopkRecipe
 from matching.decay.engines.ciq import Ciq
 from matching.errors import ConfigError
 from matching.kinds import KINDS
+from matching.storage.celled_lists import MOST_BUCKETS
 
 _DECAY = KINDS.named("decay")
 _SIZES = (50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000)
 _ROUNDS, _MESSAGES = 3, 3_000
 _K = _DECAY.recipe.k
 _BLOCKS = (32, 64, 128, 256, 512, 1024)
+_BUCKETS = (1, 2, 4, 8, 16, MOST_BUCKETS - 2)  # two more are for those without a bound
 
 
 def figure(
@@ -76,7 +78,7 @@ def _by_recipe(label: str, values: Sequence[Any], recipe: Callable[[Any], TopkRe
 
 
 def _fading(subscriptions, given, engines, tell):
-    lives = [HALF_LIFE_S * times for times in (0.1, 0.25, 1.0, 4.0, 10.0)]
+    lives = [round(HALF_LIFE_S * times) for times in (0.1, 0.25, 1.0, 4.0, 10.0)]
     return sweep(
         "half-life in s", lives, lambda v: _bench(subscriptions, given, half_life_s=v), engines, tell, log=True
     )
@@ -93,14 +95,20 @@ def _arrivals(subscriptions, given, engines, tell):
 
 def _history(subscriptions, given, engines, tell):
     histories = (20_000, 50_000, 100_000, 200_000, 400_000)
-    return sweep("messages before", histories, lambda n: _bench(subscriptions, given, history=n), engines, tell)
+    return sweep(
+        "messages before", histories, lambda n: _bench(subscriptions, given, history=n), engines, tell, log=True
+    )
 
 
-def _blocks(subscriptions, given, engines, tell):
-    made = {str(size): type("Variant", (Ciq,), {"block": size}) for size in _BLOCKS}
-    case = lasting_case(replace(_DECAY, engines=made), subscriptions, rounds=_ROUNDS, **given)
-    load = LastingBench(case, _ROUNDS)
-    return bars("postings a block", load, tuple(made), tell)
+def _variants(label: str, attribute: str, values: Sequence[int]):
+    """Engine `ciq` with one of its settings at other values."""
+
+    def measure(subscriptions, given, engines, tell):
+        made = {str(value): type("Variant", (Ciq,), {attribute: value}) for value in values}
+        case = lasting_case(replace(_DECAY, engines=made), subscriptions, rounds=_ROUNDS, **given)
+        return bars(label, LastingBench(case, _ROUNDS), tuple(made), tell)
+
+    return measure
 
 
 def _insertion(subscriptions, given, engines, tell):
@@ -116,6 +124,7 @@ FIGURES: dict[str, Callable[..., dict[str, Any]]] = {
     "fading": _fading,
     "arrivals": _arrivals,
     "history": _history,
-    "blocks": _blocks,
+    "blocks": _variants("postings a block", "block", _BLOCKS),
+    "buckets": _variants("buckets a cell", "buckets", _BUCKETS),
     "insertion": _insertion,
 }

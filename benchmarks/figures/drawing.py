@@ -21,8 +21,8 @@ _LINES, _MARKS = ("-", "--", "-.", ":"), ("o", "s", "^", "x", "v", "D")
 _LEGEND_BELOW_IN, _LEGEND_ROW_IN = 0.45, 0.22
 #: An axis, from left to right or upwards, of more than so many decades is labelled at powers of ten alone.
 _MOST_DECADES_ACROSS, _MOST_DECADES_UP = 2.2, 2.7
-#: A logarithmic axis of bars begins at this share of the shortest one.
-_BARS_BEGIN = 0.7
+#: A logarithmic axis of bars begins at this share of the shortest one; any other has no more parts than this.
+_BARS_BEGIN, _MOST_LABELS = 0.7, 4
 
 
 def pyplot() -> Any:
@@ -123,10 +123,16 @@ def _short(value: Any) -> str:
 
 
 def _set_bar_scale(axis, log: bool, values: list[Any]) -> None:
-    if log:
+    """Logarithmic if that is asked for and the values differ enough to have labels; else from nothing on."""
+    from matplotlib import ticker
+
+    if log and _spans({"bars": values}):
         axis.set_xscale("log")
         axis.set_xlim(left=_BARS_BEGIN * min(value for value in values if value))
         _label_decades(axis.xaxis, _MOST_DECADES_ACROSS)
+    else:
+        axis.xaxis.set_major_locator(ticker.MaxNLocator(_MOST_LABELS))
+        axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def _label_decades(axis, most: float) -> None:
