@@ -26,6 +26,7 @@ from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.aside import NOBODY, Aside, without_terms
 from spouts.parquet import list_message_files, read_manifest, read_messages
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
+from topology.folder import FINISHED
 
 #: Messages of a batch at most, where only time ends it.
 _MOST_AT_ONCE = 1_000_000
@@ -91,6 +92,13 @@ def open_run(folder: Path, kinds: Kinds = KINDS) -> FinishedRun:
         raise InputError("no_run", f"{folder}: has no run.json; name the --out of a finished `skyray run`") from None
     except (OSError, ValueError) as error:
         raise InputError("broken_file", f"{path}: cannot be read ({error}); run again") from error
+    state = facts.get("state", FINISHED) if isinstance(facts, dict) else FINISHED
+    if state != FINISHED and "digest" not in facts:
+        raise InputError(
+            "no_run",
+            f"{folder}: this run is {state} and has no results to compare; let it end, or go on with it: skyray run "
+            f"--resume {folder}",
+        )
     try:
         etl, files = Path(facts["messages"]), facts["subscriptions"]
         extent = (read_manifest(etl) or {}).get("extent")
