@@ -59,7 +59,7 @@ _ENCODED_SCHEMA = pa.schema(
 GROUP_ROWS = 262_144
 
 
-#: Updates below which a part is not worth a file, unless the first of them has waited for long.
+#: See `PartSink`; and how long is long.
 SMALL_ROWS, LONG_S = 65_536, 10.0
 
 
@@ -139,9 +139,19 @@ class PartSink:
     form : type of PartFile
     incarnation : int
         A part of hidden names: no two processes write to the same file.
+    small_rows : int, optional
+        Updates below which a part is not worth a file, unless the first of them has waited for long.
     """
 
-    def __init__(self, directory: str, file_rows: int | None, form: "type[PartFile]", incarnation: int = 0):
+    def __init__(
+        self,
+        directory: str,
+        file_rows: int | None,
+        form: "type[PartFile]",
+        incarnation: int = 0,
+        small_rows: int | None = None,
+    ):
+        self._small_rows = SMALL_ROWS if small_rows is None else small_rows
         self.directory = directory
         self.bytes_written = 0
         self._disk = open_disk(directory)
@@ -184,7 +194,7 @@ class PartSink:
 
     def cut(self, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> list[Callable[[], Output]]:
         rows = self._waiting_rows + self._tables_rows
-        if self._part is None and rows < SMALL_ROWS and (not rows or now_s - self._since_s < LONG_S):
+        if self._part is None and rows < self._small_rows and (not rows or now_s - self._since_s < LONG_S):
             return []
         self.resolve(subscriptions, messages)
         part, tables = self._part or self._begin(), self._tables

@@ -5,11 +5,18 @@ The product as a command, five kinds of subscription, paced so that faults strik
 
 import signal
 import time
+from collections import Counter
 from functools import partial
 
 import pytest
 
 from tests.support.faulty_runs import FaultyRun, kill, make_work, newest_actors, readable, wait
+from tests.support.writing_ledger import writing_ledger
+from topology.core.committing import Checkpoints
+from topology.core.local import run_local
+from topology.core.marking import Cadence
+from topology.core.runner import run_ray
+from topology.core.store import CheckpointStore
 
 pytestmark = [pytest.mark.ray, pytest.mark.fault, pytest.mark.timeout(300)]
 
@@ -36,6 +43,7 @@ def test_killed_actors_are_started_anew_and_every_update_is_told_once(work, tmp_
     assert len(recoveries) == 3 and all(each["number"] > 0 for each in recoveries), recoveries
 
 
+@pytest.mark.wide
 def test_stopped_actor_is_given_up_and_what_it_says_later_is_let_pass(work, tmp_path):
     run = FaultyRun(work, tmp_path / "out")
     with run.start("--rate", 400) as command:
@@ -69,6 +77,7 @@ def test_killed_driver_leaves_nothing_behind_and_the_run_is_gone_on_with_by_othe
     run.assert_exact(2)
 
 
+@pytest.mark.long
 def test_interrupted_run_drains_writes_its_results_and_is_gone_on_with(work, tmp_path):
     run = FaultyRun(work, tmp_path / "out")
     with run.start("--rate", 800) as command:
@@ -85,6 +94,7 @@ def test_interrupted_run_drains_writes_its_results_and_is_gone_on_with(work, tmp
     run.assert_exact(1)
 
 
+@pytest.mark.long
 def test_crash_loop_at_one_place_ends_the_run_naming_it(work, tmp_path):
     run = FaultyRun(work, tmp_path / "out")
     with run.start("--rate", 200, "--restarts", 1, "--checkpoint-every", 3600, "--query-bolts", 1) as command:
@@ -96,3 +106,16 @@ def test_crash_loop_at_one_place_ends_the_run_naming_it(work, tmp_path):
         code, _, said = command.finish(100)
     assert code == 6, said
     assert "--restarts allows 1" in said and run.report()["state"] == "failed"
+
+
+def test_run_saved_behind_every_batch_names_every_part(tmp_path):
+    """Those of the last checkpoint too, which may still be written when the stream ends."""
+    told = {}
+    for name, execute in (("local", run_local), ("ray", run_ray)):
+        out = tmp_path / name
+        store = CheckpointStore(str(out / "checkpoints"))
+        plan = writing_ledger(str(out), "jsonl", 40, 6, (2, 3, 1, 2), small_rows=1)
+        execute(plan, checkpoints=Checkpoints(store, Cadence(batches=1), str(out)))
+        parts = sorted((out / "updates").glob("part-*.jsonl"))
+        told[name] = Counter(line for part in parts for line in part.read_text().splitlines())
+    assert told["ray"] == told["local"] and told["local"].total() > 200

@@ -1,18 +1,19 @@
 """Messages and subscriptions on which a component raises: found, set aside, told of, and everything else is exact.
 
-The query bolt is made to raise on chosen rows wherever they come with their terms, in the run and in the search.
+A query bolt raises on chosen rows wherever they come with their terms, in the run and in the search.
 """
 
 import json
 
-import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+import topology.running
 from bolts.query import QueryBolt
 from gateway.verify import verify_run
-from matching.model import UNKNOWN_TERM
 from spouts.aside import Aside
 from tests.support.faulty_runs import make_work
+from tests.support.poisoned import poisoned
 from topology.core.failures import ComponentFailed
 from topology.running import run
 from topology.settings import RunConfig
@@ -27,41 +28,38 @@ def work(tmp_path_factory):
 
 def config_of(work, out, **options):
     given = {"messages": work.etl, "subscriptions": work.files, "out": out, "executor": "local"}
-    return RunConfig(**given, **work.options, checkpoint_every=0.001, **options)
+    return RunConfig(**{**given, **work.options, "checkpoint_every": 0.001, **options})
 
 
-def poisoned(monkeypatch, seqs=(), numbers=(), always=-1):
-    """The query bolt raises on these, and in batch `always` whoever is set aside; how often it did."""
-    process, raised = QueryBolt._process, []
+def poison(monkeypatch, **rows):
+    """Every topology that is built from now on has the poisoned bolt; how many were built."""
+    build, built = topology.running.build_plan, []
 
-    def raises(self, changes, part):
-        messages, added = part.messages, changes.added
-        bad = np.isin(messages.seq, seqs) & (np.diff(messages.term_offsets) > 0)
-        harmless = added.terms[added.term_offsets[:-1]] == UNKNOWN_TERM if len(added) else np.zeros(0, bool)
-        worse = np.isin(added.number, numbers) & ~harmless
-        if bad.any() or worse.any() or part.boundary.number == always:
-            raised.append(part.boundary.number)
-            raise ValueError("this row is poison")
-        return process(self, changes, part)
+    def build_poisoned(config, *more):
+        built.append(more)
+        return poisoned(build(config, *more), **rows)
 
-    monkeypatch.setattr(QueryBolt, "_process", raises)
-    return raised
+    monkeypatch.setattr(topology.running, "build_plan", build_poisoned)
+    return built
 
 
 def with_terms(work, first):
     """The first seqs from `first` on of messages that have terms."""
-    import pyarrow.parquet as pq
-
     rows = pq.read_table(work.etl / "messages", columns=["seq", "terms"]).to_pylist()
     return [row["seq"] for row in rows if row["seq"] >= first and row["terms"]]
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_poisoned_messages_are_set_aside_and_all_else_is_exact(work, tmp_path, monkeypatch, count):
+RAY = pytest.param(
+    1, {"executor": "ray", "checkpoint_every": 0.3}, marks=[pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(240)]
+)
+
+
+@pytest.mark.parametrize(("count", "options"), [(1, {}), (3, {"query_bolts": 2}), RAY])
+def test_poisoned_messages_are_set_aside_and_all_else_is_exact(work, tmp_path, monkeypatch, count, options):
     seqs = [*with_terms(work, 130)[:count], with_terms(work, 500)[0]]  # of two batches
-    raised = poisoned(monkeypatch, seqs=seqs)
-    report = run(config_of(work, tmp_path / "out", query_bolts=2))
-    assert report["state"] == "finished" and len(set(raised)) == 2
+    poison(monkeypatch, seqs=seqs)
+    report = run(config_of(work, tmp_path / "out", **options))
+    assert report["state"] == "finished"
     assert Aside.of(report["aside"]) == Aside(tuple((seq, seq) for seq in seqs))
     rejects = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
     assert [row["seq"] for row in rejects] == seqs and all("this row is poison" in row["what"] for row in rejects)
@@ -71,15 +69,15 @@ def test_poisoned_messages_are_set_aside_and_all_else_is_exact(work, tmp_path, m
 
 
 def test_poisoned_subscription_is_set_aside_and_all_else_is_exact(work, tmp_path, monkeypatch):
-    raised = poisoned(monkeypatch, numbers=[7])
+    poison(monkeypatch, numbers=[7])
     report = run(config_of(work, tmp_path / "out"))
-    assert raised and report["aside"] == {"messages": [], "subscriptions": [[7, 7]]}
+    assert report["aside"] == {"messages": [], "subscriptions": [[7, 7]]}
     verdict = verify_run(tmp_path / "out", all=True)
     assert verdict.exact and sum(verdict.oracle_updates.values()) > 1_000, verdict.render()
 
 
 def test_component_that_raises_whoever_is_set_aside_ends_the_run_with_its_cause(work, tmp_path, monkeypatch):
-    poisoned(monkeypatch, always=6)
+    poison(monkeypatch, always=6)
     with pytest.raises(ComponentFailed, match="this row is poison"):
         run(config_of(work, tmp_path / "out"))
     told = json.loads((tmp_path / "out" / "run.json").read_text())
@@ -87,10 +85,10 @@ def test_component_that_raises_whoever_is_set_aside_ends_the_run_with_its_cause(
 
 
 def test_strict_run_ends_at_once(work, tmp_path, monkeypatch):
-    raised = poisoned(monkeypatch, seqs=with_terms(work, 130)[:1])
+    built = poison(monkeypatch, seqs=with_terms(work, 130)[:1])
     with pytest.raises(ComponentFailed, match="this row is poison"):
         run(config_of(work, tmp_path / "out", strict=True))
-    assert len(raised) == 1
+    assert len(built) == 1, "somebody was looked for"
 
 
 def test_poison_that_strikes_once_only_is_nobodys_fault(work, tmp_path, monkeypatch):

@@ -34,14 +34,17 @@ def pairwise(settings: dict[str, tuple], seed: int = 0) -> list[dict]:
 
 
 def tiered(cases: Iterable[Any], one_in: int, first: int = 0) -> list[Any]:
-    """Cases for `parametrize`: a commit waits for one in so many, the others are marked `wide`."""
-    return [case if number % one_in == first else _wide(case) for number, case in enumerate(cases)]
+    """Cases for `parametrize`: a commit waits for one in so many; of the others half are `wide`, half `long`."""
+    cases = list(cases)
+    others = [number for number in range(len(cases)) if number % one_in != first]
+    marks = {number: (pytest.mark.wide, pytest.mark.long)[place % 2] for place, number in enumerate(others)}
+    return [_marked(case, marks[number]) if number in marks else case for number, case in enumerate(cases)]
 
 
-def _wide(case: Any) -> Any:
+def _marked(case: Any, mark: Any) -> Any:
     if hasattr(case, "marks"):  # of `pytest.param`
-        return pytest.param(*case.values, id=case.id, marks=[*case.marks, pytest.mark.wide])
-    return pytest.param(case, marks=pytest.mark.wide)
+        return pytest.param(*case.values, id=case.id, marks=[*case.marks, mark])
+    return pytest.param(case, marks=mark)
 
 
 def _pair(one: tuple[str, int], other: tuple[str, int]) -> tuple:

@@ -59,15 +59,19 @@ class WritingLedger(Ledger):
     ----------
     out_dir : str
     sink : str
+    small_rows : int or None
+        See `PartSink`.
     """
 
-    def __init__(self, out_dir: str, sink: str):
+    def __init__(self, out_dir: str, sink: str, small_rows: int | None):
         self.out_dir = out_dir
+        self.small_rows = small_rows
         self.sink_name = sink
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
-        self.sink: Sink = PartSink(f"{self.out_dir}/updates", None, FORMS[self.sink_name], context.incarnation)
+        form, small_rows = FORMS[self.sink_name], self.small_rows
+        self.sink: Sink = PartSink(f"{self.out_dir}/updates", None, form, context.incarnation, small_rows)
         self.swallow_through = -1
         self.named = _named("word", WORDS), _named("total", TOTALS)
 
@@ -104,13 +108,20 @@ class WritingLedger(Ledger):
         self.sink.abandon()
 
 
-def writing_ledger(out_dir: str, sink: str, batches: int, size: int, tasks: tuple[int, int, int, int]) -> Plan:
+def writing_ledger(
+    out_dir: str,
+    sink: str,
+    batches: int,
+    size: int,
+    tasks: tuple[int, int, int, int],
+    small_rows: int | None = None,
+) -> Plan:
     """The topology of this module; `tasks` are dealers, counters, judges, and the number of credits."""
     plan = ledger(batches, size, *tasks)
     for name, bolt in {
         "count": AskingCount(),
         "judge": ForgetfulJudge(),
-        "ledger": WritingLedger(out_dir, sink),
+        "ledger": WritingLedger(out_dir, sink, small_rows),
     }.items():
         plan = with_bolt(plan, name, bolt)
     return plan

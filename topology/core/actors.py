@@ -19,6 +19,7 @@ from topology.core.failures import TaskFailure
 from topology.core.logs import LogEvent
 from topology.core.payload import pack, unpack
 from topology.core.plan import Plan
+from topology.core.store import Written
 from topology.core.worker import Lease, Parcel, Placement, Worker, WorkerStatus
 
 #: Ray carries arguments below 100 KB inside the call, however many there are up to 10 MB in all; what is larger goes
@@ -176,6 +177,9 @@ class WorkerActor:
     def finish_unfed(self, address: int, incarnation: int) -> None:
         if self._current(incarnation):
             self._worker.finish_unfed(address)
+
+    def written(self) -> list[Written]:
+        return self._worker.written()
 
     def report(self) -> list[tuple[dict[str, Any], Sequence[Output], TaskFailure | None]]:
         return self._worker.report()

@@ -216,6 +216,9 @@ class _RayRun:
 
     def _finish(self) -> tuple[list[dict[str, Any]], list[Output]]:
         """Figures of all tasks, and the files that have no names yet."""
+        if self._committer is not None:
+            for written in self._crew.ask("written", self._stall_s):  # parts of the last checkpoint among it
+                self._commit(written)
         figures, outputs = [], []
         for _, (figure, finished, failure) in self._crew.ask_tasks("report", self._stall_s):
             _raise_if(failure)

@@ -287,8 +287,13 @@ class Writer:
             done.append(self._done.popleft())
         return done
 
-    def close(self) -> None:
+    def drain(self) -> None:
         """Wait for what is being written."""
+        if self._threads is not None:
+            self._threads.submit(int).result()
+
+    def close(self) -> None:
+        """Wait for what is being written, and take no more."""
         if self._threads is not None:
             self._threads.shutdown(wait=True)
 

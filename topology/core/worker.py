@@ -213,6 +213,13 @@ class Worker:
         told = [(host.status(), self._logs[address].fetch()) for address, host in self._hosts.items()]
         return WorkerStatus(self.incarnation, told, [] if self._writer is None else self._writer.fetch())
 
+    def written(self) -> list[Written]:
+        """What has been written of checkpoints since the last question, once all that was begun is."""
+        if self._writer is None:
+            return []
+        self._writer.drain()
+        return self._writer.fetch()
+
     def report(self) -> list[tuple[dict[str, Any], Sequence[Output], TaskFailure | None]]:
         """Each component's figures, and the files it has finished."""
         return [

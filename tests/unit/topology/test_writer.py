@@ -1,0 +1,45 @@
+"""States written behind the stream: nothing that was begun is forgotten, and what fails is told."""
+
+import threading
+
+import numpy as np
+
+from topology.core.checkpoint import TaskState
+from topology.core.disk import Output
+from topology.core.store import CheckpointStore, Writer
+
+STATE = TaskState("count", 0, 1, 7, {"totals": np.arange(5)})
+
+
+def test_writer_drain_waits_for_what_was_begun(tmp_path):
+    """As the driver does at the end of a run: a part of the last checkpoint may still be without its name."""
+    release = threading.Event()
+
+    def close():
+        assert release.wait(20)
+        return Output("hidden", "part")
+
+    writer = Writer(CheckpointStore(str(tmp_path)), 0)
+    writer.write(3, 12, STATE, [close], 0.25)
+    assert writer.fetch() == []
+    threading.Timer(0.05, release.set).start()
+    writer.drain()
+    (written,) = writer.fetch()
+    writer.close()
+    assert (written.address, written.epoch, written.number, written.pause_s) == (3, 12, 7, 0.25)
+    assert written.outputs == (Output("hidden", "part"),) and written.error == written.fatal == ""
+    assert (tmp_path / written.file.name).stat().st_size == written.file.size_bytes
+
+
+def test_writer_tells_a_checkpoint_that_fails_from_an_output_that_is_lost(tmp_path):
+    (tmp_path / "file").write_text("where the folder should be")
+    writer = Writer(CheckpointStore(str(tmp_path / "file")), 0, behind=False)
+    writer.write(0, 0, STATE, [], 0.0)
+
+    def fails():
+        raise OSError("the disk is full")
+
+    writer.write(0, 1, STATE, [fails], 0.0)
+    unsaved, lost = writer.fetch()
+    assert unsaved.file is None and "cannot be written" in unsaved.error and not unsaved.fatal
+    assert lost.file is None and lost.fatal == "the disk is full"
