@@ -47,6 +47,10 @@ from topology.wiring import build_plan
 LIGHT = ("messages", "subscriptions", "distribution", "tuples", "aggregation", "delivery")
 
 
+#: More incarnations than a run has that recovers by itself.
+_BY_ITSELF = 1_000_000
+
+
 def run(
     config: RunConfig,
     on_progress: Callable[[Snapshot], None] | None = None,
@@ -103,6 +107,7 @@ def _run(
         sums = InputSums(input_files(config.messages, config.subscriptions))
         if resume:
             manifest, incarnation, aside, name = _prepare_to_go_on(config, folder, sums)
+            plan = build_plan(config, aside)
         else:
             prepare_out(folder.path, config.overwrite)
             _clear_checkpoints(config)
@@ -126,7 +131,7 @@ def _run(
                         raise
                     poisons.append(poison)
                     aside = aside.with_more(_singles(poison.messages), _singles(poison.subscriptions))
-                    plan, incarnation = build_plan(config, aside), incarnation + 1
+                    plan, incarnation = build_plan(config, aside), _behind(incarnation)
             _note_rejects(folder, poisons)
         except KeyboardInterrupt:
             folder.write_report(INTERRUPTED, told | {"error": "stopped before what was in flight had drained"})
@@ -181,6 +186,11 @@ def _go_back(folder: RunFolder, store: CheckpointStore) -> Manifest | None:
     complete(str(folder.path), manifest)
     folder.clear_hidden()
     return manifest
+
+
+def _behind(incarnation: int) -> int:
+    """The next incarnation: a run that recovers by itself counts on by one, and does not say so here."""
+    return _BY_ITSELF * (incarnation // _BY_ITSELF + 1)
 
 
 def _find_poison(
@@ -278,7 +288,8 @@ def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> 
         raise ConfigError(f"{folder.path}: this run was made without checkpoints; run again, with --overwrite")
     store = CheckpointStore(checkpoint_folder(config))
     manifest = store.newest()
-    incarnation, aside = int(told.get("incarnation", 0)) + 1, Aside.of(told.get("aside", {}))
+    incarnation = _behind(int(told.get("incarnation", 0)))
+    aside = Aside.of(told.get("aside", {}))
     name = str(told.get("run", ""))
     if manifest is not None and manifest.facts.get("run") != name:
         raise CheckpointError(
@@ -295,7 +306,7 @@ def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> 
     refuse_changed(manifest.facts["inputs"], sums.get(), config.follow)
     _go_back(folder, store)
     (folder.path / "results.parquet").unlink(missing_ok=True)
-    return manifest, max(incarnation, manifest.incarnation + 1), aside, name
+    return manifest, incarnation, aside, name
 
 
 def settings_of(out: Path) -> Mapping[str, Any]:

@@ -106,3 +106,20 @@ def test_poison_that_strikes_once_only_is_nobodys_fault(work, tmp_path, monkeypa
         run(config_of(work, tmp_path / "out"))
     report = run(config_of(work, tmp_path / "out"), resume=True)
     assert report["digest"] == work.digest and report["aside"] == {"messages": [], "subscriptions": []}
+
+
+def test_run_gone_on_with_leaves_aside_whoever_was_set_aside(work, tmp_path, monkeypatch):
+    seq = with_terms(work, 130)[0]
+    poison(monkeypatch, seqs=[seq])
+    asked = []
+
+    def stop():
+        asked.append(1)
+        return len(asked) > 15
+
+    report = run(config_of(work, tmp_path / "out"), stop=stop)
+    assert report["state"] == "interrupted" and report["aside"]["messages"] == [[seq, seq]]
+    assert 160 < report["limit"] < 600
+    report = run(config_of(work, tmp_path / "out"), resume=True)
+    assert report["state"] == "finished" and report["aside"]["messages"] == [[seq, seq]]
+    assert verify_run(tmp_path / "out", all=True).exact
