@@ -46,7 +46,8 @@ demo: $(WARMED)
 # ARGS, one process does what they say. A shell lets what it puts into the background ignore interrupts; the tests of
 # interrupts need them as they are elsewhere.
 INTERRUPTIBLE := import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-PLAIN := tests/unit tests/property tests/end_to_end/test_routers.py tests/end_to_end/test_topology_exact.py
+PLAIN := tests/unit tests/property tests/end_to_end/test_routers.py tests/end_to_end/test_topology_exact.py \
+	$(addprefix tests/fault/test_,damaged_checkpoints.py going_on.py simulation.py)
 TIER := $(if $(WIDE),-m "not long and not cluster and not browser")
 test: $(WARMED)
 ifneq ($(strip $(ARGS)),)

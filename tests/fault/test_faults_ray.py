@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from matching.errors import TopologyError
 from tests.support.faulty_runs import FaultyRun, kill, make_work, newest_actors, readable, wait
 from tests.support.writing_ledger import writing_ledger
 from topology.core.committing import Checkpoints
@@ -104,7 +105,7 @@ def test_crash_loop_at_one_place_ends_the_run_naming_it(work, tmp_path):
             run.strike(command, partial(kill, victim))
             victim.wait(10)
         code, _, said = command.finish(100)
-    assert code == 6, said
+    assert code == TopologyError.exit_code, said
     assert "--restarts allows 1" in said and run.report()["state"] == "failed"
 
 

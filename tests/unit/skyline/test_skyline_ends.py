@@ -24,6 +24,7 @@ from spouts.subscriptions import load_changes, load_vocabulary
 from tests.support.deliveries import RecordingContext as DeliveryContext
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from tests.support.message_files import RecordingContext as SpoutContext
+from topology.core.committing import publish_all
 from topology.core.component import Delivery
 
 MESSAGES, BATCH = 400, 30
@@ -75,6 +76,7 @@ def execute(etl: Path, files: list[Path], out: Path, window="count:70", sink="pa
     spout.close()
     delivery.execute(Delivery("results", "query", 0, alone.results()))
     delivery.finish()
+    publish_all(delivery.outputs())
     delivery.close()
     facts = {"messages": str(etl), "subscriptions": [str(path) for path in files], "window": window, "batch": BATCH}
     facts |= {"world": ",".join(map(str, extent)), "projection": "plate-carree", "boundaries": {"batch": BATCH}}
