@@ -4,7 +4,6 @@ The messages and subscriptions are read by the loaders of the run, since they de
 and floors worked out here anew. `gateway.verify` compares the outcome with what the run has delivered.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.aside import NOBODY, Aside, without_terms
 from spouts.parquet import list_message_files, read_manifest, read_messages
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
-from topology.folder import FINISHED
+from topology.folder import FINISHED, REPORT, RunFolder
 
 #: Messages of a batch at most, where only time ends it.
 _MOST_AT_ONCE = 1_000_000
@@ -85,14 +84,8 @@ class Truth(NamedTuple):
 
 def open_run(folder: Path, kinds: Kinds = KINDS) -> FinishedRun:
     """Read `run.json` and load what it names; `kinds` are those that the run knew."""
-    path = folder / "run.json"
-    try:
-        facts = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise InputError("no_run", f"{folder}: has no run.json; name the --out of a finished `skyray run`") from None
-    except (OSError, ValueError) as error:
-        raise InputError("broken_file", f"{path}: cannot be read ({error}); run again") from error
-    state = facts.get("state", FINISHED) if isinstance(facts, dict) else FINISHED
+    path, facts = folder / REPORT, RunFolder(folder).report()
+    state = facts.get("state", FINISHED)
     if state != FINISHED and "digest" not in facts:
         raise InputError(
             "no_run",

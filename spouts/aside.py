@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from matching.kind_table import Kinds
-from matching.model import UNKNOWN_TERM, MessageBatch, SubscriptionTable, take_ragged
+from matching.model import UNKNOWN_TERM, Int64, MessageBatch, SubscriptionTable, take_ragged
 
 
 class Aside(NamedTuple):
@@ -36,19 +36,24 @@ class Aside(NamedTuple):
 NOBODY = Aside()
 
 
+def drop_terms(offsets: Int64, keep: Any, *columns: Any) -> tuple[Int64, tuple[Any, ...]]:
+    """Ragged columns (or such without entries) with rows that are not kept made empty."""
+    lengths = np.diff(offsets)
+    kept = np.repeat(keep, lengths)
+    new_offsets = np.zeros_like(offsets)
+    np.cumsum(np.where(keep, lengths, 0), out=new_offsets[1:])
+    return new_offsets, tuple(column[kept] if column.shape[0] else column for column in columns)
+
+
 def without_terms(messages: MessageBatch, ranges: Sequence[tuple[int, int]]) -> MessageBatch:
     """The messages, those within the ranges of seqs without terms. O(n + terms) if there are any ranges."""
     inside = _inside(messages.seq, ranges)
     if not inside.any():
         return messages
-    lengths = np.diff(messages.term_offsets)
-    kept = np.repeat(~inside, lengths)
-    offsets = np.zeros_like(messages.term_offsets)
-    np.cumsum(np.where(inside, 0, lengths), out=offsets[1:])
-    counts = messages.counts[kept] if messages.counts.shape[0] else messages.counts
-    changed = {"term_offsets": offsets, "terms": messages.terms[kept], "weights": messages.weights[kept]}
-    columns: Any = messages._asdict() | changed | {"counts": counts}
-    return MessageBatch(**columns)
+    columns = messages.terms, messages.weights, messages.counts
+    offsets, (terms, weights, counts) = drop_terms(messages.term_offsets, ~inside, *columns)
+    changed = {"term_offsets": offsets, "terms": terms, "weights": weights, "counts": counts}
+    return MessageBatch(**(messages._asdict() | changed))
 
 
 def matching_nothing(table: SubscriptionTable, ranges: Sequence[tuple[int, int]], kinds: Kinds) -> SubscriptionTable:

@@ -14,6 +14,7 @@ from matching.errors import InputError
 from matching.model import NO_COUNTS, NO_TIMES, Int32, Int64, MessageBatch, Names
 from matching.space import Space
 from matching.window import NO_FLOOR, Window
+from spouts.aside import drop_terms
 from spouts.cutting import Rows
 from spouts.versions import Objects, object_columns
 
@@ -115,7 +116,7 @@ class Columns:
         ahead = np.zeros(0, np.bool_) if times is None or self.latest_us is None else times > self.latest_us
         if outside.any() or ahead.any():
             keep = ~outside & ~ahead if ahead.any() else ~outside
-            offsets, (terms, weights, counts) = _drop_terms(offsets, keep, terms, weights, counts)
+            offsets, (terms, weights, counts) = drop_terms(offsets, keep, terms, weights, counts)
         if outside.any():
             lon = np.clip(lon, self.space.west, self.space.east)
             lat = np.clip(lat, self.space.south, self.space.north)
@@ -219,15 +220,6 @@ def names_of(column: pa.Array) -> Names:
     cuts = np.frombuffer(offset_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
     return Names(cuts - cuts[0], data[cuts[0] : cuts[-1]])
-
-
-def _drop_terms(offsets: Int64, keep: Any, *columns: Any) -> tuple[Int64, tuple[Any, ...]]:
-    """Ragged columns (or such without entries) with rows that are not kept made empty."""
-    lengths = np.diff(offsets)
-    kept = np.repeat(keep, lengths)
-    new_offsets = np.zeros_like(offsets)
-    np.cumsum(np.where(keep, lengths, 0), out=new_offsets[1:])
-    return new_offsets, tuple(column[kept] if column.shape[0] else column for column in columns)
 
 
 def has_column(path: Path, schema: pa.Schema, name: str) -> bool:

@@ -5,8 +5,6 @@ disturbed. A fault that did not strike in mid-stream, and an answer too short to
 """
 
 import json
-import os
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +120,11 @@ class FaultyRun:
         fault()
         self.struck += 1
 
+    def finish(self, command: Command, seconds: float = 250) -> None:
+        """Wait for a command that must end well."""
+        code, _, said = command.finish(seconds)
+        assert code == 0, said
+
     def report(self) -> dict[str, Any]:
         """What `run.json` says."""
         return json.loads((self.out / "run.json").read_text())
@@ -156,17 +159,3 @@ def readable(out: Path) -> int:
     for path in (out / "checkpoints").glob("epoch-*.json"):
         json.loads(path.read_text())
     return len(parts)
-
-
-def wait(condition: Callable[[], bool], seconds: float) -> float:
-    """Seconds until something is so; fails if it takes longer."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds
-        time.sleep(0.02)
-    return time.monotonic() - began
-
-
-def kill(process: psutil.Process) -> None:
-    """SIGKILL, whatever it is doing."""
-    os.kill(process.pid, 9)

@@ -5,7 +5,7 @@ boundary, every task of every component there, once. Read on in `topology.core.f
 `topology.core.component` (`Saved`, and what components do with it).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from matching.errors import CheckpointError
 from topology.core import frames
 from topology.core.component import Saved
+from topology.core.disk import Output
 
 
 class TaskState(NamedTuple):
@@ -23,6 +24,19 @@ class TaskState(NamedTuple):
     tasks: int
     number: int
     arrays: Mapping[str, np.ndarray]
+
+
+class Copied(NamedTuple):
+    """What a task has copied for a checkpoint, to be written behind the stream.
+
+    `closings`: what is left to do for each file that the checkpoint covers; `pause_s`: how long copying took.
+    """
+
+    address: int
+    epoch: int
+    state: TaskState
+    closings: Sequence[Callable[[], Output]]
+    pause_s: float
 
 
 def pack_parts(state: TaskState) -> list[frames.Buffer]:

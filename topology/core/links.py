@@ -7,8 +7,7 @@ them.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from topology.core.checkpoint import TaskState
-from topology.core.disk import Output
+from topology.core.checkpoint import Copied
 from topology.core.marking import Cadence
 
 #: Parcels that are no payload: they take the place of the edge's number.
@@ -30,14 +29,13 @@ class Saving(NamedTuple):
     epoch : int    of the next checkpoint
     incarnation : int
     write : callable
-        Gets address, epoch, `TaskState`, what is left to do for each output, and the seconds that copying took; must
-        not take long.
+        Takes what a task has copied; must not take long.
     """
 
     cadence: Cadence
     epoch: int
     incarnation: int
-    write: Callable[[int, int, TaskState, Sequence[Callable[[], Output]], float], None]
+    write: Callable[[Copied], None]
 
 
 class Channel(Protocol):

@@ -31,8 +31,6 @@ from topology.core.task import TaskHost
 _PROGRESS_EVERY_S = 0.25
 #: Steps between two looks at the wall clock for progress; a step is rarely below 10 microseconds.
 _STEPS_BETWEEN_LOOKS = 64
-#: How long to wait for a file that is being written, where nothing else is to be done.
-_WRITING_S = 0.001
 
 
 class Parcel(NamedTuple):
@@ -350,7 +348,7 @@ class _LocalRun:
         """Nothing is on its way; whether something may still be once a checkpoint has been written."""
         if self._writer is None or self._clock_host.ended or not self._clock_host.awaits_writing:
             return False
-        time.sleep(_WRITING_S)
+        self._writer.drain()
         self._settle()
         return True
 

@@ -13,7 +13,7 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ import xxhash
 
 from matching.errors import CheckpointError
 from topology.core import frames
-from topology.core.checkpoint import TaskState, pack_parts, unpack_task
+from topology.core.checkpoint import Copied, TaskState, pack_parts, unpack_task
 from topology.core.component import Saved
 from topology.core.disk import Disk, Output, open_disk, written
 
@@ -266,19 +266,12 @@ class Writer:
         self._threads = ThreadPoolExecutor(1, "checkpoint") if behind else None
         self._done: deque[Written] = deque()
 
-    def write(
-        self,
-        address: int,
-        epoch: int,
-        state: TaskState,
-        closings: Sequence[Callable[[], Output]],
-        pause_s: float,
-    ) -> None:
+    def write(self, copied: Copied) -> None:
         """Finish one task's outputs and write its state; returns at once if that is done behind the stream."""
         if self._threads is None:
-            self._write(address, epoch, state, closings, pause_s)
+            self._write(copied)
         else:
-            self._threads.submit(self._write, address, epoch, state, closings, pause_s)
+            self._threads.submit(self._write, copied)
 
     def fetch(self) -> list["Written"]:
         """What has been written, or failed, since the last call."""
@@ -297,14 +290,8 @@ class Writer:
         if self._threads is not None:
             self._threads.shutdown(wait=True)
 
-    def _write(
-        self,
-        address: int,
-        epoch: int,
-        state: TaskState,
-        closings: Sequence[Callable[[], Output]],
-        pause_s: float,
-    ) -> None:
+    def _write(self, copied: Copied) -> None:
+        address, epoch, state, closings, pause_s = copied
         began = time.perf_counter()
         outputs: list[Output] = []
         file, error, fatal = None, "", ""

@@ -26,7 +26,7 @@ import numpy as np
 
 from matching.errors import EngineError, TopologyError
 from topology.core.backpressure import Credits
-from topology.core.checkpoint import TaskState
+from topology.core.checkpoint import Copied, TaskState
 from topology.core.component import Bolt, Delivery, Saved, Spout, Tick
 from topology.core.context import TaskContext
 from topology.core.disk import Output
@@ -433,7 +433,7 @@ class TaskHost:
         except _CAUGHT as cause:
             raise self._failed("state", cause) from cause
         state = TaskState(self.id.component, self.id.task, self.spec.tasks, mark.number, arrays)
-        self._saving.write(self.address, mark.epoch, state, closings, time.perf_counter() - began)
+        self._saving.write(Copied(self.address, mark.epoch, state, closings, time.perf_counter() - began))
         targets = self.plan.end_targets(self.id.component)
         if targets:
             self._send([(address, MARK) for address in targets], mark, 0)

@@ -4,9 +4,9 @@ import threading
 
 import numpy as np
 
-from topology.core.checkpoint import TaskState
-from topology.core.disk import Output
-from topology.core.store import CheckpointStore, Writer
+from topology.core.checkpoint import Copied, TaskState
+from topology.core.disk import ArrowDisk, Output
+from topology.core.store import CheckpointStore, Manifest, Writer
 
 STATE = TaskState("count", 0, 1, 7, {"totals": np.arange(5)})
 
@@ -20,7 +20,7 @@ def test_writer_drain_waits_for_what_was_begun(tmp_path):
         return Output("hidden", "part")
 
     writer = Writer(CheckpointStore(str(tmp_path)), 0)
-    writer.write(3, 12, STATE, [close], 0.25)
+    writer.write(Copied(3, 12, STATE, [close], 0.25))
     assert writer.fetch() == []
     threading.Timer(0.05, release.set).start()
     writer.drain()
@@ -34,12 +34,29 @@ def test_writer_drain_waits_for_what_was_begun(tmp_path):
 def test_writer_tells_a_checkpoint_that_fails_from_an_output_that_is_lost(tmp_path):
     (tmp_path / "file").write_text("where the folder should be")
     writer = Writer(CheckpointStore(str(tmp_path / "file")), 0, behind=False)
-    writer.write(0, 0, STATE, [], 0.0)
+    writer.write(Copied(0, 0, STATE, [], 0.0))
 
     def fails():
         raise OSError("the disk is full")
 
-    writer.write(0, 1, STATE, [fails], 0.0)
+    writer.write(Copied(0, 1, STATE, [fails], 0.0))
     unsaved, lost = writer.fetch()
     assert unsaved.file is None and "cannot be written" in unsaved.error and not unsaved.fatal
     assert lost.file is None and lost.fatal == "the disk is full"
+
+
+def test_store_on_a_file_system_of_arrow_writes_the_manifest_last_and_reads_it_back(tmp_path):
+    """Nothing is renamed there; what stands for a store of objects is Arrow's own file system of this machine."""
+    store = CheckpointStore("unused")
+    store._disk = ArrowDisk(f"file://{tmp_path}/checkpoints")
+    assert store.newest() is None and store.last_epoch() == -1
+    for epoch in range(3):
+        file = store.write_task(STATE, epoch, 0)
+        store.commit(Manifest(epoch, 7, 0, (file,), (), {}))
+        store.prune()
+    manifest = store.newest()
+    assert manifest is not None and manifest.epoch == 2
+    assert store.load(manifest).single("count")["totals"].tolist() == [0, 1, 2, 3, 4]
+    assert len(store.disk.names()) == 4, "two checkpoints of two files are kept"
+    store.disk.remove(manifest.files[0].name)
+    assert store.newest().epoch == 1 and len(store.refused) == 1
