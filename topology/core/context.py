@@ -3,22 +3,32 @@
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import xxhash
 
 from matching.errors import TopologyError
+from topology.core.metrics import LatencyHistogram
 from topology.core.plan import Plan, TaskId
 
-if TYPE_CHECKING:
-    from topology.core.task import TaskHost
+
+class Host(Protocol):
+    """What a context needs of the host of its task."""
+
+    incarnation: int
+    counters: dict[str, int]
+    latency: LatencyHistogram
+
+    def emit(self, stream: str, payload: Any, to: int | None, key: int | None) -> None: ...
+
+    def acknowledge(self, batch: int) -> None: ...
 
 
 class TaskContext:
     """The `topology.core.component.Context` of one task."""
 
-    def __init__(self, host: "TaskHost", plan: Plan, task: TaskId, log: Any, clock: Callable[[], float], seed: int):
+    def __init__(self, host: Host, plan: Plan, task: TaskId, log: Any, clock: Callable[[], float], seed: int):
         self.component = task.component
         self.task = task.task
         self.tasks = plan.component(task.component).tasks
@@ -29,7 +39,7 @@ class TaskContext:
         self._host = host
         self._sizes = {part.name: part.tasks for part in plan.components}
 
-    def hand_over(self, host: "TaskHost", fresh: "TaskContext") -> None:
+    def hand_over(self, host: Host, fresh: "TaskContext") -> None:
         """Serve another host of the same task, as the context `fresh` that was made for it would."""
         self._host = host
         self.incarnation, self.log, self.rng = fresh.incarnation, fresh.log, fresh.rng
