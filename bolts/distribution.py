@@ -44,7 +44,7 @@ class DistributionBolt(Bolt):
         self.inputs = InOrder({"batches": 1, "changes": 1}, name=f"distribution:{context.task}")
         self.last_batch = -1
         self.last_changes = -1
-        self.messages = 0
+        self.messages = self.sent_in_all = 0
         self.sent = np.zeros(self.query_tasks, np.int64)
         self.sent_bytes = 0
 
@@ -67,11 +67,12 @@ class DistributionBolt(Bolt):
 
     def report(self) -> dict[str, Any]:
         return {
-            "messages": self.messages,
-            "sent_to_each_query_task": self.sent.tolist(),
-            "sent_bytes": self.sent_bytes,
             **self.router.describe(),
             **self.table.describe(),
+            "messages": self.messages,
+            "sent": self.sent_in_all,
+            "sent_to_each_query_task": self.sent.tolist(),
+            "sent_bytes": self.sent_bytes,
         }
 
     def _advance(self) -> None:
@@ -110,6 +111,7 @@ class DistributionBolt(Bolt):
 
     def _count(self, tasks: int | slice, part: Part, receivers: int) -> None:
         self.sent[tasks] += len(part.messages)
+        self.sent_in_all += receivers * len(part.messages)
         columns = {id(column): column.nbytes for rows in (part.messages, part.ended) if len(rows) for column in rows}
         self.sent_bytes += receivers * sum(columns.values())
 
@@ -126,8 +128,19 @@ class DistributionBolt(Bolt):
                 self.context.emit("register", asked._replace(body=register), to=task)
         self.context.emit("relaxed", asked._replace(body=Relaxed(self.last_batch)), to=asked.home)
 
+    def state(self) -> dict[str, np.ndarray]:
+        counts = np.array([self.messages, self.sent_in_all, self.sent_bytes])
+        return self.table.state() | {"counts": counts, "sent": self.sent.copy()}
+
     def restore(self, saved: Saved) -> None:
         """Routing tables are made anew from what the query tasks have saved."""
+        before = saved.tasks("distribution")
+        if self.context.task == 0:  # figures of all that is done
+            self.messages, self.sent_in_all, self.sent_bytes = np.sum([task["counts"] for task in before], 0).tolist()
+            if before[0]["sent"].shape[0] == self.query_tasks:
+                self.sent = np.sum([task["sent"] for task in before], 0)
+        self.router = self.router.restored(before, saved.work.get("query", ()))
+        self.table = self.router.table()
         first = saved.number + 1
         self.inputs = InOrder({"batches": 1, "changes": 1}, first=first, name=f"distribution:{self.context.task}")
         self.last_batch = self.last_changes = saved.number

@@ -91,8 +91,12 @@ class QueryBolt(Bolt):
         self.finished = self.told = False
         self.subscriptions = self.raises_sent = 0
         self.met = 0  # messages that mattered to a subscription to a region here
+        self.signature = self._new_signature()
+
+    def _new_signature(self) -> QuerySignature | None:
+        router, task = self.router, self.context.task
         spec = router.signatures
-        self.signature = None if spec is None else QuerySignature(spec, router.domain_of(task), task)
+        return None if spec is None else QuerySignature(spec, router.domain_of(task), task)
 
     def _begin(self, first: int) -> None:
         """Expect batches from `first` on."""
@@ -291,7 +295,8 @@ class QueryBolt(Bolt):
     # -- what is saved
 
     def state(self) -> dict[str, np.ndarray]:
-        arrays = {"boundary": np.array(self.boundary, np.int64)}
+        counts = np.array([self.subscriptions, self.raises_sent])
+        arrays = {"boundary": np.array(self.boundary, np.int64), "counts": counts}
         for code, room in self.rooms.items():
             state = room.state()
             if self.router.shares and not self.kinds[code].standing:  # held by several, saved by the lowest of them
@@ -304,6 +309,10 @@ class QueryBolt(Bolt):
     def restore(self, saved: Saved) -> None:
         self.boundary = Boundary(*map(int, saved.parts["query"][0]["boundary"]))
         self._begin(saved.number + 1)
+        if self.context.task == 0:  # figures of all that is done
+            self.subscriptions, self.raises_sent = np.sum([task["counts"] for task in saved.tasks("query")], 0).tolist()
+        self.router = self.router.restored(saved.tasks("distribution"), saved.work.get("query", ()))
+        self.signature = self._new_signature()
         states = self.kinds.saved_states(saved.parts["query"])
         # of all kinds together: what is placed by cost is weighed against all others
         everyone = concatenate([state.table for state in states.values()])

@@ -1,20 +1,23 @@
 """Router `location`: each query task owns a part of the world.
 
-The unit square is cut into 64 x 64 cells, and the cells, along a Z-order curve, into runs of about equal load, one for
-each task (spec 3.2). A subscription to a region is held by every task whose part its rectangle touches, and each pair
-has one owner among them (`LocationRouter`). A subscription with a point is held by the owner of its point, and a
+Parts are runs of cells of about equal load (`distribution.parts`), made anew where a run goes on and the work of the
+tasks has been measured. A subscription to a region is held by every task whose part its rectangle touches, and each
+pair has one owner among them (`LocationRouter`). A subscription with a point is held by the owner of its point, and a
 message goes to every task where it may matter, by a bound for each task and term (`LocationTable`).
 
 With signatures (`distribution.signatures.signature`) a message goes to the owner of its place only if a subscription to
 a region there may match it. Only the owner's is asked: another's may say yes for a place that is none of its own.
 """
 
+from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from distribution.parts import CELLS, CELLS_A_SIDE, Loads, cell_of, cut, loads_of, reweighed, step_of
 from distribution.router import Router, RoutingTable, board_of, check_tasks
 from distribution.signatures.patches import SignaturePatch
 from distribution.signatures.signature import SignatureSpec
@@ -26,11 +29,14 @@ from matching.space import Space
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
 
-CELLS_A_SIDE = 64
 #: Points on a cell border must fall on the same side whichever way they were projected.
 _BORDER = 1e-12
 _SLACK = 1e-6
 _REBUILD_SHARE = 0.125
+#: Above so many messages, what is known of the places of messages is halved: the world moves.
+_MOST_SEEN = 1 << 20
+#: What is saved has names that begin so.
+_PREFIX = "location:"
 
 
 class LocationRouter(Router):
@@ -53,6 +59,7 @@ class LocationRouter(Router):
     name = "location"
     uses_thresholds = True
     shares = True
+    rebalances = True
 
     def __init__(
         self,
@@ -67,8 +74,24 @@ class LocationRouter(Router):
         super().__init__(tasks, traits)
         self.space = space
         self.signatures = signatures
-        self.owner = _cut(cell_of(load_x, load_y), tasks)
-        self.similarity = _similarities(self.owner, tasks, space.max_distance)
+        self._part(loads_of(cell_of(load_x, load_y)))
+
+    def _part(self, loads: Loads) -> None:
+        self.loads = loads
+        self.owner = cut(loads.weight, self.tasks)
+        self.similarity = _similarities(self.owner, self.tasks, self.space.max_distance)
+
+    def restored(self, told: Sequence[Mapping[str, np.ndarray]], work: Sequence[int] = ()) -> "LocationRouter":
+        mine = [each for each in told if _PREFIX + "seen" in each]
+        if not mine:
+            return self
+        loads = Loads(*(np.array(mine[0][_PREFIX + name]) for name in Loads._fields))
+        if len(work) == self.tasks:
+            seen = np.sum([each[_PREFIX + "seen"] for each in mine], axis=0)
+            loads = reweighed(loads, cut(loads.weight, self.tasks), seen, work)
+        other = copy(self)
+        other._part(loads)
+        return other
 
     def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
         held = np.zeros(len(table), np.bool_)
@@ -130,8 +153,8 @@ class LocationRouter(Router):
         # number of the task's cells in every rectangle of cells, from sums over prefixes
         sums = np.zeros((CELLS_A_SIDE + 1, CELLS_A_SIDE + 1), np.int64)
         sums[1:, 1:] = (self.owner == task).reshape(CELLS_A_SIDE, CELLS_A_SIDE).cumsum(0).cumsum(1)
-        x0, y0 = _step(low_x - _BORDER), _step(low_y - _BORDER)
-        x1, y1 = _step(high_x + _BORDER) + 1, _step(high_y + _BORDER) + 1
+        x0, y0 = step_of(low_x - _BORDER), step_of(low_y - _BORDER)
+        x1, y1 = step_of(high_x + _BORDER) + 1, step_of(high_y + _BORDER) + 1
         return sums[y1, x1] - sums[y0, x1] - sums[y1, x0] + sums[y0, x0] > 0
 
 
@@ -158,6 +181,11 @@ class LocationTable(RoutingTable):
         self._has_boxes = self._has_centres = False
         self._stale = 0
         self._board = board_of(router)
+        self._seen = np.zeros(CELLS, np.int64)
+
+    def state(self) -> dict[str, np.ndarray]:
+        columns = self.router.loads._asdict() | {"seen": self._seen.copy()}
+        return {_PREFIX + name: column for name, column in columns.items()}
 
     def change(self, added: SubscriptionTable, removed: Removals) -> None:
         super().change(added, removed)
@@ -224,6 +252,9 @@ class LocationTable(RoutingTable):
                     rows = self._board.wanted(messages, rows, task)
                 wanted[task, rows] = True
         cells = cell_of(messages.x, messages.y)
+        self._seen += np.bincount(cells, minlength=CELLS)
+        if self._seen.sum() > _MOST_SEEN:
+            self._seen //= 2
         _mark_wanted(cells, messages.term_offsets, messages.terms, router.similarity, self._least, wanted)
         return [np.flatnonzero(row) for row in wanted]
 
@@ -261,29 +292,6 @@ def warmup() -> None:
     seq = np.zeros(1, np.int64)
     box = (somewhere, somewhere, somewhere, somewhere)
     table.route(MessageBatch(seq, somewhere, somewhere, *box, seq, np.array([0, 1]), one, np.ones(1, np.float32)))
-
-
-def cell_of(x: Float64, y: Float64) -> Int64:
-    """Cell of each point of the unit square; points outside count to the nearest border cell. O(n)."""
-    return _step(y) * CELLS_A_SIDE + _step(x)
-
-
-def _step(values: Float64) -> Int64:
-    return np.clip(np.floor(values * CELLS_A_SIDE), 0, CELLS_A_SIDE - 1).astype(np.int64)
-
-
-def _cut(cells: Int64, tasks: int) -> Int64:
-    """Give every cell an owner: runs of about equal load along a Z-order curve. Cells without load count a little."""
-    load = np.bincount(cells, minlength=CELLS_A_SIDE**2) + 1e-3 * max(1, cells.size) / CELLS_A_SIDE**2
-    row, column = np.divmod(np.arange(CELLS_A_SIDE**2), CELLS_A_SIDE)
-    curve = np.zeros_like(row)
-    for bit in range(CELLS_A_SIDE.bit_length() - 1):
-        curve |= ((column >> bit) & 1) << (2 * bit) | ((row >> bit) & 1) << (2 * bit + 1)
-    order = np.argsort(curve)
-    before = np.cumsum(load[order]) - load[order]
-    owner = np.empty(CELLS_A_SIDE**2, np.int64)
-    owner[order] = np.minimum((before / load.sum() * tasks).astype(np.int64), tasks - 1)
-    return owner
 
 
 def _similarities(owner: Int64, tasks: int, max_distance: float) -> Float64:

@@ -12,7 +12,8 @@ sums of costs are exact, so that all come to the same on whatever machine, as th
 The algorithms are in `distribution.placement`; who puts owners into change lists is `spouts.placing`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from distribution.placement.assign import dealt_out
 from distribution.placement.costs import Costs, SampleCosts
 from distribution.placement.demand import Demand, demand_of
 from distribution.placement.dkm_sks import DkmSks
+from distribution.placement.evening import evened
 from distribution.placement.kop import KeywordOriented
 from distribution.placement.placement import Ledger, Placed, Placement
 from distribution.placement.ps2stream import Ps2Stream
@@ -50,12 +52,20 @@ class PlacedRouter(Router):
     """
 
     algorithm: ClassVar[type[Placement]]
+    rebalances = True
+    #: What was measured of the query tasks, where `restored` was told.
+    work: Sequence[int] = ()
 
     def __init__(self, tasks: int, space: Space, costs: Costs, traits: Traits = KINDS.traits):
         check_tasks(tasks)
         super().__init__(tasks, traits)
         self.space = space
         self.costs = costs
+
+    def restored(self, told: Sequence[Mapping[str, np.ndarray]], work: Sequence[int] = ()) -> "PlacedRouter":
+        other = copy(self)
+        other.work = tuple(work)
+        return other
 
     def placer(self) -> "Placer":
         """Whoever decides, with nobody there yet."""
@@ -204,6 +214,8 @@ class Placer:
             cost = KeywordOriented(router.costs, router.tasks).price(demand)
         if known and int(saved["tasks"]) == router.tasks:
             owner = saved["owner"].astype(np.int64)
+            if len(router.work) == router.tasks:
+                owner, cost = evened(Placed(owner, cost), table.number, router.work, router.costs)
         else:
             owner = dealt_out(cost, router.tasks)
             self.placement.deal_anew()

@@ -9,7 +9,7 @@ there already, all are told of it instead (`holds`, `holds_again`). Read on in `
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,10 @@ class RoutingTable:
         """What replicas must be told of relaxed subscriptions; only where the router `replicates`."""
         raise NotImplementedError
 
+    def state(self) -> dict[str, np.ndarray]:
+        """What `Router.restored` goes by, under names that no other router uses; the rest is made of subscriptions."""
+        return {}
+
     def apply(self, patch: SignaturePatch) -> None:
         """Take in what a query task tells of its subscriptions; only where the router has `signatures`."""
         raise NotImplementedError
@@ -101,12 +105,26 @@ class Router(ABC):
     replicates = False
     #: Whether a subscription may be held by several tasks, or by another than its home.
     shares = False
+    #: Whether it can deal loads out anew by what was measured of them (`restored`).
+    rebalances = False
     #: What signatures of query tasks consist of; None if they send none.
     signatures: SignatureSpec | None = None
 
     def __init__(self, tasks: int, traits: Traits = KINDS.traits):
         self.tasks = tasks
         self.traits = traits
+
+    def restored(self, told: Sequence[Mapping[str, np.ndarray]], work: Sequence[int] = ()) -> "Router":
+        """The router to go on with: all tasks make the same one of what was saved.
+
+        Parameters
+        ----------
+        told : sequence of mappings
+            What each distribution task has saved, its routing table's `state` among it.
+        work : sequence of int
+            What each query task has worked of late, in any unit, where loads are to be dealt out anew.
+        """
+        return self
 
     @abstractmethod
     def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:

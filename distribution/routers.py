@@ -32,6 +32,8 @@ ROUTERS = tuple(_CLASSES)
 SIGNING = (HashingRouter.name, LocationRouter.name)
 #: Those that place subscriptions by cost.
 PLACING = tuple(router.name for router in _PLACED)
+#: Those that can deal loads out anew while a run goes on.
+REBALANCING = tuple(name for name, router in _CLASSES.items() if router.rebalances)
 
 
 def router_named(

@@ -56,10 +56,12 @@ class PlacingSpout(Spout):
     def restore(self, saved: Saved) -> None:
         """Go on behind a batch. Raises CheckpointError where the inner one does, or if this is of other subscriptions.
 
-        Saved for another number of query tasks, or by another router, all that there are are dealt out anew.
+        Saved for another number of query tasks, or by another router, all that there are are dealt out anew; where the
+        work of the query tasks was measured, some are.
         """
         assert self.placer is not None, "open() comes first"
         self.inner.restore(saved)
+        self.placer.router = self.router.restored(saved.tasks("distribution"), saved.work.get("query", ()))
         states = self.kinds.saved_states(saved.tasks("query"))
         everyone = concatenate([state.table for state in states.values()])
         self.placer.restore(saved.tasks("subscriptions")[0], everyone)

@@ -16,6 +16,7 @@ from typing import Any
 
 from matching.errors import CheckpointError, ConfigError, EngineError, InputError, TopologyError
 from spouts.aside import NOBODY, Aside
+from topology.core.balancing import Balance
 from topology.core.committing import Checkpoints, complete
 from topology.core.failures import ComponentFailed
 from topology.core.local import run_local
@@ -173,6 +174,7 @@ def _execute(
         stop=stop,
         checkpoints=checkpoints,
         resume=manifest,
+        balance=Balance("query") if config.rebalance else None,
     )
 
 
@@ -201,7 +203,7 @@ def _find_poison(
         return None  # input, disk, settings: no row is to blame
     driver_log().warning("looking_for_poison", why=str(failed).splitlines()[0])
     with tempfile.TemporaryDirectory(prefix="skyray-scratch-") as scratch:
-        changed = {"executor": "local", "sink": "count", "out": Path(scratch), "rate": None}
+        changed = {"executor": "local", "sink": "count", "out": Path(scratch), "rate": None, "rebalance": False}
         quiet = config.model_copy(update=changed)
         poison = find(
             lambda aside: build_plan(quiet, aside),

@@ -131,6 +131,11 @@ class RunConfig(BaseSettings):
     restarts: int = Field(
         default=5, ge=0, le=1000, description="how often the same failure at the same place is recovered from"
     )
+    rebalance: bool = Field(
+        default=False,
+        description="deal subscriptions out anew while the run goes on, behind a checkpoint, where query bolts were "
+        "found to work unevenly (routers location, kop, sop, dkm-sks, ps2stream; executor ray)",
+    )
     credits: int = Field(default=4, ge=1, le=1024, description="batches in flight at most")
     rate: float | None = Field(
         default=None, gt=0.0, le=1e9, description="messages a second at most; by default as fast as they are matched"
@@ -247,7 +252,7 @@ CHANGEABLE = frozenset(
     {
         *("executor", "address", "placement", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts"),
         *("router", "placement_sample", "signatures", "engine", "window_index", "threshold_rule", "credits", "seed"),
-        *("checkpoint_every", "restarts", "rate", "strict"),
+        *("checkpoint_every", "restarts", "rate", "strict", "rebalance"),
     }
 )
 
@@ -275,6 +280,8 @@ def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
             f"--{fixed[0].replace('_', '-')} cannot change while a run goes on; leave it out (these can: "
             f"{', '.join('--' + name.replace('_', '-') for name in sorted(CHANGEABLE))})"
         )
+    if given.get("executor") == "local":  # one process, with nobody to share its loads with
+        given.setdefault("rebalance", False)
     return _build({**before, **given}, dict.fromkeys(given, "command line"))
 
 

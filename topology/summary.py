@@ -31,7 +31,7 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
         "routing": {
             "router": config.router,
             "replication_ratio": taken / accepted if accepted else 0.0,
-            "messages_sent_per_message": float(sent.sum()) / messages if messages else 0.0,
+            "messages_sent_per_message": sum(part["sent"] for part in routing) / messages if messages else 0.0,
             "bytes_sent": sum(part["sent_bytes"] for part in routing),
             "signatures": signature_figures(config.signatures, parts, messages),
             "found_sent": {

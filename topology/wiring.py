@@ -27,7 +27,7 @@ from bolts.tuples import TupleBolt
 from distribution.placed import PlacedRouter
 from distribution.placement.costs import Costs, SampleCosts, UniformCosts
 from distribution.router import Router
-from distribution.routers import placeable, router_named
+from distribution.routers import REBALANCING, placeable, router_named
 from matching.errors import ConfigError, InputError
 from matching.fading import Fading
 from matching.kind import Site
@@ -241,6 +241,25 @@ def check_placeable(config: RunConfig, vocabulary: Vocabulary, space: Space) -> 
         )
 
 
+def check_rebalance(config: RunConfig, router: Router) -> None:
+    """Refuse to deal loads out anew where that cannot be. Raises ConfigError, with what to do."""
+    remedies = (
+        (
+            not router.rebalances,
+            f"router {router.name} deals out by hash alone: use --router {' or '.join(REBALANCING)}",
+        ),
+        (
+            config.executor == "local",
+            "the local executor has one process, whose work is nobody else's: use --executor ray",
+        ),
+        (config.query_bolts < 2, "there is one query bolt: use --query-bolts 2 or more"),
+        (not config.checkpoint_every, "it goes back to a checkpoint, and there are none: use --checkpoint-every 10"),
+    )
+    for refused, why in remedies:
+        if config.rebalance and refused:
+            raise ConfigError(f"--rebalance: {why}, or leave --rebalance out")
+
+
 def build_plan(config: RunConfig, aside: Aside = NOBODY) -> Plan:
     """The topology that the settings ask for, without those set aside; reads the manifest, the vocabulary and a sample
     of the messages.
@@ -256,6 +275,8 @@ def build_plan(config: RunConfig, aside: Aside = NOBODY) -> Plan:
     cuts = Cuts.parse(config.batch, window)
     vocabulary: Vocabulary = load_vocabulary(config.messages)
     check_placeable(config, vocabulary, space)
+    router = router_of(config, space, vocabulary=vocabulary)
+    check_rebalance(config, router)
     # tasks may run in processes that were started in another folder, on Ray that was there before
     source, out = config.messages.absolute(), config.out.absolute()
     files = [path.absolute() for path in config.subscriptions]
@@ -272,7 +293,7 @@ def build_plan(config: RunConfig, aside: Aside = NOBODY) -> Plan:
     return wire(
         messages,
         subscriptions,
-        router_of(config, space, vocabulary=vocabulary),
+        router,
         space,
         window,
         delivery,

@@ -21,8 +21,6 @@ from tests.support.example_topologies import (
     pipeline,
     word_count,
 )
-from topology.core import runner
-from topology.core.crew import Crew
 from topology.core.grouping import task_of_key
 from topology.core.local import run_local
 from topology.core.runner import run_ray
@@ -114,23 +112,14 @@ def test_run_ray_killed_actor_ends_the_run_in_seconds_naming_it():
 
 @pytest.mark.fault
 def test_run_ray_paused_process_is_named_after_the_stall_time():
-    with pytest.raises(TopologyError, match="pass:0 has not answered for 2 s and nothing else moves"):
+    with pytest.raises(TopologyError, match="pass:0: no sign of life for 2 s"):
         run_ray(pipeline(batches=10**6, trouble="pause", at=20), stall_s=2.0)
     assert_no_actor_is_left()
 
 
-def test_stall_of_a_task_that_does_not_answer_is_none_while_others_move():
-    """It may be in the middle of a long batch; only where nothing at all moves is it taken for stalled."""
-    run = object.__new__(runner._RayRun)
-    run._plan, run._checkpoints = pipeline(), None
-    run._placement, run._stall_s, run._statuses = runner.place(run._plan), 60.0, {}
-    run._crew = Crew(run._plan, run._placement, 0, 0.0, None)
-    run._pending = {"question": (1, 100.0), "another": (2, 190.0)}
-    run._look_for_stall(now=500.0, moved=499.0)
-    run._look_for_stall(now=159.0, moved=90.0)
-    with pytest.raises(TopologyError, match=f"{run._crew.names(1)} has not answered for 400 s"):
-        run._look_for_stall(now=500.0, moved=439.0)
-    assert run._crew.stalled == {1}
+def test_run_ray_task_within_a_long_execute_is_not_dead():
+    report = run_ray(pipeline(batches=10, trouble="long", at=5), stall_s=1.0)
+    assert report.components["pass"].busy_share * report.elapsed_s > 3.0, "nothing took long: nothing was tested"
 
 
 def test_run_ray_without_acknowledgements_names_who_waits():

@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from distribution.routers import placeable
+from bolts.query import QueryBolt
+from distribution.routers import REBALANCING, placeable
 from gateway.generate import generate_subscriptions
+from matching.errors import EngineError
 from matching.kinds import KINDS
 from tests.support.covering import tiered
 from tests.support.etl_folder import random_rows, with_objects, write_etl
@@ -96,6 +98,14 @@ def test_run_saved_twice_in_mid_stream_ends_as_one_that_was_not(inputs, case, ta
     saved = pause_local(plan_of(inputs, case, after, tmp_path / "second"), 9, seed=3, resume=saved)
     report = run_local(plan_of(inputs, case, before, tmp_path / "last"), seed=4, resume=saved)
     assert ended(report, tmp_path / "last") == wanted
+    routed = [task.figures["messages"] for task in report.components["distribution"].tasks]
+    assert sum(routed) == MESSAGES, "figures are of the whole run"
+    if case[0] == "hashing":
+        taken = [
+            sum(task.figures["subscriptions_taken"] for task in each.components["query"].tasks)
+            for each in (whole, report)
+        ]
+        assert taken[0] == taken[1] > 200
 
 
 def test_run_goes_on_with_another_router(inputs, tmp_path):
@@ -104,6 +114,53 @@ def test_run_goes_on_with_another_router(inputs, tmp_path):
     saved = pause_local(plan_of(inputs, case, (2, 1, 1), tmp_path / "first"), 7)
     report = run_local(plan_of(inputs, other, (3, 2, 2), tmp_path / "last"), seed=5, resume=saved)
     assert ended(report, tmp_path / "last") == wanted
+
+
+#: Of each router that can: what the three query tasks are said to have worked, twice.
+DEALT_ANEW = [case for case in CASES if case[0] in REBALANCING]
+DEALT_ANEW += [(router, *CASES[0][1:]) for router in REBALANCING if router not in [case[0] for case in CASES]]
+WORKED = ((9_000, 1_000, 1_000), (8_000, 500, 1_000))
+
+
+def held(report):
+    return [sum(task.figures["held"].values()) for task in report.components["query"].tasks]
+
+
+def dealt_anew_twice(inputs, case, folder):
+    """The run to its end, of which loads were dealt out anew behind two batches."""
+    tasks = (3, 2, 2)
+    saved = pause_local(plan_of(inputs, case, tasks, folder / "first"), 4, seed=2)
+    saved = saved._replace(work={"query": WORKED[0]})
+    saved = pause_local(plan_of(inputs, case, tasks, folder / "second"), 9, seed=3, resume=saved)
+    saved = saved._replace(work={"query": WORKED[1]})
+    return run_local(plan_of(inputs, case, tasks, folder / "last"), seed=4, resume=saved)
+
+
+@pytest.mark.parametrize("case", DEALT_ANEW, ids=lambda case: "-".join(case[:3]))
+def test_run_dealt_out_anew_twice_ends_as_one_that_was_not(inputs, case, tmp_path):
+    whole = run_local(plan_of(inputs, case, (3, 2, 2), tmp_path / "whole"), seed=1)
+    wanted = ended(whole, tmp_path / "whole")
+    report = dealt_anew_twice(inputs, case, tmp_path)
+    assert ended(report, tmp_path / "last") == wanted
+    assert held(report) != held(whole), "nobody was moved: nothing was tested"
+    # whoever was said to do most of the work holds less than before
+    assert held(report)[0] < held(whole)[0]
+
+
+@pytest.mark.parametrize("case", [DEALT_ANEW[0], ("kop", *CASES[0][1:])], ids=lambda case: case[0])
+def test_task_that_does_not_hear_of_the_dealing_is_found_out(inputs, case, tmp_path, monkeypatch):
+    """What is broken on purpose: one query task goes by the parts there were."""
+    wanted = ended(run_local(plan_of(inputs, case, (3, 2, 2), tmp_path / "whole")), tmp_path / "whole")
+
+    def restore(bolt, saved, rightly=QueryBolt.restore):
+        rightly(bolt, saved._replace(work={}) if bolt.context.task == 1 else saved)
+
+    monkeypatch.setattr(QueryBolt, "restore", restore)
+    try:
+        report = dealt_anew_twice(inputs, case, tmp_path)
+    except EngineError:
+        return  # noticed by the engine itself
+    assert ended(report, tmp_path / "last") != wanted
 
 
 @pytest.mark.parametrize("lost", ["buffer", "kept"])

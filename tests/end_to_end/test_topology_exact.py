@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from distribution.location import CELLS_A_SIDE, LocationRouter, LocationTable
+from distribution.location import LocationRouter, LocationTable
+from distribution.parts import CELLS_A_SIDE
 from distribution.router import RoutingTable
 from matching.kind_table import Kinds
 from matching.kinds import KINDS

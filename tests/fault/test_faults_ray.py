@@ -39,6 +39,11 @@ def test_killed_actors_are_started_anew_and_every_update_is_told_once(work, tmp_
     report = run.assert_exact(3)
     recoveries = report["topology"]["recoveries"]
     assert len(recoveries) == 3 and all(each["number"] > 0 for each in recoveries), recoveries
+    # what was done before counts too
+    assert report["topology"]["published"] == MESSAGES // 20
+    assert report["routing"]["replication_ratio"] == 1.0 and report["routing"]["messages_sent_per_message"] == 2.0
+    taken = report["topology"]["components"]["query"]["incoming"]
+    assert taken["changes"] >= 2 * MESSAGES // 20, taken
 
 
 @pytest.mark.wide

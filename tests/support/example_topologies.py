@@ -6,6 +6,7 @@ They stand in an importable module because worker processes must find their clas
 import os
 import signal
 import threading
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -200,9 +201,9 @@ def _refuse(batch: int) -> None:
 class PassBolt(Bolt):
     """Passes batches on, except for what `trouble` asks for at batch `at` in task 0.
 
-    `trouble`: none, prepare, early (emit in prepare), raise, kill (the process), exit, pause (the process), lock (emit
-    what cannot travel), unpack (emit what cannot be rebuilt), skip (pass nothing on), write (to an array already
-    emitted), input (write to the array received), close. `work_loops` makes every batch slow.
+    `trouble`: none, prepare, early (emit in prepare), raise, kill (the process), exit, pause (the process), long (take
+    seconds), lock (emit what cannot travel), unpack (emit what cannot be rebuilt), skip (pass nothing on), write (to an
+    array already emitted), input (write to the array received), close. `work_loops` makes every batch slow.
     """
 
     def __init__(self, trouble: str = "none", at: int = 3, work_loops: int = 0):
@@ -231,6 +232,8 @@ class PassBolt(Bolt):
                 raise SystemExit(9)
             if self.trouble == "pause":
                 os.kill(os.getpid(), signal.SIGSTOP)
+            if self.trouble == "long":
+                time.sleep(3.5)
             if self.trouble == "lock":
                 self.context.emit("words", (payload.batch, threading.Lock()))
             if self.trouble == "unpack":

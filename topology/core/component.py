@@ -20,6 +20,7 @@ Read on in `topology.core.builder` (how components are wired) and `topology.wiri
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -43,10 +44,13 @@ class Saved(NamedTuple):
     number : int    the last batch done, -1 before the first
     parts : mapping of component to named arrays of each of its tasks, in order of task
         As `state` of each gave them. There may have been more tasks of a component than there are now, or fewer.
+    work : mapping of component to what each of its tasks has worked of late, in ns
+        Where loads are to be dealt out anew by it; else empty.
     """
 
     number: int
     parts: Mapping[str, Sequence[Mapping[str, np.ndarray]]]
+    work: Mapping[str, Sequence[int]] = MappingProxyType({})
 
     def tasks(self, component: str) -> Sequence[Mapping[str, np.ndarray]]:
         """What each task of a component said.

@@ -37,8 +37,8 @@ class Crew:
         Seeds `Context.rng`.
     task_cpus : float
         CPUs that Ray reserves for each task.
-    silent_s : float or None
-        Workers that show no sign of life for so long are lost; None: nobody looks.
+    silent_s : float
+        Workers that show no sign of life for so long are lost.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Crew:
     Every method that asks raises `WorkersLost` (`topology.core.pulse`) if an actor has died.
     """
 
-    def __init__(self, plan: Plan, placement: Placement, seed: int, task_cpus: float, silent_s: float | None):
+    def __init__(self, plan: Plan, placement: Placement, seed: int, task_cpus: float, silent_s: float):
         self.actors: list[Any] = []
         self.stalled: set[int] = set()
         self._plan = plan
@@ -58,7 +58,7 @@ class Crew:
         self._seed = seed
         self._task_cpus = task_cpus
         self._worker_of = {address: worker for worker, mine in enumerate(placement) for address in mine}
-        self._pulse = None if silent_s is None else Pulse(silent_s)
+        self._pulse = Pulse(silent_s)
         self._stored: Any = None
         self._log = driver_log()
         # the signs of life come from a thread of their own; all else is done in the order in which it was sent
@@ -69,18 +69,16 @@ class Crew:
         """Start all actors; returns before they have started."""
         self._stored = ray.put(self._plan)
         self.actors = [self._hire(worker, "SPREAD") for worker in range(len(self._placement))]
-        if self._pulse is not None:
-            self._pulse.start(self.actors, ())
+        self._pulse.start(self.actors, ())
 
     def replace(self, lost: Collection[int]) -> None:
         """Start new actors in place of these, on the nodes with the fewest, of those that seem to be well."""
         for worker in sorted(lost):
-            node = None if self._pulse is None else self._pulse.node_for(lost)
+            node = self._pulse.node_for(lost)
             where = "SPREAD" if node is None else NodeAffinitySchedulingStrategy(node, soft=True)
             self.actors[worker] = self._hire(worker, where)
         self.stalled -= set(lost)
-        if self._pulse is not None:
-            self._pulse.start(self.actors, lost)
+        self._pulse.start(self.actors, lost)
 
     def dismiss(self, worker: int) -> None:
         """End an actor. One that is only silent may go on living: it is kept out by its incarnation."""
@@ -155,13 +153,15 @@ class Crew:
 
     def look_for_silence(self) -> None:
         """Raise WorkersLost for workers whose process is stopped, or cannot be reached any more."""
-        if self._pulse is None:
-            return
         silent = self._pulse.silent()
         if silent:
             self.stalled |= silent
             names = ", ".join(map(self.names, sorted(silent)))
-            raise WorkersLost(silent, f"{names} silent", f"{names}: no sign of life for {self._pulse.silent_s:g} s")
+            raise WorkersLost(
+                silent,
+                f"{names} silent",
+                f"{names}: no sign of life for {self._pulse.silent_s:g} s, its process is stopped or cut off",
+            )
 
     def end(self, closing: bool) -> None:
         """End every actor; with `closing` their components get a moment to give back what they hold."""

@@ -4,7 +4,7 @@ Both executors build the same `Snapshot` (for a live table) and `RunReport` (for
 every task, so a figure means the same in one process and on a cluster. Read on in `topology.core.task`, which counts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -187,8 +187,9 @@ class RunReport:
     `elapsed_s` is from the first batch to the last end, without the start of processes (`startup_s`, which includes
     `warm_up_s`). `blocked_s` is how long the clock spout stood without a credit; `in_flight_peak` never exceeds the
     plan's credits. A task's own figures (`Spout.report`, `Bolt.report`) are in `components[NAME].tasks[i].figures`.
-    `checkpoints` has the figures of each, `recoveries` what failed, and how long it took to go on. `stopped`: it ended
-    before the stream did, because it was told to.
+    `checkpoints` has the figures of each, `recoveries` what failed, and how long it took to go on, `rebalances` what
+    was measured, and how long it took to deal out anew. `stopped`: it ended before the stream did, because it was told
+    to.
     """
 
     executor: str
@@ -203,11 +204,16 @@ class RunReport:
     plan: dict[str, Any] = field(repr=False)
     checkpoints: tuple[dict[str, Any], ...] = ()
     recoveries: tuple[dict[str, Any], ...] = ()
+    rebalances: tuple[dict[str, Any], ...] = ()
     stopped: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return asdict(self)
+
+
+#: Counts of a task, by name, that go on where a run goes back.
+_SUMMED = ("incoming", "outgoing", "bytes_out", "unrouted", "busy_ns", "counters")
 
 
 class Meter:
@@ -218,10 +224,18 @@ class Meter:
         self._busy_before = [0] * len(plan.tasks)
         self._elapsed_before = 0.0
         self._peaks = [0] * len(plan.tasks)
+        self._before: dict[int, TaskStatus] = {}
+        self._batches_before = 0
+
+    def go_back(self, statuses: Iterable[TaskStatus], number: int) -> None:
+        """Tasks count anew, behind batch `number`: what they have done until now, for nothing in part, counts too."""
+        self._before |= {status.address: self._whole(status) for status in statuses}
+        self._batches_before = number + 1
 
     def snapshot(self, statuses: list[TaskStatus], elapsed_s: float) -> Snapshot:
         """The present, from one status for each task by address. O(tasks**2) additions of small arrays."""
         depths = self._queue_depths(statuses)
+        statuses = [self._whole(status) for status in statuses]
         span_ns = max(elapsed_s - self._elapsed_before, 1e-9) * 1e9
         components = {}
         for part in self._plan.components:
@@ -237,7 +251,7 @@ class Meter:
                 received=sum(sum(status.incoming.values()) for status in mine),
                 emitted=sum(sum(status.outgoing.values()) for status in mine),
                 queue_depth=sum(depths[status.address] for status in mine),
-                busy_share=_within((sum(busy) - sum(before)) / span_ns / part.tasks),
+                busy_share=min(1.0, (sum(busy) - sum(before)) / span_ns / part.tasks),
                 counters=_summed([status.counters for status in mine]),
                 latency_p50_s=latency.quantile(0.5),
                 latency_p99_s=latency.quantile(0.99),
@@ -245,9 +259,8 @@ class Meter:
         self._busy_before = [sum(status.busy_ns.values()) for status in statuses]
         self._elapsed_before = elapsed_s
         clock = statuses[self._plan.clock_address]
-        return Snapshot(
-            elapsed_s, clock.published, clock.acknowledged, clock.published - clock.acknowledged, components
-        )
+        published, acknowledged = (self._batches_before + count for count in (clock.published, clock.acknowledged))
+        return Snapshot(elapsed_s, published, acknowledged, published - acknowledged, components)
 
     def report(
         self,
@@ -259,9 +272,11 @@ class Meter:
         warm_up_s: float,
         checkpoints: Sequence[dict[str, Any]] = (),
         recoveries: Sequence[dict[str, Any]] = (),
+        rebalances: Sequence[dict[str, Any]] = (),
     ) -> RunReport:
         """The end, from one status and one dict of figures for each task by address."""
         self._queue_depths(statuses)
+        statuses = [self._whole(status) for status in statuses]
         components = {}
         for part in self._plan.components:
             addresses = self._plan.addresses_of(part.name)
@@ -292,15 +307,29 @@ class Meter:
             elapsed_s=elapsed_s,
             startup_s=startup_s,
             warm_up_s=warm_up_s,
-            published=clock.published,
-            acknowledged=clock.acknowledged,
+            published=self._batches_before + clock.published,
+            acknowledged=self._batches_before + clock.acknowledged,
             in_flight_peak=clock.in_flight_peak,
             blocked_s=clock.blocked_s,
             components=components,
             plan=self._plan.describe(),
             checkpoints=tuple(checkpoints),
             recoveries=tuple(recoveries),
+            rebalances=tuple(rebalances),
             stopped=clock.stopped,
+        )
+
+    def _whole(self, status: TaskStatus) -> TaskStatus:
+        """With what the task, or the one in whose place it is, had done before the run went back."""
+        before = self._before.get(status.address)
+        if before is None:
+            return status
+        merged = _merged_latency([before, status])
+        return status._replace(
+            **{name: _summed([getattr(each, name) for each in (before, status)]) for name in _SUMMED},
+            latency=(merged.counts, merged.max_s) if merged.counts.any() else None,
+            in_flight_peak=max(before.in_flight_peak, status.in_flight_peak),
+            blocked_s=before.blocked_s + status.blocked_s,
         )
 
     def _queue_depths(self, statuses: list[TaskStatus]) -> list[int]:
@@ -321,11 +350,6 @@ def _streams(statuses: list[TaskStatus]) -> dict[str, dict]:
         "busy_s": {name: ns / 1e9 for name, ns in _summed([status.busy_ns for status in statuses]).items()},
         "counters": _summed([status.counters for status in statuses]),
     }
-
-
-def _within(share: float) -> float:
-    """A share of time; counts that began anew after a recovery make it negative."""
-    return max(0.0, min(1.0, share))
 
 
 def _share(status: TaskStatus, elapsed_s: float) -> float:

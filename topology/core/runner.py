@@ -11,20 +11,21 @@ before is let pass. Without checkpoints it ends the run.
 
 From the answers alone it knows whether the run is over or stuck: nothing is on its way if, over two rounds of
 questions of which the second began after the first was answered, as many parcels were received as sent and no count
-has moved. An actor that raises says so in its status; one that dies fails the question; one that answers nothing
-while nothing else moves is stalled. Each ends the run with a `TopologyError` that names it.
+has moved. An actor that raises says so in its status; one that dies fails the question; one that shows no sign of life
+is lost (`topology.core.pulse`). Each ends the run with a `TopologyError` that names it.
 
 What each task does is in `topology.core.task`, shared with `topology.core.local`, the same topology in one process.
 """
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import ray
 
 from matching.errors import CheckpointError, TopologyError
+from topology.core.balancing import Balance, Balancer
 from topology.core.committing import Checkpoints, Committer, publish_all
 from topology.core.connection import connected
 from topology.core.crew import Crew
@@ -59,6 +60,7 @@ def run_ray(
     checkpoints: Checkpoints | None = None,
     resume: Manifest | None = None,
     silent_s: float = 5.0,
+    balance: Balance | None = None,
 ) -> RunReport:
     """Run a topology on Ray to its end.
 
@@ -83,8 +85,8 @@ def run_ray(
     poll_s : float
         Seconds between two rounds of questions.
     stall_s : float
-        A task that answers nothing for so long while nothing else moves is taken for stalled; no `execute` or
-        `next_batch` may take longer.
+        A process that shows no sign of life for so long ends a run that is not saved, and parcels that are on their way
+        for so long end any run. An `execute` may take as long as it likes.
     start_s : float
         How long warm-up, and then the opening of all components, may take.
     task_cpus : float
@@ -97,6 +99,8 @@ def run_ray(
         Go on from this checkpoint of `checkpoints.store`.
     silent_s : float
         An actor that shows no sign of life for so long is given up for lost, where the run is saved.
+    balance : Balance, optional
+        Deal loads out anew behind a checkpoint, where they have been found to be uneven; needs `checkpoints`.
 
     Returns
     -------
@@ -119,8 +123,8 @@ def run_ray(
             )
     placement = place(plan, together)
     with connected(address, log_to_driver):
-        crew = Crew(plan, placement, seed, task_cpus, None if checkpoints is None else silent_s)
-        run = _RayRun(plan, placement, crew, on_progress, stop, poll_s, stall_s, start_s, checkpoints, resume)
+        crew = Crew(plan, placement, seed, task_cpus, stall_s if checkpoints is None else silent_s)
+        run = _RayRun(plan, placement, crew, on_progress, stop, poll_s, stall_s, start_s, checkpoints, resume, balance)
         try:
             return run.run()
         finally:
@@ -142,6 +146,7 @@ class _RayRun:
         start_s: float,
         checkpoints: Checkpoints | None,
         resume: Manifest | None,
+        balance: Balance | None,
     ):
         self._plan = plan
         self._placement = placement
@@ -159,7 +164,10 @@ class _RayRun:
         self._incarnation = 0 if checkpoints is None else checkpoints.incarnation
         self._losses: Counter[tuple[str, int]] = Counter()
         self._gone: set[int] = set()
+        self._began_behind = -1 if resume is None else resume.number
         self._recoveries: list[dict[str, Any]] = []
+        self._balancer = None if balance is None or checkpoints is None else Balancer(plan, balance)
+        self._saved_anew = False  # a checkpoint has become whole since loads were looked at
         self._opened = False
         self._closed = False
         self._stopping = False
@@ -206,8 +214,9 @@ class _RayRun:
         else:
             self._committer.finish(outputs)
             saved = self._committer.figures
+        balanced = [] if self._balancer is None else self._balancer.figures
         return self._meter.report(
-            "ray", self._in_order(), figures, elapsed_s, startup_s, warm_up_s, saved, self._recoveries
+            "ray", self._in_order(), figures, elapsed_s, startup_s, warm_up_s, saved, self._recoveries, balanced
         )
 
     def end(self) -> None:
@@ -226,13 +235,13 @@ class _RayRun:
             outputs += finished
         return figures, outputs
 
-    def _open(self) -> None:
+    def _open(self, work: Mapping[str, Sequence[int]] | None = None) -> None:
         """Have every worker open its tasks, or take them back, to where this incarnation goes on from."""
         lease = Lease(self._incarnation)
         if self._checkpoints is not None:
             store = self._checkpoints.store
             epoch = store.last_epoch() + 1
-            lease = Lease(self._incarnation, store, self._checkpoints.cadence, epoch, self._manifest)
+            lease = Lease(self._incarnation, store, self._checkpoints.cadence, epoch, self._manifest, work)
         for _, failure in self._crew.ask_tasks("open", self._start_s, lease):
             _raise_if(failure)
 
@@ -257,7 +266,7 @@ class _RayRun:
                 ) from lost
             self._log.warning("worker_lost", why=str(lost), checkpoint=self._committer.committed)
             try:
-                self._go_back(lost)
+                self._go_back(lost.workers)
                 break
             except WorkersLost as another:
                 if another.hopeless:
@@ -268,29 +277,46 @@ class _RayRun:
         self._recoveries.append(told | {"number": self._committer.number})
         self._log.warning("recovered", checkpoint=self._committer.committed, seconds=round(seconds, 2))
 
-    def _go_back(self, lost: WorkersLost) -> None:
+    def _deal_anew(self, work: Mapping[str, Sequence[int]]) -> None:
+        """Go back to the checkpoint that has just become whole, and deal loads out by what was measured."""
+        assert self._balancer is not None and self._committer is not None
+        began = time.perf_counter()
+        clock = self._statuses[self._plan.clock_address]
+        ahead = clock.published - (self._committer.number - self._began_behind)
+        self._go_back((), work)
+        seconds = time.perf_counter() - began
+        told = {"number": self._committer.number, "batches_again": ahead, "seconds": seconds}
+        self._balancer.figures.append(told | {"work_ns": {name: list(each) for name, each in work.items()}})
+        self._log.info("rebalanced", behind_batch=self._committer.number, seconds=round(seconds, 2))
+
+    def _go_back(self, lost: Collection[int], work: Mapping[str, Sequence[int]] | None = None) -> None:
+        """Go on from the last checkpoint, with new workers in place of the lost ones, and loads dealt out by `work`."""
         assert self._checkpoints is not None and self._committer is not None
         store, committer = self._checkpoints.store, self._committer
         self._incarnation += 1
-        self._gone = set(lost.workers)
+        self._gone = set(lost)
         for worker, actor in enumerate(self._crew.actors):
-            if worker in lost.workers:
+            if worker in lost:
                 self._crew.dismiss(worker)
             else:
                 actor.fence.remote(self._incarnation)
-        self._statuses, self._pending, self._asked_s = {}, {}, {}
+        statuses, self._statuses, self._pending, self._asked_s = self._in_order(), {}, {}, {}
         self._gap_since, self._unfed_finished = None, False
-        self._crew.replace(lost.workers)  # they start while the checkpoint is looked at
+        if self._balancer is not None:
+            self._balancer.begin()
+        self._crew.replace(lost)  # they start while the checkpoint is looked at
         self._manifest = store.newest()
         for why in store.refused:
             self._log.warning("checkpoint_refused", why=why)
         if self._manifest is None and committer.committed >= 0:
             why = "; ".join(store.refused) or "they are gone"
-            raise CheckpointError(f"none of the checkpoints can be used ({why}); run again") from lost
+            raise CheckpointError(f"none of the checkpoints can be used ({why}); run again")
         committer.go_back(self._manifest, self._incarnation)
+        self._meter.go_back(statuses, committer.number)
         self._crew.ask("connect", self._start_s, self._crew.actors, self._incarnation)
         self._gone = set()
-        self._open()
+        self._began_behind = committer.number
+        self._open(work)
         if self._stopping:
             self._clock_actor.stop.remote()
         self._clock_actor.start.remote(self._incarnation)
@@ -323,6 +349,11 @@ class _RayRun:
                     totals = None
                     continue
                 self._tell_progress(statuses, now - started)
+                work = self._unbalanced(statuses, now)
+                if work is not None and not ended:
+                    self._deal_anew(work)
+                    totals, moved, quiet_since = None, now, time.perf_counter()
+                    continue
                 if ended and sums[0] == sums[1] and not self._pending:
                     pause_s = _FIRST_PAUSE_S
                     continue
@@ -330,6 +361,13 @@ class _RayRun:
             self._crew.look_for_silence()
             time.sleep(max(0.0, round_began + pause_s - time.perf_counter()))
             pause_s = min(self._poll_s, 2 * pause_s)
+
+    def _unbalanced(self, statuses: list[TaskStatus], now_s: float) -> Mapping[str, Sequence[int]] | None:
+        """What was measured, where a checkpoint has become whole and loads are to be dealt out anew."""
+        if self._balancer is None or not self._saved_anew:
+            return None
+        self._saved_anew = False
+        return self._balancer.unbalanced(statuses, now_s)
 
     def _ask_idle(self) -> None:
         """Ask every worker that has answered the last question: one at a time each, so questions cannot pile up."""
@@ -396,15 +434,7 @@ class _RayRun:
         return True
 
     def _look_for_stall(self, now: float, moved: float) -> None:
-        late = [(since, worker) for worker, since in self._pending.values()]
-        if self._checkpoints is None and late and now - max(min(late)[0], moved) > self._stall_s:
-            since, worker = min(late)
-            self._crew.stalled.add(worker)
-            raise TopologyError(
-                f"{self._crew.names(worker)} has not answered for {now - since:.0f} s and nothing else moves: its "
-                f"process is paused, or one execute or next_batch takes longer than stall_s = {self._stall_s:g} s"
-            )
-        if not late and now - moved > self._stall_s and self._statuses:
+        if not self._pending and now - moved > self._stall_s and self._statuses:
             statuses = self._in_order()
             sent = sum(status.sent for status in statuses)
             received = sum(status.received for status in statuses)
@@ -422,6 +452,8 @@ class _RayRun:
             figures = self._committer.figures[-1]
             if "failed" in figures:
                 self._log.warning("checkpoint_failed", checkpoint=epoch, why=figures["failed"])
+            else:
+                self._saved_anew = True
             self._clock_actor.settled.remote(epoch, self._incarnation)
 
     def _tell_progress(self, statuses: list[TaskStatus], elapsed_s: float) -> None:

@@ -12,7 +12,7 @@ never waits for another. Read on in `topology.core.runner`, which makes an actor
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from matching.errors import TopologyError
@@ -46,6 +46,7 @@ class Lease(NamedTuple):
     """What a worker goes on with: which incarnation of the run it is in, and from where.
 
     `store` None: without checkpoints. `manifest` None: from the start of the stream. `epoch` of the next checkpoint.
+    `work` as in `Saved.work`; None: loads stay as they are.
     """
 
     incarnation: int = 0
@@ -53,6 +54,7 @@ class Lease(NamedTuple):
     cadence: Cadence = Cadence()
     epoch: int = 0
     manifest: Manifest | None = None
+    work: Mapping[str, Sequence[int]] | None = None
 
 
 FROM_THE_START = Lease()
@@ -167,7 +169,7 @@ class Worker:
         self.incarnation = lease.incarnation
         saved = None
         if lease.store is not None and lease.manifest is not None:
-            saved = lease.store.load(lease.manifest)
+            saved = lease.store.load(lease.manifest)._replace(work=lease.work or {})
         for address, host in self._hosts.items():
             self._guarded(self._place, former.get(address), host, saved)
         return self._failures()
