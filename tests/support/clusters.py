@@ -24,10 +24,11 @@ GUARDED = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
 
 
 class Cluster(NamedTuple):
-    """Address of the head, and the processes that hold the nodes, the head's first: each leads a group."""
+    """Address of the head, the processes that hold the nodes, the head's first (each leads a group), Ray's folder."""
 
     address: str
     nodes: list[Any]
+    folder: Path
 
 
 WHERE = """
@@ -63,15 +64,19 @@ def _wait_for_nodes(address: str, nodes: int, access: dict[str, str]) -> None:
 
 
 @contextmanager
-def cluster_of(count: int, access: dict[str, str], health: dict[str, str] | None = None) -> Iterator[Cluster]:
+def cluster_of(
+    count: int, access: dict[str, str], health: dict[str, str] | None = None, store_bytes: int | None = None
+) -> Iterator[Cluster]:
     """A head and other nodes, `count` in all, on loopback; ended by their process groups.
 
-    `access` are the variables of whoever joins, `health` those of the nodes alone.
+    `access` are the variables of whoever joins, `health` those of the nodes alone; `store_bytes` the size of the object
+    store of each.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     common = ["--node-ip-address", "127.0.0.1", "--num-cpus", "4", "--disable-usage-stats", "--block"]
+    common += [] if store_bytes is None else ["--object-store-memory", str(store_bytes)]
     folder = tempfile.mkdtemp(prefix="ray-")  # short: Ray puts sockets into it, whose paths may have 107 bytes
     head = ["--head", "--port", address.rpartition(":")[2], "--include-dashboard=false", "--temp-dir", folder]
     nodes = []
@@ -88,7 +93,7 @@ def cluster_of(count: int, access: dict[str, str], health: dict[str, str] | None
             )
             _wait_for(address)
         _wait_for_nodes(address, count, access)
-        yield Cluster(address, nodes)
+        yield Cluster(address, nodes, Path(folder))
     finally:
         ray.shutdown()
         for node in reversed(nodes):

@@ -92,6 +92,11 @@ class Crew:
         """The tasks of a worker, for people."""
         return names_of(self._plan, self._placement[worker])
 
+    def store_bytes(self) -> int | None:
+        """Size of the smallest object store of a node; None if Ray does not say."""
+        sizes = [node["Resources"].get("object_store_memory") for node in ray.nodes() if node["Alive"]]
+        return min((int(size) for size in sizes if size), default=None)
+
     def warm_up(self, timeout_s: float) -> float:
         """Run the plan's warm-up once on every node; the seconds it took. Raises TopologyError."""
         warm_up = self._plan.warm_up

@@ -237,11 +237,13 @@ class _RayRun:
 
     def _open(self, work: Mapping[str, Sequence[int]] | None = None) -> None:
         """Have every worker open its tasks, or take them back, to where this incarnation goes on from."""
-        lease = Lease(self._incarnation)
+        lease = Lease(self._incarnation, store_bytes=self._crew.store_bytes())
         if self._checkpoints is not None:
             store = self._checkpoints.store
             epoch = store.last_epoch() + 1
-            lease = Lease(self._incarnation, store, self._checkpoints.cadence, epoch, self._manifest, work)
+            lease = lease._replace(
+                store=store, cadence=self._checkpoints.cadence, epoch=epoch, manifest=self._manifest, work=work
+            )
         for _, failure in self._crew.ask_tasks("open", self._start_s, lease):
             _raise_if(failure)
 

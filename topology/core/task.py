@@ -61,6 +61,8 @@ class TaskHost:
         Without it the stream is not marked.
     timer : callable
         Seconds of a clock that never jumps.
+    store_bytes : int, optional
+        See `topology.core.backpressure.Credits`.
 
     Every method that runs the component raises `TaskFailed`; after that only `status` and `close` are of use.
     """
@@ -75,6 +77,7 @@ class TaskHost:
         seed: int = 0,
         saving: Saving | None = None,
         timer: Callable[[], float] = time.monotonic,
+        store_bytes: int | None = None,
     ):
         self.plan = plan
         self.address = address
@@ -88,6 +91,7 @@ class TaskHost:
         self.incarnation = 0 if saving is None else saving.incarnation
         self._saving = saving
         self._timer = timer
+        self._store_bytes = store_bytes
         self._marks = Marks(plan.end_sources(self.id.component))
         self._component: Any = None
         self._context = TaskContext(self, plan, self.id, log, clock, seed)
@@ -197,7 +201,7 @@ class TaskHost:
             self._copy(self._marker.begin(number - 1, self._timer()))
             return
         self._unblock()
-        started = time.perf_counter_ns()
+        started, sent_bytes = time.perf_counter_ns(), sum(self._bytes_out.values())
         try:
             tick = None if self._stopping else self._spout.next_batch(number, None)
             if tick is not None and tick.number != number:
@@ -206,7 +210,7 @@ class TaskHost:
                 self._stopped = self._stopping
                 self._pass_end()
                 return
-            self._credits.publish()
+            self._credits.publish(sum(self._bytes_out.values()) - sent_bytes)
             if self.plan.followers:
                 self._send([(address, TICK) for address in self.plan.followers], Tick(*tick), 0)
             if not self._credits.available:
@@ -403,7 +407,7 @@ class TaskHost:
 
     def _begin_behind(self, number: int) -> None:
         """Batch `number` is the last that is done: the clock counts credits and checkpoints from there."""
-        self._credits = Credits(self.plan.credits, len(self.plan.acknowledging), number + 1)
+        self._credits = Credits(self.plan.credits, len(self.plan.acknowledging), number + 1, self._store_bytes)
         self._marker: Marker | None = None
         if self.spec.clock and self._saving is not None and not self._saving.cadence.never:
             others = set(self.plan.saved_addresses) - {self.address}
@@ -476,13 +480,7 @@ class TaskHost:
 
     def _unacknowledged(self) -> str:
         """Batches nobody has acknowledged, in words; empty if all have their acknowledgements."""
-        missing = self._credits.missing()
-        if not missing:
-            return ""
-        who = [str(self.plan.tasks[address]) for address in self.plan.acknowledging]
-        listed = [f"{batch} by {', '.join(who[place] for place in places)}" for batch, places in missing.items()]
-        more = f" and {len(listed) - 4} more" if len(listed) > 4 else ""
-        return f"batch {'; batch '.join(listed[:4])}{more}"
+        return self._credits.unacknowledged([str(self.plan.tasks[address]) for address in self.plan.acknowledging])
 
     def _failed(self, where: str, cause: BaseException, trace: bool = True, consequence: bool = False) -> TaskFailed:
         self._unblock()

@@ -46,7 +46,8 @@ class Lease(NamedTuple):
     """What a worker goes on with: which incarnation of the run it is in, and from where.
 
     `store` None: without checkpoints. `manifest` None: from the start of the stream. `epoch` of the next checkpoint.
-    `work` as in `Saved.work`; None: loads stay as they are.
+    `work` as in `Saved.work`; None: loads stay as they are. `store_bytes`: what all that is between workers must fit
+    in.
     """
 
     incarnation: int = 0
@@ -55,6 +56,7 @@ class Lease(NamedTuple):
     epoch: int = 0
     manifest: Manifest | None = None
     work: Mapping[str, Sequence[int]] | None = None
+    store_bytes: int | None = None
 
 
 FROM_THE_START = Lease()
@@ -162,7 +164,16 @@ class Worker:
             self._writer = Writer(lease.store, lease.incarnation)
             saving = Saving(lease.cadence, lease.epoch, lease.incarnation, self._writer.write)
         self._hosts = {
-            address: TaskHost(self._plan, address, _Exit(self, address), log.logger, self._now, self._seed, saving)
+            address: TaskHost(
+                self._plan,
+                address,
+                _Exit(self, address),
+                log.logger,
+                self._now,
+                self._seed,
+                saving,
+                store_bytes=lease.store_bytes,
+            )
             for address, log in self._logs.items()
         }
         self._clock = self._hosts.get(self._plan.clock_address)

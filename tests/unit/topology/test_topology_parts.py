@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from matching.errors import TopologyError
+from matching.errors import OverloadError, TopologyError
 from matching.model import MessageBatch, empty
 from topology.core.backpressure import Credits
 from topology.core.clock import FakeClock
@@ -57,6 +57,20 @@ def test_credits_same_task_twice_raises():
     credits.acknowledge(0, 1)
     with pytest.raises(TopologyError, match="task 1 acknowledged batch 0 twice"):
         credits.acknowledge(0, 1)
+
+
+def test_credits_batches_in_flight_fit_in_the_store():
+    credits = Credits(limit=4, tasks=1, store_bytes=100)  # 80 bytes for four copies: 20 bytes of batches at once
+    credits.publish(9)
+    assert credits.available, "one like it has room"
+    credits.publish(11)
+    assert not credits.available and credits.in_flight == 2
+    credits.acknowledge(0, 0)
+    assert not credits.available, "the largest so far would not"
+    credits.acknowledge(1, 0)
+    assert credits.available
+    with pytest.raises(OverloadError, match="batch 2 has .* make batches smaller .--batch.*--object-store-memory"):
+        credits.publish(21)
 
 
 def test_seal_gives_read_only_views_and_counts_shared_arrays_once():
