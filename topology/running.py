@@ -16,6 +16,7 @@ from typing import Any
 
 from matching.errors import CheckpointError, ConfigError, EngineError, InputError, TopologyError
 from spouts.aside import NOBODY, Aside
+from spouts.parquet import read_manifest
 from topology.core.balancing import Balance
 from topology.core.committing import Checkpoints, complete
 from topology.core.failures import ComponentFailed
@@ -48,6 +49,8 @@ from topology.wiring import build_plan
 LIGHT = ("messages", "subscriptions", "distribution", "tuples", "aggregation", "delivery")
 
 
+#: How often a folder that is not there yet is looked for.
+_LOOK_S = 0.25
 #: More incarnations than a run has that recovers by itself.
 _BY_ITSELF = 1_000_000
 
@@ -80,6 +83,8 @@ def run(
     EngineError
         With what is wrong, where, and what to do; `run.json` says so too.
     """
+    if config.follow:
+        _await_messages(config.messages, stop)
     for path in config.subscriptions:
         if not path.exists():  # found out before Ray has been started for nothing
             raise InputError("missing_file", f"{path} does not exist: name a file of subscriptions")
@@ -91,6 +96,18 @@ def run(
     # was; a Ray of our own is started last, by `run_ray`.
     with nullcontext() if config.address is None else connected(config.address):
         return _run(config, on_progress, stop, resume)
+
+
+def _await_messages(folder: Path, stop: Callable[[], bool] | None) -> None:
+    """Return once the ETL has put its folder there. Raises KeyboardInterrupt if the run is told to stop before."""
+    told = False
+    while read_manifest(folder) is None:
+        if not told:
+            driver_log().info("waiting", until=f"{folder} is there, whole: skyray etl puts it there at its end")
+            told = True
+        if stop is not None and stop():
+            raise KeyboardInterrupt
+        time.sleep(_LOOK_S)
 
 
 def _run(

@@ -156,7 +156,7 @@ class RunConfig(BaseSettings):
     strict: bool = Field(
         default=False, description="end the run when a component fails on a message, instead of setting that aside"
     )
-    follow: bool = Field(default=False, description="go on reading while `skyray etl` still writes")
+    follow: bool = Field(default=False, description="start before `skyray etl` has ended, and wait for what it writes")
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
