@@ -184,7 +184,7 @@ class BooleanEngine(ABC):
             loose_owner, loose_terms = self._any_of.keywords(slots)
             some[loose_owner] = ANY_KEYWORD
             owner, terms = np.concatenate([owner, loose_owner]), np.concatenate([terms, loose_terms])
-        never = np.setdiff1d(np.arange(n), owner)
+        never = np.flatnonzero(np.bincount(owner, minlength=n) == 0)
         owner = np.concatenate([owner, never])
         terms = np.concatenate([terms, np.full(never.shape[0], UNKNOWN_TERM, np.int32)])
         offsets = np.zeros(n + 1, np.int64)

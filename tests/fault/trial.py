@@ -1,4 +1,4 @@
-"""A real workload on Ray, disturbed over and over: `python -m tests.fault.trial --messages ETL --subscriptions FILE...`.
+"""A real workload on Ray, struck over and over: `python -m tests.fault.trial --messages ETL --subscriptions FILE...`.
 
 The tests beside this file take seconds and small inputs. Here the inputs are whatever they are told, paced, and faults
 strike for as long as the stream lasts:
@@ -201,7 +201,7 @@ def rows_of(out: Path) -> np.ndarray:
                 values = column.to_numpy(zero_copy_only=False).view(np.uint64)
             else:
                 encoded = column.dictionary_encode() if not hasattr(column, "dictionary") else column
-                hashes = [xxhash.xxh3_64_intdigest(str(text)) for text in encoded.dictionary.to_pylist()]
+                hashes = [xxhash.xxh3_64_intdigest(str(text).encode()) for text in encoded.dictionary.to_pylist()]
                 values = np.array([*hashes, 0], np.uint64)[encoded.indices.fill_null(len(hashes)).to_numpy()]
             mixed = (mixed ^ values) * _MIX
             mixed ^= mixed >> np.uint64(29)

@@ -6,10 +6,12 @@ was told since the last checkpoint has no name yet; if the run goes back, it is 
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from matching.errors import CheckpointError, DeliveryError
 from topology.core.disk import Output, open_disk, publish, split
+from topology.core.logs import driver_log
 from topology.core.marking import Cadence
 from topology.core.store import CheckpointStore, Manifest, SavedFile, Written
 
@@ -126,6 +128,10 @@ class Committer:
             settings.store.commit(manifest)
         except CheckpointError as error:
             self.figures.append(told | {"failed": str(error)})
+            driver_log().warning("checkpoint_failed", checkpoint=epoch, why=str(error))
+            if errors:  # what the others have written of it takes up the room that the next one needs
+                with suppress(CheckpointError):
+                    settings.store.clear_above(self.committed)
             return
         self.committed, self.number = epoch, number
         self.figures.append(told)

@@ -451,11 +451,7 @@ class _RayRun:
         if self._committer is None:
             return
         for epoch in self._committer.take(written):
-            figures = self._committer.figures[-1]
-            if "failed" in figures:
-                self._log.warning("checkpoint_failed", checkpoint=epoch, why=figures["failed"])
-            else:
-                self._saved_anew = True
+            self._saved_anew |= epoch == self._committer.committed
             self._clock_actor.settled.remote(epoch, self._incarnation)
 
     def _tell_progress(self, statuses: list[TaskStatus], elapsed_s: float) -> None:

@@ -5,7 +5,9 @@ import threading
 import numpy as np
 
 from topology.core.checkpoint import Copied, TaskState
+from topology.core.committing import Checkpoints, Committer
 from topology.core.disk import ArrowDisk, Output
+from topology.core.marking import Cadence
 from topology.core.store import CheckpointStore, Manifest, Writer
 
 STATE = TaskState("count", 0, 1, 7, {"totals": np.arange(5)})
@@ -60,3 +62,21 @@ def test_store_on_a_file_system_of_arrow_writes_the_manifest_last_and_reads_it_b
     assert len(store.disk.names()) == 4, "two checkpoints of two files are kept"
     store.disk.remove(manifest.files[0].name)
     assert store.newest().epoch == 1 and len(store.refused) == 1
+
+
+def test_committer_leaves_nothing_of_a_checkpoint_that_failed(tmp_path):
+    """What is left of it would take up the room that the next one needs; the one before stays."""
+    store = CheckpointStore(str(tmp_path))
+    committer = Committer(Checkpoints(store, Cadence(seconds=1.0), str(tmp_path)), (0, 1))
+    writer = Writer(store, 0, behind=False)
+    for task in (0, 1):
+        writer.write(Copied(task, 0, STATE._replace(task=task, tasks=2), [], 0.0))
+    assert committer.take(writer.fetch()) == [0] and committer.committed == 0
+    before = set(store.disk.names())
+    writer.write(Copied(0, 1, STATE._replace(tasks=2), [], 0.0))
+    (whole,) = writer.fetch()
+    assert set(store.disk.names()) > before
+    failed = whole._replace(address=1, file=None, error="no space left")
+    assert committer.take([whole, failed]) == [1] and committer.committed == 0
+    assert set(store.disk.names()) == before and store.newest().epoch == 0
+    assert committer.figures[-1]["failed"] == "no space left"
