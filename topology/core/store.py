@@ -14,6 +14,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,20 +153,25 @@ class CheckpointStore:
         return Saved(manifest.number, parts)
 
     def prune(self, kept: int = KEPT) -> None:
-        """Remove all but the newest `kept` checkpoints, and what belongs to none of them. Raises CheckpointError."""
-        keep = sorted(self._epochs())[-kept:]
+        """Remove all but the newest `kept` checkpoints that can be read, and what belongs to none of them.
+
+        Raises
+        ------
+        CheckpointError
+            If the folder cannot be changed.
+        """
+        keep: dict[int, set[str]] = {}
+        for epoch in sorted(self._epochs(), reverse=True):
+            if len(keep) < kept:
+                with suppress(CheckpointError):  # a damaged one is of no use, and must not stand for one that is
+                    keep[epoch] = {file.name for file in self._read_manifest(epoch).files}
         if not keep:
             return
-        named = set()
-        for epoch in keep:
-            try:
-                named |= {file.name for file in self._read_manifest(epoch).files}
-            except CheckpointError:
-                continue  # damaged: what it named is of no use
+        named = set().union(*keep.values())
         try:
             for name in self._names():
                 match = _OURS.match(name)
-                if match is None or int(match[1]) > keep[-1]:
+                if match is None or int(match[1]) > max(keep):
                     continue  # not ours, or being written
                 if name not in named and not (_MANIFEST.fullmatch(name) and int(match[1]) in keep):
                     self.disk.remove(name)

@@ -80,3 +80,16 @@ def test_committer_leaves_nothing_of_a_checkpoint_that_failed(tmp_path):
     assert committer.take([whole, failed]) == [1] and committer.committed == 0
     assert set(store.disk.names()) == before and store.newest().epoch == 0
     assert committer.figures[-1]["failed"] == "no space left"
+
+
+def test_store_prune_damaged_checkpoint_is_not_one_of_those_kept(tmp_path):
+    store = CheckpointStore(str(tmp_path))
+    for epoch in range(4):
+        store.commit(Manifest(epoch, 7, 0, (store.write_task(STATE, epoch, 0),), (), {}))
+    damaged = tmp_path / "epoch-000002.json"
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    store.prune()
+    left = {name.split(".")[0] for name in store.disk.names()}
+    assert left == {"epoch-000003", "epoch-000001"}
+    (tmp_path / "epoch-000003.json").unlink()
+    assert store.newest().epoch == 1
