@@ -113,12 +113,12 @@ def print_manifest(out: Any, manifest: Mapping[str, Any], folder: Path) -> None:
 
 
 def _print_columns(out: Any, columns: Mapping[str, str], found: Collection[str], seen: Collection[str] | None) -> None:
-    """Which column was taken for what; those that were found by their names are said to be."""
+    """Which column was taken for what; those of other names that were found are said to be."""
     said = []
     for role, name in columns.items():
         here = role in found or (name != role if seen is None else name in seen)
         if here:
-            said.append(f"{role} = {name}" + (" (by its name)" if role in found else ""))
+            said.append(f"{role} = {name}" + (" (found)" if role in found and name != role else ""))
         elif role in ("time", "id"):
             said.append(f"no {role}")
     out.print(f"columns: {', '.join(said)}", markup=False)
