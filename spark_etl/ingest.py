@@ -10,7 +10,7 @@ without a shuffle. What happens to a row is next, in `spark_etl.clean`.
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -311,8 +311,10 @@ def _decoded(value: bytes | None) -> str | None | _Undecodable:
         return _Undecodable()
 
 
-def check_columns(sources: list[Source], options: EtlOptions) -> None:
+def check_columns(sources: list[Source], options: EtlOptions, named: Mapping[str, str] | None = None) -> None:
     """Look at the header of every table for the columns that messages cannot do without.
+
+    Those that somebody has `named` (role -> column) must be in one of the tables, where there are tables alone.
 
     Raises
     ------
@@ -321,6 +323,8 @@ def check_columns(sources: list[Source], options: EtlOptions) -> None:
         without a value are rejected one by one.
     """
     columns = options.columns()
+    unmet = dict(named or {})
+    tables = 0
     for source in sources:
         try:
             names = header_of(source, options)
@@ -330,6 +334,7 @@ def check_columns(sources: list[Source], options: EtlOptions) -> None:
             continue
         place = {columns["lat"], columns["lon"]}
         rectangle = {columns[side] for side in ("west", "south", "east", "north")}
+        tables += 1
         there = set(names) | {name for name in columns.values() if name.partition(".")[0] in names}
         absent = {columns["text"]} - there
         if not rectangle <= there:
@@ -338,8 +343,21 @@ def check_columns(sources: list[Source], options: EtlOptions) -> None:
             raise InputError(
                 "missing_column",
                 f"{source.path}: no column {', '.join(sorted(absent))}; it has {', '.join(names) or 'none'}. "
-                "Say which they are: --text NAME --lat NAME --lon NAME",
+                + (_separated(names) or "Say which they are: --text NAME --lat NAME --lon NAME"),
             )
+        unmet = {role: name for role, name in unmet.items() if name not in there}
+    if unmet and tables == len(sources):
+        role, name = next(iter(unmet.items()))
+        raise InputError(
+            "missing_column",
+            f"{sources[-1].path}: no column {name} (--{role.replace('_', '-')}); it has {', '.join(names or ())}",
+        )
+
+
+def _separated(names: list[str]) -> str:
+    """What to say of a header that something else than the delimiter seems to separate."""
+    found = next((mark for mark in ";|\t:," if len(names) == 1 and mark in names[0]), None)
+    return f"Say what separates them: --delimiter {found!r}" if found else ""
 
 
 def header_of(source: Source, options: EtlOptions) -> list[str] | None:

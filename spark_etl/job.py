@@ -177,8 +177,9 @@ def _input(options: EtlOptions, out: Path) -> tuple[list[Source], EtlOptions, li
     sources = find_sources(options)
     if inside := next((source.path for source in sources if Path(source.path).is_relative_to(out.resolve())), None):
         raise ConfigError(f"out {options.out}: {inside} is an input; choose another directory")
-    options, by_name = find_columns(sources, options)
-    check_columns(sources, options)
+    given = options
+    options, by_name = find_columns(sources, given)
+    check_columns(sources, options, given.named())
     return sources, options, by_name
 
 
@@ -187,7 +188,9 @@ def _check_out(out: Path, overwrite: bool) -> None:
         raise ConfigError(f"out {out}: is not a directory; choose another name")
     if out.is_dir() and any(out.iterdir()):
         if not overwrite:
-            raise ConfigError(f"out {out}: is already in use; choose another directory, or ask to overwrite it")
+            raise ConfigError(
+                f"out {out}: is already in use; choose another directory, or ask to overwrite it (--overwrite)"
+            )
         if not (out / "manifest.json").is_file():
             raise ConfigError(
                 f"out {out}: holds something other than an earlier output, so it is not overwritten; empty it"

@@ -77,6 +77,10 @@ class EtlOptions:
         columns = (field.name for field in fields(self) if _is_column(field))
         return [name.removesuffix(_END) for name in columns if getattr(self, name) is None]
 
+    def named(self) -> dict[str, str]:
+        """Role -> column, for the roles that somebody gave another name than their own."""
+        return {role: name for role, name in self.columns().items() if name not in ("", role)}
+
     def with_columns(self, columns: Mapping[str, str]) -> "EtlOptions":
         """These options with the columns of some roles."""
         return replace(self, **{f"{role}{_END}": name for role, name in columns.items()})

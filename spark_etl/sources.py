@@ -2,7 +2,8 @@
 
 import glob
 import re
-from contextlib import closing
+from contextlib import closing, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,10 +98,19 @@ def _expand(given: str) -> list[Path]:
         return [path.resolve()]
     else:
         found = [Path(name) for name in glob.glob(given, recursive=True) if Path(name).is_file()]
-        missing = f"{given}: no such file or folder, and no file matches it as a pattern"
+        missing = f"{given}: no such file or folder, and no file matches it as a pattern{_meant(path)}"
     if not found:
         raise ConfigError(missing)
     return sorted(file.resolve() for file in found)
+
+
+def _meant(path: Path) -> str:
+    """What is called nearly like a file that is not there."""
+    with suppress(OSError):
+        names = [other.name for other in path.parent.iterdir() if other.name[0] != "."]
+        if near := get_close_matches(path.name, names, 1):
+            return f"; did you mean {path.parent / near[0]}?"
+    return "; check its path"
 
 
 def _plain_suffix(path: Path) -> str:

@@ -59,8 +59,9 @@ def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
         if options.inputs == (STANDARD_INPUT,):
             options = spooled(options, Path(stack.enter_context(TemporaryDirectory())))
         sources = find_sources(options)
-        options, by_name = find_columns(sources, options)
-        check_columns(sources, options)
+        given = options
+        options, by_name = find_columns(sources, given)
+        check_columns(sources, options, given.named())
         tally = _Tally()
         cleaner = RowCleaner(options)
         for source, row in islice(_rows(sources, options), rows):
@@ -163,7 +164,7 @@ def _columns_seen(sources: list[Source], options: EtlOptions, rows: int) -> list
             break
         there = look(source, options, rows)
         rows -= there.rows
-        for name in [*there.seen, *(there.names or ())]:
+        for name in dict.fromkeys([*(there.names or ()), *there.seen]):
             known, new = seen.get(name, Seen(0, None)), there.seen.get(name, Seen(0, None))
             seen[name] = Seen(known.rows + new.rows, new.example if known.example is None else known.example)
     return [

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.documents import FIRST, PAGES, ROOT, blocks
 
-pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.wide, pytest.mark.spark, pytest.mark.ray, pytest.mark.timeout(900)]
 
 WORDS = ("ramen", "udon", "open", "late", "café", "tea", "bar", "#ramen", "noodles", "closed")
 
