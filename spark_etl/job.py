@@ -1,8 +1,9 @@
 """The whole ETL: raw files in, a directory of numbered messages, vocabulary, rejects and manifest out.
 
-The steps in order, one file each: `spark_etl.ingest`, `spark_etl.clean`, `spark_etl.vocabulary`, `spark_etl.vectorise`.
-Between them rows rest as Parquet in a hidden directory beside the output; at the end it is renamed into place, so that
-a directory of the final name is always whole. Who reads the output is `spouts.parquet`.
+The steps in order, one file each: `spark_etl.sources`, `spark_etl.finding`, `spark_etl.ingest`, `spark_etl.clean`,
+`spark_etl.vocabulary`, `spark_etl.vectorise`. Between them rows rest as Parquet in a hidden directory beside the
+output; at the end it is renamed into place, so that a directory of the final name is always whole. Who reads the output
+is `spouts.parquet`.
 
 Inputs and output are paths that every Spark worker can reach: on one machine any path, on a cluster a shared folder.
 """

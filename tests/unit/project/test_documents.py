@@ -11,6 +11,7 @@ import typer
 import yaml
 
 from gateway import cli
+from spark_etl.finding import NAMES
 from tests.support.documents import PAGES, ROOT, blocks, commands_in_prose, prose, text_of, without_comment
 
 MAKE_TARGETS = set(re.findall(r"^([a-z][\w-]*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -144,3 +145,9 @@ def test_documents_figures_are_those_of_the_results(page):
             said = cells[heading].replace(",", "")
             places = len(said.partition(".")[2])
             assert float(said) == round(kept[key][field], places), (key, heading)
+
+
+def test_formats_lists_the_names_by_which_columns_are_found():
+    rows = re.findall(r"^\| [^|]+ \| `--(\w+)` \| ([^|]+) \| [^|]+ \|$", text_of("docs/formats.md"), re.MULTILINE)
+    told = {role: {name.strip().replace("_", "") for name in names.split(",")} for role, names in rows}
+    assert {role: told[role] for role in NAMES} == {role: {role, *names.split()} for role, names in NAMES.items()}
