@@ -1,9 +1,10 @@
 # Everything a fresh checkout needs: Python 3.11+, make, a JDK 17+. The rest is set up here, once, into .venv.
 #
-#   make demo       34,000 places of the world, 42,000 subscriptions, matched on Ray and checked
+#   make demo       34,000 places of the world, 48,000 subscriptions, matched on Ray and checked
 #   make test       the tests a commit has to pass; WIDE=1: with every row of their matrices, as CI does
 #   make lint       ruff, import layers, kinds named where none may be, pyright
 #   make test-long  what a commit cannot wait for
+#   make docs       the documents as a site, in build/site
 #   make mutants    break the code in many small ways, and see a test fail for each
 #   make clean      remove the environment and all caches
 
@@ -13,16 +14,17 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 WARMED := $(VENV)/.warmed
+DOCUMENTING := $(VENV)/.documenting
 KERNELS := $(shell find matching distribution -name '*.py' 2>/dev/null)
 
 export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long mutants lint clean
+.PHONY: help setup demo docs test test-long mutants lint clean
 
 help:
-	@sed -n '3,8s/^# *//p' Makefile
+	@sed -n '3,9s/^# *//p' Makefile
 
 setup: $(WARMED)
 
@@ -41,6 +43,15 @@ $(WARMED): $(INSTALLED) $(KERNELS)
 
 demo: $(WARMED)
 	@$(BIN)/skyray demo $(ARGS)
+
+# A link that leads nowhere is an error.
+$(DOCUMENTING): $(INSTALLED)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+docs: $(DOCUMENTING)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "build/site/index.html"
 
 # Two cores have room for two halves, which take about as long; what needs neither Ray nor Spark is in the first. With
 # ARGS, one process does what they say. A shell lets what it puts into the background ignore interrupts; the tests of

@@ -7,7 +7,8 @@ text gets this far, then `spark_etl.clean` and `spark_etl.vectorise`, which run 
 What a term is: text is unescaped (HTML entities), normalised (NFKC, case folded, invisible characters removed) and
 cut. URLs are dropped. `#tag` and `@user` stay whole, mark included, so `#ramen` and `ramen` differ. In the scripts
 that do not separate words (Chinese, Japanese, Thai, ...) and in Korean, where particles stick to words, a run gives
-every character and every pair of neighbours. All other runs of letters, marks and digits are one term.
+every character and every pair of neighbours. All other runs of letters, marks and digits are one term. `café` and
+`cafe` differ, unless accents are folded (`fold_accents`), for messages and keywords alike.
 """
 
 import html
@@ -61,6 +62,12 @@ _TOKEN = regex.compile(
     regex.V1,
 )
 _CHARACTER = regex.compile(r".\p{M}*", regex.V1 | regex.DOTALL)
+# In other scripts marks are no decoration: they are vowels (Devanagari, Thai), voicing (Japanese), letters (Cyrillic).
+_ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}])\p{M}+", regex.V1)
+# Latin letters that Unicode does not take apart, as people write them who have no such key.
+_PLAIN_LETTERS = str.maketrans(
+    {"ø": "o", "æ": "ae", "œ": "oe", "đ": "d", "ð": "d", "þ": "th", "ł": "l", "ħ": "h", "ŧ": "t", "ŋ": "n", "ı": "i"}
+)
 
 
 def tokenise(text: str) -> list[str]:
@@ -138,10 +145,39 @@ def stemmer(language: str) -> Callable[[str], str]:
     return stem
 
 
-def count_terms(text: str, stem: Callable[[str], str] | None = None) -> dict[str, int]:
-    """How often each term occurs in a text, in order of first appearance. Linear."""
+def fold_accents(term: str) -> str:
+    """A term without the accents of its Latin and Greek letters; other scripts stay as they are. Linear.
+
+    Folding a folded term changes nothing.
+    """
+    if term.isascii():
+        return term
+    bare = _ACCENTS.sub("", unicodedata.normalize("NFD", term)).translate(_PLAIN_LETTERS)
+    return unicodedata.normalize("NFKC", bare)[:MAX_TERM_CHARACTERS]
+
+
+@lru_cache(maxsize=8)
+def term_form(stem_language: str = "", folded: bool = False) -> Callable[[str], str] | None:
+    """What terms are turned into once a text is cut, None if they stay: accents are folded, then words are stemmed.
+
+    In this order, since a stemmer takes `café` and `cafe` for words of different endings.
+
+    Raises
+    ------
+    ConfigError
+        If there is no stemmer for the language.
+    """
+    stem = stemmer(stem_language) if stem_language else None
+    if not folded:
+        return stem
+    fold = lru_cache(maxsize=1_000_000)(fold_accents)
+    return fold if stem is None else lambda term: stem(fold(term))
+
+
+def count_terms(text: str, form: Callable[[str], str] | None = None) -> dict[str, int]:
+    """How often each term occurs in a text, in order of first appearance; `form` is one of `term_form`. Linear."""
     tokens = tokenise(text)
-    return dict(Counter(tokens if stem is None else map(stem, tokens)))
+    return dict(Counter(tokens if form is None else map(form, tokens)))
 
 
 def inverse_document_frequency(messages: int, document_frequency: float) -> float:
@@ -210,6 +246,8 @@ class Vocabulary:
         Terms the ETL removed because they were in too many messages.
     stem_language : str
         The language the ETL stemmed with; "" for none.
+    folds_accents : bool
+        Whether the ETL folded accents.
 
     Notes
     -----
@@ -226,6 +264,7 @@ class Vocabulary:
         total_tokens: int | None = None,
         stop_terms: Iterable[str] = (),
         stem_language: str = "",
+        folds_accents: bool = False,
     ):
         self.terms = list(terms)
         self.document_frequency = np.asarray(document_frequency, np.int64)
@@ -235,13 +274,16 @@ class Vocabulary:
         self.total_tokens = int(self.collection_count.sum()) if total_tokens is None else total_tokens
         self.stop_terms = frozenset(stop_terms)
         self.stem_language = stem_language
-        self._stem = stemmer(stem_language) if stem_language else None
+        self.folds_accents = folds_accents
+        self._form = term_form(stem_language, folds_accents)
         self._ids = {term: term_id for term_id, term in enumerate(self.terms)}
         if not len(self._ids) == len(self.document_frequency) == len(self.collection_count) == len(self.idf):
             raise ConfigError("vocabulary: columns of different length or a term that occurs twice; run the ETL again")
 
     @classmethod
-    def of_counts(cls, messages: Iterable[Mapping[str, int]], stem_language: str = "") -> "Vocabulary":
+    def of_counts(
+        cls, messages: Iterable[Mapping[str, int]], stem_language: str = "", folds_accents: bool = False
+    ) -> "Vocabulary":
         """Make the vocabulary of messages given as counts by term; for small collections and for tests."""
         document_frequency: Counter[str] = Counter()
         collection_count: Counter[str] = Counter()
@@ -259,6 +301,7 @@ class Vocabulary:
             [inverse_document_frequency(total, document_frequency[term]) for term in terms],
             total,
             stem_language=stem_language,
+            folds_accents=folds_accents,
         )
 
     def __len__(self) -> int:
@@ -269,8 +312,8 @@ class Vocabulary:
         return self._ids.get(term)
 
     def count_terms(self, text: str) -> dict[str, int]:
-        """How often each term occurs in a text, stemmed the way this vocabulary was."""
-        return count_terms(text, self._stem)
+        """How often each term occurs in a text, folded and stemmed the way this vocabulary was."""
+        return count_terms(text, self._form)
 
     def keyword_terms(self, keywords: str | Iterable[str]) -> list[str]:
         """Distinct terms of a subscription's keywords, in order of first appearance."""

@@ -1,6 +1,6 @@
 """Second step: check every row, cut its text into terms, find duplicates, and number what is left.
 
-The per-row work is `matching.validate` and `matching.text` inside Spark's Python workers; finding duplicates and the
+The per-row work is `spark_etl.rows` inside Spark's Python workers; finding duplicates and the
 order of the stream are left to Spark's shuffles and sorts, so no row ever comes to the driver. Next is
 `spark_etl.vocabulary`.
 """
@@ -12,15 +12,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from matching.text import count_terms, stemmer
-from matching.validate import DELETE, message_row
-from spark_etl.ingest import Share, Source, read_blocks
+from spark_etl.ingest import Share, read_blocks
 from spark_etl.options import EtlOptions
+from spark_etl.rows import MAX_ORIGINAL_CHARACTERS, RowCleaner, readable
+from spark_etl.sources import Source
 
 #: `row_id` = number of the file << LINE_BITS | line: the order of the input, which decides who is first.
 LINE_BITS = 40
-#: Rejected rows are written down up to this many characters.
-MAX_ORIGINAL_CHARACTERS = 1_000
 
 CLEAN_SCHEMA = pa.schema(
     [
@@ -41,12 +39,13 @@ CLEAN_SCHEMA = pa.schema(
         ("op", pa.int32()),
         ("terms", pa.list_(pa.string())),
         ("counts", pa.list_(pa.int32())),
+        ("bad_time", pa.bool_()),
     ]
 )
 _CLEAN_SPARK_SCHEMA = (
     "row_id long, reason string, original string, message_id string, content binary, lon double, lat double, "
     "west double, south double, east double, north double, event_time_us long, text string, object_id string, op int, "
-    "terms array<string>, counts array<int>"
+    "terms array<string>, counts array<int>, bad_time boolean"
 )
 
 
@@ -72,30 +71,21 @@ def _cleaner(
 
 def clean_share(share: Share, options: EtlOptions) -> Iterator[pa.RecordBatch]:
     """The cleaned rows of a share, one batch a block."""
-    space = options.space()
-    stem = stemmer(options.stem_language) if options.stem_language else None
+    cleaner = RowCleaner(options)
     first_id = share.source.number << LINE_BITS
     nothing = [None] * (len(CLEAN_SCHEMA) - 3)
     for block in read_blocks(share, options):
         rows = []
         for line, values, original in block:
-            parsed = values if isinstance(values, str) else message_row(values, space)
-            if isinstance(parsed, str):
-                rows.append([first_id | line, parsed, readable(original), *nothing])
+            row = cleaner.clean(values)
+            if isinstance(row, str):
+                rows.append([first_id | line, row, readable(original), *nothing])
             else:
-                counts = {} if parsed.op == DELETE else count_terms(parsed.text, stem)
-                rows.append([first_id | line, None, None, *parsed, list(counts), list(counts.values())])
+                terms, counts = list(row.counts), list(row.counts.values())
+                rows.append([first_id | line, None, None, *row.message, terms, counts, row.bad_time])
         columns = zip(*rows, strict=True)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, CLEAN_SCHEMA, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=CLEAN_SCHEMA)
-
-
-def readable(original: bytes | str) -> str:
-    """How a row looked, cut to a length for people; bytes that are no UTF-8 become escapes."""
-    if isinstance(original, bytes):
-        original = original[: 4 * MAX_ORIGINAL_CHARACTERS].decode("utf-8", "backslashreplace")
-    original = original[:MAX_ORIGINAL_CHARACTERS]
-    return original.encode("utf-8", "backslashreplace").decode()
 
 
 def judge_duplicates(cleaned: DataFrame) -> DataFrame:
@@ -166,9 +156,13 @@ def rejected_rows(cleaned: DataFrame, judged: DataFrame) -> DataFrame:
     return at_once.unionByName(later)
 
 
+def place_of(sources: list[Source], row_id: int) -> tuple[str, int]:
+    """Name of the file and line of a row."""
+    return sources[row_id >> LINE_BITS].name, row_id & ((1 << LINE_BITS) - 1)
+
+
 def reject_line(sources: list[Source], row_id: int, reason: str, original: str) -> str:
     """One line of a file of rejected rows: where the row stood, why it was rejected, how it looked."""
-    source = sources[row_id >> LINE_BITS]
-    line = row_id & ((1 << LINE_BITS) - 1)
-    record = {"reason": reason, "file": source.name, "line": line, "row": original}
+    name, line = place_of(sources, row_id)
+    record = {"reason": reason, "file": name, "line": line, "row": original}
     return json.dumps(record, ensure_ascii=False)

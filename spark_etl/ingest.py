@@ -8,24 +8,23 @@ without a shuffle. What happens to a row is next, in `spark_etl.clean`.
 """
 
 import csv
-import glob
-import gzip
 import io
 import json
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zstandard
 
-from matching.errors import ConfigError, InputError
+from matching.errors import InputError
 from matching.reasons import MAX_LINE_BYTES
-from matching.validate import MESSAGE_ROLES, MessageDecoder, RawMessage
+from matching.validate import MESSAGE_ROLES, RawMessage
+from spark_etl.documents import DOCUMENT_ERRORS, objects_of
 from spark_etl.options import EtlOptions
+from spark_etl.paths import ObjectDecoder, picker
+from spark_etl.sources import Source
+from spark_etl.unpacking import UNPACKING_ERRORS, Unpacked, open_unpacked
 
 #: Bytes (or, for tables, rows) that are handled at once; the unit that tasks share a file by.
 BLOCK_BYTES = 2**20
@@ -35,33 +34,8 @@ MAX_SHARES = 16
 #: Input that is worth a task of its own.
 TASK_BYTES = 4 * 2**20
 
-_SUFFIXES = {
-    ".jsonl": "jsonl",
-    ".json": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
-_COMPRESSION_SUFFIXES = (".gz", ".gzip", ".zst", ".zstd")
-_BROKEN = (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException)
-
-
-class Source(NamedTuple):
-    """One input file. `name` is its path below the folder all inputs share, for people to find a row by."""
-
-    number: int
-    path: str
-    name: str
-    file_format: str
-    compression: str
-    size_bytes: int
-
-    @property
-    def text_bytes(self) -> int:
-        """Size once unpacked, roughly."""
-        return self.size_bytes * (4 if self.compression or self.file_format == "parquet" else 1)
+#: What reading a damaged file raises.
+BROKEN = (*UNPACKING_ERRORS, *DOCUMENT_ERRORS, pa.ArrowException)
 
 
 class Share(NamedTuple):
@@ -78,75 +52,6 @@ class Row(NamedTuple):
     line: int
     values: RawMessage | str
     original: bytes | str
-
-
-def find_sources(options: EtlOptions) -> list[Source]:
-    """The input files in order, each once.
-
-    Raises
-    ------
-    ConfigError
-        If a path or pattern leads to nothing, or a file's format cannot be told.
-    InputError
-        If a file cannot be opened.
-    """
-    paths = list(dict.fromkeys(path for given in options.inputs for path in _expand(given)))
-    shared = Path(paths[0]).parent
-    while not all(path.is_relative_to(shared) for path in paths):
-        shared = shared.parent
-    sources = []
-    for number, path in enumerate(paths):
-        try:
-            with path.open("rb") as stream:
-                start = stream.read(64)
-            size_bytes = path.stat().st_size
-        except OSError as error:
-            raise InputError(
-                "broken_file", f"{path}: cannot be opened ({error.strerror}); check its permissions"
-            ) from None
-        compression = "gzip" if start[:2] == b"\x1f\x8b" else "zstd" if start[:4] == b"\x28\xb5\x2f\xfd" else ""
-        file_format = _format_of(path, start, compression) if options.input_format == "auto" else options.input_format
-        name = path.relative_to(shared).as_posix()
-        sources.append(Source(number, str(path), name, file_format, compression, size_bytes))
-    return sources
-
-
-def _expand(given: str) -> list[Path]:
-    """Absolute paths of the files that one input stands for."""
-    path = Path(given)
-    if path.is_dir():
-        found = [
-            file
-            for file in path.rglob("*")
-            if file.is_file()
-            and not any(part[0] in "._" for part in file.relative_to(path).parts)
-            and _plain_suffix(file) in _SUFFIXES
-        ]
-        missing = f"{given}: no file in this folder is named {', '.join(_SUFFIXES)} (with or without .gz or .zst)"
-    elif path.is_file():
-        return [path.resolve()]
-    else:
-        found = [Path(name) for name in glob.glob(given, recursive=True) if Path(name).is_file()]
-        missing = f"{given}: no such file or folder, and no file matches it as a pattern"
-    if not found:
-        raise ConfigError(missing)
-    return sorted(file.resolve() for file in found)
-
-
-def _plain_suffix(path: Path) -> str:
-    name = path.with_suffix("") if path.suffix.lower() in _COMPRESSION_SUFFIXES else path
-    return name.suffix.lower()
-
-
-def _format_of(path: Path, start: bytes, compression: str) -> str:
-    if start[:4] == b"PAR1":
-        return "parquet"
-    file_format = _SUFFIXES.get(_plain_suffix(path))
-    if file_format is None:
-        if compression or start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] != b"{":
-            raise ConfigError(f"{path}: the name does not tell the format; set it to one of jsonl, csv, parquet")
-        return "jsonl"
-    return file_format
 
 
 def plan_tasks(sources: list[Source], cores: int) -> list[list[Share]]:
@@ -170,10 +75,9 @@ def read_blocks(share: Share, options: EtlOptions) -> Iterator[list[Row]]:
     """The rows of a share, block by block. Never raises for what is in a file.
 
     A file that breaks off (a truncated gzip, a damaged Parquet) gives its rows up to there, and then, from its first
-    share only, one row with the reason `broken_file`.
+    share only, one row of line 0 with the reason `broken_file`. What may be half a row is none.
     """
-    reader = {"jsonl": _json_blocks, "csv": _csv_blocks, "parquet": _parquet_blocks}[share.source.file_format]
-    blocks = reader(share.source, options)
+    blocks = _READERS[share.source.file_format](share.source, options)
     number = 0
     while True:
         try:
@@ -181,9 +85,10 @@ def read_blocks(share: Share, options: EtlOptions) -> Iterator[list[Row]]:
             if make_rows is None:
                 return
             rows = make_rows() if number % share.parts == share.part else []
-        except _BROKEN as error:
+        except BROKEN as error:
             if share.part == 0:
-                yield [Row(0, "broken_file", f"{share.source.path}: {error}")]
+                what = " ".join(str(error).split()).replace(share.source.path, share.source.name)
+                yield [Row(0, "broken_file", f"{share.source.name}: damaged or cut off ({what})")]
             return
         number += 1
         if rows:
@@ -194,24 +99,17 @@ def read_blocks(share: Share, options: EtlOptions) -> Iterator[list[Row]]:
 _Blocks = Iterator[Callable[[], list[Row]]]
 
 
-def _open(source: Source) -> IO[bytes]:
-    """The file's plain bytes."""
-    if source.compression == "gzip":
-        return gzip.open(source.path, "rb")  # type: ignore[return-value]
-    stream = open(source.path, "rb")  # noqa: SIM115 - closed by the caller
-    if source.compression == "zstd":
-        return zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=True)  # type: ignore[return-value]
-    return stream
-
-
-def line_blocks(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
+def line_blocks(stream: Unpacked) -> Iterator[tuple[int, bytes | None]]:
     """Cut a stream into blocks of whole lines: (number of the first line, from 1, and the bytes).
 
     A line over `MAX_LINE_BYTES` is a block of its own, without bytes (None); no more of it is ever held. The cuts
-    depend on nothing but the content of the stream.
+    depend on nothing but the content of the stream. Whatever reading raises comes after the last whole line.
     """
-    line, held, skipping = 1, b"", False
-    while chunk := _read_fully(stream):
+    line, held, skipping, broken = 1, b"", False, None
+    while broken is None:
+        chunk, broken = _read_fully(stream)
+        if not chunk:
+            break
         if skipping:
             end = chunk.find(b"\n")
             if end < 0:
@@ -227,23 +125,28 @@ def line_blocks(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
             held += chunk
             if len(held) > MAX_LINE_BYTES:
                 held, skipping = b"", True
+    if broken is not None:
+        raise broken
     if skipping:
         yield line, None
     elif held:
         yield line, held
 
 
-def _read_fully(stream: IO[bytes]) -> bytes:
-    """`BLOCK_BYTES` of a stream; fewer only at its end."""
+def _read_fully(stream: Unpacked) -> tuple[bytes, Exception | None]:
+    """`BLOCK_BYTES` of a stream, fewer only at its end or before damage; and the damage."""
     pieces, wanted = [], BLOCK_BYTES
-    while wanted and (piece := stream.read(wanted)):
-        pieces.append(piece)
-        wanted -= len(piece)
-    return b"".join(pieces)
+    try:
+        while wanted and (piece := stream.read(wanted)):
+            pieces.append(piece)
+            wanted -= len(piece)
+    except BROKEN as error:
+        return b"".join(pieces), error
+    return b"".join(pieces), None
 
 
 def _json_blocks(source: Source, options: EtlOptions) -> _Blocks:
-    decode = MessageDecoder(options.columns()).decode
+    decode = ObjectDecoder(options.columns()).decode
 
     def rows_of(first_line: int, block: bytes | None) -> list[Row]:
         if block is None:
@@ -253,7 +156,7 @@ def _json_blocks(source: Source, options: EtlOptions) -> _Blocks:
         lines = block.removesuffix(b"\n").split(b"\n")
         return [Row(number, decode(line), line) for number, line in enumerate(lines, first_line)]
 
-    with closing(_open(source)) as stream:
+    with closing(open_unpacked(source.path, source.compression)) as stream:
         for first_line, block in line_blocks(stream):
             yield lambda first_line=first_line, block=block: rows_of(first_line, block)
 
@@ -274,13 +177,14 @@ def _csv_blocks(source: Source, options: EtlOptions) -> _Blocks:
                 )
                 yield from io.StringIO(text, newline="\n")
 
-    with closing(_open(source)) as stream:
-        delimiter = "\t" if _plain_suffix(Path(source.path)) == ".tsv" else options.csv_delimiter
+    with closing(open_unpacked(source.path, source.compression)) as stream:
+        delimiter = source.delimiter or options.csv_delimiter
         reader = csv.reader(lines(), delimiter=delimiter)
         header = next(reader, [])
         columns = options.columns()
         places = [header.index(columns[role]) if columns[role] in header else -1 for role in MESSAGE_ROLES]
         block: list[tuple[int, list[str] | None]] = []
+        broken = None
         while True:
             line = reader.line_num + 1
             try:
@@ -289,6 +193,9 @@ def _csv_blocks(source: Source, options: EtlOptions) -> _Blocks:
                     break
             except csv.Error:
                 block.append((line, None))
+            except BROKEN as error:
+                broken = error
+                break
             else:
                 if fields or too_long or reader.line_num == line:
                     block.append((line, fields))
@@ -296,6 +203,8 @@ def _csv_blocks(source: Source, options: EtlOptions) -> _Blocks:
                 yield lambda block=block: _csv_rows(block, places, len(header), delimiter, set(too_long))
                 block = []
         yield lambda: _csv_rows(block, places, len(header), delimiter, set(too_long))
+        if broken is not None:
+            raise broken
 
 
 def _csv_rows(
@@ -316,7 +225,10 @@ def _csv_rows(
 def _parquet_blocks(source: Source, options: EtlOptions) -> _Blocks:
     columns = options.columns()
     with pq.ParquetFile(source.path) as file:
-        wanted = [name for name in dict.fromkeys(columns.values()) if name in file.schema_arrow.names]
+        there = file.schema_arrow.names
+        # A path leads into the column that its first part names.
+        named = [name if name in there else name.partition(".")[0] for name in columns.values()]
+        wanted = [name for name in dict.fromkeys(named) if name in there]
         first_row = 1
         for batch in file.iter_batches(BLOCK_ROWS, columns=wanted, use_threads=False):
             yield lambda batch=batch, first_row=first_row: _table_rows(batch, first_row, columns)
@@ -324,17 +236,55 @@ def _parquet_blocks(source: Source, options: EtlOptions) -> _Blocks:
 
 
 def _table_rows(batch: pa.RecordBatch, first_row: int, columns: dict[str, str]) -> list[Row]:
-    values = {name: _python_values(batch.column(name)) for name in batch.schema.names}
-    absent = [None] * batch.num_rows
-    by_role = [values.get(columns[role], absent) for role in MESSAGE_ROLES]
+    pick = picker(columns)
     rows = []
-    for number, row in enumerate(zip(*by_role, strict=True), first_row):
-        raw = RawMessage._make(row)
-        if any(isinstance(value, _Undecodable) for value in row):
+    for number, values in enumerate(table_objects(batch), first_row):
+        raw = pick(values)
+        if any(isinstance(value, _Undecodable) for value in raw):
             rows.append(Row(number, "bad_utf8", b""))
         else:
             rows.append(Row(number, raw, json.dumps(raw._asdict(), ensure_ascii=False, default=str)))
     return rows
+
+
+def table_objects(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """The rows of a table by column name."""
+    names = batch.schema.names
+    columns = [_python_values(batch.column(number)) for number in range(len(names))]
+    rows = zip(*columns, strict=True) if columns else [()] * batch.num_rows
+    return (dict(zip(names, row, strict=True)) for row in rows)
+
+
+def _document_blocks(source: Source, options: EtlOptions) -> _Blocks:
+    pick = picker(options.columns())
+
+    def rows_of(first: int, block: list[Any]) -> list[Row]:
+        rows = []
+        for number, value in enumerate(block, first):
+            values = pick(value) if isinstance(value, dict) else "not_json"
+            rows.append(Row(number, values, json.dumps(value, ensure_ascii=False)))
+        return rows
+
+    first, block, broken = 1, [], None
+    with closing(open_unpacked(source.path, source.compression)) as stream:
+        objects = objects_of(stream)
+        while True:
+            try:
+                block.append(next(objects))
+            except StopIteration:
+                break
+            except BROKEN as error:
+                broken = error
+                break
+            if len(block) == BLOCK_ROWS:
+                yield lambda first=first, block=block: rows_of(first, block)
+                first, block = first + len(block), []
+    yield lambda: rows_of(first, block)
+    if broken is not None:
+        raise broken
+
+
+_READERS = {"jsonl": _json_blocks, "csv": _csv_blocks, "parquet": _parquet_blocks, "json": _document_blocks}
 
 
 class _Undecodable:
@@ -361,8 +311,10 @@ def _decoded(value: bytes | None) -> str | None | _Undecodable:
         return _Undecodable()
 
 
-def check_columns(sources: list[Source], options: EtlOptions) -> None:
+def check_columns(sources: list[Source], options: EtlOptions, named: Mapping[str, str] | None = None) -> None:
     """Look at the header of every table for the columns that messages cannot do without.
+
+    Those that somebody has `named` (role -> column) must be in one of the tables, where there are tables alone.
 
     Raises
     ------
@@ -371,34 +323,50 @@ def check_columns(sources: list[Source], options: EtlOptions) -> None:
         without a value are rejected one by one.
     """
     columns = options.columns()
+    unmet = dict(named or {})
+    tables = 0
     for source in sources:
         try:
-            names = _header(source, options)
-        except _BROKEN as error:
+            names = header_of(source, options)
+        except BROKEN as error:
             raise InputError("broken_file", f"{source.path}: cannot be read ({error}); check or replace it") from None
         if names is None:
             continue
         place = {columns["lat"], columns["lon"]}
         rectangle = {columns[side] for side in ("west", "south", "east", "north")}
-        absent = {columns["text"]} - set(names)
-        if not rectangle <= set(names):
-            absent |= place - set(names)
+        tables += 1
+        there = set(names) | {name for name in columns.values() if name.partition(".")[0] in names}
+        absent = {columns["text"]} - there
+        if not rectangle <= there:
+            absent |= place - there
         if absent:
             raise InputError(
                 "missing_column",
                 f"{source.path}: no column {', '.join(sorted(absent))}; it has {', '.join(names) or 'none'}. "
-                "Name the columns of text, latitude and longitude in the options",
+                + (_separated(names) or "Say which they are: --text NAME --lat NAME --lon NAME"),
             )
+        unmet = {role: name for role, name in unmet.items() if name not in there}
+    if unmet and tables == len(sources):
+        role, name = next(iter(unmet.items()))
+        raise InputError(
+            "missing_column",
+            f"{sources[-1].path}: no column {name} (--{role.replace('_', '-')}); it has {', '.join(names or ())}",
+        )
 
 
-def _header(source: Source, options: EtlOptions) -> list[str] | None:
-    """Column names of a table; None for JSON Lines."""
+def _separated(names: list[str]) -> str:
+    """What to say of a header that something else than the delimiter seems to separate."""
+    found = next((mark for mark in ";|\t:," if len(names) == 1 and mark in names[0]), None)
+    return f"Say what separates them: --delimiter {found!r}" if found else ""
+
+
+def header_of(source: Source, options: EtlOptions) -> list[str] | None:
+    """Column names of a table; None for JSON."""
     if source.file_format == "parquet":
         with pq.ParquetFile(source.path) as file:
             return file.schema_arrow.names
     if source.file_format != "csv":
         return None
-    with closing(_open(source)) as stream:
-        start = _read_fully(stream).removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
-    delimiter = "\t" if _plain_suffix(Path(source.path)) == ".tsv" else options.csv_delimiter
-    return next(csv.reader(io.StringIO(start), delimiter=delimiter), [])
+    with closing(open_unpacked(source.path, source.compression)) as stream:
+        start = _read_fully(stream)[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    return next(csv.reader(io.StringIO(start), delimiter=source.delimiter or options.csv_delimiter), [])

@@ -1,8 +1,9 @@
 """The whole ETL: raw files in, a directory of numbered messages, vocabulary, rejects and manifest out.
 
-The steps in order, one file each: `spark_etl.ingest`, `spark_etl.clean`, `spark_etl.vocabulary`, `spark_etl.vectorise`.
-Between them rows rest as Parquet in a hidden directory beside the output; at the end it is renamed into place, so that
-a directory of the final name is always whole. Who reads the output is `spouts.parquet`.
+The steps in order, one file each: `spark_etl.sources`, `spark_etl.finding`, `spark_etl.ingest`, `spark_etl.clean`,
+`spark_etl.vocabulary`, `spark_etl.vectorise`. Between them rows rest as Parquet in a hidden directory beside the
+output; at the end it is renamed into place, so that a directory of the final name is always whole. Who reads the output
+is `spouts.parquet`.
 
 Inputs and output are paths that every Spark worker can reach: on one machine any path, on a cluster a shared folder.
 """
@@ -14,7 +15,7 @@ import shutil
 import time
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -27,17 +28,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from matching.errors import ConfigError, EngineError, InputError
-from spark_etl.clean import clean_rows, judge_duplicates, rejected_rows, stream_order, write_numbered
-from spark_etl.ingest import Source, check_columns, find_sources, plan_tasks
-from spark_etl.options import EtlOptions
+from spark_etl.clean import clean_rows, judge_duplicates, place_of, rejected_rows, stream_order, write_numbered
+from spark_etl.finding import find_columns
+from spark_etl.ingest import check_columns, plan_tasks
+from spark_etl.nothing import nothing_usable
+from spark_etl.options import STANDARD_INPUT, EtlOptions
 from spark_etl.session import spark_session
-from spark_etl.vectorise import (
-    write_empty_messages,
-    write_empty_vocabulary,
-    write_messages,
-    write_rejected,
-    write_vocabulary,
-)
+from spark_etl.sources import Source, find_sources
+from spark_etl.standard_input import spooled
+from spark_etl.vectorise import write_empty_vocabulary, write_messages, write_rejected, write_vocabulary
 from spark_etl.vocabulary import number_terms, split_stop_terms, term_statistics
 
 __all__ = ["STAGES", "EtlOptions", "Progress", "run_etl"]
@@ -111,7 +110,7 @@ def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: S
     ConfigError
         For an option that cannot be used, an output directory in use, missing Java.
     InputError
-        For a file that cannot be read to its end, or a table without a needed column.
+        For input that cannot be opened, has no column for what is needed or several, or of which no row is usable.
     EngineError
         If Spark fails.
 
@@ -121,13 +120,13 @@ def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: S
     Rows are never brought to the driver; its memory grows with the number of files alone. Workers hold the vocabulary.
     """
     options.check()
+    if options.out is None:
+        raise ConfigError("out: name the output directory, or look at the data with --dry-run 1000")
     out = Path(options.out).absolute()
     _check_out(out, options.overwrite)
-    sources = find_sources(options)
-    if inside := next((source.path for source in sources if Path(source.path).is_relative_to(out.resolve())), None):
-        raise ConfigError(f"out {options.out}: {inside} is an input; choose another directory")
-    check_columns(sources, options)
     run = _Run(on_progress)
+    piped = options.inputs == (STANDARD_INPUT,)
+    sources, options, by_name = ([], options, []) if piped else _input(options, out)
     hidden = out.with_name(f".{out.name}.partial-{os.getpid()}-{next(_run_numbers)}")
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     try:
@@ -138,6 +137,8 @@ def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: S
         ) from None
     try:
         with ExitStack() as stack:
+            if piped:
+                sources, options, by_name = _input(spooled(options, hidden / "scratch"), out)
             # It says so of every pandas from 3 on; nothing here hands it one.
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -149,6 +150,7 @@ def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: S
                 cores = session.sparkContext.defaultParallelism
                 _configure(session, sources, cores)
             manifest = _transform(session, sources, options, hidden, cores, run)
+            manifest["options"]["columns_found"] = by_name
         with run.stage("publish"):
             shutil.rmtree(hidden / "scratch", ignore_errors=True)
             (hidden / "rejected").mkdir(exist_ok=True)
@@ -156,7 +158,10 @@ def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: S
             log = {
                 "started_at": started_at,
                 "seconds": run.seconds,
-                "inputs": [{"path": source.path, "size_bytes": source.size_bytes} for source in sources],
+                "inputs": [
+                    {"path": STANDARD_INPUT if piped else source.path, "size_bytes": source.size_bytes}
+                    for source in sources
+                ],
                 "out": str(out),
                 "master": options.master,
                 "cores": cores,
@@ -168,12 +173,25 @@ def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: S
     return manifest
 
 
+def _input(options: EtlOptions, out: Path) -> tuple[list[Source], EtlOptions, list[str]]:
+    """The files to read, the options with all columns named, and for which roles they were found."""
+    sources = find_sources(options)
+    if inside := next((source.path for source in sources if Path(source.path).is_relative_to(out.resolve())), None):
+        raise ConfigError(f"out {options.out}: {inside} is an input; choose another directory")
+    given = options
+    options, by_name = find_columns(sources, given)
+    check_columns(sources, options, given.named())
+    return sources, options, by_name
+
+
 def _check_out(out: Path, overwrite: bool) -> None:
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise ConfigError(f"out {out}: is not a directory; choose another name")
     if out.is_dir() and any(out.iterdir()):
         if not overwrite:
-            raise ConfigError(f"out {out}: is already in use; choose another directory, or ask to overwrite it")
+            raise ConfigError(
+                f"out {out}: is already in use; choose another directory, or ask to overwrite it (--overwrite)"
+            )
         if not (out / "manifest.json").is_file():
             raise ConfigError(
                 f"out {out}: holds something other than an earlier output, so it is not overwritten; empty it"
@@ -202,11 +220,12 @@ def _transform(
     with run.stage("clean"):
         cleaned = staged(clean_rows(session, plan_tasks(sources, cores), options), "cleaned")
         reasons = {reason: count for reason, count in cleaned.groupBy("reason").count().collect()}
-        if reasons.get("broken_file"):
-            said = cleaned.where(F.col("reason") == "broken_file").select("original").first()
-            raise InputError("broken_file", f"{said[0] if said else ''}; the file is damaged or cut off, replace it")
         read = sum(reasons.values())
         candidates = reasons.pop(None, 0)
+        if not candidates:
+            raise _nothing_usable(cleaned, sources, reasons)
+        broken = cleaned.where(F.col("reason") == "broken_file").orderBy("row_id").select("original")
+        broken_files = [row[0] for row in broken.collect()] if reasons.get("broken_file") else []
     with run.stage("duplicates"):
         judged = staged(judge_duplicates(cleaned), "judged")
         verdicts = {verdict: count for verdict, count in judged.groupBy("verdict").count().collect()}
@@ -220,6 +239,7 @@ def _transform(
         facts = messages.agg(
             F.count("*").alias("rows"),
             F.count_if(F.col("event_time_us").isNull()).alias("null_times"),
+            F.count_if("bad_time").alias("bad_times"),
             F.count_if(F.col("op") == 1).alias("deletes"),
             F.count("west").alias("ranges"),
             F.min(F.least("lon", "west")).alias("west"),
@@ -237,7 +257,7 @@ def _transform(
         sums = vocabulary.agg(F.count("*").alias("terms"), F.sum("collection_count").alias("tokens")).collect()[0]
         files = write_vocabulary(vocabulary, out) if sums["terms"] else write_empty_vocabulary(out)
     with run.stage("messages"):
-        written = write_messages(messages, out, kept, options.rows_per_file) if kept else write_empty_messages(out)
+        written = write_messages(messages, out, kept, options.rows_per_file)
         if sum(file["rows"] for file in written) != kept:
             raise EngineError("the ETL lost messages while it wrote them; please report this with the run log")
     with run.stage("rejected"):
@@ -253,14 +273,16 @@ def _transform(
         "duplicates": duplicates,
         "rejected": rejected,
         "rejected_by_reason": dict(sorted(reasons.items())),
+        "broken_files": broken_files,
         "null_times": facts["null_times"],
+        "bad_times": facts["bad_times"],
         "deletes": facts["deletes"],
         "range_messages": facts["ranges"],
         "messages_without_terms": sum(file["messages_without_terms"] for file in written),
         "total_tokens": sums["tokens"] or 0,
         "vocabulary_size": sums["terms"],
         "stop_terms": stop_terms,
-        "extent": [facts[side] for side in ("west", "south", "east", "north")] if kept else None,
+        "extent": [facts[side] for side in ("west", "south", "east", "north")],
         "options": options.recorded(),
         "versions": _versions(),
         "files": {
@@ -268,6 +290,18 @@ def _transform(
             for file in sorted(files + written + rejects, key=lambda file: file["name"])
         },
     }
+
+
+def _nothing_usable(cleaned: DataFrame, sources: list[Source], reasons: Mapping[str, int]) -> InputError:
+    """What to say where no row is left, with the first row of each reason."""
+    first = cleaned.groupBy("reason").agg(F.min_by(F.struct("row_id", "original"), "row_id").alias("first"))
+    examples = {row["reason"]: row["first"] for row in first.collect()}
+    return nothing_usable(
+        {
+            reason: (reasons[reason], *place_of(sources, example["row_id"]), example["original"])
+            for reason, example in sorted(examples.items(), key=lambda item: -reasons[item[0]])
+        }
+    )
 
 
 def _versions() -> dict[str, str]:

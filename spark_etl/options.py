@@ -1,14 +1,18 @@
 """What a run of the ETL can be told; `spark_etl.job` is the file to read next."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, fields, replace
 from typing import Annotated
 
 from matching.errors import ConfigError
 from matching.space import Space
-from matching.text import stemmer
-from matching.validate import MessageDecoder
+from matching.text import term_form
+from spark_etl.paths import ObjectDecoder
+from spark_etl.times import time_reader
 
-FORMATS = ("auto", "jsonl", "csv", "parquet")
+FORMATS = ("auto", "jsonl", "csv", "parquet", "json")
+#: What is read from standard input.
+STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
@@ -18,29 +22,43 @@ class EtlOptions:
     Attributes
     ----------
     inputs : tuple of str
-        Files, folders (searched to the bottom) or patterns (`raw/**/*.jsonl.gz`). Of messages that are equal the first
-        in this order is kept; the members of a folder or pattern come in the order of their names.
+        Files, folders (searched to the bottom) or patterns (`raw/**/*.jsonl.gz`), or `-` alone for standard input. Of
+        messages that are equal the first in this order is kept; the members of a folder or pattern come in the order
+        of their names.
+
+    Notes
+    -----
+    The name of a column may be a path into an object (`user.location.lat`, `geometry.coordinates.0`). A column that is
+    None is found by its name (`spark_etl.finding`).
     """
 
     inputs: tuple[str, ...]
-    out: Annotated[str, "output folder; must not exist, or be empty, unless it may be overwritten"]
+    out: Annotated[str | None, "output folder; must not exist, or be empty, unless it may be overwritten"] = None
     input_format: Annotated[
         str,
-        "form of the input: auto (by the name, then the first bytes), jsonl, csv or parquet; gzip, zstd are found out",
+        "form of the input: auto (by the name, then the first bytes), jsonl, csv, parquet, or json (an array, a "
+        "FeatureCollection); gzip, zstd are found out",
     ] = "auto"
-    text_column: Annotated[str, "column of the text"] = "text"
-    lat_column: Annotated[str, "column of the latitude"] = "lat"
-    lon_column: Annotated[str, "column of the longitude"] = "lon"
-    time_column: Annotated[str, "column of the event time; may be absent"] = "time"
-    id_column: Annotated[str, "column of the id; may be absent"] = "id"
+    text_column: Annotated[str | None, "column of the text; found by its name if not given, as are the next four"] = (
+        None
+    )
+    lat_column: Annotated[str | None, "column of the latitude; a.b.c leads into objects, here and below"] = None
+    lon_column: Annotated[str | None, "column of the longitude"] = None
+    time_column: Annotated[str | None, "column of the event time; may be absent; an empty name for none"] = None
+    id_column: Annotated[str | None, "column of the id; may be absent; an empty name for none"] = None
     west_column: Annotated[str, "column of a range message's western edge; an empty name for none"] = "west"
     south_column: Annotated[str, "column of its southern edge"] = "south"
     east_column: Annotated[str, "column of its eastern edge"] = "east"
     north_column: Annotated[str, "column of its northern edge"] = "north"
     object_id_column: Annotated[str, "column of the id of what an update is about"] = "object_id"
     op_column: Annotated[str, "column that says what an update does"] = "op"
+    time_format: Annotated[
+        str, "form of the time, such as %d/%m/%Y %H:%M, or seconds, milliseconds, microseconds; many are read without"
+    ] = ""
+    require_time: Annotated[bool, "reject messages without a time, or with one that cannot be read"] = False
     csv_delimiter: Annotated[str, "what separates the columns of a CSV file; tabs anyway in one named .tsv"] = ","
     stem_language: Annotated[str, "language for stemming, such as english; none by default"] = ""
+    fold_accents: Annotated[bool, "let cafe find café, in messages as in subscriptions"] = False
     stop_share: Annotated[float, "drop terms in more than this share of the messages kept; 1 drops none"] = 1.0
     world: Annotated[str | None, "reject messages outside W,S,E,N (or earth); none by default"] = None
     rows_per_file: Annotated[int, "messages in one output file"] = 100_000
@@ -49,11 +67,23 @@ class EtlOptions:
     overwrite: Annotated[bool, "replace the output folder"] = False
 
     def columns(self) -> dict[str, str]:
-        """Role of a message's value (`matching.validate.MESSAGE_ROLES`) -> column name."""
-        end = "_column"
-        return {
-            field.name[: -len(end)]: getattr(self, field.name) for field in fields(self) if field.name.endswith(end)
-        }
+        """Role of a message's value (`matching.validate.MESSAGE_ROLES`) -> column; unless given, called as the role."""
+        names = (field.name for field in fields(self) if _is_column(field))
+        given = {name.removesuffix(_END): getattr(self, name) for name in names}
+        return {role: role if name is None else name for role, name in given.items()}
+
+    def sought(self) -> list[str]:
+        """Roles whose columns are to be found."""
+        columns = (field.name for field in fields(self) if _is_column(field))
+        return [name.removesuffix(_END) for name in columns if getattr(self, name) is None]
+
+    def named(self) -> dict[str, str]:
+        """Role -> column, for the roles that somebody gave another name than their own."""
+        return {role: name for role, name in self.columns().items() if name not in ("", role)}
+
+    def with_columns(self, columns: Mapping[str, str]) -> "EtlOptions":
+        """These options with the columns of some roles."""
+        return replace(self, **{f"{role}{_END}": name for role, name in columns.items()})
 
     def space(self) -> Space | None:
         """The world box that points must lie in, if there is one."""
@@ -65,7 +95,10 @@ class EtlOptions:
             "input_format": self.input_format,
             "columns": self.columns(),
             "csv_delimiter": self.csv_delimiter,
+            "time_format": self.time_format,
+            "require_time": self.require_time,
             "stem_language": self.stem_language,
+            "fold_accents": self.fold_accents,
             "stop_share": self.stop_share,
             "world": self.world,
             "rows_per_file": self.rows_per_file,
@@ -81,8 +114,10 @@ class EtlOptions:
         """
         if isinstance(self.inputs, str) or not self.inputs:
             raise ConfigError("inputs: name at least one file, folder or pattern")
-        if not self.out:
+        if self.out == "":
             raise ConfigError("out: name the output directory")
+        if STANDARD_INPUT in self.inputs and len(self.inputs) > 1:
+            raise ConfigError("inputs: - stands for standard input, which cannot be read beside files")
         if self.input_format not in FORMATS:
             raise ConfigError(f"input format {self.input_format!r}: choose one of {', '.join(FORMATS)}")
         if len(self.csv_delimiter) != 1 or self.csv_delimiter in '"\r\n':
@@ -91,8 +126,16 @@ class EtlOptions:
             raise ConfigError(f"stop share {self.stop_share}: must be above 0 and at most 1 (1 removes no term)")
         if self.rows_per_file < 1:
             raise ConfigError(f"rows per file {self.rows_per_file}: must be at least 1")
-        if not self.text_column:
+        if self.text_column == "":
             raise ConfigError("text column: must have a name")
-        stemmer(self.stem_language)
+        term_form(self.stem_language, self.fold_accents)
+        time_reader(self.time_format)
         self.space()
-        MessageDecoder(self.columns())
+        ObjectDecoder(self.columns())
+
+
+_END = "_column"
+
+
+def _is_column(field: Field) -> bool:
+    return field.name.endswith(_END)

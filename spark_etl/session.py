@@ -114,6 +114,8 @@ def spark_session(options: EtlOptions, scratch: Path, short: bool = True) -> Ite
                 if type(error).__module__.split(".")[0] != "py4j":
                     raise
                 raise ConfigError(_start_failure(options, log_path)) from error
+            # It would print how it lost its connection whenever Java ends before it does.
+            context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[union-attr]
             context.pythonExec = sys.executable  # else workers are whatever python3 is first on the PATH
             spark = SparkSession(context)
             yield spark

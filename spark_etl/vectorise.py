@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from matching.model import TERM
 from matching.text import unit_weights
 from spark_etl.clean import LINE_BITS, reject_line
-from spark_etl.ingest import Source
+from spark_etl.sources import Source
 
 MESSAGE_SCHEMA = pa.schema(
     [
@@ -252,11 +252,6 @@ def _description(path: Path, name: str, rows: int) -> dict[str, Any]:
 
 def _described(description: dict[str, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([description])
-
-
-def write_empty_messages(out: str) -> list[dict[str, Any]]:
-    """One file without rows, so that readers find the schema when no message was kept."""
-    return [_write_parquet(iter(()), MESSAGE_SCHEMA, out, "messages/part-00000.parquet")]
 
 
 def write_empty_vocabulary(out: str) -> list[dict[str, Any]]:

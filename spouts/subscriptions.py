@@ -187,7 +187,7 @@ def load_changes(
 
 
 def load_vocabulary(directory: str | os.PathLike[str]) -> Vocabulary:
-    """The vocabulary of an ETL output directory, with what its manifest says about stop terms and stems.
+    """The vocabulary of an ETL output directory, with what its manifest says about stop terms, stems and accents.
 
     Raises
     ------
@@ -203,6 +203,7 @@ def load_vocabulary(directory: str | os.PathLike[str]) -> Vocabulary:
         table = pq.read_table(path, columns=columns, use_threads=False)
         term_id, frequency, count, idf = (table.column(name).to_numpy() for name in columns if name != "term")
         options = manifest.get("options")
+        options = options if isinstance(options, dict) else {}
         vocabulary = Vocabulary(
             table.column("term").to_pylist(),
             frequency,
@@ -211,7 +212,8 @@ def load_vocabulary(directory: str | os.PathLike[str]) -> Vocabulary:
             messages=int(manifest["kept"]),
             total_tokens=int(manifest["total_tokens"]),
             stop_terms=manifest.get("stop_terms") or (),
-            stem_language=options.get("stem_language", "") if isinstance(options, dict) else "",
+            stem_language=options.get("stem_language", ""),
+            folds_accents=options.get("fold_accents", False),
         )
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise InputError(
@@ -305,6 +307,7 @@ class SubscriptionSpout(Spout):
                 "total_tokens": words.total_tokens,
                 "stop_terms": words.stop_terms,
                 "stem_language": words.stem_language,
+                "folds_accents": words.folds_accents,
             }
         return state
 

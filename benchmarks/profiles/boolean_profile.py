@@ -113,11 +113,14 @@ The default engine for `boolean` against what the memory of the machine allows: 
 synthetic workload (`benchmarks/workload.py`), processor time, medians. Every figure is from `benchmarks/results/`:
 `boolean-phases-N.json`, `memory-limits.json`, `boolean-N.json`. They are made by
 
-    python -m benchmarks.profiles.memory_limits
-    python -m benchmarks.profiles.boolean_phases --subscriptions 1000000
-    skyray bench boolean --subscriptions 1000000 --engines cell_term,hashed_cells,inverted_list,lfilter,mbr_trie,\\
-        pt_quadtree,rt_tree,postgis,postgis_region,duckdb --json
-    skyray bench boolean --subscriptions 5000000 --engines cell_term,inverted_list --json
+<!-- not run: takes minutes; tests/unit/benchmarks runs what it calls, small -->
+```sh
+python -m benchmarks.profiles.memory_limits
+python -m benchmarks.profiles.boolean_phases --subscriptions 1000000
+skyray bench boolean --subscriptions 1000000 --engines cell_term,hashed_cells,inverted_list,lfilter,mbr_trie,\\
+    pt_quadtree,rt_tree,postgis,postgis_region,duckdb --json
+skyray bench boolean --subscriptions 5000000 --engines cell_term,inverted_list --json
+```
 
 and this page by `python -m benchmarks.profiles.boolean_profile`. Limits and phases were measured one after the other,
 while the other core had work of its own; that changes both alike, so the ratios hold better than the figures.

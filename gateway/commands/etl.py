@@ -1,12 +1,13 @@
 """`skyray etl`: raw files in, numbered messages and their vocabulary out.
 
-`gateway/commands/etl.py` -> `spark_etl/options.py` (what it can be told) -> `spark_etl/job.py` -> `spark_etl/ingest.py`
--> `spark_etl/clean.py` -> `spark_etl/vocabulary.py` -> `spark_etl/vectorise.py`. What it writes is read by `run.py`
-beside this file.
+`gateway/commands/etl.py` -> `spark_etl/options.py` (what it can be told) -> `spark_etl/job.py` ->
+`spark_etl/sources.py` -> `spark_etl/finding.py` -> `spark_etl/ingest.py` -> `spark_etl/rows.py` -> `spark_etl/clean.py`
+-> `spark_etl/vocabulary.py` -> `spark_etl/vectorise.py`. With `--dry-run` `spark_etl/trial.py` instead. What it writes
+is read by `run.py` beside this file.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,9 +16,13 @@ import typer
 
 from gateway.options import Command, Json, Late, example, of_signature
 from gateway.terminal import Terminal, table
+from matching.reasons import REASONS
 
 #: Options that are not called as their field is; that a field is a column's name goes without saying.
 CALLED = {"input_format": "format", "csv_delimiter": "delimiter", "stem_language": "stem"}
+
+#: Longest value that is shown whole.
+LONGEST = 48
 
 app = typer.Typer()
 
@@ -28,17 +33,26 @@ def _options() -> Iterator[Parameter]:
     return of_signature(EtlOptions, lambda name: CALLED.get(name, name.removesuffix("_column")))
 
 
-@app.command(cls=Command, epilog=example("skyray etl tweets.jsonl.gz --out etl --time created_at"))
+@app.command(
+    cls=Command,
+    epilog=example("skyray etl tweets.jsonl.gz --out etl --time created_at"),
+)
 def etl(
-    raw: Annotated[list[str], typer.Argument(help="Files, folders, patterns: JSON Lines (gzip, zstd), CSV, Parquet.")],
+    raw: Annotated[list[str], typer.Argument(help="Files, folders, patterns: JSON, CSV, Parquet; - for a pipe.")],
     options: Annotated[dict[str, Any], Late(_options)],
+    dry_run: Annotated[
+        int, typer.Option(min=0, metavar="ROWS", help="Look at the first so many rows, say what becomes of them, stop.")
+    ] = 0,
     json: Json = False,
 ) -> int:
     """Clean raw messages and build their vocabulary with Spark.
 
-    Bad rows go to rejected/ with a reason and are counted; good rows beside them are kept.
+    Bad rows go to rejected/ with a reason and are counted; good rows beside them are kept. The columns are found by
+    their usual names (text, body, tweet; lat, latitude; lon, lng; time, created_at; id) where none are named.
     """
     terminal = Terminal(json)
+    if dry_run:
+        return try_shown(terminal, {"inputs": tuple(raw), **options}, dry_run)
     manifest = run_etl_shown(terminal, {"inputs": tuple(raw), **options})
     terminal.answer(manifest, lambda out: print_manifest(out, manifest, Path(options["out"])))
     return 0
@@ -59,11 +73,70 @@ def run_etl_shown(terminal: Terminal, options: Mapping[str, Any]) -> dict[str, A
         return run_etl(EtlOptions(**options), on_progress=on_progress)
 
 
+def try_shown(terminal: Terminal, options: Mapping[str, Any], rows: int) -> int:
+    """Show what becomes of the first rows; writes nothing."""
+    from spark_etl.options import EtlOptions
+    from spark_etl.trial import try_rows
+
+    found = try_rows(EtlOptions(**options), rows)
+    terminal.answer(found, lambda out: print_trial(out, found))
+    return 0
+
+
+def print_trial(out: Any, found: Mapping[str, Any]) -> None:
+    """What `spark_etl.trial.try_rows` gives, for people."""
+    seen = [(one["name"], one["rows"], _short(one["example"]), one["taken_for"] or "") for one in found["columns_seen"]]
+    out.print(table(("column", "rows", "such as", "taken for"), seen, right=(1,), title="Columns"))
+    _print_columns(out, found["columns"], found["columns_found"], {one["name"] for one in found["columns_seen"]})
+    _print_counts(out, found)
+    rejects = [
+        (one["reason"], REASONS[one["reason"]], f"{one['file']}:{one['line']}", _short(one["row"]))
+        for one in found["rejected_examples"]
+    ]
+    if rejects:
+        out.print(table(("reason", "meaning", "where", "row"), rejects, title="Rejected, for example"))
+    cleaned = [
+        (one["message_id"], one["event_time"], f"{one['lon']:g}, {one['lat']:g}", _short(one["text"]), one["terms"])
+        for one in found["cleaned"]
+    ]
+    out.print(table(("id", "time", "lon, lat", "text", "terms"), cleaned, title="Cleaned, for example"))
+    out.print("nothing was written: name a folder with --out, and leave --dry-run out")
+
+
 def print_manifest(out: Any, manifest: Mapping[str, Any], folder: Path) -> None:
     """Counts of an ETL run for people: read = kept + duplicates + rejected."""
-    rows = [(name, manifest[name]) for name in ("read", "kept", "duplicates")]
-    rows += [(f"rejected: {reason}", count) for reason, count in manifest["rejected_by_reason"].items()]
-    rows += [("without time", manifest["null_times"]), ("without terms", manifest["messages_without_terms"])]
-    rows.append(("terms in the vocabulary", manifest["vocabulary_size"]))
+    options = manifest["options"]
+    _print_columns(out, options["columns"], options["columns_found"], None)
+    _print_counts(out, manifest)
+    for file in manifest["broken_files"]:
+        out.print(f"not read to its end: {file}", markup=False)
+    out.print(f"written to {folder}", markup=False)
+
+
+def _print_columns(out: Any, columns: Mapping[str, str], found: Collection[str], seen: Collection[str] | None) -> None:
+    """Which column was taken for what; those of other names that were found are said to be."""
+    said = []
+    for role, name in columns.items():
+        here = role in found or (name != role if seen is None else name in seen)
+        if here:
+            said.append(f"{role} = {name}" + (" (found)" if role in found and name != role else ""))
+        elif role in ("time", "id"):
+            said.append(f"no {role}")
+    out.print(f"columns: {', '.join(said)}", markup=False)
+
+
+def _print_counts(out: Any, counts: Mapping[str, Any]) -> None:
+    rows = [(name, counts[name]) for name in ("read", "kept", "duplicates")]
+    rows += [(f"rejected: {reason}", count) for reason, count in counts["rejected_by_reason"].items()]
+    rows += [("without time", counts["null_times"]), ("of these, of a time that cannot be read", counts["bad_times"])]
+    rows.append(("without terms", counts["messages_without_terms"]))
+    rows.append(("terms in the vocabulary", counts["vocabulary_size"]))
     out.print(table(("messages", "count"), rows, right=(1,)))
-    out.print(f"written to {folder}")
+    if counts["bad_times"]:
+        out.print("times that cannot be read count as none: say how they are written with --time-format, or reject")
+        out.print("them with --require-time")
+
+
+def _short(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import hashlib
+import io
 import json
 import math
 import os
@@ -69,20 +70,20 @@ def make_rows(count: int) -> list[dict]:
 
 def time_us(value):
     days = {"2020-01-01": 0, "2020-01-02": 1, "2020-01-03": 2}
-    if value is None:
+    if value in (None, "soon"):
         return None
     return (1_577_836_800 + days[value] * 86_400 if isinstance(value, str) else value) * 10**6
 
 
-def plain_etl(rows: list[dict]) -> dict:
+def plain_etl(rows: list[dict], require_time: bool) -> dict:
     """What the ETL must find, row by row."""
     seen, kept, outcome = {}, [], Counter()
     for row in rows:
-        content = (row["text"], row["lat"], row["lon"], row["time"] != "soon" and time_us(row["time"]))
+        content = (row["text"], row["lat"], row["lon"], time_us(row["time"]))
         if row["lat"] is None:
             outcome["missing_coordinate"] += 1
-        elif row["time"] == "soon":
-            outcome["bad_time"] += 1
+        elif require_time and time_us(row["time"]) is None:
+            outcome["missing_time" if row["time"] is None else "bad_time"] += 1
         elif (key := row.get("id", content)) in seen:
             outcome["duplicate" if seen[key] == content else "duplicate_id"] += 1
         else:
@@ -144,16 +145,20 @@ def digests(out: Path) -> dict[str, str]:
     return {path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_etl_all_formats_agree_with_plain_python(spark, tmp_path):
+@pytest.mark.parametrize("require_time", [False, True])
+def test_etl_all_formats_agree_with_plain_python(spark, tmp_path, require_time):
     rows = make_rows(600)
     write_inputs(tmp_path / "raw", rows)
     stages = []
-    options = EtlOptions(inputs=(str(tmp_path / "raw"),), out=str(tmp_path / "out"), rows_per_file=200)
+    options = EtlOptions(
+        inputs=(str(tmp_path / "raw"),), out=str(tmp_path / "out"), rows_per_file=200, require_time=require_time
+    )
     manifest = run_etl(options, stages.append, spark)
-    want = plain_etl(rows)
+    want = plain_etl(rows, require_time)
     messages, vocabulary, rejects = read(tmp_path / "out")
 
-    assert len(want["kept"]) > 400 and min(want["outcome"].values()) > 5 and len(want["outcome"]) == 4
+    assert len(want["kept"]) > (200 if require_time else 450) and min(want["outcome"].values()) > 5
+    assert len(want["outcome"]) == (5 if require_time else 3)
     outcome = dict(want["outcome"])
     assert manifest["duplicates"] == outcome.pop("duplicate")
     assert manifest["rejected_by_reason"] == outcome
@@ -177,7 +182,9 @@ def test_etl_all_formats_agree_with_plain_python(spark, tmp_path):
         key=lambda row: (row["event_time"] is not None, row["event_time"] or 0, row["message_id"].encode()),
     )
     assert [row["seq"] for row in order] == list(range(len(want["kept"]))) == [row["seq"] for row in messages]
-    assert manifest["null_times"] == sum(row["event_time"] is None for row in messages) > 50
+    assert manifest["null_times"] == sum(row["event_time"] is None for row in messages)
+    assert manifest["bad_times"] == sum(row["time"] == "soon" for row in want["kept"])
+    assert (manifest["null_times"], manifest["bad_times"]) == (0, 0) if require_time else manifest["bad_times"] > 10
     places = {(row["text"], row["lon"], row["lat"], time_us(row["time"])) for row in want["kept"]}
     found = {
         (row["text"], row["lon"], row["lat"], row["event_time"] and round(row["event_time"].timestamp()) * 10**6)
@@ -195,7 +202,7 @@ def test_etl_all_formats_agree_with_plain_python(spark, tmp_path):
     assert manifest["extent"] == [min(lons), min(lats), max(lons), max(lats)]
 
     files = sorted((tmp_path / "out" / "messages").iterdir())
-    assert [pq.read_metadata(path).num_rows for path in files[:-1]] == [200] * (len(files) - 1) and len(files) > 2
+    assert [pq.read_metadata(path).num_rows for path in files[:-1]] == [200] * (len(files) - 1) and len(files) > 1
     assert pq.read_schema(files[0]) == MESSAGE_SCHEMA
     assert pq.read_schema(tmp_path / "out" / "vocabulary.parquet") == VOCABULARY_SCHEMA
     on_disk = digests(tmp_path / "out")
@@ -285,11 +292,54 @@ def test_etl_stop_terms_and_stems_and_world_follow_the_options(spark, tmp_path):
     assert manifest["options"]["stem_language"] == "english" and manifest["options"]["world"] == "0,0,10,10"
 
 
-def test_etl_nothing_kept_still_gives_a_readable_output(spark, tmp_path):
-    manifest = run(spark, write_lines(tmp_path / "raw.jsonl", b"nonsense"), tmp_path / "out")
-    messages, vocabulary, rejects = read(tmp_path / "out")
-    assert (messages, vocabulary, len(rejects)) == ([], [], 1)
-    assert (manifest["read"], manifest["kept"], manifest["extent"]) == (1, 0, None)
+def test_etl_nothing_usable_is_an_error_with_reasons_and_leaves_nothing(spark, tmp_path):
+    rows = [b"nonsense", {"text": "a", "lat": 91, "lon": 1}, {"text": "b", "lat": 92, "lon": 1}]
+    with pytest.raises(InputError, match=r"2 coordinate_out_of_range .* raw.jsonl line 2: .*; 1 not_json .* line 1: "):
+        run(spark, write_lines(tmp_path / "raw.jsonl", *rows), tmp_path / "out")
+    (tmp_path / "raw.jsonl").write_bytes(b"")
+    with pytest.raises(InputError, match="no rows"):
+        run(spark, tmp_path / "raw.jsonl", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["raw.jsonl"]
+
+
+def test_etl_folded_accents_are_in_the_vocabulary_and_the_manifest(spark, tmp_path):
+    source = write_lines(tmp_path / "raw.jsonl", {"text": "Café cafe #crème", "lat": 1, "lon": 1})
+    for fold, terms in ((False, ["#crème", "cafe", "café"]), (True, ["#creme", "cafe"])):
+        manifest = run(spark, source, tmp_path / f"out {fold}", fold_accents=fold)
+        assert sorted(row["term"] for row in read(tmp_path / f"out {fold}")[1]) == terms
+        assert manifest["options"]["fold_accents"] is fold
+
+
+def test_etl_found_columns_give_the_output_of_named_ones(spark, tmp_path):
+    place = {"type": "Point", "coordinates": [139.7, 35.7]}
+    source = write_lines(
+        tmp_path / "raw.jsonl",
+        {"id": 1, "body": "one", "coordinates": place, "created_at": "Wed Oct 10 20:19:24 +0000 2018"},
+        {"id": 2, "body": "two", "coordinates": place, "created_at": "Wed, 10 Oct 2018 20:19:25 GMT"},
+        {"id": 3, "body": "three", "coordinates": None, "created_at": None},
+    )
+    named = {"text_column": "body", "time_column": "created_at", "id_column": "id"}
+    named |= {"lat_column": "coordinates.coordinates.1", "lon_column": "coordinates.coordinates.0"}
+    found, told = run(spark, source, tmp_path / "found"), run(spark, source, tmp_path / "told", **named)
+    assert found["options"].pop("columns_found") == ["id", "lat", "lon", "text", "time"]
+    assert told["options"].pop("columns_found") == [] and found == told
+    messages, _, rejects = read(tmp_path / "found")
+    assert [(row["text"], row["lon"], row["event_time"].isoformat()) for row in messages] == [
+        ("one", 139.7, "2018-10-10T20:19:24+00:00"),
+        ("two", 139.7, "2018-10-10T20:19:25+00:00"),
+    ]
+    assert [row["reason"] for row in rejects] == ["missing_coordinate"]
+
+
+def test_etl_standard_input_gives_the_output_of_a_file(spark, tmp_path, monkeypatch):
+    rows = make_rows(50)
+    write_lines(tmp_path / "stdin", *rows)
+    file = run(spark, tmp_path / "stdin", tmp_path / "one", input_format="jsonl")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((tmp_path / "stdin").read_bytes())))
+    assert run(spark, [Path("-")], tmp_path / "two", input_format="jsonl") == file
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    assert json.loads((tmp_path / "two" / "run_log.json").read_text())["inputs"][0]["path"] == "-"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "stdin", "two"]
 
 
 def test_etl_texts_without_words_keep_their_seq(spark, tmp_path):
@@ -302,12 +352,19 @@ def test_etl_texts_without_words_keep_their_seq(spark, tmp_path):
     assert manifest["messages_without_terms"] == 2
 
 
-def test_etl_cut_off_gzip_is_an_error_and_leaves_nothing(spark, tmp_path):
+def test_etl_cut_off_gzip_keeps_its_rows_and_counts_the_cut(spark, tmp_path):
     lines = "".join(json.dumps({"text": str(number), "lat": 1, "lon": 1}) + "\n" for number in range(1000)).encode()
-    (tmp_path / "raw.jsonl.gz").write_bytes(gzip.compress(lines)[:-30])
-    with pytest.raises(InputError, match="raw.jsonl.gz.*cut off"):
-        run(spark, tmp_path / "raw.jsonl.gz", tmp_path / "out")
-    assert [path.name for path in tmp_path.iterdir()] == ["raw.jsonl.gz"]
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "cut.jsonl.gz").write_bytes(gzip.compress(lines)[:-300])
+    write_lines(tmp_path / "raw" / "whole.jsonl", {"text": "whole", "lat": 1, "lon": 1})
+    manifest = run(spark, tmp_path / "raw", tmp_path / "out")
+    messages, _, rejects = read(tmp_path / "out")
+    kept = {row["text"] for row in messages}
+    assert 500 < len(kept) < 1000 and kept == {"whole", *map(str, range(len(kept) - 1))}
+    assert manifest["rejected_by_reason"] == {"broken_file": 1} and manifest["read"] == len(kept) + 1
+    (said,) = manifest["broken_files"]
+    assert said.startswith("cut.jsonl.gz: damaged or cut off (Compressed file ended")
+    assert rejects == [{"reason": "broken_file", "file": "cut.jsonl.gz", "line": 0, "row": said}]
 
 
 def test_etl_used_directory_is_kept_unless_told_to_overwrite(spark, tmp_path):
@@ -399,6 +456,14 @@ def await_nothing_left(session: int, seconds: float) -> None:
     while left := processes_of(session):
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
+
+
+def test_etl_alone_failing_within_spark_shows_its_error_alone(tmp_path):
+    source = write_lines(tmp_path / "raw.jsonl", b"nonsense")
+    process = start_alone(source, tmp_path / "out", tmp_path / "elsewhere")
+    _, complained = process.communicate(timeout=240)
+    assert complained.count("Traceback") == 1 and "InputError: no row of the input is usable" in complained
+    await_nothing_left(process.pid, 20)
 
 
 def test_etl_alone_ends_its_java_and_says_nothing_on_the_terminal(tmp_path):

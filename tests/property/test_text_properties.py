@@ -4,7 +4,15 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matching.text import MAX_TERM_CHARACTERS, Vocabulary, _tokenise_unicode, tokenise
+from matching.text import (
+    MAX_TERM_CHARACTERS,
+    Vocabulary,
+    _tokenise_unicode,
+    count_terms,
+    fold_accents,
+    term_form,
+    tokenise,
+)
 
 # Text in which the awkward characters are frequent.
 awkward = st.text(
@@ -44,6 +52,15 @@ def test_tokenise_every_term_finds_itself(text):
     # Whoever subscribes to a term exactly as a message has it must get that very term.
     for token in tokenise(text):
         assert token in tokenise(token)
+
+
+@given(st.one_of(texts, st.text(st.sampled_from("aeßæøđłıéïñçαΆώΐ\u0301\u0327й한が #@"), max_size=60)))
+@settings(max_examples=400, deadline=None)
+def test_fold_accents_every_folded_term_finds_itself(text):
+    form = term_form("", True)
+    for term in count_terms(text, form):
+        assert 0 < len(term) <= MAX_TERM_CHARACTERS and fold_accents(term) == term
+        assert term in count_terms(term, form)
 
 
 @given(texts)

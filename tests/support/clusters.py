@@ -11,14 +11,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
 
 from tests.support.processes import MARK, Command
 
-RAY = Path(sys.executable).with_name("ray")
+#: `ray start` on loopback alone; told 127.0.0.1, it would take the address of the machine in its network.
+START = """
+from ray._private import services
+from ray.scripts.scripts import start
+services.get_node_ip_address = lambda address=None: "127.0.0.1"
+start()
+"""
 OPEN = {"RAY_AUTH_MODE": "disabled"}
 GUARDED = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
 
@@ -84,7 +89,7 @@ def cluster_of(
         for more in [head] + [["--address", address]] * (count - 1):
             nodes.append(
                 subprocess.Popen(
-                    [RAY, "start", *more, *common],
+                    [sys.executable, "-c", START, *more, *common],
                     start_new_session=True,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

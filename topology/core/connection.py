@@ -21,6 +21,7 @@ from typing import Any
 import ray
 from ray._private import ray_constants, utils
 from ray._private import worker as ray_worker
+from ray._private.authentication import authentication_token_setup as authentication
 
 from matching.errors import ConfigError, TopologyError
 from topology.core import guard as guarding
@@ -29,8 +30,11 @@ from topology.core.guard import MARK
 #: How long the head of a cluster may take to answer, once the process that asks it has started, which may take as
 #: long; a node of it on this machine may still be starting, for twice as long.
 ANSWER_S = 8
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 #: Said to whoever names a cluster that does not answer.
 _REMEDY = "start it (ray start --head), or leave --address out to run on this machine"
+#: What `_loopback_kept` says, for a process that starts.
+_KEEP_LOOPBACK = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
 #: Joins and leaves; the last line on standard output says why that failed, and an alarm ends what takes too long. Ray
 #: by itself would try again and again, and wait a minute for a node on this machine to appear.
 _TRIAL = """
@@ -85,6 +89,7 @@ def connected(address: str | None, log_to_driver: bool = False) -> Iterator[None
     elif address == "local":
         address = None
     if address is not None:
+        _use_token()
         _try(address)
     with _ended_with_the_block() as tell_guard:
         try:
@@ -100,12 +105,30 @@ def connected(address: str | None, log_to_driver: bool = False) -> Iterator[None
 def _start(address: str | None, **options: Any) -> None:
     try:
         if address is None:
-            ray.init(address="local", _node_ip_address="127.0.0.1", include_dashboard=False, **options)
+            with _loopback_kept():
+                ray.init(address="local", _node_ip_address="127.0.0.1", include_dashboard=False, **options)
+        elif _split(address)[0] in _LOOPBACK:
+            with _loopback_kept():
+                ray.init(address=address, **options)
         else:
             ray.init(address=address, **options)
     except Exception as cause:
         what = "Ray does not start on this machine" if address is None else f"cannot join Ray at {address!r}"
         raise TopologyError(f"{what}: {_in_a_line(cause)}; see skyray doctor") from cause
+
+
+@contextmanager
+def _loopback_kept() -> Iterator[None]:
+    """While Ray starts or is joined: 127.0.0.1 stays what it is.
+
+    Ray takes it for the address of the machine in its network, and whoever has another address than that of loopback
+    listens to all the world. It does not where it runs no clusters, so it is told that this is such a machine.
+    """
+    in_clusters, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = in_clusters
 
 
 @contextmanager
@@ -143,6 +166,16 @@ def _found() -> str:
     return address
 
 
+def _use_token() -> None:
+    """Show the token of this machine, as `ray start` asks for it where there is one: whoever joins has to be told."""
+    level = authentication.logger.level
+    authentication.logger.setLevel(logging.ERROR)
+    try:
+        authentication.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    finally:
+        authentication.logger.setLevel(level)
+
+
 def _try(address: str) -> None:
     """See that a cluster answers and can be joined; raises if not. Takes two seconds."""
     host, port = _split(address)
@@ -150,7 +183,7 @@ def _try(address: str) -> None:
     search = os.pathsep.join(path for path in sys.path if path)
     trial = subprocess.run(
         [sys.executable, "-c", _TRIAL, address, host, port, str(ANSWER_S)],
-        env={**os.environ, "PYTHONPATH": search},
+        env={**os.environ, "PYTHONPATH": search} | (_KEEP_LOOPBACK if host in _LOOPBACK else {}),
         capture_output=True,
         text=True,
         errors="replace",
@@ -163,7 +196,7 @@ def _try(address: str) -> None:
     if "Unauthenticated" in trial.stderr:
         raise TopologyError(
             f"the Ray cluster at {place} asks for a token: set RAY_AUTH_MODE=token, and have its token in "
-            "~/.ray/auth_token or RAY_AUTH_TOKEN"
+            "~/.ray/auth_token or RAY_AUTH_TOKEN (ray get-auth-token prints it on the head)"
         )
     said = (trial.stdout.splitlines() or [f"the process that tried it ended with {trial.returncode}"])[-1]
     if "No node info found" in said:

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import zlib
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,12 +13,23 @@ import zstandard
 from matching.errors import ConfigError, InputError
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import RawMessage
-from spark_etl import ingest
+from spark_etl import documents, ingest
 from spark_etl.clean import CLEAN_SCHEMA, LINE_BITS, MAX_ORIGINAL_CHARACTERS, clean_share, readable, reject_line
-from spark_etl.ingest import Share, check_columns, find_sources, line_blocks, plan_tasks, read_blocks
+from spark_etl.ingest import Share, check_columns, line_blocks, plan_tasks, read_blocks
 from spark_etl.options import EtlOptions
+from spark_etl.sources import find_sources
 
 LINES = [json.dumps({"id": f"m{n}", "text": f"word{n}", "lat": n % 90, "lon": n % 180}).encode() for n in range(500)]
+
+
+def in_small_blocks(data):
+    """zstd as whoever writes a stream flushes it, so that something can be read of what is cut off."""
+    packer = zstandard.ZstdCompressor().compressobj()
+    parts = [
+        packer.compress(data[at : at + 500]) + packer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+        for at in range(0, len(data), 500)
+    ]
+    return b"".join(parts) + packer.flush()
 
 
 def options(*inputs, **more):
@@ -30,8 +42,12 @@ def rows_of(path, **more):
     return [row for block in read_blocks(Share(source, 0, 1), given) for row in block]
 
 
+def text_of(row):
+    return row.values if isinstance(row.values, str) else row.values.text
+
+
 def values(rows):
-    return [(row.line, row.values if isinstance(row.values, str) else row.values.text) for row in rows]
+    return [(row.line, text_of(row)) for row in rows]
 
 
 @pytest.fixture
@@ -83,16 +99,96 @@ def test_read_blocks_two_zstd_frames_are_both_read(tmp_path):
     assert values(rows_of(path)) == [(1, "word0"), (2, "word1")]
 
 
-def test_read_blocks_truncated_gzip_gives_one_broken_file_row(tmp_path, small_blocks):
-    path = tmp_path / "raw.jsonl.gz"
-    path.write_bytes(gzip.compress(b"\n".join(LINES))[:-20])
+ZSTD = zstandard.ZstdDecompressor()
+CSV_LINES = [b"id,text,lat,lon", *(f"m{n},word{n},{n % 90},{n % 180}".encode() for n in range(500))]
+
+
+@pytest.mark.parametrize("cut", [20, 800, 1500])
+@pytest.mark.parametrize(
+    ("name", "lines", "pack", "unpack"),
+    [
+        ("raw.jsonl.gz", LINES, gzip.compress, lambda data: zlib.decompressobj(31).decompress(data)),
+        ("raw.csv.gz", CSV_LINES, gzip.compress, lambda data: zlib.decompressobj(31).decompress(data)),
+        ("raw.jsonl.zst", LINES, in_small_blocks, lambda data: ZSTD.decompressobj().decompress(data)),
+    ],
+)
+def test_read_blocks_cut_off_file_gives_its_whole_rows_and_one_broken_file(
+    tmp_path, small_blocks, name, lines, pack, unpack, cut
+):
+    path = tmp_path / name
+    packed = pack(b"\n".join(lines))[:-cut]
+    path.write_bytes(packed)
+    whole = unpack(packed).count(b"\n") - (1 if lines is CSV_LINES else 0)
+    assert 50 < whole < 500
     given = options(path)
     (source,) = find_sources(given)
     for parts in (1, 3):
         rows = [
             row for part in range(parts) for block in read_blocks(Share(source, part, parts), given) for row in block
         ]
-        assert [row.values for row in rows if row.line == 0] == ["broken_file"]
+        broken = [row for row in rows if row.line == 0]
+        assert [row.values for row in broken] == ["broken_file"] and broken[0].original.startswith(f"{name}: damaged")
+        texts = sorted((text_of(row) for row in rows if row.line), key=lambda text: int(text[4:]))
+        assert texts == [f"word{n}" for n in range(whole)]
+
+
+def test_read_blocks_skippable_zstd_frame_is_none_of_the_data(tmp_path):
+    path = tmp_path / "raw.jsonl.zst"
+    skippable = (0x184D2A50).to_bytes(4, "little") + (3).to_bytes(4, "little") + b"xyz"
+    path.write_bytes(zstandard.compress(LINES[0] + b"\n") + skippable + zstandard.compress(LINES[1]) + skippable)
+    assert values(rows_of(path)) == [(1, "word0"), (2, "word1")]
+
+
+@pytest.mark.parametrize("name", ["raw.geojson", "raw.json", "raw.jsonl.gz"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_read_blocks_one_json_document_gives_a_row_for_each_member(tmp_path, small_blocks, name, indent):
+    features = [
+        {"type": "Feature", "geometry": {"type": "Point", "coordinates": [n, 1.5]}, "properties": {"text": f"word{n}"}}
+        for n in range(20)
+    ]
+    document = features if name == "raw.json" else {"type": "FeatureCollection", "features": features}
+    data = json.dumps(document, indent=indent).encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    place = {"lat_column": "geometry.coordinates.1", "lon_column": "geometry.coordinates.0"}
+    rows = rows_of(path, text_column="properties.text", **place)
+    assert values(rows) == [(n + 1, f"word{n}") for n in range(20)]
+    places = [(row.values.lon, row.values.lat) for row in rows if isinstance(row.values, RawMessage)]
+    assert places == [(n, 1.5) for n in range(20)]
+    (tmp_path / "cut.json").write_bytes(data[: len(data) // 2])
+    cut = rows_of(tmp_path / "cut.json", text_column="properties.text", **place)
+    assert cut.pop().values == "broken_file" and 5 < len(cut) < 12
+    assert values(cut) == [(n + 1, f"word{n}") for n in range(len(cut))]
+
+
+def test_read_blocks_members_that_are_no_objects_are_rejected_one_by_one(tmp_path):
+    path = tmp_path / "raw.json"
+    path.write_text('[{"text": "one", "lat": 1, "lon": 1}, 7, null, [1], {"text": "two"}]')
+    assert values(rows_of(path)) == [(1, "one"), (2, "not_json"), (3, "not_json"), (4, "not_json"), (5, "two")]
+
+
+def test_read_blocks_document_without_rows_is_not_held(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "MAX_LINE_BYTES", 200_000)
+    path = tmp_path / "raw.json"
+    path.write_text('[{"text": "one"}, "' + "x" * 2_000_000 + '", {"text": "two"}]')
+    assert values(rows_of(path)) == [(1, "one"), (0, "broken_file")]
+
+
+def test_read_blocks_columns_may_be_paths(tmp_path):
+    row = {"user": {"says": "hi", "at": [{"lat": "1.5"}, {"lon": 2}]}, "a.b": "literal", "a": {"b": "path"}}
+    (tmp_path / "raw.jsonl").write_text(json.dumps(row))
+    pq.write_table(pa.Table.from_pylist([{"user": {"says": "hi"}, "a": {"b": "path"}}]), tmp_path / "raw.parquet")
+    (found,) = rows_of(
+        tmp_path / "raw.jsonl",
+        text_column="user.says",
+        lat_column="user.at.0.lat",
+        lon_column="user.at.1.lon",
+        id_column="a.b",
+        time_column="user.at.7.lon",
+    )
+    assert found.values == RawMessage(text="hi", lat="1.5", lon=2, id="literal")
+    (found,) = rows_of(tmp_path / "raw.parquet", text_column="user.says", id_column="a.b")
+    assert found.values == RawMessage(text="hi", id="path")
 
 
 def test_read_blocks_csv_keeps_quoted_newlines_and_finds_bad_rows(tmp_path, small_blocks):
@@ -259,6 +355,9 @@ def test_plan_tasks_large_files_are_shared_and_small_ones_grouped(tmp_path):
         ({"text_column": ""}, "text column"),
         ({"stem_language": "klingon"}, "klingon"),
         ({"world": "1,2"}, "world"),
+        ({"time_format": "%d/%Q"}, "time format"),
+        ({"time_format": "days"}, "time format"),
+        ({"inputs": ("-", "one.jsonl")}, "standard input"),
     ],
     ids=str,
 )

@@ -11,8 +11,10 @@ from matching.text import (
     MAX_TERM_CHARACTERS,
     Vocabulary,
     count_terms,
+    fold_accents,
     inverse_document_frequency,
     stemmer,
+    term_form,
     tokenise,
     unit_weights,
 )
@@ -103,6 +105,49 @@ def test_stemmer_unknown_language_names_choices():
 
 def small_vocabulary(**options):
     return Vocabulary.of_counts([{"a": 1, "b": 2}, {"a": 1, "c": 1}, {"a": 3}], **options)
+
+
+@pytest.mark.parametrize(
+    ("term", "folded"),
+    [
+        ("café", "cafe"),
+        ("#crème_brûlée", "#creme_brulee"),
+        ("đường", "duong"),
+        ("smørrebrød", "smorrebrod"),
+        ("łódź", "lodz"),
+        ("œuvre", "oeuvre"),
+        ("αθήνα", "αθηνα"),
+        ("plain", "plain"),
+        # Marks that are no decoration.
+        ("й", "й"),
+        ("が", "が"),
+        ("한", "한"),
+        ("हिन्दी", "हिन्दी"),
+        ("กำ", "กำ"),
+    ],
+)
+def test_fold_accents_of_latin_and_greek_letters_alone(term, folded):
+    (cut, *_) = tokenise(term)
+    bare = fold_accents(cut)
+    assert bare == tokenise(folded)[0] and fold_accents(bare) == bare
+
+
+def test_fold_accents_longer_spelling_is_cut():
+    assert fold_accents("æ" * MAX_TERM_CHARACTERS) == "ae" * (MAX_TERM_CHARACTERS // 2)
+
+
+def test_term_form_folds_before_it_stems():
+    both = term_form("french", True)
+    assert both is not None and both("élèves") == both("eleves") == "elev"
+    assert term_form() is None
+    assert count_terms("Café cafe CAFÉ", term_form("", True)) == {"cafe": 3}
+
+
+def test_vocabulary_folds_keywords_only_if_its_messages_were():
+    plain = Vocabulary.of_counts([count_terms("café")])
+    folded = Vocabulary.of_counts([count_terms("café", term_form("", True))], folds_accents=True)
+    assert plain.keyword_terms("Cafe") == ["cafe"] and plain.id_of("cafe") is None
+    assert folded.keyword_terms("Cafe, café") == ["cafe"] and folded.id_of("cafe") == 0
 
 
 def test_vocabulary_ids_ascend_by_frequency_then_term():

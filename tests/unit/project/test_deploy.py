@@ -1,23 +1,35 @@
-"""The cluster launch file is one that `ray up` accepts."""
+"""The cluster launch file is one that `ray up` accepts, and that lets nobody in without a token."""
 
+import tomllib
 from pathlib import Path
 
 import yaml
 from ray.autoscaler._private.util import fillout_defaults, validate_config
 
-LAUNCH_FILE = Path(__file__).parents[3] / "deploy" / "cluster.yaml"
+ROOT = Path(__file__).parents[3]
+CONFIG = yaml.safe_load((ROOT / "deploy" / "cluster.yaml").read_text())
 
 
 def test_cluster_launch_file_passes_ray_s_own_validation():
-    config = yaml.safe_load(LAUNCH_FILE.read_text())
-    filled = fillout_defaults(config)
+    filled = fillout_defaults(CONFIG)
     validate_config(filled)
-    assert filled["provider"]["type"] == "local" and filled["max_workers"] == len(config["provider"]["worker_ips"])
+    assert filled["provider"]["type"] == "local" and filled["max_workers"] == len(CONFIG["provider"]["worker_ips"])
 
 
 def test_cluster_launch_file_mounts_what_the_setup_installs():
-    config = yaml.safe_load(LAUNCH_FILE.read_text())
-    setup = " ".join(config["setup_commands"])
-    assert all(target in setup for target in config["file_mounts"])
-    root = LAUNCH_FILE.parents[1]
-    assert (root / config["file_mounts"]["/opt/skyray/constraints.txt"]).exists()
+    setup = " ".join(CONFIG["setup_commands"])
+    assert all(target in setup for target in CONFIG["file_mounts"])
+    assert (ROOT / CONFIG["file_mounts"]["~/skyray/constraints.txt"]).exists()
+    release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"dist/skyray-{release}-py3-none-any.whl" in CONFIG["file_mounts"].values()
+
+
+def test_cluster_launch_file_asks_for_a_token_and_writes_below_the_home_of_its_user():
+    starts = [line for role in ("head", "worker") for line in CONFIG[f"{role}_start_ray_commands"] if " start " in line]
+    assert len(starts) == 2 and all(line.startswith("RAY_AUTH_MODE=token ") for line in starts)
+    assert all(target.startswith("~/") for target in CONFIG["file_mounts"])
+
+
+def test_deploy_folder_never_turns_the_token_off():
+    texts = [path.read_text() for path in (ROOT / "deploy").iterdir() if path.is_file()]
+    assert len(texts) >= 4 and not any("RAY_AUTH_MODE=disabled" in text for text in texts)

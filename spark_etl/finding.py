@@ -1,0 +1,229 @@
+"""Which column is the text, the place, the time and the id, where nobody has said so: told by their names.
+
+A column called as its role is (`text`, `lat`, `lon`, `time`, `id`) is taken. Else the one that has another usual name
+of it is; where there are several, somebody has to choose. Names are compared without case and marks. Within objects
+only the place is looked for, as a GeoJSON point or a pair of coordinates, and whatever stands in `properties`: an
+`id` or a `created_at` deeper down mostly belongs to something else. Used by `spark_etl.job` and `spark_etl.trial`.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from itertools import islice
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+from matching.errors import InputError
+from matching.validate import decode_object
+from spark_etl.documents import objects_of
+from spark_etl.ingest import BROKEN, header_of, line_blocks, table_objects
+from spark_etl.options import EtlOptions
+from spark_etl.paths import leaves, value_at
+from spark_etl.sources import Source
+from spark_etl.unpacking import open_unpacked
+
+#: Files, and rows of each, that are looked at.
+MAX_FILES, MAX_ROWS = 32, 200
+
+#: Role -> usual names besides its own, without case and marks.
+NAMES = {
+    "text": "tweet tweettext body message msg content description fulltext comment caption review post",
+    "lat": "latitude y geolat gpslat",
+    "lon": "lng long longitude x geolon geolng gpslon gpslng",
+    "time": "ts timestamp createdat date datetime eventtime created publishedat postedat",
+    "id": "idstr tweetid messageid msgid uuid eventid rowid",
+}
+#: Objects that are known to be the place of the row, the likeliest first.
+_PLACES = ("geometry", "coordinates")
+
+
+class Seen(NamedTuple):
+    """A column: in how many of the rows it has a value, and one of them."""
+
+    rows: int
+    example: Any
+
+
+class Columns(NamedTuple):
+    """What the first rows of a file have.
+
+    `names` are those of a table's header, else None. `seen` goes by path, for the columns that have a value.
+    """
+
+    names: list[str] | None
+    seen: dict[str, Seen]
+    points: list[str]
+    rows: int
+
+
+def find_columns(sources: Sequence[Source], options: EtlOptions) -> tuple[EtlOptions, list[str]]:
+    """The options with the columns that were found, and their roles.
+
+    Roles whose column must not be absent and is, in JSON, are found missing here; tables have a header to look at
+    (`spark_etl.ingest.check_columns`).
+
+    Raises
+    ------
+    InputError
+        `ambiguous_column` where several columns might be meant, or other ones in other files; `missing_column`. Both
+        name the columns and the options that say which.
+
+    Notes
+    -----
+    Reads `MAX_ROWS` rows of each of the first `MAX_FILES` files.
+    """
+    if not (sought := options.sought()):
+        return options, []
+    columns: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for source in sources[:MAX_FILES]:
+        there = look(source, options)
+        found = _found(source, there, sought)
+        if there.names is None and there.rows:
+            _require(source, there, options, found)
+        for role, name in found.items():
+            if columns.setdefault(role, name) != name:
+                raise InputError(
+                    "ambiguous_column",
+                    f"the {_WORDS[role]} is column {columns[role]} in {owners[role]}, and column {name} in "
+                    f"{source.name}: say --{role} NAME, and clean files of other columns by themselves",
+                )
+            owners.setdefault(role, source.name)
+    return options.with_columns(columns), sorted(columns)
+
+
+_WORDS = {"text": "text", "lat": "latitude", "lon": "longitude", "time": "time", "id": "id"}
+
+
+def _found(source: Source, there: Columns, sought: Iterable[str]) -> dict[str, str]:
+    """Role -> column, for those that can be told."""
+    names = list(dict.fromkeys([*(there.names or ()), *there.seen]))
+    found = {}
+    for role in sought:
+        for level in _levels(names, role):
+            candidates = _named(level, role)
+            if len(candidates) > 1:
+                raise _ambiguous(source, role, candidates)
+            if candidates:
+                found[role] = candidates[0]
+                break
+    if "lat" in sought and "lon" in sought and not found.keys() & {"lat", "lon"}:
+        found |= _place(source, there)
+    return found
+
+
+def _levels(names: Sequence[str], role: str) -> Iterator[list[str]]:
+    """Columns among which one is looked for, one list after the other."""
+    yield [name for name in names if "." not in name]
+    yield [name for name in names if name.startswith("properties.") and name.count(".") == 1]
+
+
+def _named(names: Iterable[str], role: str) -> list[str]:
+    """The column called as the role is, else those that might be meant."""
+    candidates = []
+    for name in names:
+        last = name.rpartition(".")[2]
+        if last == role:
+            return [name]
+        if _plain(last) in (role, *NAMES[role].split()):
+            candidates.append(name)
+    return candidates
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def _place(source: Source, there: Columns) -> dict[str, str]:
+    """Latitude and longitude within objects: a GeoJSON point, else two columns of one object."""
+    known = [path for path in _PLACES if path in there.points]
+    candidates = {path: (f"{path}.coordinates.1", f"{path}.coordinates.0") for path in known[:1] or there.points}
+    if not candidates:
+        parents = dict.fromkeys(name.rpartition(".")[0] for name in there.seen if "." in name)
+        for parent in parents:
+            children = [name for name in there.seen if name.rpartition(".")[0] == parent]
+            lat, lon = _named(children, "lat"), _named(children, "lon")
+            if lat and lon:
+                candidates[parent] = (lat[0], lon[0])
+    if len(candidates) > 1:
+        choices = "; ".join(f"--lat {lat} --lon {lon}" for lat, lon in candidates.values())
+        raise InputError("ambiguous_column", f"{source.path}: several places in a row, choose one: {choices}")
+    return dict(zip(("lat", "lon"), *candidates.values(), strict=True)) if candidates else {}
+
+
+def _ambiguous(source: Source, role: str, candidates: Sequence[str]) -> InputError:
+    choices = " or ".join(f"--{role} {name}" for name in candidates)
+    return InputError("ambiguous_column", f"{source.path}: several columns may be the {_WORDS[role]}: say {choices}")
+
+
+def _require(source: Source, there: Columns, options: EtlOptions, found: Mapping[str, str]) -> None:
+    """Refuse objects in which nothing can be the text or the place."""
+    columns = options.columns()
+    ranges = all(columns[side] in there.seen for side in ("west", "south", "east", "north"))
+    needed = ["text"] if ranges else ["text", "lat", "lon"]
+    absent = [role for role in needed if role in options.sought() and role not in found]
+    if absent:
+        raise InputError(
+            "missing_column",
+            f"{source.path}: no column is called like {' or '.join(_WORDS[role] for role in absent)}; the first "
+            f"{there.rows:,} rows have {', '.join(islice(there.seen, 20)) or 'none'}. Say which it is: "
+            f"{' '.join(f'--{role} NAME' for role in absent)}",
+        )
+
+
+def look(source: Source, options: EtlOptions, rows: int = MAX_ROWS) -> Columns:
+    """The columns of the first rows of a file; those of a damaged one as far as it goes."""
+    names = None
+    seen: dict[str, Seen] = {}
+    points: dict[str, None] = {}
+    number = 0
+    with suppress(*BROKEN):
+        names = header_of(source, options)
+        for row in islice(_objects(source, options, names), rows):
+            number += 1
+            for path, value in leaves(row):
+                if value is not None and value != "":
+                    known = seen.get(path)
+                    seen[path] = Seen(1, value) if known is None else Seen(known.rows + 1, known.example)
+            points.update(dict.fromkeys(_points_of(row)))
+    return Columns(names, seen, list(points), number)
+
+
+def _points_of(row: Mapping[str, Any]) -> Iterator[str]:
+    """Paths of the GeoJSON points in an object."""
+    for path, value in leaves(row):
+        if value == "Point" and path.endswith(".type"):
+            parent = path.removesuffix(".type")
+            if value_at(row, f"{parent}.coordinates.1") is not None:
+                yield parent
+
+
+def _objects(source: Source, options: EtlOptions, header: list[str] | None) -> Iterator[dict[str, Any]]:
+    """The rows of a file as objects, without those that are none."""
+    if source.file_format == "parquet":
+        with pq.ParquetFile(source.path) as file:
+            for batch in file.iter_batches(MAX_ROWS, use_threads=False):
+                yield from table_objects(batch)
+        return
+    with closing(open_unpacked(source.path, source.compression)) as stream:
+        if source.file_format == "json":
+            yield from (row for row in objects_of(stream) if isinstance(row, dict))
+            return
+        for first_line, block in line_blocks(stream):
+            lines = (block or b"").removeprefix(b"\xef\xbb\xbf").split(b"\n")
+            if header is None:
+                rows = (decode_object(line) for line in lines)
+                yield from (row for row in rows if isinstance(row, dict))
+            else:
+                yield from _csv_objects(lines[1:] if first_line == 1 else lines, header, source, options)
+
+
+def _csv_objects(
+    lines: Iterable[bytes], header: list[str], source: Source, options: EtlOptions
+) -> Iterator[dict[str, Any]]:
+    texts = (line.decode("utf-8", "replace").rstrip("\r") + "\n" for line in lines)
+    with suppress(csv.Error):
+        for fields in csv.reader(texts, delimiter=source.delimiter or options.csv_delimiter):
+            if len(fields) == len(header):
+                yield dict(zip(header, fields, strict=True))

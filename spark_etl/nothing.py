@@ -1,0 +1,44 @@
+"""What is said where no row of the input is usable. Used by `spark_etl.job` and `spark_etl.trial`."""
+
+from collections.abc import Mapping
+
+from matching.errors import InputError
+from matching.reasons import REASONS
+
+_SHOWN_REASONS, _SHOWN_CHARACTERS = 4, 120
+#: Reasons that say more than that a row is bad -> what to try.
+_REMEDIES = {
+    "empty_text": "name the column of the text with --text",
+    "missing_coordinate": "name the columns of the place with --lat and --lon",
+    "coordinate_out_of_range": "see whether latitude and longitude are the right way round (--lat, --lon)",
+    "not_json": "say what the input is with --format",
+    "bad_csv": "say what separates the columns with --delimiter",
+    "bad_time": "say how times are written with --time-format, or leave --require-time out",
+    "missing_time": "name the column of the time with --time, or leave --require-time out",
+    "outside_world": "give a larger --world",
+    "broken_file": "fetch the file again",
+}
+
+
+def nothing_usable(reasons: Mapping[str, tuple[int, str, int, str]]) -> InputError:
+    """The error for input without a usable row.
+
+    Parameters
+    ----------
+    reasons : mapping
+        Reason code -> (how many rows, file, line and beginning of the first of them), the commonest first.
+    """
+    if not reasons:
+        return InputError("nothing_usable", "the input has no rows: nothing is written")
+    said = []
+    for reason, (count, file, line, row) in list(reasons.items())[:_SHOWN_REASONS]:
+        place = f"{file} line {line}" if line else file
+        said.append(f"{count:,} {reason} ({REASONS[reason]}), first in {place}: {row[:_SHOWN_CHARACTERS]!r}")
+    if more := len(reasons) - _SHOWN_REASONS:
+        said.append(f"{more} other reasons" if more > 0 else "")
+    remedies = [_REMEDIES[reason] for reason in reasons if reason in _REMEDIES][:2]
+    remedy = " and ".join(remedies) or "look at it with --dry-run 100"
+    return InputError(
+        "nothing_usable",
+        f"no row of the input is usable, so nothing is written: {'; '.join(filter(None, said))}. To mend it, {remedy}",
+    )

@@ -1,0 +1,77 @@
+"""Values of a message by the names of columns, which may be paths into objects: `user.location.lat`.
+
+Used by `spark_etl.ingest`, which reads files, and `spark_etl.finding`, which finds out what columns there are.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from matching.validate import MESSAGE_ROLES, MessageDecoder, RawMessage, decode_object
+
+#: How deep objects are looked into for the names of their columns.
+MAX_DEPTH = 5
+
+
+class ObjectDecoder:
+    """Decodes lines of JSON into `RawMessage`; like `MessageDecoder`, which it is where no name has a dot.
+
+    Parameters
+    ----------
+    columns : mapping
+        Role (one of `MESSAGE_ROLES`) to column name; "" for none.
+
+    Raises
+    ------
+    ConfigError
+        For a role that messages do not have, or a column name that cannot be used.
+    """
+
+    def __init__(self, columns: Mapping[str, str]):
+        plain = MessageDecoder(columns)
+        self.pick = picker(columns)
+        self.decode: Callable[[bytes], RawMessage | str] = plain.decode if is_flat(columns.values()) else self._decode
+
+    def _decode(self, line: bytes) -> RawMessage | str:
+        found = decode_object(line)
+        return found if isinstance(found, str) else self.pick(found)
+
+
+def is_flat(names: Iterable[str]) -> bool:
+    """Whether none of the names can be a path."""
+    return not any("." in name for name in names)
+
+
+def picker(columns: Mapping[str, str]) -> Callable[[Mapping[str, Any]], RawMessage]:
+    """What takes the values of a message out of an object."""
+    names = [columns.get(role) or "" for role in MESSAGE_ROLES]
+    return lambda row: RawMessage._make([value_at(row, name) for name in names])
+
+
+def value_at(row: Mapping[str, Any], name: str) -> Any:
+    """The value of a column of this name, else at the end of this path; None where there is none.
+
+    A part of a path that is a number counts the members of a list from 0.
+    """
+    if name in row or "." not in name:
+        return row.get(name)
+    value: Any = row
+    for part in name.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, list) and part.isascii() and part.isdigit() and int(part[:9]) < len(value):
+            value = value[int(part[:9])]
+        else:
+            return None
+    return value
+
+
+def leaves(value: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
+    """Paths and values of an object: of what is neither an object nor a list, and of the numbers of a short list."""
+    for name, part in value.items():
+        path = f"{above}{name}"
+        if isinstance(part, Mapping) and depth < MAX_DEPTH:
+            yield from leaves(part, f"{path}.", depth + 1)
+        elif isinstance(part, list) and len(part) <= 4 and all(isinstance(one, int | float) for one in part):
+            yield from ((f"{path}.{number}", one) for number, one in enumerate(part))
+        else:
+            yield path, part

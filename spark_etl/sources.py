@@ -1,0 +1,142 @@
+"""Which files there are to read, and what form each has. Read on in `spark_etl.ingest`, which reads them."""
+
+import glob
+import re
+from contextlib import closing, suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NamedTuple
+
+from matching.errors import ConfigError, InputError
+from spark_etl.options import EtlOptions
+from spark_etl.unpacking import UNPACKING_ERRORS, open_unpacked
+
+_SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".json": "jsonl",
+    ".ndjson": "jsonl",
+    ".geojsonl": "jsonl",
+    ".geojson": "json",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+_COMPRESSION_SUFFIXES = (".gz", ".gzip", ".zst", ".zstd")
+#: By so much of a file of JSON one document is told from lines.
+_BEGINNING_BYTES = 4096
+_COLLECTION = re.compile(rb'"type"\s*:\s*"FeatureCollection"')
+
+
+class Source(NamedTuple):
+    """One input file. `name` is its path below the folder all inputs share, for people to find a row by."""
+
+    number: int
+    path: str
+    name: str
+    file_format: str
+    compression: str
+    size_bytes: int
+
+    @property
+    def text_bytes(self) -> int:
+        """Size once unpacked, roughly."""
+        return self.size_bytes * (4 if self.compression or self.file_format == "parquet" else 1)
+
+    @property
+    def delimiter(self) -> str | None:
+        """What its name says about the columns of a CSV file."""
+        return "\t" if _plain_suffix(Path(self.path)) == ".tsv" else None
+
+
+def find_sources(options: EtlOptions) -> list[Source]:
+    """The input files in order, each once.
+
+    Raises
+    ------
+    ConfigError
+        If a path or pattern leads to nothing, or a file's format cannot be told.
+    InputError
+        If a file cannot be opened.
+    """
+    paths = list(dict.fromkeys(path for given in options.inputs for path in _expand(given)))
+    shared = Path(paths[0]).parent
+    while not all(path.is_relative_to(shared) for path in paths):
+        shared = shared.parent
+    sources = []
+    for number, path in enumerate(paths):
+        try:
+            with path.open("rb") as stream:
+                start = stream.read(64)
+            size_bytes = path.stat().st_size
+        except OSError as error:
+            raise InputError(
+                "broken_file", f"{path}: cannot be opened ({error.strerror}); check its permissions"
+            ) from None
+        compression = "gzip" if start[:2] == b"\x1f\x8b" else "zstd" if start[:4] == b"\x28\xb5\x2f\xfd" else ""
+        file_format = _format_of(path, start, compression) if options.input_format == "auto" else options.input_format
+        if file_format == "jsonl" and options.input_format == "auto" and _is_document(path, compression):
+            file_format = "json"
+        name = path.relative_to(shared).as_posix()
+        sources.append(Source(number, str(path), name, file_format, compression, size_bytes))
+    return sources
+
+
+def _expand(given: str) -> list[Path]:
+    """Absolute paths of the files that one input stands for."""
+    path = Path(given)
+    if path.is_dir():
+        found = [
+            file
+            for file in path.rglob("*")
+            if file.is_file()
+            and not any(part[0] in "._" for part in file.relative_to(path).parts)
+            and _plain_suffix(file) in _SUFFIXES
+        ]
+        missing = f"{given}: no file in this folder is named {', '.join(_SUFFIXES)} (with or without .gz or .zst)"
+    elif path.is_file():
+        return [path.resolve()]
+    else:
+        found = [Path(name) for name in glob.glob(given, recursive=True) if Path(name).is_file()]
+        missing = f"{given}: no such file or folder, and no file matches it as a pattern{_meant(path)}"
+    if not found:
+        raise ConfigError(missing)
+    return sorted(file.resolve() for file in found)
+
+
+def _meant(path: Path) -> str:
+    """What is called nearly like a file that is not there."""
+    with suppress(OSError):
+        names = [other.name for other in path.parent.iterdir() if other.name[0] != "."]
+        if near := get_close_matches(path.name, names, 1):
+            return f"; did you mean {path.parent / near[0]}?"
+    return "; check its path"
+
+
+def _plain_suffix(path: Path) -> str:
+    name = path.with_suffix("") if path.suffix.lower() in _COMPRESSION_SUFFIXES else path
+    return name.suffix.lower()
+
+
+def _format_of(path: Path, start: bytes, compression: str) -> str:
+    if start[:4] == b"PAR1":
+        return "parquet"
+    file_format = _SUFFIXES.get(_plain_suffix(path))
+    if file_format is None:
+        if compression or start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"{", b"["):
+            raise ConfigError(f"{path}: the name does not tell the format; set it to one of jsonl, csv, parquet, json")
+        return "jsonl"
+    return file_format
+
+
+def _is_document(path: Path, compression: str) -> bool:
+    """Whether a file of JSON is one document, an array or a FeatureCollection, and not an object a line."""
+    try:
+        with closing(open_unpacked(str(path), compression)) as stream:
+            start = stream.read(_BEGINNING_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()
+    except UNPACKING_ERRORS:
+        return False
+    first = start.partition(b"\n")[0].strip()
+    # An array in one line may as well be a row that is no object.
+    array = first[:1] == b"[" and first[1:].lstrip()[:1] in (b"", b"{")
+    return array or bool(_COLLECTION.search(start[:200]))

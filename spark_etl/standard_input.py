@@ -1,0 +1,39 @@
+"""Standard input as a file, since duplicates and weights need the data as a whole. Used by `spark_etl.job`."""
+
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from matching.errors import ConfigError, InputError
+from spark_etl.options import EtlOptions
+
+#: What rejected rows call the file.
+NAME = "stdin"
+
+
+def spooled(options: EtlOptions, folder: Path) -> EtlOptions:
+    """Write what comes on standard input to a file in a folder, and name that as the input.
+
+    JSON Lines, plain or packed, where no format is given.
+
+    Raises
+    ------
+    ConfigError
+        If there is no standard input.
+    InputError
+        If it cannot be read or kept.
+    """
+    if sys.stdin is None or sys.stdin.closed:
+        raise ConfigError("inputs: - asks for standard input, and there is none; pipe the messages in")
+    path = folder / NAME
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file, 2**20)
+    except OSError as error:
+        raise InputError(
+            "broken_file", f"standard input: cannot be read and kept in {path.parent} ({error.strerror})"
+        ) from None
+    input_format = "jsonl" if options.input_format == "auto" else options.input_format
+    return replace(options, inputs=(str(path),), input_format=input_format)

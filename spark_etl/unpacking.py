@@ -1,0 +1,84 @@
+"""The plain bytes of a file, packed with gzip or zstd or not at all. Used by `spark_etl.ingest`.
+
+A packed file that breaks off is read up to where it does: what is whole before the cut is handed out, and only then
+comes the error. Neither library does that by itself: one drops what it holds, the other takes the cut for the end.
+"""
+
+import gzip
+import zlib
+from typing import Protocol
+
+import zstandard
+
+#: What reading a damaged packed file raises.
+UNPACKING_ERRORS = (OSError, EOFError, zlib.error, zstandard.ZstdError)
+#: zstd packs 128 KiB into four bytes at most, so this much never becomes more than 32 MiB.
+_ZSTD_BYTES = 1024
+
+
+class Unpacked(Protocol):
+    """Bytes that are read once, from the start to the end."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many; none at the end."""
+        ...
+
+    def close(self) -> None:
+        """Close the file."""
+        ...
+
+
+def open_unpacked(path: str, compression: str) -> Unpacked:
+    """The plain bytes of a file.
+
+    Parameters
+    ----------
+    path : str
+    compression : str
+        gzip, zstd or "".
+
+    Raises
+    ------
+    one of UNPACKING_ERRORS
+        From `read`, once everything before the damage has been read.
+    """
+    if compression == "gzip":
+        return _Gzip(path)
+    return _Zstd(path) if compression == "zstd" else open(path, "rb")  # noqa: SIM115 - closed by the caller
+
+
+class _Gzip:
+    def __init__(self, path: str):
+        self._stream = gzip.open(path, "rb")  # noqa: SIM115 - closed by `close`
+
+    def read(self, size: int) -> bytes:
+        return self._stream.read1(size)  # `read` would go on reading, and lose what it has when that fails
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class _Zstd:
+    def __init__(self, path: str):
+        self._stream = open(path, "rb")  # noqa: SIM115 - closed by `close`
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._packed = self._plain = b""
+        self._inside = False
+
+    def read(self, size: int) -> bytes:
+        while not self._plain:
+            self._packed = self._packed or self._stream.read(_ZSTD_BYTES)
+            if not self._packed:
+                if self._inside:
+                    raise EOFError("the compressed file ends within a frame")
+                return b""
+            self._plain = self._frame.decompress(self._packed)
+            self._inside = not self._frame.eof
+            self._packed = b"" if self._inside else self._frame.unused_data
+            if not self._inside:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+        piece, self._plain = self._plain[:size], self._plain[size:]
+        return piece
+
+    def close(self) -> None:
+        self._stream.close()

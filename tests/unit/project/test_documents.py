@@ -1,0 +1,153 @@
+"""What the documents say of commands, files, links and figures is so; that commands work is shown end to end."""
+
+import importlib.util
+import json
+import re
+import shlex
+import tomllib
+
+import pytest
+import typer
+import yaml
+
+from gateway import cli
+from spark_etl.finding import NAMES
+from tests.support.documents import PAGES, ROOT, blocks, commands_in_prose, prose, text_of, without_comment
+
+MAKE_TARGETS = set(re.findall(r"^([a-z][\w-]*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def lines():
+    """Every command line: page, line."""
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "sh":
+                yield from ((page, without_comment(line)) for line in block.lines)
+        yield from ((page, line) for line in commands_in_prose(page))
+
+
+def refused(line):
+    """What is wrong with a command line, without running it; None if nothing is."""
+    program, *words = shlex.split(line.rpartition("|")[2])
+    if program == "make":
+        wrong = [word for word in words if "=" not in word and word not in MAKE_TARGETS]
+        return f"no target {wrong}" if wrong else None
+    if program == "python":
+        if words[0] == "-m":
+            name = words[1]
+            return None if importlib.util.find_spec(name) else f"no module {name}"
+        return None if (ROOT / words[0]).is_file() else f"no file {words[0]}"
+    if program != "skyray":
+        return None if program in ("source", "export", "ray") or (ROOT / program).is_file() else "no such program"
+    command = typer.main.get_command(cli.app)
+    while words and getattr(command, "commands", None) is not None:
+        name = words.pop(0)
+        if name not in command.commands:  # type: ignore[attr-defined]
+            return f"no command {name}"
+        command = command.commands[name]  # type: ignore[attr-defined]
+    there = {option for param in command.get_params(typer.Context(command)) for option in param.opts}
+    unknown = [word for word in words if word.startswith("--") and word not in there]
+    return f"no option {unknown}" if unknown else None
+
+
+def test_documents_every_command_line_is_one_that_there_is():
+    told = list(lines())
+    assert len(told) > 60
+    assert [(page, line, wrong) for page, line in told if (wrong := refused(line))] == []
+    for wrong in (
+        "skyray rum --out x",
+        "skyray run --outt x",
+        "make coffee",
+        "python -m benchmarks.none",
+        "skyrai run",
+    ):
+        assert refused(wrong)
+
+
+def test_documents_no_command_hides_where_no_test_looks():
+    for page in PAGES:
+        assert not re.findall(r"^ {4}(?:\$ )?(?:skyray|python|make|ray|pip) .*$", prose(page), re.MULTILINE), page
+        assert {block.language for block in blocks(page)} <= {"sh", "json", "python", "text", "toml"}, page
+
+
+def test_documents_what_is_not_run_says_why():
+    reasons = [block.not_run for page in PAGES for block in blocks(page) if block.not_run is not None]
+    assert reasons and all(len(reason) > 10 for reason in reasons)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_documents_every_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
+        if target.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = ((ROOT / page).parent / path).resolve() if path else ROOT / page
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
+            slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in slugs, target
+
+
+def test_readme_is_of_one_screen():
+    shown = re.sub("<!--.*?-->", "", text_of("README.md"), flags=re.DOTALL)
+    assert 300 < len(shown.split()) <= 700
+
+
+def test_site_leads_to_every_page():
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    named = set()
+    for entry in config["nav"]:
+        ((_, target),) = entry.items()
+        named |= (
+            {target}
+            if isinstance(target, str)
+            else {part if isinstance(part, str) else next(iter(part.values())) for part in target}
+        )
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} <= named
+    pinned = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["docs"]
+    assert [pin.partition("==")[0] for pin in pinned] == ["mkdocs-material"] and config["strict"] is True
+
+
+def figures(page):
+    """Rows of a page's table of measured figures by (kind, engine): heading -> cell."""
+    headings: list[str] = []
+    for line in text_of(page).splitlines():
+        cells = [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+        if cells[:2] == ["kind", "engine"]:
+            headings = cells
+        elif line.startswith("| `") and headings and len(cells) == len(headings):
+            yield (cells[0], cells[1]), dict(zip(headings, cells, strict=True))
+
+
+FIGURES = {
+    "messages/s": "messages_per_s",
+    "bytes a subscription": "bytes_per_subscription",
+    "scanned": "scanned_per_message",
+    "verified": "verified_per_message",
+    "matched (a message)": "matched_per_message",
+}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/figures.md"])
+def test_documents_figures_are_those_of_the_results(page):
+    kept = {}
+    for name in ("boolean-1000000", "topk-1000000", "decay-1000000", "knn-1000000-places"):
+        report = json.loads((RESULTS / f"{name}.json").read_text())
+        kept |= {(report["kind"], result["engine"]): result for result in report["results"]}
+    shown = dict(figures(page))
+    assert len(shown) >= 6 and shown.keys() <= kept.keys()
+    for key, cells in shown.items():
+        for heading, field in FIGURES.items():
+            if cells.get(heading, "-") == "-":
+                continue
+            said = cells[heading].replace(",", "")
+            places = len(said.partition(".")[2])
+            assert float(said) == round(kept[key][field], places), (key, heading)
+
+
+def test_formats_lists_the_names_by_which_columns_are_found():
+    rows = re.findall(r"^\| [^|]+ \| `--(\w+)` \| ([^|]+) \| [^|]+ \|$", text_of("docs/formats.md"), re.MULTILINE)
+    told = {role: {name.strip().replace("_", "") for name in names.split(",")} for role, names in rows}
+    assert {role: told[role] for role in NAMES} == {role: {role, *names.split()} for role, names in NAMES.items()}
