@@ -14,6 +14,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from gateway.reading import broken_file, read_table
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
@@ -295,13 +296,6 @@ def score_bits(score: NDArray[np.float64]) -> Int64:
     return np.ascontiguousarray(clean).view(np.int64)
 
 
-def read_table(path: Path, columns: list[str]) -> pa.Table:
-    try:
-        return pq.read_table(path, columns=columns)
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise broken_file(path, error) from error
-
-
 def _read_objects(etl: Path) -> tuple[list[str], list[int], list[str]]:
     """`object_id` and `op` of all messages, with what stands for those that have none, and `message_id`."""
     objects, deletes, own = [], [], []
@@ -316,8 +310,3 @@ def _read_objects(etl: Path) -> tuple[list[str], list[int], list[str]]:
             objects.append(row["message_id"] if row.get("object_id") is None else row["object_id"])
             deletes.append(row.get("op") or 0)
     return objects, deletes, own
-
-
-def broken_file(path: Path, error: Exception) -> InputError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return InputError("broken_file", f"{path}: cannot be read ({reason}); run again")

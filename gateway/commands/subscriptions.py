@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.options import Command, Json, Late, example, of_signature
+from gateway.options import Command, Group, Json, Late, example, of_signature
 from gateway.terminal import Terminal
 from matching.errors import ConfigError
 
-app = typer.Typer(name="subscriptions", help="Subscription files.", no_args_is_help=True)
+app = typer.Typer(cls=Group, name="subscriptions", help="Subscription files.", no_args_is_help=True)
 
 
 def _recipe() -> Iterator[Parameter]:
