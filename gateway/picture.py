@@ -20,6 +20,8 @@ COLOURED = 10
 FORMS = (".png", ".svg", ".pdf")
 #: Share of the extent of what is shown that is left free around it, and the least of it in degrees.
 MARGIN, LEAST_DEGREES = 0.08, 1.0
+#: How much wider than high a map is at most.
+WIDEST = 2.0
 _LAND, _SHORE, _SEA, _OTHER = "#e9e5dc", "#b5ae9e", "#f7fafc", "#8a8f98"
 
 
@@ -49,7 +51,7 @@ def draw_results(payload: Mapping[str, Any], path: Path) -> None:
     shown_ones = [one for one in payload["subscriptions"] if _points(one) or one.get("region")]
     if not shown_ones:
         raise ConfigError(f"--map {path}: no subscription that is shown holds a message; name others")
-    figure = Figure(figsize=(10, 6), layout="constrained")
+    figure = Figure(figsize=(10, 6))
     axes = figure.subplots()
     axes.set_facecolor(_SEA)
     for ring in _land():
@@ -64,9 +66,9 @@ def draw_results(payload: Mapping[str, Any], path: Path) -> None:
     )
     axes.set_xlabel("longitude")
     axes.set_ylabel("latitude")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.12), fontsize=8, frameon=False, ncols=2)
     with writing_to(path):
-        figure.savefig(path, dpi=150, metadata=None)
+        figure.savefig(path, dpi=150, bbox_inches="tight")
 
 
 def _draw(axes: Any, one: Mapping[str, Any], colour: str, named: bool) -> list[tuple[float, float]]:
@@ -115,9 +117,17 @@ def _frame(axes: Any, seen: Sequence[tuple[float, float]]) -> None:
     """Show the part of the earth in which everything lies, a degree as long on both axes."""
     lon, lat = zip(*seen, strict=True)
     around = max(LEAST_DEGREES, MARGIN * max(max(lon) - min(lon), max(lat) - min(lat)))
-    axes.set_xlim(max(-180.0, min(lon) - around), min(180.0, max(lon) + around))
-    axes.set_ylim(max(-90.0, min(lat) - around), min(90.0, max(lat) + around))
+    width, height = max(lon) - min(lon) + 2 * around, max(lat) - min(lat) + 2 * around
+    width, height = max(width, height), max(height, width / WIDEST)
+    west, south = _from_middle(lon, width, 180.0), _from_middle(lat, height, 90.0)
+    axes.set_xlim(west, min(180.0, west + width))
+    axes.set_ylim(south, min(90.0, south + height))
     axes.set_aspect("equal", adjustable="box")
+
+
+def _from_middle(values: Sequence[float], size: float, limit: float) -> float:
+    """Where an axis of that size begins if the values lie in the middle of it, but for the edge of the earth."""
+    return max(-limit, min(limit - size, (min(values) + max(values) - size) / 2))
 
 
 def _land() -> list[list[tuple[float, float]]]:

@@ -83,11 +83,20 @@ class Truth(NamedTuple):
 # -------------------------------------------------------------------------------------------------- what was run
 
 
-def open_run(folder: Path, kinds: Kinds = KINDS) -> FinishedRun:
-    """Read `run.json` and load what it names; `kinds` are those that the run knew."""
+def open_run(folder: Path, kinds: Kinds = KINDS, ended: bool = True) -> FinishedRun:
+    """Read `run.json` and load what it names.
+
+    Parameters
+    ----------
+    folder : Path
+    kinds : Kinds
+        Those that the run knew.
+    ended : bool
+        Refuse a run that has no results.
+    """
     path, facts = folder / REPORT, RunFolder(folder).report()
     state = facts.get("state", FINISHED)
-    if state != FINISHED and "digest" not in facts:
+    if ended and state != FINISHED and "digest" not in facts:
         raise InputError(
             "no_run",
             f"{folder}: this run is {state} and has no results to compare; let it end, or go on with it: skyray run "
@@ -184,7 +193,7 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None) -
     if run.decay is None and any(kind.fades for kind in kinds):
         raise ConfigError(f"{run.folder / 'run.json'}: says nothing under 'fading', and the run had such subscriptions")
     asked = {*run.asked, *(column for kind in kinds for column in kind.columns)}
-    extras = _Extras(run.etl, kinds)
+    extras = MessageExtras(run.etl, kinds)
     relevant = np.zeros(len(run.vocabulary) + 1, bool)
     known = table.terms[table.terms < len(run.vocabulary)]
     relevant[known] = True
@@ -197,7 +206,7 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None) -
     counts = np.zeros(len(run.changes.kinds), np.int64)
     reached = boundaries = 0
     for boundary, messages in _boundaries(run, names, asked):
-        rows = np.arange(len(messages)) if extras.all_rows else _relevant_rows(messages, relevant)
+        rows = np.arange(len(messages)) if extras.all_rows else relevant_rows(messages, relevant)
         added = slice(added_sent, int(np.searchsorted(table.at, boundary.last_seq, "right")))
         removed = slice(removed_sent, int(np.searchsorted(removed_at, boundary.last_seq, "right")))
         added_sent, removed_sent = added.stop, removed.stop
@@ -247,13 +256,13 @@ def _boundaries(
         held = held.take(np.arange(first - start, len(held)))
 
 
-def _relevant_rows(messages: MessageBatch, relevant: NDArray[np.bool_]) -> Int64:
+def relevant_rows(messages: MessageBatch, relevant: NDArray[np.bool_]) -> Int64:
     """Messages with a term that anybody in the sample asks for; the others cannot matter to the oracle."""
     hits = np.concatenate([np.zeros(1, np.int64), np.cumsum(relevant[messages.terms])])
     return np.flatnonzero(hits[messages.term_offsets[1:]] > hits[messages.term_offsets[:-1]])
 
 
-class _Extras:
+class MessageExtras:
     """What the oracle asks of messages beside their batch: objects are read here, from the files."""
 
     def __init__(self, etl: Path, kinds: Sequence[Kind]):
@@ -268,6 +277,20 @@ class _Extras:
     def all_rows(self) -> bool:
         """Whether a message without any term of interest may matter: it may replace or delete one that has."""
         return self.object_id is not None
+
+    def ends(self, last_seq: int) -> dict[int, int]:
+        """Of the messages up to this one, those whose object is alive no more, with the seq that ended them."""
+        latest: dict[str, int] = {}
+        ends: dict[int, int] = {}
+        for seq, (name, op) in enumerate(zip(self.object_id or (), self.op or (), strict=True)):
+            if seq > last_seq:
+                break
+            if name in latest:
+                ends[latest[name]] = seq
+            if op == 1:
+                ends[seq] = seq
+            latest[name] = seq
+        return ends
 
     def of(self, messages: MessageBatch) -> Extras:
         """The extras of some messages."""

@@ -59,10 +59,10 @@ def who_got_what(reading: Reading, wanted: Sequence[str], limit: int) -> dict[st
     holding = sorted(set(results["subscription_id"].to_pylist()))
     chosen = ids or _spread(holding, limit)
     known = known_subscribers(reading, chosen)
-    rows = [row for row in results.to_pylist() if row["subscription_id"] in known]
-    of_each: dict[str, list[dict[str, Any]]] = {name: [] for name in known}
-    for row in rows:
-        of_each[row["subscription_id"]].append(row)
+    of_each: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
+    for row in results.to_pylist():
+        if row["subscription_id"] in of_each:
+            of_each[row["subscription_id"]].append(row)
     # of what has no rank the latest comes first
     first = {name: each if each and each[0]["rank"] else each[::-1] for name, each in of_each.items()}
     told = {name: each[: limit or None] for name, each in first.items()}
