@@ -22,7 +22,9 @@ from gateway.commands import (
     demo,
     doctor,
     etl,
+    explain,
     loadtest,
+    match,
     run,
     show,
     subscriptions,
@@ -46,7 +48,22 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, etl, subscriptions, run, show, verify, bench, loadtest, doctor, config, topology, version):
+for command in (
+    demo,
+    etl,
+    subscriptions,
+    run,
+    show,
+    explain,
+    match,
+    verify,
+    bench,
+    loadtest,
+    doctor,
+    config,
+    topology,
+    version,
+):
     app.add_typer(command.app)
 
 
@@ -69,7 +86,7 @@ def spread(arguments: Sequence[str], option: str = "--subscriptions") -> list[st
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is returned, and every expected error is one line on standard error."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["run"] or given[:2] == ["topology", "show"]:
+    if given[:1] in (["run"], ["match"]) or given[:2] == ["topology", "show"]:
         given = spread(given)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return run_interruptible(lambda interrupts: _run_command(given, interrupts))
