@@ -65,8 +65,8 @@ def check_subscriptions(
     Returns
     -------
     dict
-        `rows` (each `file`, `line`, `verdict` accepted or rejected, `reason`, `what`, `subscription_id`, and of accepted
-        ones `kind`, `unknown_words`, `stop_words`, `messages` and `matches_per_day`, None without times;
+        `rows` (each `file`, `line`, `verdict` accepted or rejected, `reason`, `what`, `subscription_id`, and of
+        accepted ones `kind`, `unknown_words`, `stop_words`, `messages` and `matches_per_day`, None without times;
         free columns under `more`), `accepted`, `rejected`, `rejected_by_reason`, `replaced` (ids that several rows
         have), `days` and `estimate` (how it is made).
 
@@ -190,7 +190,8 @@ def _read(etl: Path, terms: int) -> _Stream:
     offsets = np.searchsorted(all_terms[order], np.arange(terms + 1))
     span = max(map(np.max, times)) - min(map(np.min, times)) if times else 0
     sides = np.concatenate([np.zeros((4, 0)), *boxes], axis=1)
-    return _Stream(offsets, rows, *sides, float(span) / _US_PER_DAY if span else None)
+    west, south, east, north = sides
+    return _Stream(offsets, rows, west, south, east, north, float(span) / _US_PER_DAY if span else None)
 
 
 _SIDES = (("west", "lon"), ("south", "lat"), ("east", "lon"), ("north", "lat"))

@@ -224,7 +224,7 @@ def _set_aside(run: FinishedRun, number: int, seq: int, row: Row) -> str:
         return "subscription_aside"
     if any(first <= seq <= last for first, last in run.aside.messages):
         return "message_aside"
-    if not run.space.contains(row.lon, row.lat):
+    if not run.space.contains(np.float64(row.lon), np.float64(row.lat)):  # type: ignore[arg-type]
         return "outside_world"
     if run.latest_us is not None and row.event_time is not None and row.event_time.timestamp() * 1e6 > run.latest_us:
         return "ahead"

@@ -8,7 +8,7 @@ import csv
 import difflib
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -198,9 +198,9 @@ def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
 # ------------------------------------------------------------------------------------------------ for machines
 
 
-def write_csv(rows: Sequence[Mapping[str, Any]], out: TextIO | None = None, header: bool = True) -> None:
+def write_csv(rows: Sequence[Mapping[str, Any]], header: bool = True) -> None:
     """Rows as CSV with one header; a text that a spreadsheet would take for a formula gets an apostrophe before it."""
-    out = sys.stdout if out is None else out
+    out = sys.stdout
     if not rows:
         return
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -259,7 +259,7 @@ def _spread(ids: Sequence[str], limit: int) -> list[str]:
     """So many of them, evenly."""
     if not limit or len(ids) <= limit:
         return list(ids)
-    return [ids[row] for row in np.linspace(0, len(ids) - 1, limit).astype(int).tolist()]
+    return [ids[int(row)] for row in np.linspace(0, len(ids) - 1, limit)]
 
 
 def _all_ids(reading: Reading) -> list[str]:
