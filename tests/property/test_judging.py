@@ -24,7 +24,7 @@ RECIPES = {
 
 
 def world(kinds, seed, recipe):
-    """The batches up to the last with messages, in which nobody comes or goes: a change behind it would not be reached."""
+    """The batches up to the last with messages, in which nobody comes or goes, since that might be behind its end."""
     turns = make_turns(kinds, seed, recipe)
     while len(turns) > 1 and not len(turns[-1].messages):
         turns.pop()
