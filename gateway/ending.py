@@ -24,8 +24,8 @@ def print_ending(out: Any, report: Mapping[str, Any]) -> None:
         if rows:
             out.print(table(("subscription", "words found", "text", "place"), rows, title="Some of the results"))
     if rejected:
-        out.print(f"rejected subscriptions: {cell(rejected)}; {folder / 'rejected.jsonl'} has the rows")
-    out.print(f"everything is in {folder}; see skyray show {folder}")
+        out.print(f"rejected subscriptions: {cell(rejected)}; {cell(folder / 'rejected.jsonl')} has the rows")
+    out.print(f"everything is in {cell(folder)}; see skyray show {cell(folder)}")
 
 
 def nothing_usable(report: Mapping[str, Any]) -> str | None:

@@ -178,7 +178,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequenc
         box=box.SIMPLE_HEAD, title=Text(shown(title)) if title else None, title_justify="left", pad_edge=False
     )
     for position, heading in enumerate(headings):
-        drawn.add_column(heading, justify="right" if position in right else "left")
+        drawn.add_column(Text(shown(heading)), justify="right" if position in right else "left")
     for row in rows:  # Text, not markup: brackets in a message are no instructions
         drawn.add_row(*(Text(cell(value)) for value in row))
     return drawn

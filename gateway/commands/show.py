@@ -75,13 +75,13 @@ def _results(terminal: Terminal, reading: Any, wanted: list[str], limit: int, cs
 
     def render(out: Any) -> None:
         told = cell({change: f"{count:,}" for change, count in payload["updates"].items()}) or "nothing"
-        out.print(f"{reading.folder}: {payload['state']}; updates told: {told}")
+        out.print(f"{cell(reading.folder)}: {payload['state']}; updates told: {told}")
         if payload["subscriptions"]:
             out.print(result_table(payload))
         if not wanted and payload["holding"] > len(payload["subscriptions"]):
             out.print(f"{payload['holding']:,} subscriptions hold something; name some, or give --limit 0 for all")
         if picture is not None:
-            out.print(f"drawn: {picture}")
+            out.print(f"drawn: {cell(picture)}")
 
     terminal.answer(payload, render)
     return 0
@@ -117,6 +117,6 @@ def _follow(reading: Any, wanted: list[str], limit: int, csv: bool, json: bool) 
         begun = begun or bool(rows)
         if not goes_on:
             if not json and not csv:
-                console(errors=True).print(f"{reading.folder}: {reading.state}")
+                console(errors=True).print(f"{cell(reading.folder)}: {reading.state}")
             return 0
         time.sleep(POLL_S)

@@ -45,7 +45,7 @@ def generate(
     from gateway.generate import generate_subscriptions
 
     payload = generate_subscriptions(messages, kind, count, seed, out, **recipe)
-    Terminal(json).answer(payload, lambda shown: shown.print(f"{count:,} {kind} subscriptions written to {out}"))
+    Terminal(json).answer(payload, lambda shown: shown.print(f"{count:,} {kind} subscriptions written to {cell(out)}"))
     return 0
 
 

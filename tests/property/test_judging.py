@@ -54,8 +54,12 @@ def scene_of(turns, oracle):
             ends[latest[message.object_id]] = message.seq
         latest[message.object_id] = message.seq
     last = turns[-1].boundary
-    return messages, removed, lambda number: Scene(
-        messages, last.last_seq, last.floor, removed.get(number), ends, SPACE.max_distance, oracle.decay
+    return (
+        messages,
+        removed,
+        lambda number: Scene(
+            messages, last.last_seq, last.floor, removed.get(number), ends, SPACE.max_distance, oracle.decay
+        ),
     )
 
 
