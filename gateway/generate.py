@@ -9,6 +9,7 @@ What comes out is read by `spouts.subscriptions`; a run of it is checked by `gat
 """
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -143,7 +144,8 @@ def generate_subscriptions(
                 ending += int(ends.sum())
         os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise DeliveryError(
             f"{path}: subscriptions cannot be written ({error.strerror}); free space or choose another place"
         ) from error
