@@ -17,17 +17,17 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
+from gateway.facts import read_facts
 from matching.errors import InputError
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import CHANGES, ENTER, MATCH, Int64
-from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import SUBSCRIPTION_COLUMNS, ParsedSubscription, subscription_row
 from spouts.lines import read_rows
-from spouts.parquet import list_message_files, read_manifest
+from spouts.parquet import list_message_files
 from spouts.subscriptions import load_vocabulary
-from topology.folder import REPORT, RUNNING, RunFolder
+from topology.folder import RUNNING, RunFolder
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
@@ -86,17 +86,10 @@ class Reading:
     def __init__(self, folder: Path, kinds: Kinds = KINDS):
         self.folder = folder
         self.kinds = kinds
-        self.facts = RunFolder(folder).report()
-        try:
-            self.etl = Path(self.facts["messages"])
-            self.files = [Path(path) for path in self.facts["subscriptions"]]
-            extent = (read_manifest(self.etl) or {}).get("extent")
-            world, projection = self.facts["world"], self.facts["projection"]
-            self.space = Space.parse(world, tuple(extent) if extent else None, projection)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                "broken_file", f"{folder / REPORT}: lacks what a run says of itself ({error!r}); run again"
-            ) from error
+        facts, self.facts = read_facts(folder)
+        self.etl = facts.etl
+        self.files = [Path(path) for path in facts.subscriptions]
+        self.space = facts.space()
 
     @property
     def state(self) -> str:

@@ -14,6 +14,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from gateway.facts import read_facts
 from gateway.reading import broken_file, read_table
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
@@ -26,7 +27,7 @@ from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.aside import NOBODY, Aside, without_terms
 from spouts.parquet import list_message_files, read_manifest, read_messages
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
-from topology.folder import FINISHED, REPORT, RunFolder
+from topology.folder import FINISHED, REPORT
 
 #: Messages of a batch at most, where only time ends it.
 _MOST_AT_ONCE = 1_000_000
@@ -94,33 +95,31 @@ def open_run(folder: Path, kinds: Kinds = KINDS, ended: bool = True) -> Finished
     ended : bool
         Refuse a run that has no results.
     """
-    path, facts = folder / REPORT, RunFolder(folder).report()
-    state = facts.get("state", FINISHED)
-    if ended and state != FINISHED and "digest" not in facts:
+    facts, _ = read_facts(folder)
+    if ended and facts.state != FINISHED and facts.digest is None:
         raise InputError(
             "no_run",
-            f"{folder}: this run is {state} and has no results to compare; let it end, or go on with it: skyray run "
-            f"--resume {folder}",
+            f"{folder}: this run is {facts.state} and has no results to compare; let it end, or go on with it: skyray "
+            f"run --resume {folder}",
         )
+    space, window, vocabulary = facts.space(), facts.span(), load_vocabulary(facts.etl)
+    decay = None
+    if facts.fading is not None:
+        counts = dict(enumerate(np.asarray(vocabulary.collection_count).tolist()))
+        rates = facts.fading.log_base_per_s, facts.fading.smoothing
+        decay = DecayModel(*rates, counts, vocabulary.total_tokens, facts.fading.epoch_us)
     try:
-        etl, files = Path(facts["messages"]), facts["subscriptions"]
-        extent = (read_manifest(etl) or {}).get("extent")
-        space = Space.parse(facts["world"], tuple(extent) if extent else None, facts["projection"])
-        window, limit, cuts = Window.parse(facts["window"]), facts.get("limit"), facts["boundaries"]
-        vocabulary = load_vocabulary(etl)
-        decay = facts.get("fading")
-        if decay is not None:
-            counts = dict(enumerate(np.asarray(vocabulary.collection_count).tolist()))
-            epoch_us = int(decay.get("epoch_us", 0))
-            rates = float(decay["log_base_per_s"]), float(decay["smoothing"])
-            decay = DecayModel(*rates, counts, vocabulary.total_tokens, epoch_us)
-        ends, asked = _ends(folder, etl, cuts, facts.get("latest_us")), tuple(facts.get("asked", ()))
+        ends = _ends(folder, facts.etl, facts.boundaries, facts.latest_us)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError("broken_file", f"{path}: lacks what a run says of itself ({error!r}); run again") from error
-    aside = Aside.of(facts.get("aside", {}))
-    changes = load_changes(files, vocabulary, space, kinds=kinds, aside=aside)
-    latest_us = facts.get("latest_us")
-    return FinishedRun(folder, etl, space, window, limit, ends, vocabulary, changes, decay, asked, latest_us, aside)
+        raise InputError(
+            "broken_file", f"{folder / REPORT}: lacks what a run says of itself ({error!r}); run again"
+        ) from error
+    aside = facts.set_aside()
+    changes = load_changes(facts.subscriptions, vocabulary, space, kinds=kinds, aside=aside)
+    asked = tuple(facts.asked)
+    return FinishedRun(
+        folder, facts.etl, space, window, facts.limit, ends, vocabulary, changes, decay, asked, facts.latest_us, aside
+    )
 
 
 def _ends(folder: Path, etl: Path, cuts: dict[str, Any], latest_us: int | None) -> Callable[[int], Int64]:
