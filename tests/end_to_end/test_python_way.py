@@ -20,9 +20,10 @@ def blocks():
 
 def write_data(folder):
     """A street of ramen, and a subscription that wants it; one more that a run rejects."""
+    places = [(139 + place / 100, 35.5 + place % 10 / 20) for place in range(90)]
     rows = [
-        {"id": f"m{place}", "text": "ramen open" if place % 3 else "udon", "lon": 139 + place / 100, "lat": 35.5 + place % 10 / 20}
-        for place in range(90)
+        {"id": f"m{number}", "text": "ramen open" if number % 3 else "udon", "lon": lon, "lat": lat}
+        for number, (lon, lat) in enumerate(places)
     ]
     (folder / "tweets.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"text": "no place"}]))
     lines = ["subscription_id,kind,keywords,lon,lat,k,alpha,name", "s1,topk,ramen udon,139.5,35.5,5,0.7,Ana"]

@@ -83,20 +83,23 @@ class Beside:
             vector = self.words.unit_vector(counts)
             x, y = self.space.project(np.float64(row["lon"]), np.float64(row["lat"]))
             time_us, seq = row["time"] * 1_000_000, self.seq + len(messages)
-            box = [row.get(side, row["lon" if side in ("west", "east") else "lat"]) for side in SIDES]
+            west, south, east, north = (row.get(s, row["lon" if s in ("west", "east") else "lat"]) for s in SIDES)
             messages.append(
                 Message(
                     seq,
                     float(x),
                     float(y),
-                    *box,
+                    west,
+                    south,
+                    east,
+                    north,
                     seq if self.window.kind == "count" else time_us,
                     dict(zip(vector.terms.tolist(), vector.weights.tolist(), strict=True)),
                     dict(zip(vector.terms.tolist(), vector.counts.tolist(), strict=True)),
                     time_us,
                     row.get("object_id", row["id"]),
                     int(row.get("op") == "delete"),
-                )  # fmt: skip
+                )
             )
             self.clock = max(self.clock, time_us)
             self.ids.append(row["id"])

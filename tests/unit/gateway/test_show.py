@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -166,7 +167,7 @@ def test_show_map_draws_the_points_that_are_held(run):
     axes = Figure().subplots()
     payload = who_got_what(Reading(run), ["mine"], 0)
     _draw(axes, payload["subscriptions"][0], "C0", True)
-    drawn = sorted(map(tuple, axes.collections[0].get_offsets().tolist()))
+    drawn = sorted(map(tuple, np.asarray(axes.collections[0].get_offsets()).tolist()))
     assert drawn == sorted((row["lon"], row["lat"]) for row in payload["subscriptions"][0]["results"])
 
 
