@@ -90,7 +90,7 @@ def component_table(components: Mapping[str, Mapping[str, Any]]):
             part.get("queue_depth", part.get("queue_depth_peak")),
         )
         rows.append((name, *map(short, counts), None if busy is None else f"{busy:.0%}"))
-    return table(HEADINGS, rows, right=range(1, len(HEADINGS)))
+    return table(HEADINGS, rows, right=range(1, len(HEADINGS)), gap=2)
 
 
 def short(count: int | None) -> str | None:

@@ -168,15 +168,16 @@ def fail(message: str, details: bool = False) -> None:
     sys.stderr.flush()
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = (), title: str = ""):
-    """A table for people; columns named in `right` are right-aligned figures."""
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = (), title: str = "", gap: int = 3
+):
+    """A table for people; columns named in `right` are right-aligned figures, `gap` spaces are between columns."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(
-        box=box.SIMPLE_HEAD, title=Text(shown(title)) if title else None, title_justify="left", pad_edge=False
-    )
+    drawn = Table(box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=(0, gap // 2, 0, (gap - 1) // 2))
+    drawn.title = Text(shown(title)) if title else None
     for position, heading in enumerate(headings):
         drawn.add_column(Text(shown(heading)), justify="right" if position in right else "left")
     for row in rows:  # Text, not markup: brackets in a message are no instructions

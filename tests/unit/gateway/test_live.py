@@ -48,6 +48,7 @@ def test_component_table_of_the_largest_figures_fits_80_columns():
     Console(file=out, width=80).print(component_table(LARGEST))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
+    assert "…" not in out.getvalue()
     assert len([line for line in lines if line.strip()]) == 2 + len(LARGEST), "no row takes two lines"
     assert all("100%" in line for line in lines if "1.0k" in line)
 
