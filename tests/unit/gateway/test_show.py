@@ -132,6 +132,12 @@ def test_show_updates_are_the_last_ones_in_order(run, capsys):
     assert {row["name"] for row in mine} == {"Ana"}
 
 
+def test_show_updates_of_an_id_are_of_who_had_it_then(run, capsys):
+    rows = as_json(capsys, run, "topk-3-0", "--updates", "--limit", 0)["updates"]
+    before, after = ([row.get("name") for row in rows if (row["as_of"] < 100) == first] for first in (True, False))
+    assert set(before) == {None} and set(after) == {"again"}
+
+
 def test_show_csv_has_one_header_and_a_row_a_result(run, capsys):
     rows = list(csv.DictReader(io.StringIO(answer(capsys, run, "mine", "place", "--csv", "--limit", 3))))
     assert [row["subscription_id"] for row in rows] == ["mine"] * 3 + ["place"] * 3
