@@ -121,7 +121,8 @@ class Engine:
         self.rejected: Counter[str] = Counter()
         self.unknown_words = 0
         self._added: list[SubscriptionTable] = []
-        self._removed: list[tuple[int, int]] = []
+        self._removed: list[tuple[int, int, int]] = []  # number, code of the kind, first message they do not meet
+        self._taken: list[ParsedMessage] = []
         self._numbers: dict[str, tuple[int, int]] = {}  # who is subscribed: number and code of the kind
         self._names: dict[int, str] = {}
         self._next_number = 0
@@ -130,6 +131,7 @@ class Engine:
         self._said: dict[int, _Said] = {}
         self._sweep_at = _KEPT
         self._versions = Versions()
+        self._gone = np.zeros(0, np.int64)  # who left with the last batch: named once more
 
     def subscribe(self, subscription: Mapping[str, Any] | None = None, **columns: Any) -> str:
         """Register a subscription, in place of any of the same id; it takes effect before the next message.
@@ -165,7 +167,7 @@ class Engine:
         if name in self._numbers:
             self._end(name)
         number, self._next_number = self._next_number, self._next_number + 1
-        self._added.append(build_table([parsed], [number], [self._boundary.last_seq + 1]))
+        self._added.append(build_table([parsed], [number], [self.next_seq]))
         self._numbers[name] = number, parsed.kind
         self._names[number] = name
         return name
@@ -192,8 +194,37 @@ class Engine:
             `change` (match, enter or leave), `subscription_id`, `message_id`, `seq`, `as_of`, `score` (None for a
             match), `text`, `lon`, `lat`. What came and went within the batch is not told.
         """
-        rows: Iterable[Any] = [messages] if isinstance(messages, Mapping) else messages
-        taken = [parsed for row in rows if (parsed := self._parse(row)) is not None]
+        for row in [messages] if isinstance(messages, Mapping) else messages:
+            self.offer(row)
+        return self.tell(self.close_batch())
+
+    def offer(self, message: Any) -> str | None:
+        """Put a message into the coming batch; the reason if it is refused, which is counted too."""
+        parsed = self._parse(message)
+        if isinstance(parsed, str):
+            self.rejected[parsed] += 1
+            return parsed
+        self._taken.append(parsed)
+        return None
+
+    @property
+    def next_seq(self) -> int:
+        """What the next message gets; a change takes effect before it."""
+        return self._boundary.last_seq + 1 + len(self._taken)
+
+    @property
+    def last(self) -> Boundary:
+        """The last batch."""
+        return self._boundary
+
+    @property
+    def waiting(self) -> int:
+        """Messages and changes that the coming batch has."""
+        return len(self._taken) + len(self._added) + len(self._removed)
+
+    def close_batch(self) -> UpdateBatch:
+        """Match what has been offered; what that changes, by number of subscription and message."""
+        taken, self._taken = self._taken, []
         first = self._boundary.last_seq + 1
         batch = self._batch(taken, first)
         self._clock = stream_time(batch.life, self._clock)
@@ -205,18 +236,15 @@ class Engine:
         self._versions.feed(batch, Objects([parsed.object_id for parsed in taken], deleted))
         added = concatenate([empty(SubscriptionTable), *self._added])
         removed = Removals(
-            np.array([number for number, _ in self._removed], np.int64),
-            np.array([kind for _, kind in self._removed], np.int8),
-            np.full(len(self._removed), first, np.int64),
+            np.array([number for number, _, _ in self._removed], np.int64),
+            np.array([kind for _, kind, _ in self._removed], np.int8),
+            np.array([at for _, _, at in self._removed], np.int64),
         )
         self._added, self._removed = [], []
         step = self._alone.process(boundary, batch, added, removed, self._versions.pop_ended(boundary))
         self._boundary = boundary
-        told = self._tell(step.updates)
-        for number in removed.number.tolist():
-            self._names.pop(number, None)
-        self._sweep()
-        return told
+        self._gone = removed.number
+        return step.updates
 
     def results(self, subscription_id: str | None = None) -> list[dict[str, Any]]:
         """What one subscription holds, or all of them, as of the last batch, best first.
@@ -251,17 +279,14 @@ class Engine:
         return list(self._numbers)
 
     def _end(self, name: str) -> None:
-        self._removed.append(self._numbers.pop(name))
+        self._removed.append((*self._numbers.pop(name), self.next_seq))
 
-    def _parse(self, row: Any) -> ParsedMessage | None:
-        """A message that may be published; None if it was refused, and counted."""
+    def _parse(self, row: Any) -> ParsedMessage | str:
+        """A message that may be published, or the reason why it may not."""
         raw = RawMessage(**{role: row.get(role) for role in MESSAGE_ROLES}) if isinstance(row, Mapping) else None
         parsed = "wrong_type" if raw is None else message_row(raw, self.space)
         if isinstance(parsed, ParsedMessage) and parsed.event_time_us is None and self._needs_times():
             parsed = "bad_time"
-        if isinstance(parsed, str):
-            self.rejected[parsed] += 1
-            return None
         return parsed
 
     def _needs_times(self) -> bool:
@@ -297,12 +322,16 @@ class Engine:
         self.unknown_words += vector.unknown
         return vector
 
-    def _tell(self, updates: UpdateBatch) -> list[dict[str, Any]]:
+    def tell(self, updates: UpdateBatch) -> list[dict[str, Any]]:
+        """What `close_batch` gave, as `publish` tells it; to be called once, before the next batch."""
         columns = (updates.as_of, updates.number, updates.seq, updates.change, updates.score)
         told = []
         for as_of, number, seq, change, score in zip(*(column.tolist() for column in columns), strict=True):
             row = {"change": CHANGES[change], "subscription_id": self._names[number], "as_of": as_of}
             told.append({**row, **self._of(seq), "score": None if np.isnan(score) else score})
+        for number in self._gone.tolist():
+            self._names.pop(number, None)
+        self._sweep()
         return told
 
     def _of(self, seq: int) -> dict[str, Any]:
