@@ -4,9 +4,11 @@ A command reads its options, imports what it needs only then (so that `skyray --
 project and prints its answer. Read on in `gateway/commands/run.py`, where the way of the data begins.
 
 Exit codes: 0 done; 1 done, but the answer is no (not exact, a fault found); 2 wrong use or setting; 3 to 8 the
-errors of `matching.errors`; 130 interrupted; 143 terminated.
+errors of `matching.errors`; 130 interrupted; 141 whoever read the output has gone; 143 terminated. What the system
+refuses is 6 where it is about writing, 4 where it is about reading.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -20,25 +22,50 @@ from gateway.commands import (
     demo,
     doctor,
     etl,
+    explain,
+    live,
     loadtest,
+    match,
     run,
+    show,
     subscriptions,
     topology,
     verify,
     version,
 )
 from gateway.interrupts import Interrupts, run_interruptible
+from gateway.options import Group
 from gateway.packages import check_packages
 from gateway.terminal import fail
-from matching.errors import EngineError, TopologyError
+from matching.errors import DeliveryError, EngineError, InputError, TopologyError
+
+#: What the system says of places that cannot be written to; all else is about what was to be read.
+_UNWRITABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG))
 
 app = typer.Typer(
+    cls=Group,
     help="Publish/subscribe for streams of geo-tagged text. Start with `skyray demo`.",
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, etl, subscriptions, run, verify, bench, loadtest, doctor, config, topology, version):
+for command in (
+    demo,
+    etl,
+    subscriptions,
+    run,
+    live,
+    show,
+    explain,
+    match,
+    verify,
+    bench,
+    loadtest,
+    doctor,
+    config,
+    topology,
+    version,
+):
     app.add_typer(command.app)
 
 
@@ -61,7 +88,7 @@ def spread(arguments: Sequence[str], option: str = "--subscriptions") -> list[st
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is returned, and every expected error is one line on standard error."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["run"] or given[:2] == ["topology", "show"]:
+    if given[:1] in (["run"], ["match"]) or given[:2] == ["topology", "show"]:
         given = spread(given)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return run_interruptible(lambda interrupts: _run_command(given, interrupts))
@@ -88,8 +115,8 @@ def _run_command(given: list[str], interrupts: Interrupts) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - or the interpreter complains while it exits
         return 141
     except OSError as error:
-        tell(f"{error.filename or 'system'}: {error.strerror or error}")
-        return 1
+        tell(f"{error.filename or 'system'}: {error.strerror or error}; check the path and its permissions")
+        return (DeliveryError if error.errno in _UNWRITABLE else InputError).exit_code
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 1
 

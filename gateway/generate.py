@@ -9,6 +9,7 @@ What comes out is read by `spouts.subscriptions`; a run of it is checked by `gat
 """
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -23,6 +24,7 @@ from matching.errors import ConfigError, DeliveryError, InputError
 from matching.kind_table import Kind, Kinds, Recipe
 from matching.kinds import KINDS
 from matching.model import Float64, Int32, Int64, take_ragged
+from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
 from spouts.parquet import list_message_files
 
 #: Subscriptions made at a time. Part of the recipe: another number draws other subscriptions from the same seed.
@@ -62,6 +64,7 @@ def generate_subscriptions(
     match: Annotated[
         str | None, typer.Option(help="all or any of the keywords, for {match}; the other kinds ask for any.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of that name.")] = False,
     kinds: Kinds = KINDS,
 ) -> dict[str, Any]:
     """Write `count` subscriptions of one kind as JSON Lines; what is annotated is an option of the command.
@@ -86,6 +89,8 @@ def generate_subscriptions(
     match : str, optional
         Of kinds that have it: "all" keywords must be there, as without it, or "any" one will do. The other kinds ask
         for any by themselves and take neither. What is drawn is the same.
+    overwrite : bool
+        Replace a file of that name.
     kinds : Kinds
 
     Returns
@@ -96,7 +101,7 @@ def generate_subscriptions(
     Raises
     ------
     ConfigError
-        For an option outside its range.
+        For an option outside its range, or a file that is there and may not be replaced.
     InputError
         If the folder is not what the ETL writes, or no message in it has a term.
     DeliveryError
@@ -106,12 +111,15 @@ def generate_subscriptions(
     -----
     O(messages + count), a million in well under a minute; holds the terms of all messages in memory.
     """
+    path = Path(out)
+    if path.exists() and not (overwrite and path.is_file()):
+        remedy = "name another, or add --overwrite to replace it" if path.is_file() else "it is no file; name another"
+        raise ConfigError(f"output file {path} is in use: {remedy}")
     made = _check(kinds, kind, count, seed, k, min_keywords, max_keywords, region_share, until_share, match)
     stream = _read(Path(etl_dir))
     rng = np.random.default_rng([seed, made.code])  # files of several kinds with one seed are not copies of each other
     encoder = msgspec.json.Encoder()
     keywords = ending = 0
-    path = Path(out)
     partial = path.with_name(f".{path.name}.tmp")
     try:
         with partial.open("wb") as file:
@@ -136,7 +144,8 @@ def generate_subscriptions(
                 ending += int(ends.sum())
         os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise DeliveryError(
             f"{path}: subscriptions cannot be written ({error.strerror}); free space or choose another place"
         ) from error
@@ -163,11 +172,11 @@ def _check(
     fewest, most = fewest if min_keywords is None else min_keywords, most if max_keywords is None else max_keywords
     if count < 1 or seed < 0:
         raise ConfigError(f"count {count}, seed {seed}: need at least one subscription and a seed of 0 or more")
-    if not 1 <= fewest <= most:
-        raise ConfigError(f"keywords from {fewest} to {most}: need 1 <= fewest <= most")
-    if k is not None and ("k" not in kind.fields or k < 1):
+    if not 1 <= fewest <= most <= MAX_SUBSCRIPTION_TERMS:
+        raise ConfigError(f"keywords from {fewest} to {most}: need 1 <= fewest <= most <= {MAX_SUBSCRIPTION_TERMS}")
+    if k is not None and ("k" not in kind.fields or not 1 <= k <= MAX_K):
         having = ", ".join(one.name for one in kinds if "k" in one.fields)
-        raise ConfigError(f"k {k}: must be 1 or more, and only {having} have it")
+        raise ConfigError(f"k {k}: must be from 1 to {MAX_K:,}, and only {having} have it")
     if region_share is not None and (kind.place != "region" or not 0.0 < region_share <= 1.0):
         having = " and ".join(one.name for one in kinds if one.place == "region")
         raise ConfigError(f"region share {region_share}: must lie in (0, 1], and only {having} have regions")

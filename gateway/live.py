@@ -11,6 +11,37 @@ from typing import Any
 from gateway.terminal import Terminal, cell, console, table
 
 HEADINGS = ("component", "tasks", "in", "out", "scanned", "verified", "matched", "queue", "busy")
+#: A thousand, a million and so on, as figures are shortened.
+_SCALES = ("", "k", "M", "G", "T", "P")
+
+
+class Drawing:
+    """Draws what a run is at: what its start waits for, then a table of its components.
+
+    Parameters
+    ----------
+    live : rich.live.Live
+    progress : rich.progress.Progress
+    batches : int, optional
+    """
+
+    def __init__(self, live: Any, progress: Any, batches: int | None):
+        self._live = live
+        self._progress = progress
+        self._batches = batches
+        self._task = progress.add_task("reading the vocabulary", total=None)
+
+    def starting(self, stage: str) -> None:
+        """The start waits for this."""
+        self._progress.update(self._task, description=f"waiting for {stage}")
+
+    def __call__(self, snapshot: Any) -> None:
+        """The run as it is now."""
+        from rich.console import Group
+
+        in_flight = f"{snapshot.in_flight} in flight"
+        self._progress.update(self._task, total=self._batches, completed=snapshot.acknowledged, description=in_flight)
+        self._live.update(Group(component_table(snapshot.as_dict()["components"]), self._progress))
 
 
 @contextmanager
@@ -27,22 +58,13 @@ def live_run(terminal: Terminal, batches: int | None) -> Iterator[Callable[[Any]
     if not terminal.watched:
         yield lambda _snapshot: None
         return
-    from rich.console import Group
     from rich.live import Live
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    progress = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("batches"), TimeElapsedColumn()
-    )
-    task = progress.add_task("starting", total=batches)
+    columns = TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TextColumn("batches")
+    progress = Progress(*columns, TimeElapsedColumn())
     with Live(progress, console=console(errors=True), transient=True, refresh_per_second=4) as live:
-
-        def show(snapshot: Any) -> None:
-            in_flight = f"{snapshot.in_flight} in flight"
-            progress.update(task, completed=snapshot.acknowledged, description=in_flight)
-            live.update(Group(component_table(snapshot.as_dict()["components"]), progress))
-
-        yield show
+        yield Drawing(live, progress, batches)
 
 
 def component_table(components: Mapping[str, Mapping[str, Any]]):
@@ -60,18 +82,25 @@ def component_table(components: Mapping[str, Mapping[str, Any]]):
         work = [counters.get(counter) for counter in ("scanned", "verified", "matched")]
         tasks = part.get("tasks")
         busy = part.get("busy_share")
-        rows.append(
-            (
-                name,
-                len(tasks) if isinstance(tasks, list | tuple) else tasks,
-                part["received"] if "received" in part else sum(part.get("incoming", {}).values()),
-                part["emitted"] if "emitted" in part else sum(part.get("outgoing", {}).values()),
-                *work,
-                part.get("queue_depth", part.get("queue_depth_peak")),
-                None if busy is None else f"{busy:.0%}",
-            )
+        counts = (
+            len(tasks) if isinstance(tasks, list | tuple) else tasks,
+            part["received"] if "received" in part else sum(part.get("incoming", {}).values()),
+            part["emitted"] if "emitted" in part else sum(part.get("outgoing", {}).values()),
+            *work,
+            part.get("queue_depth", part.get("queue_depth_peak")),
         )
-    return table(HEADINGS, rows, right=range(1, len(HEADINGS)))
+        rows.append((name, *map(short, counts), None if busy is None else f"{busy:.0%}"))
+    return table(HEADINGS, rows, right=range(1, len(HEADINGS)), gap=2)
+
+
+def short(count: int | None) -> str | None:
+    """A count in at most five characters: 999, 12.3k, 123k, 1.2M."""
+    if count is None:
+        return None
+    value, scale = float(count), 0
+    while value >= 999.5 and scale < len(_SCALES) - 1:
+        value, scale = value / 1000, scale + 1
+    return f"{value:.0f}{_SCALES[scale]}" if not scale or value >= 99.95 else f"{value:.1f}{_SCALES[scale]}"
 
 
 def print_summary(out: Any, report: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from types import GenericAlias, NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.models import OptionInfo
 
 from gateway.per_kind import worded
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 done but the answer is no, 2 wrong use or setting, 3 topology or its Ray failed, "
-    "4 unreadable input, 5 damaged checkpoint, 6 output cannot be written, 7 overload, 8 shadowed package, "
-    "130 interrupted, 143 terminated."
+    "4 input missing, unreadable, or without one usable row, 5 damaged checkpoint, 6 output cannot be written (disk "
+    "full, read-only, no such folder), 7 overload, 8 shadowed package, 130 interrupted, 141 nobody reads on, 143 "
+    "terminated."
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -64,7 +65,7 @@ class Command(TyperCommand):
                 else:
                     made = [param]
                 complete += made
-            self._complete = worded(complete)
+            self._complete = _with_flags(worded(complete))
         return self._complete
 
     def invoke(self, ctx: Any) -> Any:
@@ -76,6 +77,22 @@ class Command(TyperCommand):
                 given[stand_in][name] = value
         ctx.params |= given
         return super().invoke(ctx)
+
+
+class Group(TyperGroup):
+    """A command that is but a name for others."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options."""
+        return _with_flags(super().get_params(ctx))
+
+
+def _with_flags(params: list[Any]) -> list[Any]:
+    """The same parameters; a flag is shown without a type, since it takes no value."""
+    for param in params:
+        if isinstance(param, TyperOption) and param.is_flag:
+            param.display_type_rich = lambda ctx: None
+    return params
 
 
 def of_model(model: "type[BaseModel]", **more: str) -> Iterator[Parameter]:

@@ -14,6 +14,8 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from gateway.facts import read_facts
+from gateway.reading import broken_file, read_table
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
@@ -25,7 +27,7 @@ from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.aside import NOBODY, Aside, without_terms
 from spouts.parquet import list_message_files, read_manifest, read_messages
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
-from topology.folder import FINISHED, REPORT, RunFolder
+from topology.folder import FINISHED, REPORT
 
 #: Messages of a batch at most, where only time ends it.
 _MOST_AT_ONCE = 1_000_000
@@ -82,35 +84,42 @@ class Truth(NamedTuple):
 # -------------------------------------------------------------------------------------------------- what was run
 
 
-def open_run(folder: Path, kinds: Kinds = KINDS) -> FinishedRun:
-    """Read `run.json` and load what it names; `kinds` are those that the run knew."""
-    path, facts = folder / REPORT, RunFolder(folder).report()
-    state = facts.get("state", FINISHED)
-    if state != FINISHED and "digest" not in facts:
+def open_run(folder: Path, kinds: Kinds = KINDS, ended: bool = True) -> FinishedRun:
+    """Read `run.json` and load what it names.
+
+    Parameters
+    ----------
+    folder : Path
+    kinds : Kinds
+        Those that the run knew.
+    ended : bool
+        Refuse a run that has no results.
+    """
+    facts, _ = read_facts(folder)
+    if ended and facts.state != FINISHED and facts.digest is None:
         raise InputError(
             "no_run",
-            f"{folder}: this run is {state} and has no results to compare; let it end, or go on with it: skyray run "
-            f"--resume {folder}",
+            f"{folder}: this run is {facts.state} and has no results to compare; let it end, or go on with it: skyray "
+            f"run --resume {folder}",
         )
+    space, window, vocabulary = facts.space(), facts.span(), load_vocabulary(facts.etl)
+    decay = None
+    if facts.fading is not None:
+        counts = dict(enumerate(np.asarray(vocabulary.collection_count).tolist()))
+        rates = facts.fading.log_base_per_s, facts.fading.smoothing
+        decay = DecayModel(*rates, counts, vocabulary.total_tokens, facts.fading.epoch_us)
     try:
-        etl, files = Path(facts["messages"]), facts["subscriptions"]
-        extent = (read_manifest(etl) or {}).get("extent")
-        space = Space.parse(facts["world"], tuple(extent) if extent else None, facts["projection"])
-        window, limit, cuts = Window.parse(facts["window"]), facts.get("limit"), facts["boundaries"]
-        vocabulary = load_vocabulary(etl)
-        decay = facts.get("fading")
-        if decay is not None:
-            counts = dict(enumerate(np.asarray(vocabulary.collection_count).tolist()))
-            epoch_us = int(decay.get("epoch_us", 0))
-            rates = float(decay["log_base_per_s"]), float(decay["smoothing"])
-            decay = DecayModel(*rates, counts, vocabulary.total_tokens, epoch_us)
-        ends, asked = _ends(folder, etl, cuts, facts.get("latest_us")), tuple(facts.get("asked", ()))
+        ends = _ends(folder, facts.etl, facts.boundaries, facts.latest_us)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError("broken_file", f"{path}: lacks what a run says of itself ({error!r}); run again") from error
-    aside = Aside.of(facts.get("aside", {}))
-    changes = load_changes(files, vocabulary, space, kinds=kinds, aside=aside)
-    latest_us = facts.get("latest_us")
-    return FinishedRun(folder, etl, space, window, limit, ends, vocabulary, changes, decay, asked, latest_us, aside)
+        raise InputError(
+            "broken_file", f"{folder / REPORT}: lacks what a run says of itself ({error!r}); run again"
+        ) from error
+    aside = facts.set_aside()
+    changes = load_changes(facts.subscriptions, vocabulary, space, kinds=kinds, aside=aside)
+    asked = tuple(facts.asked)
+    return FinishedRun(
+        folder, facts.etl, space, window, facts.limit, ends, vocabulary, changes, decay, asked, facts.latest_us, aside
+    )
 
 
 def _ends(folder: Path, etl: Path, cuts: dict[str, Any], latest_us: int | None) -> Callable[[int], Int64]:
@@ -183,7 +192,7 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None) -
     if run.decay is None and any(kind.fades for kind in kinds):
         raise ConfigError(f"{run.folder / 'run.json'}: says nothing under 'fading', and the run had such subscriptions")
     asked = {*run.asked, *(column for kind in kinds for column in kind.columns)}
-    extras = _Extras(run.etl, kinds)
+    extras = MessageExtras(run.etl, kinds)
     relevant = np.zeros(len(run.vocabulary) + 1, bool)
     known = table.terms[table.terms < len(run.vocabulary)]
     relevant[known] = True
@@ -196,7 +205,7 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None) -
     counts = np.zeros(len(run.changes.kinds), np.int64)
     reached = boundaries = 0
     for boundary, messages in _boundaries(run, names, asked):
-        rows = np.arange(len(messages)) if extras.all_rows else _relevant_rows(messages, relevant)
+        rows = np.arange(len(messages)) if extras.all_rows else relevant_rows(messages, relevant)
         added = slice(added_sent, int(np.searchsorted(table.at, boundary.last_seq, "right")))
         removed = slice(removed_sent, int(np.searchsorted(removed_at, boundary.last_seq, "right")))
         added_sent, removed_sent = added.stop, removed.stop
@@ -246,13 +255,13 @@ def _boundaries(
         held = held.take(np.arange(first - start, len(held)))
 
 
-def _relevant_rows(messages: MessageBatch, relevant: NDArray[np.bool_]) -> Int64:
+def relevant_rows(messages: MessageBatch, relevant: NDArray[np.bool_]) -> Int64:
     """Messages with a term that anybody in the sample asks for; the others cannot matter to the oracle."""
     hits = np.concatenate([np.zeros(1, np.int64), np.cumsum(relevant[messages.terms])])
     return np.flatnonzero(hits[messages.term_offsets[1:]] > hits[messages.term_offsets[:-1]])
 
 
-class _Extras:
+class MessageExtras:
     """What the oracle asks of messages beside their batch: objects are read here, from the files."""
 
     def __init__(self, etl: Path, kinds: Sequence[Kind]):
@@ -267,6 +276,20 @@ class _Extras:
     def all_rows(self) -> bool:
         """Whether a message without any term of interest may matter: it may replace or delete one that has."""
         return self.object_id is not None
+
+    def ends(self, last_seq: int) -> dict[int, int]:
+        """Of the messages up to this one, those whose object is alive no more, with the seq that ended them."""
+        latest: dict[str, int] = {}
+        ends: dict[int, int] = {}
+        for seq, (name, op) in enumerate(zip(self.object_id or (), self.op or (), strict=True)):
+            if seq > last_seq:
+                break
+            if name in latest:
+                ends[latest[name]] = seq
+            if op == 1:
+                ends[seq] = seq
+            latest[name] = seq
+        return ends
 
     def of(self, messages: MessageBatch) -> Extras:
         """The extras of some messages."""
@@ -295,13 +318,6 @@ def score_bits(score: NDArray[np.float64]) -> Int64:
     return np.ascontiguousarray(clean).view(np.int64)
 
 
-def read_table(path: Path, columns: list[str]) -> pa.Table:
-    try:
-        return pq.read_table(path, columns=columns)
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise broken_file(path, error) from error
-
-
 def _read_objects(etl: Path) -> tuple[list[str], list[int], list[str]]:
     """`object_id` and `op` of all messages, with what stands for those that have none, and `message_id`."""
     objects, deletes, own = [], [], []
@@ -316,8 +332,3 @@ def _read_objects(etl: Path) -> tuple[list[str], list[int], list[str]]:
             objects.append(row["message_id"] if row.get("object_id") is None else row["object_id"])
             deletes.append(row.get("op") or 0)
     return objects, deletes, own
-
-
-def broken_file(path: Path, error: Exception) -> InputError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return InputError("broken_file", f"{path}: cannot be read ({reason}); run again")

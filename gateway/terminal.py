@@ -2,10 +2,14 @@
 
 Standard output carries the answer and nothing else; progress and errors go to standard error. Colours follow
 `NO_COLOR`. Rich is imported when a person is there to see it, which keeps `skyray --help` quick.
+
+Ids, texts and names of files come from outside, and may hold what a terminal obeys or what makes a line look like
+another: `shown` makes such characters visible, here and nowhere else. Commands write through this module alone.
 """
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,9 +17,16 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from matching.errors import DeliveryError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
+#: Characters that a terminal obeys, that break lines, turn the direction of text, or are half of one; but not the end
+#: of a line, which JSON escapes by itself.
+_OBEYED = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
 #: Width of tables when the output is no terminal, so that lines are not folded in files and pipes.
 PIPED_WIDTH = 160
 
@@ -40,7 +51,7 @@ class Terminal:
     def answer(self, payload: dict[str, Any], render: Callable[["Console"], None]) -> None:
         """Print the command's result: `payload` as JSON, or whatever `render` draws."""
         if self.as_json:
-            sys.stdout.write(json.dumps(plain(payload), ensure_ascii=False, allow_nan=False) + "\n")
+            sys.stdout.write(as_json(payload) + "\n")
             sys.stdout.flush()
         else:
             render(console())
@@ -48,7 +59,7 @@ class Terminal:
     def note(self, text: str) -> None:
         """A line about what goes on, for people who watch."""
         if self.watched:
-            console(errors=True).print(text, highlight=False)
+            console(errors=True).print(shown(text), highlight=False)
 
     @contextmanager
     def steps(self, title: str, in_lines: bool | None = False) -> Iterator[Callable[..., None]]:
@@ -80,15 +91,69 @@ def _sentence(title: str, stage: Sequence[Any], figures: dict[str, Any]) -> str:
     """What is going on, in one line."""
     words = [str(part) for part in stage if isinstance(part, str | int | float)]
     words += [f"{name.replace('_', ' ')} {value:,}" for name, value in figures.items()]
-    return " ".join([f"{title}:", *words])
+    return shown(" ".join([f"{title}:", *words]))
+
+
+def shown(text: str, lines: bool = False) -> str:
+    """Text from outside as it may stand on one line of a terminal: what a terminal would obey is spelt out.
+
+    Parameters
+    ----------
+    text : str
+    lines : bool
+        Keep the ends of lines: the text was put together here, of parts that have been made visible.
+    """
+    text = _OBEYED.sub(lambda found: _spelt(found[0]), text)
+    return text if lines else text.replace("\n", "\\n")
+
+
+def as_json(payload: Any) -> str:
+    """JSON on one line, in which characters that a terminal obeys are escaped too: the value is the same."""
+    return _OBEYED.sub(_json_escape, json.dumps(plain(payload), ensure_ascii=False, allow_nan=False))
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1] if found[0] > "\x7f" else f"\\u{ord(found[0]):04x}"
+
+
+def _spelt(character: str) -> str:
+    named = {"\t": "\\t", "\r": "\\r"}
+    code = ord(character)
+    wide = "\\x{:02x}" if code < 0x100 else "\\u{:04x}" if code < 0x10000 else "\\U{:08x}"
+    return named.get(character) or wide.format(code)
+
+
+def say(line: str) -> None:
+    """One line of an answer that comes line by line, of parts that have been made visible."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def console(errors: bool = False) -> "Console":
-    """A rich console on standard output or error."""
+    """A rich console on standard output or error: text is no markup, and never obeyed."""
     from rich.console import Console
 
+    class Showing(Console):
+        def render_str(self, text: str, **options: Any) -> Any:
+            return super().render_str(shown(text, lines=True), **options)
+
     stream = sys.stderr if errors else sys.stdout
-    return Console(stderr=errors, width=None if stream.isatty() else PIPED_WIDTH, highlight=False)
+    width = None if stream.isatty() else PIPED_WIDTH
+    return Showing(stderr=errors, width=width, highlight=False, markup=False, emoji=False)
+
+
+@contextmanager
+def writing_to(path: Path) -> Iterator[None]:
+    """A block in which the system's errors are about output: they become DeliveryError, with what to do."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # nobody reads any more, which is no fault of the output's
+    except OSError as error:
+        where = error.filename or path
+        raise DeliveryError(
+            f"{where}: cannot be written ({error.strerror or error}); free space or name another place"
+        ) from error
 
 
 def fail(message: str, details: bool = False) -> None:
@@ -99,26 +164,33 @@ def fail(message: str, details: bool = False) -> None:
     first, *rest = message.strip().splitlines() or [""]
     if not any(line.startswith("Traceback") for line in rest):
         first, rest = " ".join([first, *map(str.strip, rest)]), []
-    sys.stderr.write(f"error: {first}\n" + "".join(f"  {line}\n" for line in rest if details))
+    sys.stderr.write(f"error: {shown(first)}\n" + "".join(f"  {shown(line)}\n" for line in rest if details))
     sys.stderr.flush()
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = (), title: str = ""):
-    """A table for people; columns named in `right` are right-aligned figures."""
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = (), title: str = "", gap: int = 3
+):
+    """A table for people; columns named in `right` are right-aligned figures, `gap` spaces are between columns."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    drawn = Table(box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=(0, gap // 2, 0, (gap - 1) // 2))
+    drawn.title = Text(shown(title)) if title else None
     for position, heading in enumerate(headings):
-        drawn.add_column(heading, justify="right" if position in right else "left")
+        drawn.add_column(Text(shown(heading)), justify="right" if position in right else "left")
     for row in rows:  # Text, not markup: brackets in a message are no instructions
         drawn.add_row(*(Text(cell(value)) for value in row))
     return drawn
 
 
 def cell(value: Any) -> str:
-    """A value as people read it."""
+    """A value as people read it, on one line."""
+    return shown(_worded(value))
+
+
+def _worded(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):

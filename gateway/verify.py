@@ -11,7 +11,6 @@ and in `gateway.replay`, which follows the order.
 """
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
-import pyarrow.json as pj
 from rich.text import Text
 
-from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
+from gateway.reading import read_results, read_updates
 from gateway.replay import follow
 from gateway.rerun import (
     WHO,
@@ -31,13 +29,12 @@ from gateway.rerun import (
     Sample,
     Truth,
     ask_oracle,
-    broken_file,
     choose,
     open_run,
-    read_table,
     score_bits,
 )
-from matching.errors import ConfigError, InputError
+from gateway.terminal import shown
+from matching.errors import ConfigError
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import CHANGES, MATCH, Int64
@@ -96,7 +93,7 @@ class VerifyReport:
         lines += [f"  {example}" for example in self.examples]
         if self.vacuous:
             lines.append(f"  nothing to compare for {', '.join(self.vacuous)}: the oracle has no updates there")
-        return Text("\n".join(lines))
+        return Text("\n".join(map(shown, lines)))
 
 
 def verify_run(
@@ -165,7 +162,7 @@ def _compare_updates(run: FinishedRun, chosen: Sample, truth: Truth, report: Ver
     message_ids = truth.message_ids
     parts = [np.zeros((0, 5), np.int64)]
     strangers = misnamed = beyond = 0
-    for table in _update_tables(run.folder):
+    for table in read_updates(run.folder):
         strangers += len(table) - (pc.sum(pc.is_in(table["subscription_id"], chosen.everyone)).as_py() or 0)
         table = table.filter(pc.is_in(table["subscription_id"], chosen.ids))
         who = pc.index_in(table["subscription_id"], chosen.ids).to_numpy()
@@ -210,7 +207,7 @@ def _compare_replay(run: FinishedRun, chosen: Sample, truth: Truth, delivered: I
         f"{rows.shape[0]:,} {what}; the first: {_name(delivered[rows.min()].tolist(), chosen, truth.message_ids)}"
         for rows, what in followed.faults
     ]
-    results = _result_table(run.folder)
+    results = read_results(run.folder)
     results = results.filter(pc.is_in(results["subscription_id"], chosen.ids))
     who = pc.index_in(results["subscription_id"], chosen.ids).to_numpy()
     standing = np.stack([who, results["seq"].to_numpy()], axis=1).astype(np.int64)
@@ -232,7 +229,7 @@ def _compare_results(run: FinishedRun, chosen: Sample, truth: Truth, report: Ver
         number, rank, seq, score, text = zip(*results, strict=True)
         expected[:, 0], expected[:, 1], expected[:, 2] = [who_of[one] for one in number], rank, seq
         expected[:, 3], expected[:, 4] = score_bits(np.array(score)), score_bits(np.array(text))
-    table = _result_table(run.folder)
+    table = read_results(run.folder)
     strangers = len(table) - (pc.sum(pc.is_in(table["subscription_id"], chosen.everyone)).as_py() or 0)
     if strangers:
         report.faults.append(f"{strangers:,} results of subscription ids that the subscription files do not have")
@@ -267,36 +264,6 @@ def _difference(found: Int64, expected: Int64) -> tuple[Int64, Int64]:
     starts = np.flatnonzero(np.concatenate([[True], (both[1:] != both[:-1]).any(axis=1)]))
     total = np.add.reduceat(sign, starts)
     return both[starts[total != 0]], total[total != 0]
-
-
-def _update_tables(folder: Path) -> Iterator[pa.Table]:
-    """The delivered updates, file by file."""
-    directory = folder / "updates"
-    if not directory.is_dir():
-        raise InputError("missing_file", f"{directory}: is not there; run with a sink that keeps updates")
-    for path in sorted(path for path in directory.iterdir() if not path.name.startswith(".")):
-        if path.suffix != ".jsonl":
-            yield _whole(path, read_table(path, UPDATE_SCHEMA.names), ["score"])
-        elif path.stat().st_size:
-            try:
-                options = pj.ParseOptions(explicit_schema=UPDATE_SCHEMA, unexpected_field_behavior="error")
-                table = pj.read_json(path, parse_options=options)
-            except (OSError, pa.ArrowException) as error:
-                raise broken_file(path, error) from error
-            yield _whole(path, table, ["score"])
-
-
-def _result_table(folder: Path) -> pa.Table:
-    path = folder / "results.parquet"
-    return _whole(path, read_table(path, RESULT_SCHEMA.names), ["score", "text_score"])
-
-
-def _whole(path: Path, table: pa.Table, nullable: list[str]) -> pa.Table:
-    """The table, if nothing is null that must not be."""
-    for name in table.column_names:
-        if name not in nullable and table[name].null_count:
-            raise broken_file(path, ValueError(f"column {name!r} has {table[name].null_count:,} nulls"))
-    return table
 
 
 # ------------------------------------------------------------------------------------------------------ in words

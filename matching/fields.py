@@ -19,6 +19,7 @@ FIRST_US = -62_135_596_800 * 10**6
 LAST_US = 253_402_300_800 * 10**6 - 1
 
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
 _NOT_FINITE = frozenset(("nan", "inf", "infinity"))
 _EPOCH_NUMBER = re.compile(r"[+-]?[0-9]{9,}(?:\.[0-9]*)?")
 _REDUCED_DATE = re.compile(r"([0-9]{4})(?:-([0-9]{2}))?")
@@ -116,10 +117,24 @@ def identifier(value: Any) -> str | None:
 
 
 def whole_number(value: Any) -> int | None:
-    """A whole number or None; floats without a fraction count: some tables store columns with gaps that way."""
+    """A whole number or None; floats without a fraction count: some tables store columns with gaps that way.
+
+    So does text of plain digits, as CSV has nothing else.
+    """
+    if isinstance(value, str):
+        return int(value) if _WHOLE.fullmatch(value) else None
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def share(value: Any) -> float | None:
+    """A number from 0 to 1, also as plain decimal text; None if it is none."""
+    if isinstance(value, str):
+        value = float(value) if _DECIMAL.fullmatch(value.strip()) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        return None
+    return float(value)
 
 
 def encodes(text: str) -> bool:

@@ -50,7 +50,7 @@ REASONS = {
     "stop_term": "a keyword is a stop term that was removed from the messages, so all keywords can never be found",
     "text_too_long": f"the text is longer than {MAX_TEXT_CHARACTERS:,} characters",
     "too_many_keywords": f"the keywords give more than {MAX_SUBSCRIPTION_TERMS} terms",
-    "unknown_column": "the row has a column that no subscription has; check the spelling",
+    "unknown_column": "a column's name is nearly one that subscriptions have; check the spelling, or name it otherwise",
     "unknown_kind": "kind must be one of {kinds}",
     "wrong_place": "{region_taken} a region and no point, the other kinds a point and no region",
     "wrong_type": "a value has the wrong type",

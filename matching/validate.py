@@ -8,19 +8,21 @@ terms in `matching.text`; read on in `spark_etl.clean` (messages of a data set) 
 subscriptions next).
 """
 
+import difflib
 import hashlib
 import math
 import operator
 import re
 import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.fields import FIRST_US, coordinate, encodes, event_time_us, identifier, whole_number
+from matching.fields import FIRST_US, coordinate, encodes, event_time_us, identifier, share, whole_number
 from matching.kind_table import Kind, Kinds
 from matching.model import ANY_KEYWORD, TERM, UNKNOWN_TERM, SubscriptionTable
 from matching.reasons import MAX_K, MAX_LINE_BYTES, MAX_SUBSCRIPTION_TERMS
@@ -33,6 +35,8 @@ SUBSCRIPTION_COLUMNS = frozenset(
     ("subscription_id", "kind", "keywords", "lon", "lat", "region", "match", "k", "alpha", "at", "until")
 )
 PUBLISH, DELETE = 0, 1
+#: How alike two names are (`difflib`) if one may be a slip for the other: "keyword", "untill", "Alpha".
+_NEARLY = 0.75
 
 _BARE_NOT_FINITE = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity)\b")
 _HALF_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -278,7 +282,8 @@ def subscription_row(
     Parameters
     ----------
     obj : mapping
-        Column name (`SUBSCRIPTION_COLUMNS`) to a value of any type; None counts as absent.
+        Column name (`SUBSCRIPTION_COLUMNS`) to a value of any type; None counts as absent. Other columns are their
+        owner's and mean nothing here, unless they look like a slip of the pen (`misspelt`).
     vocabulary : Vocabulary
         Gives keywords their ids; unknown and stop terms are treated as design says for each kind.
     space : Space
@@ -296,8 +301,9 @@ def subscription_row(
     About 15 us. `k` and `alpha` of kinds that have none are ignored; a point for a kind with a region, or the other way
     round, is `wrong_place`, since its owner expects something that would not happen.
     """
-    if any(name not in SUBSCRIPTION_COLUMNS and value is not None for name, value in obj.items()):
-        return "unknown_column"
+    if not obj.keys() <= SUBSCRIPTION_COLUMNS:
+        if any(value is not None and misspelt(name) for name, value in obj.items()):
+            return "unknown_column"
     subscription_id = identifier(obj.get("subscription_id"))
     if not subscription_id:
         return "bad_id" if subscription_id is None else "missing_id"
@@ -321,10 +327,9 @@ def subscription_row(
         if k is None or not 1 <= k <= MAX_K:
             return "bad_k"
     if "alpha" in kind.fields:
-        alpha = obj.get("alpha")
-        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
+        alpha = share(obj.get("alpha"))
+        if alpha is None:
             return "bad_alpha"
-        alpha = float(alpha)
     at = 0 if obj.get("at") is None else whole_number(obj["at"])
     until = None if obj.get("until") is None else whole_number(obj["until"])
     if (
@@ -337,6 +342,15 @@ def subscription_row(
     if isinstance(found, str):
         return found
     return ParsedSubscription(subscription_id, kind.code, *place, k, alpha, *found, at, until)
+
+
+@lru_cache(maxsize=1024)
+def misspelt(name: str) -> str | None:
+    """The column of subscriptions that this name is nearly, None if it is one, or a free column of its owner's."""
+    if name in SUBSCRIPTION_COLUMNS:
+        return None
+    near = difflib.get_close_matches(name.strip().lower(), sorted(SUBSCRIPTION_COLUMNS), n=1, cutoff=_NEARLY)
+    return near[0] if near else None
 
 
 _Place = tuple[float, float, tuple[float, float, float, float]]

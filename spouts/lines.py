@@ -1,12 +1,17 @@
 """Rows of a file of subscriptions, whatever it is packed in.
 
-JSON Lines (plain, gzip, zstd) and Parquet are told apart by their first bytes, not by name. Decompression is streamed
-and lines are bounded, so a file that unpacks to far more than its size costs time but no memory. Rows are decoded
-here and judged in `matching.validate`; read on in `spouts.subscriptions`.
+JSON Lines and CSV (plain, gzip, zstd) and Parquet are told apart by their beginning, not by name: a CSV file has a
+header with `subscription_id` or `unsubscribe` in it. Decompression is streamed and lines are bounded, so a file that
+unpacks to far more than its size costs time but no memory. Rows are decoded here and judged in `matching.validate`;
+read on in `spouts.subscriptions`.
 """
 
+import contextlib
+import csv
 import gzip
+import itertools
 import os
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +22,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from matching.errors import InputError
+from matching.fields import encodes
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import decode_object
 
@@ -25,6 +31,8 @@ _BLOCK_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 12
 _PARQUET_ROWS = 10_000
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HEADER = re.compile(rb"(?:^|[,;\t])\s*\"?(?:subscription_id|unsubscribe)\"?\s*(?:[,;\t]|\r?$)")
+_SEPARATORS = ",;\t"
 
 
 def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any] | str]]:
@@ -45,15 +53,16 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any
             if start == b"PAR1":
                 yield from _table_rows(path)
                 return
-            number = 0
-            for line in read_lines(unpacked(file)):
-                number += 1
+            lines = read_lines(unpacked(file))
+            first = next(lines, b"")
+            first = first and first.removeprefix(_BYTE_ORDER_MARK)
+            if first and _HEADER.search(first):
+                yield from _csv_rows(first, lines)
+                return
+            for number, line in enumerate(itertools.chain([first], lines), start=1):
                 if line is None:
                     yield number, "line_too_long"
-                    continue
-                if number == 1:
-                    line = line.removeprefix(_BYTE_ORDER_MARK)
-                if line and not line.isspace():
+                elif line and not line.isspace():
                     yield number, decode_object(line)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -123,6 +132,47 @@ def _unpack_zstd(file: BinaryIO) -> Iterator[bytes]:
         raise OSError(str(error)) from error
     if begun:
         raise EOFError("the compressed file ends inside a frame")
+
+
+def _csv_rows(header: bytes, lines: Iterator[bytes | None]) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """Rows of CSV by the line on which each ends; an empty field is none. What is no text ends as `bad_utf8`."""
+    text = header.decode("utf-8", "replace").rstrip("\r")
+    separator = max(_SEPARATORS, key=text.count)
+    names = [name.strip() for name in next(csv.reader([text], delimiter=separator))]
+    too_long: list[int] = []
+
+    def texts() -> Iterator[str]:
+        for number, line in enumerate(lines, start=2):
+            if line is None:
+                too_long.append(number)
+            # bytes that are no UTF-8 become halves of pairs, which are found below
+            yield "\n" if line is None else line.decode("utf-8", "surrogateescape").rstrip("\r") + "\n"
+
+    reader = csv.reader(texts(), delimiter=separator, strict=True)
+    while True:
+        row: list[str] | str | None = "bad_csv"
+        with contextlib.suppress(csv.Error):
+            row = next(reader, None)
+        yield from ((number, "line_too_long") for number in too_long)
+        too_long.clear()
+        if row is None:
+            return
+        if isinstance(row, str) or (row and len(row) != len(names)):
+            yield reader.line_num + 1, "bad_csv"
+        elif any(map(str.strip, row)):
+            fields = dict(zip(names, row, strict=True))
+            good = all(map(encodes, row))
+            yield (
+                reader.line_num + 1,
+                {name: _field(name, value) for name, value in fields.items()} if good else "bad_utf8",
+            )
+
+
+def _field(name: str, value: str) -> Any:
+    """A field of CSV: a region is four numbers, with or without brackets; all other text is judged like any other."""
+    if not value.strip():
+        return None
+    return re.split(r"[,;\s]+", value.strip(" []")) if name == "region" else value
 
 
 def _table_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -2,13 +2,13 @@
 
 import typer
 
-from gateway.options import ConfigFile, Json, example
+from gateway.options import Command, ConfigFile, Group, Json, example
 from gateway.terminal import Terminal, table
 
-app = typer.Typer(name="config", help="Settings.", no_args_is_help=True)
+app = typer.Typer(cls=Group, name="config", help="Settings.", no_args_is_help=True)
 
 
-@app.command(epilog=example("skyray config show --json"))
+@app.command(cls=Command, epilog=example("skyray config show --json"))
 def show(config: ConfigFile = None, json: Json = False) -> int:
     """Print every setting of a run, its value, and where the value comes from."""
     from topology.settings import show_config

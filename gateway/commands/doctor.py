@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from gateway.options import Json, example
+from gateway.options import Command, Json, example
 from gateway.terminal import Terminal, table
 
 app = typer.Typer()
 
 
-@app.command(epilog=example("skyray doctor --json"))
+@app.command(cls=Command, epilog=example("skyray doctor --json"))
 def doctor(
     out: Annotated[Path, typer.Option(help="Folder where runs will be written.")] = Path("runs"),
     json: Json = False,

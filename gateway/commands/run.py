@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.options import Command, ConfigFile, Json, Late, example, of_model
-from gateway.terminal import Terminal
+from gateway.terminal import Terminal, writing_to
+from matching.errors import InputError
 
 if TYPE_CHECKING:
     from topology.settings import RunConfig
@@ -47,7 +48,7 @@ def run(
     Every option can also be set in skyray.toml or as SKYRAY_NAME in the environment; the command line wins. A run that
     is interrupted (Ctrl-C; once more to stop at once) or fails can be gone on with, also with other numbers of bolts.
     """
-    from gateway.live import print_summary
+    from gateway.ending import nothing_usable, print_ending
     from topology.settings import load_config
 
     terminal = Terminal(json)
@@ -55,7 +56,9 @@ def run(
         report = run_shown(terminal, load_config(settings, config))
     else:
         report = run_shown(terminal, _resumed(resume, settings), resume=True)
-    terminal.answer(report, lambda out: print_summary(out, report))
+    terminal.answer(report, lambda out: print_ending(out, report))
+    if why := nothing_usable(report):
+        raise InputError("nothing_usable", why)
     return 0
 
 
@@ -75,7 +78,7 @@ def run_shown(terminal: Terminal, config: "RunConfig", resume: bool = False) -> 
     from gateway.live import live_run
     from topology import running
 
-    with live_run(terminal, batches_of(config)) as on_progress, draining() as stop:
+    with live_run(terminal, batches_of(config)) as on_progress, draining() as stop, writing_to(config.out):
         report = running.run(config, on_progress=on_progress, stop=stop, resume=resume)
     if report["state"] == "interrupted":
         tell(f" behind message {report['limit']:,}; go on with skyray run --resume {config.out}")

@@ -1,7 +1,7 @@
-"""`skyray subscriptions generate`: subscriptions made from the words and places of real messages.
+"""`skyray subscriptions generate`, made from real messages, and `skyray subscriptions check`, held against them.
 
 `gateway/commands/subscriptions.py` -> `gateway/generate.py` -> `matching/kind.py`, whose `Recipe` says what is drawn.
-What is written is read by `run.py` beside this file.
+What is written is read by `run.py` beside this file, and judged before by `gateway/checking.py`.
 """
 
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.options import Command, Json, Late, example, of_signature
-from gateway.terminal import Terminal
+from gateway.options import Command, Group, Json, Late, example, of_signature
+from gateway.terminal import Terminal, cell, table
 from matching.errors import ConfigError
 
-app = typer.Typer(name="subscriptions", help="Subscription files.", no_args_is_help=True)
+app = typer.Typer(cls=Group, name="subscriptions", help="Subscription files.", no_args_is_help=True)
 
 
 def _recipe() -> Iterator[Parameter]:
@@ -45,5 +45,50 @@ def generate(
     from gateway.generate import generate_subscriptions
 
     payload = generate_subscriptions(messages, kind, count, seed, out, **recipe)
-    Terminal(json).answer(payload, lambda shown: shown.print(f"{count:,} {kind} subscriptions written to {out}"))
+    Terminal(json).answer(payload, lambda shown: shown.print(f"{count:,} {kind} subscriptions written to {cell(out)}"))
     return 0
+
+
+@app.command(cls=Command, epilog=example("skyray subscriptions check mine.csv --messages etl"))
+def check(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Subscriptions: JSON Lines, CSV or Parquet.")],
+    messages: Annotated[Path, typer.Option(help="Output folder of `skyray etl`: its words, world and times.")],
+    world: Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")] = "extent",
+    limit: Annotated[int, typer.Option(min=0, help="Rows shown at most, rejected ones first; 0: all.")] = 40,
+    json: Json = False,
+) -> int:
+    """Say of each row of subscription files whether a run takes it, and how much it would be told.
+
+    Matches a day are counted over the messages of the folder. Exit code 1 if any row is rejected.
+    """
+    from gateway.checking import check_subscriptions
+
+    terminal = Terminal(json)
+    with terminal.steps("subscriptions check"):
+        report = check_subscriptions(files, messages, world)
+    terminal.answer(report, lambda out: print_check(out, report, limit))
+    return 1 if report["rejected"] else 0
+
+
+def print_check(out: Any, report: dict[str, Any], limit: int) -> None:
+    """The verdicts for people, rejected rows and those that cannot match first."""
+    ranked = sorted(report["rows"], key=lambda row: (row["verdict"] != "rejected", not row["what"]))
+    several = len({row["file"] for row in report["rows"]}) > 1
+    rows = []
+    for row in ranked[: limit or None]:
+        where = f"{row['file']}:{row['line']}" if several else row["line"]
+        words = ", ".join(row.get("unknown_words", ()))
+        verdict = row["reason"] or row["verdict"]
+        rate = row.get("matches_per_day")
+        shown = None if rate is None else f"{rate:.3g}" if rate < 1000 else f"{rate:,.0f}"
+        rows.append([where, row.get("subscription_id"), verdict, row["what"], words, row.get("messages"), shown])
+    headings = ("line", "subscription", "verdict", "what", "words no message has", "messages", "matches/day")
+    if rows:
+        out.print(table(headings, rows, right=(5, 6)))
+    if len(ranked) > len(rows):
+        out.print(f"and {len(ranked) - len(rows):,} rows more (--limit)")
+    out.print(f"{report['accepted']:,} accepted, {report['rejected']:,} rejected", end="")
+    out.print(f": {cell(report['rejected_by_reason'])}" if report["rejected"] else "")
+    if report["replaced"]:
+        out.print(f"several rows have the id {cell(report['replaced'][:5])}: the later replaces the earlier")
+    out.print(report["estimate"] if report["days"] else "no matches a day: the messages have no times")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gateway.commands.run import Settings
-from gateway.options import Command, ConfigFile, Json, example
+from gateway.options import Command, ConfigFile, Group, Json, example
 from gateway.terminal import Terminal
 
 if TYPE_CHECKING:
     from topology.settings import RunConfig
 
-app = typer.Typer(name="topology", help="What a run consists of.", no_args_is_help=True)
+app = typer.Typer(cls=Group, name="topology", help="What a run consists of.", no_args_is_help=True)
 
 
 @app.command(cls=Command, epilog=example("skyray topology show --query-bolts 4"))

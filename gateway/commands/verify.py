@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.options import Json, example
+from gateway.options import Command, Json, example
 from gateway.terminal import Terminal
 from matching.errors import ConfigError, InputError
 
 app = typer.Typer()
 
 
-@app.command(epilog=example("skyray verify runs/first --sample 200"))
+@app.command(cls=Command, epilog=example("skyray verify runs/first --sample 200"))
 def verify(
     run_dir: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     everything: Annotated[bool, typer.Option("--all", help="Check every subscription.")] = False,

@@ -5,7 +5,7 @@ import platform
 
 import typer
 
-from gateway.options import Json, example
+from gateway.options import Command, Json, example
 from gateway.terminal import Terminal
 
 #: Shown beside Skyray and Python.
@@ -14,7 +14,7 @@ FOUNDATIONS = ("ray", "pyspark", "numba", "numpy", "pyarrow")
 app = typer.Typer()
 
 
-@app.command(epilog=example("skyray version --json"))
+@app.command(cls=Command, epilog=example("skyray version --json"))
 def version(json: Json = False) -> int:
     """Print the versions of Skyray and of what it stands on."""
     found = {"skyray": _version("skyray"), "python": platform.python_version()}

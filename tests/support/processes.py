@@ -32,6 +32,8 @@ class Command:
         Variables to set, or with None to leave out.
     script : str, optional
         Python to run instead of the command line.
+    source : int, optional
+        Descriptor of its standard input.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Command:
         arguments: Sequence[object],
         environment: dict[str, str | None] | None = None,
         script: str | None = None,
+        source: int | None = None,
     ):
         self._mark = uuid.uuid4().hex
         changed = {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": None, MARK: self._mark}
@@ -50,6 +53,7 @@ class Command:
             [sys.executable, *begin, *map(str, arguments)],
             cwd=ROOT,
             env={name: value for name, value in wanted.items() if value is not None},
+            stdin=source,
             stdout=self._out,
             stderr=self._err,
             start_new_session=True,

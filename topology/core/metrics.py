@@ -4,6 +4,7 @@ Both executors build the same `Snapshot` (for a live table) and `RunReport` (for
 every task, so a figure means the same in one process and on a cluster. Read on in `topology.core.task`, which counts.
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
@@ -17,6 +18,9 @@ from topology.core.plan import Plan
 _PER_DOUBLING = 16
 #: From below 1 microsecond to 2**36 microseconds (19 hours); what lies beyond falls into the last bucket.
 _BUCKETS = 36 * _PER_DOUBLING + 1
+
+#: Over how long a share of the time at work is taken: work counts when it is done, and a batch may take seconds.
+BUSY_SPAN_S = 10.0
 
 
 class LatencyHistogram:
@@ -102,13 +106,20 @@ class TaskStatus(NamedTuple):
     writing: bool = False
 
 
+def tell_stage(on_progress: Any, stage: str) -> None:
+    """Tell whoever watches what the start of a run waits for, if `on_progress` has a method `starting` for it."""
+    starting = getattr(on_progress, "starting", None)
+    if starting is not None:
+        starting(stage)
+
+
 @dataclass(frozen=True)
 class ComponentSnapshot:
     """A component while it runs, summed over its tasks.
 
     `received` and `emitted` count payloads; `queue_depth` what was sent to it and not yet taken (between processes it
     may be off by what moved between the answers of sender and receiver); `busy_share` (0 to 1)
-    is the mean over its tasks of the time spent working since the snapshot before; `latency_p50_s` and
+    is the mean over its tasks of the time spent working in the last seconds (`BUSY_SPAN_S`); `latency_p50_s` and
     `latency_p99_s` are None where nothing records latency.
     """
 
@@ -221,8 +232,9 @@ class Meter:
 
     def __init__(self, plan: Plan):
         self._plan = plan
-        self._busy_before = [0] * len(plan.tasks)
-        self._elapsed_before = 0.0
+        self._busy: deque[tuple[float, list[int]]] = deque(
+            [(0.0, [0] * len(plan.tasks))]
+        )  # when, and busy_ns by address
         self._peaks = [0] * len(plan.tasks)
         self._before: dict[int, TaskStatus] = {}
         self._batches_before = 0
@@ -236,12 +248,13 @@ class Meter:
         """The present, from one status for each task by address. O(tasks**2) additions of small arrays."""
         depths = self._queue_depths(statuses)
         statuses = [self._whole(status) for status in statuses]
-        span_ns = max(elapsed_s - self._elapsed_before, 1e-9) * 1e9
+        since_s, busy_before = self._busy[0]
+        span_ns = max(elapsed_s - since_s, 1e-9) * 1e9
         components = {}
         for part in self._plan.components:
             mine = [statuses[address] for address in self._plan.addresses_of(part.name)]
             busy = [sum(status.busy_ns.values()) for status in mine]
-            before = [self._busy_before[status.address] for status in mine]
+            before = [busy_before[status.address] for status in mine]
             latency = _merged_latency(mine)
             components[part.name] = ComponentSnapshot(
                 name=part.name,
@@ -256,8 +269,9 @@ class Meter:
                 latency_p50_s=latency.quantile(0.5),
                 latency_p99_s=latency.quantile(0.99),
             )
-        self._busy_before = [sum(status.busy_ns.values()) for status in statuses]
-        self._elapsed_before = elapsed_s
+        self._busy.append((elapsed_s, [sum(status.busy_ns.values()) for status in statuses]))
+        while len(self._busy) > 1 and self._busy[1][0] <= elapsed_s - BUSY_SPAN_S:
+            self._busy.popleft()
         clock = statuses[self._plan.clock_address]
         published, acknowledged = (self._batches_before + count for count in (clock.published, clock.acknowledged))
         return Snapshot(elapsed_s, published, acknowledged, published - acknowledged, components)

@@ -32,7 +32,7 @@ from topology.core.crew import Crew
 from topology.core.disk import Output
 from topology.core.failures import ComponentFailed, TaskFailure, never_acknowledged, who_waits
 from topology.core.logs import driver_log
-from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus
+from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus, tell_stage
 from topology.core.plan import Plan
 from topology.core.pulse import WorkersLost
 from topology.core.store import Manifest, Written
@@ -122,6 +122,7 @@ def run_ray(
                 "cannot import: move it to a module"
             )
     placement = place(plan, together)
+    tell_stage(on_progress, "Ray")
     with connected(address, log_to_driver):
         crew = Crew(plan, placement, seed, task_cpus, stall_s if checkpoints is None else silent_s)
         run = _RayRun(plan, placement, crew, on_progress, stop, poll_s, stall_s, start_s, checkpoints, resume, balance)
@@ -183,9 +184,11 @@ class _RayRun:
         """Start, drive to the end, collect and close."""
         began = time.perf_counter()
         self._crew.hire()
+        tell_stage(self._on_progress, "the kernels")
         warm_up_s = self._crew.warm_up(self._start_s)  # while the processes start
         try:
             self._crew.ask("connect", self._start_s, self._crew.actors, self._incarnation)
+            tell_stage(self._on_progress, "the subscriptions")
             self._opened = True  # in part, if one of them fails
             self._open()
             self._clock_actor.start.remote(self._incarnation)

@@ -47,6 +47,7 @@ def commands():
 
 def test_cli_commands_are_those_that_scripts_rely_on():
     expected = {"demo", "etl", "subscriptions generate", "run", "verify", "bench", "loadtest", "doctor"}
+    expected |= {"show", "explain", "match", "subscriptions check"}
     assert expected | {"config show", "topology show", "version"} == commands().keys()
 
 
@@ -60,6 +61,7 @@ def parameters(name):
 def test_cli_every_command_has_json_example_and_exit_codes(name):
     params = parameters(name).values()
     assert "--json" in {option for param in params for option in param.opts}
+    assert not any(param.display_type_rich(None) for param in params if getattr(param, "is_flag", False))
     assert f"skyray {name}" in commands()[name].epilog
     assert "Exit codes:" in commands()[name].epilog
     assert all(param.help for param in params)
@@ -252,7 +254,9 @@ def test_cli_help_names_the_kinds_of_the_table(capsys, monkeypatch, command, exp
         (DeliveryError("d"), 6),
         (OverloadError("o"), 7),
         (PackagingError("p"), 8),
-        (OSError(28, "No space left on device", "/full/file"), 1),
+        (OSError(28, "No space left on device", "/full/file"), 6),
+        (OSError(30, "Read-only file system", "/read/only"), 6),
+        (FileNotFoundError(2, "No such file or directory", "/nowhere"), 4),
         (KeyboardInterrupt(), 130),
     ],
 )

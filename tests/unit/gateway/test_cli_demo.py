@@ -92,7 +92,7 @@ def test_table_markup_in_a_message_is_shown_not_obeyed():
 def test_component_table_snapshot_and_report_show_the_same(part):
     shown = printed(component_table({"query": part}))
     line = next(line for line in shown.splitlines() if "query" in line)
-    assert line.split() == ["query", "2", "1,234", "7", "-", "-", "5", "3", "50%"]
+    assert line.split() == ["query", "2", "1.2k", "7", "-", "-", "5", "3", "50%"]
 
 
 REPORT = {

@@ -39,7 +39,7 @@ def lines(path):
 
 def make(etl, tmp_path, kind, count=COUNT, seed=5, **options):
     out = tmp_path / f"{kind}.jsonl"
-    generate_subscriptions(etl, kind, count, seed, out, **options)
+    generate_subscriptions(etl, kind, count, seed, out, overwrite=True, **options)
     return lines(out)
 
 

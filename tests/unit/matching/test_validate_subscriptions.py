@@ -16,7 +16,7 @@ from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KNN, SKYLINE, TOPK, UNKN
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS, REASONS, explain
 from matching.space import Space
 from matching.text import Vocabulary
-from matching.validate import ParsedSubscription, build_table, subscription_row
+from matching.validate import ParsedSubscription, build_table, misspelt, subscription_row
 
 VOCABULARY = Vocabulary(["bar", "ramen", "tea"], [1, 2, 3], [1, 2, 3], [3.0, 2.0, 1.0], messages=4, stop_terms=["the"])
 SPACE = Space.parse("0,0,10,5", None)
@@ -57,7 +57,7 @@ def test_subscription_row_each_kind_is_parsed(kind):
 @pytest.mark.parametrize(
     ("kind", "changes", "reason"),
     [
-        ("topk", {"colour": 1}, "unknown_column"),
+        ("topk", {"keyword": 1}, "unknown_column"),
         ("topk", {"subscription_id": None}, "missing_id"),
         ("topk", {"subscription_id": ""}, "missing_id"),
         ("topk", {"subscription_id": [1]}, "bad_id"),
@@ -81,7 +81,7 @@ def test_subscription_row_each_kind_is_parsed(kind):
         ("topk", {"k": 0}, "bad_k"),
         ("knn", {"k": 10**9}, "bad_k"),
         ("decay", {"k": MAX_K + 1}, "bad_k"),
-        ("topk", {"k": "3"}, "bad_k"),
+        ("topk", {"k": "3.5"}, "bad_k"),
         ("topk", {"k": 2.5}, "bad_k"),
         ("topk", {"k": True}, "bad_k"),
         ("boolean", {"match": "some"}, "bad_match"),
@@ -93,7 +93,8 @@ def test_subscription_row_each_kind_is_parsed(kind):
         ("decay", {"alpha": 1.01}, "bad_alpha"),
         ("decay", {"alpha": -0.1}, "bad_alpha"),
         ("topk", {"alpha": True}, "bad_alpha"),
-        ("topk", {"alpha": "0.5"}, "bad_alpha"),
+        ("topk", {"alpha": "0,5"}, "bad_alpha"),
+        ("topk", {"alpha": "1e999"}, "bad_alpha"),
         ("topk", {"lon": None}, "missing_coordinate"),
         ("topk", {"lat": math.nan}, "coordinate_not_finite"),
         ("topk", {"lat": 91}, "coordinate_out_of_range"),
@@ -111,7 +112,7 @@ def test_subscription_row_each_kind_is_parsed(kind):
         ("skyline", {"region": [3, 2, 1, 4]}, "crosses_antimeridian"),
         ("skyline", {"region": [3, 2, 3, 2]}, "bad_region"),
         ("topk", {"at": -1}, "bad_span"),
-        ("topk", {"at": "5"}, "bad_span"),
+        ("topk", {"at": "5x"}, "bad_span"),
         ("topk", {"at": 5, "until": 5}, "bad_span"),
         ("topk", {"until": 0}, "bad_span"),
         ("topk", {"until": 1.5}, "bad_span"),
@@ -151,6 +152,27 @@ def test_subscription_row_any_keyword_leaves_out_those_that_cannot_come():
 def test_subscription_row_whole_floats_count_as_whole_numbers():
     row = parsed("knn", k=4.0, at=7.0, until=9)
     assert (row.k, row.at, row.until) == (4, 7, 9)
+
+
+def test_subscription_row_numbers_may_be_text_as_in_csv():
+    row = parsed("decay", k=" 4 ", alpha="0.25", at="7", until="9", lon="0.5", lat="5e-1")
+    assert (row.k, row.alpha, row.at, row.until) == (4, 0.25, 7, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("keyword", "keywords"), ("Alpha", "alpha"), ("untill", "until"), ("regions", "region"), ("lon ", "lon")],
+)
+def test_subscription_row_a_slip_in_a_name_is_no_free_column(name, meant):
+    assert misspelt(name) == meant
+    assert parse("topk", **{name: "x"}) == "unknown_column"
+    assert not isinstance(parse("topk", **{name: None}), str), "what is null is not there"
+
+
+@pytest.mark.parametrize("name", ["name", "note", "colour", "radius", "e-mail", "latitude", "", "\x1b[2J", "名前"])
+def test_subscription_row_other_columns_are_their_owners(name):
+    assert misspelt(name) is None
+    assert parsed("topk", **{name: ["anything", {}]}) == parsed("topk")
 
 
 def test_subscription_row_smallest_and_largest_k_are_taken():

@@ -217,7 +217,7 @@ BAD = [
     (topk("x", lon=181), "coordinate_out_of_range"),
     (topk("x", at=5, until=5), "bad_span"),
     (topk("x", at=-1), "bad_span"),
-    (topk("x", radius=3), "unknown_column"),
+    (topk("x", keyword=3), "unknown_column"),
     (boolean("x", region=[1, 2, 3]), "bad_region"),
     (gone("", 3), "bad_id"),
     (gone(["x"], 3), "bad_id"),

@@ -1,0 +1,123 @@
+"""`skyray live`: messages and subscriptions by pipe, updates by pipe.
+
+`gateway/commands/live.py` -> `gateway/pipe.py` (lines and batches) -> `gateway/engine.py` -> `matching/alone.py`.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+from gateway.options import Command, example
+from gateway.terminal import Terminal, as_json, cell, shown, writing_to
+
+app = typer.Typer()
+
+
+@app.command(
+    cls=Command,
+    epilog=example("tail -F posts.jsonl | skyray live --vocabulary etl --subscriptions mine.jsonl > updates.jsonl"),
+)
+def live(
+    vocabulary: Annotated[Path, typer.Option(help="Output folder of `skyray etl`: its words, weights and world.")],
+    subscriptions: Annotated[
+        list[Path] | None, typer.Option(help="Files of subscriptions that are there from the start.")
+    ] = None,
+    window: Annotated[
+        str, typer.Option(help="How much of the stream is held: count:N or time:SECONDS.")
+    ] = "count:20000",
+    world: Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")] = "extent",
+    batch: Annotated[int, typer.Option(min=1, max=1_000_000, help="Lines of a batch at most.")] = 5_000,
+    linger_ms: Annotated[float, typer.Option(min=0.0, max=60_000.0, help="How long a line waits for others.")] = 50.0,
+    rejects: Annotated[Path | None, typer.Option(help="File for refused lines; standard error otherwise.")] = None,
+) -> int:
+    """Match messages as they come on standard input, and write updates to standard output at once.
+
+    A line is a message (text, lon, lat, and if need be id and time), {"subscribe": {...}} or {"unsubscribe": "id"}. A
+    change counts from its place in the stream on. A bad line is refused with its reason, and nothing beside it is lost.
+    Words that the vocabulary lacks are left out. Nothing is kept: what must outlast a failure is for `skyray run`.
+    """
+    from gateway.engine import Engine
+    from gateway.pipe import Pipe, to_standard_output
+    from matching.warmup import warmup
+
+    terminal = Terminal()
+    with terminal.steps("skyray live") as step:
+        step("loading kernels")
+        warmup()
+        step("loading words and subscriptions")
+        engine = Engine(vocabulary, window, world=None if world == "extent" else world)
+        loaded = subscribe_all(engine, subscriptions or [])
+    with _refusing(rejects) as refuse:
+        pipe = Pipe(engine, sys.stdin.buffer, to_standard_output(), refuse, batch, linger_ms / 1000.0)
+        try:
+            pipe.run()
+        finally:
+            _end(pipe, loaded)
+    return 0
+
+
+def subscribe_all(engine: Any, files: list[Path]) -> dict[str, int]:
+    """Subscribe whoever the files have; how many were accepted, and how many refused. Raises InputError."""
+    from matching.errors import InputError
+    from spouts.lines import read_rows
+
+    counts = {"subscriptions": 0, "rejected": 0}
+    for path in files:
+        for line, row in read_rows(path):
+            try:
+                if isinstance(row, str):
+                    raise InputError(row, f"{path}, line {line}: {row}")
+                engine.subscribe({name: value for name, value in row.items() if name not in ("at", "until")})
+                counts["subscriptions"] += 1
+            except InputError as error:
+                counts["rejected"] += 1
+                sys.stderr.write(f"{shown(str(path))}, line {line}: {shown(str(error))}\n")
+    return counts
+
+
+@contextmanager
+def _refusing(path: Path | None) -> Iterator[Any]:
+    """What refused lines are given to."""
+    if path is None:
+        yield lambda row: _say(
+            f"line {row['line']} refused, {row['reason']}: {shown(row['what'])}: {shown(row['row'])}"
+        )
+        return
+    with writing_to(path), open(path, "a", encoding="utf-8") as file:
+
+        def refuse(row: dict[str, Any]) -> None:
+            with writing_to(path):
+                file.write(as_json(row) + "\n")
+                file.flush()
+
+        yield refuse
+
+
+def _say(line: str, stream: IO[str] | None = None) -> None:
+    stream = stream or sys.stderr
+    stream.write(line + "\n")
+    stream.flush()
+
+
+def _end(pipe: Any, loaded: dict[str, int]) -> None:
+    """The figures, in a few words on standard error."""
+    figures, engine = pipe.figures, pipe.engine
+    refused = sum(figures.refused.values())
+    parts = [
+        f"{figures.lines:,} lines",
+        f"{engine.last.last_seq + 1:,} messages in {figures.batches:,} batches",
+        f"{figures.updates:,} updates",
+        f"{len(engine.subscriptions):,} subscriptions",
+    ]
+    if refused or loaded["rejected"]:
+        parts.append(f"refused {refused + loaded['rejected']:,} ({cell(dict(figures.refused)) or 'of files'})")
+    if engine.unknown_words:
+        parts.append(f"{engine.unknown_words:,} words that the vocabulary lacks")
+    p50_s, p99_s = figures.latency.quantile(0.5), figures.latency.quantile(0.99)
+    if p50_s is not None and p99_s is not None:
+        parts.append(f"line in to line out p50 {p50_s * 1e3:.1f} ms, p99 {p99_s * 1e3:.1f} ms")
+    _say("live: " + "; ".join(parts))

@@ -1,0 +1,57 @@
+"""`skyray match`: which subscriptions a message would reach, without a run.
+
+`gateway/commands/match.py` -> `gateway/reaching.py` -> `gateway/judging.py` (rule by rule).
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gateway.options import Command, Json, example
+from gateway.terminal import Terminal, table
+
+app = typer.Typer()
+
+
+@app.command(
+    cls=Command,
+    epilog=example('skyray match --subscriptions mine.jsonl --messages etl --text "ramen is open" --at 139.7,35.7'),
+)
+def match(
+    subscriptions: Annotated[list[Path], typer.Option(help="Files of subscriptions: JSON Lines, CSV or Parquet.")],
+    messages: Annotated[Path, typer.Option(help="Output folder of `skyray etl`: its vocabulary and its world.")],
+    text: Annotated[str, typer.Option(help="What the message says.")],
+    at: Annotated[str, typer.Option(metavar="LON,LAT", help="Where it lies, in degrees.")],
+    world: Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")] = "extent",
+    limit: Annotated[int, typer.Option(min=0, help="Subscriptions shown at most; 0: all.")] = 20,
+    json: Json = False,
+) -> int:
+    """Say which subscriptions a message would reach, and why not the others.
+
+    Whoever keeps the k best, or the best of a window, would hold it unless better ones are there: of a run, skyray
+    explain says whether they are.
+    """
+    from gateway.reaching import meaning_of, reach
+
+    terminal = Terminal(json)
+    answer = reach(subscriptions, messages, text, at, world)
+
+    def render(out: Any) -> None:
+        out.print(f"words: {', '.join(answer['words']) or 'none that a message has'}")
+        if answer["unknown"]:
+            out.print(f"words that no message has: {', '.join(answer['unknown'])}")
+        out.print(f"reaches {len(answer['reached']):,} of {answer['subscriptions']:,} subscriptions")
+        rows = [
+            [one["subscription_id"], one["kind"], " ".join(one["words"]), one["score"]]
+            for one in answer["reached"][: limit or None]
+        ]
+        if rows:
+            out.print(table(("subscription", "kind", "words found", "score"), rows, right=(3,)))
+        for title, counts in (("not reached", answer["not_reached"]), ("rejected rows", answer["rejected"])):
+            if counts:
+                why = [[count, reason, meaning_of(reason)] for reason, count in counts.items()]
+                out.print(table((title, "reason", "what it means"), why, right=(0,)))
+
+    terminal.answer(answer, render)
+    return 0

@@ -1,0 +1,348 @@
+"""Matching in this process, without a run: subscribe, publish, and be told at once.
+
+    engine = Engine(vocabulary="etl", window="count:10000")
+    engine.subscribe({"subscription_id": "s1", "kind": "knn", "keywords": "ramen", "lon": 139.7, "lat": 35.7, "k": 3})
+    updates = engine.publish([{"id": "m1", "text": "ramen is open", "lon": 139.69, "lat": 35.68}])
+
+Rows pass the gate of the ETL and of a run (`matching.validate`), texts become terms by the same function, and rooms and
+windows are those of a run, alone in one process. Read on in `matching.alone`.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from matching.alone import Alone
+from matching.errors import InputError
+from matching.fading import HALF_LIFE_S, SMOOTHING, Fading
+from matching.kind_table import Kinds
+from matching.kinds import KINDS
+from matching.model import (
+    CHANGES,
+    MessageBatch,
+    Removals,
+    ResultBatch,
+    SubscriptionTable,
+    UpdateBatch,
+    concatenate,
+    empty,
+    join_messages,
+)
+from matching.reasons import explain
+from matching.space import Space
+from matching.text import TermVector, Vocabulary
+from matching.validate import MESSAGE_ROLES, ParsedMessage, RawMessage, build_table, message_row, subscription_row
+from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from spouts.parquet import read_manifest
+from spouts.subscriptions import load_vocabulary
+from spouts.versions import Objects, Versions
+
+#: Messages that are kept before those that nobody can be told of any more are given up.
+_KEPT = 10_000
+
+
+class _Said(NamedTuple):
+    """What a message was; `life` as in `MessageBatch`."""
+
+    message_id: str
+    text: str
+    lon: float
+    lat: float
+    life: int
+
+
+class Engine:
+    """Subscriptions of any kinds over one stream, in this process.
+
+    Parameters
+    ----------
+    vocabulary : path or iterable of str
+        Output folder of the ETL, whose words and weights are in force; or texts like those to come, from which a
+        vocabulary is made. Words that it lacks are left out of messages and counted.
+    window : str
+        `count:N` messages or `time:SECONDS`.
+    world : str, optional
+        WEST,SOUTH,EAST,NORTH in degrees, or `earth`; by default the extent of the ETL's messages, else the earth.
+    projection : str
+        `plate-carree` or `equal-area`.
+    decay_half_life, decay_smoothing : float
+        As of a run.
+    engines, window_indexes : mapping of kind to name, optional
+        No result depends on them.
+    kinds : Kinds
+
+    Attributes
+    ----------
+    rejected : Counter
+        Messages that were refused, by reason.
+    unknown_words : int
+        How many distinct words of messages the vocabulary lacked, message by message.
+
+    Raises
+    ------
+    ConfigError, InputError
+        For a setting that cannot be used, or a folder that is none of the ETL's.
+
+    Notes
+    -----
+    The first engine of a process loads kernels, or compiles them for some minutes where nobody has yet. One thread at
+    a time may use an engine. Memory for the window and for what results hold.
+    """
+
+    def __init__(
+        self,
+        vocabulary: str | os.PathLike[str] | Iterable[str],
+        window: str = "count:20000",
+        *,
+        world: str | None = None,
+        projection: str = "plate-carree",
+        decay_half_life: float = HALF_LIFE_S,
+        decay_smoothing: float = SMOOTHING,
+        engines: Mapping[str, str] | None = None,
+        window_indexes: Mapping[str, str] | None = None,
+        kinds: Kinds = KINDS,
+    ):
+        extent = None
+        if isinstance(vocabulary, str | os.PathLike):
+            self.vocabulary = load_vocabulary(vocabulary)
+            extent = (read_manifest(vocabulary) or {}).get("extent")
+        else:
+            empty_words = Vocabulary([], [], [], [], 0)
+            self.vocabulary = Vocabulary.of_counts(empty_words.count_terms(text) for text in vocabulary)
+        self.kinds = kinds
+        self.window = Window.parse(window)
+        self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection)
+        words = self.vocabulary
+        fading = Fading.of(decay_half_life, decay_smoothing, words.collection_count, words.total_tokens)
+        self._alone = Alone(kinds.run, self.space, self.window, engines=engines, windows=window_indexes, fading=fading)
+        self.rejected: Counter[str] = Counter()
+        self.unknown_words = 0
+        self._added: list[SubscriptionTable] = []
+        self._removed: list[tuple[int, int, int]] = []  # number, code of the kind, first message they do not meet
+        self._taken: list[ParsedMessage] = []
+        self._numbers: dict[str, tuple[int, int]] = {}  # who is subscribed: number and code of the kind
+        self._names: dict[int, str] = {}
+        self._next_number = 0
+        self._boundary = Boundary(-1, 0, -1, NO_FLOOR)
+        self._clock = NO_FLOOR
+        self._said: dict[int, _Said] = {}
+        self._sweep_at = _KEPT
+        self._versions = Versions()
+        self._gone = np.zeros(0, np.int64)  # who left with the last batch: named once more
+
+    def subscribe(self, subscription: Mapping[str, Any] | None = None, **columns: Any) -> str:
+        """Register a subscription, in place of any of the same id; it takes effect before the next message.
+
+        Parameters
+        ----------
+        subscription : mapping, optional
+            Columns as in a file of subscriptions.
+        **columns
+            More of them.
+
+        Returns
+        -------
+        str
+            Its id.
+
+        Raises
+        ------
+        InputError
+            With the reason, as a run would reject it.
+        """
+        row = {**(subscription or {}), **columns}
+        if row.get("at") is not None or row.get("until") is not None:
+            raise InputError("bad_span", "at and until are for files: subscribe and unsubscribe when it is time")
+        parsed = subscription_row(row, self.vocabulary, self.space, self.kinds)
+        if isinstance(parsed, str):
+            raise InputError(parsed, f"subscription {row.get('subscription_id')!r}: {explain(parsed, self.kinds)}")
+        if not self.kinds[parsed.kind].runs:
+            raise InputError(
+                "kind_without_engine", f"subscription {parsed.subscription_id!r}: no engine matches its kind"
+            )
+        name = parsed.subscription_id
+        if name in self._numbers:
+            self._end(name)
+        number, self._next_number = self._next_number, self._next_number + 1
+        self._added.append(build_table([parsed], [number], [self.next_seq]))
+        self._numbers[name] = number, parsed.kind
+        self._names[number] = name
+        return name
+
+    def unsubscribe(self, subscription_id: str) -> None:
+        """End a subscription before the next message. Raises InputError if nobody is subscribed under this id."""
+        if subscription_id not in self._numbers:
+            raise InputError("unknown_subscription", f"subscription {subscription_id!r}: nobody is subscribed under it")
+        self._end(subscription_id)
+
+    def publish(self, messages: Iterable[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+        """Publish messages as one batch, and tell what it changes.
+
+        Parameters
+        ----------
+        messages : iterable of mapping, or one
+            Each with `text`, `lon`, `lat`, and if need be `id`, `time`, `object_id`, `op` and the sides of a rectangle
+            `west`, `south`, `east`, `north`; other columns are ignored. A bad one is counted in `rejected`, and nothing
+            beside it is lost. None at all: what has been subscribed meanwhile is told.
+
+        Returns
+        -------
+        list of dict
+            `change` (match, enter or leave), `subscription_id`, `message_id`, `seq`, `as_of`, `score` (None for a
+            match), `text`, `lon`, `lat`. What came and went within the batch is not told.
+        """
+        for row in [messages] if isinstance(messages, Mapping) else messages:
+            self.offer(row)
+        return self.tell(self.close_batch())
+
+    def offer(self, message: Any) -> str | None:
+        """Put a message into the coming batch; the reason if it is refused, which is counted too."""
+        parsed = self._parse(message)
+        if isinstance(parsed, str):
+            self.rejected[parsed] += 1
+            return parsed
+        self._taken.append(parsed)
+        return None
+
+    @property
+    def next_seq(self) -> int:
+        """What the next message gets; a change takes effect before it."""
+        return self._boundary.last_seq + 1 + len(self._taken)
+
+    @property
+    def last(self) -> Boundary:
+        """The last batch."""
+        return self._boundary
+
+    @property
+    def waiting(self) -> int:
+        """Messages and changes that the coming batch has."""
+        return len(self._taken) + len(self._added) + len(self._removed)
+
+    def close_batch(self) -> UpdateBatch:
+        """Match what has been offered; what that changes, by number of subscription and message."""
+        taken, self._taken = self._taken, []
+        first = self._boundary.last_seq + 1
+        batch = self._batch(taken, first)
+        self._clock = stream_time(batch.life, self._clock)
+        last = first + len(taken) - 1
+        boundary = Boundary(self._boundary.number + 1, first, last, self.window.floor(last, self._clock))
+        for seq, (parsed, life) in enumerate(zip(taken, batch.life.tolist(), strict=True), start=first):
+            self._said[seq] = _Said(parsed.message_id, parsed.text, parsed.lon, parsed.lat, life)
+        deleted = np.array([parsed.op == 1 for parsed in taken], np.bool_)
+        self._versions.feed(batch, Objects([parsed.object_id for parsed in taken], deleted))
+        added = concatenate([empty(SubscriptionTable), *self._added])
+        removed = Removals(
+            np.array([number for number, _, _ in self._removed], np.int64),
+            np.array([kind for _, kind, _ in self._removed], np.int8),
+            np.array([at for _, _, at in self._removed], np.int64),
+        )
+        self._added, self._removed = [], []
+        step = self._alone.process(boundary, batch, added, removed, self._versions.pop_ended(boundary))
+        self._boundary = boundary
+        self._gone = removed.number
+        return step.updates
+
+    def results(self, subscription_id: str | None = None) -> list[dict[str, Any]]:
+        """What one subscription holds, or all of them, as of the last batch, best first.
+
+        Returns
+        -------
+        list of dict
+            `subscription_id`, `rank`, `message_id`, `seq`, `score`, `text_score` (None but for skylines), `text`,
+            `lon`, `lat`. Subscriptions that only match hold nothing.
+
+        Raises
+        ------
+        InputError
+            If nobody is subscribed under this id.
+        """
+        if subscription_id is not None and subscription_id not in self._numbers:
+            raise InputError("unknown_subscription", f"subscription {subscription_id!r}: nobody is subscribed under it")
+        results: ResultBatch = self._alone.results()
+        texts = results.text_score if results.text_score is not None else np.full(len(results), np.nan)
+        columns = (results.number, results.rank, results.seq, results.score, texts)
+        found = []
+        for number, rank, seq, score, text in sorted(zip(*(column.tolist() for column in columns), strict=True)):
+            name = self._names.get(number)
+            if name is not None and subscription_id in (None, name):
+                row = {"subscription_id": name, "rank": rank, **self._of(seq), "score": score}
+                found.append(row | {"text_score": None if np.isnan(text) else text})
+        return found
+
+    @property
+    def subscriptions(self) -> Sequence[str]:
+        """Ids of all who are subscribed."""
+        return list(self._numbers)
+
+    def _end(self, name: str) -> None:
+        self._removed.append((*self._numbers.pop(name), self.next_seq))
+
+    def _parse(self, row: Any) -> ParsedMessage | str:
+        """A message that may be published, or the reason why it may not."""
+        raw = RawMessage(**{role: row.get(role) for role in MESSAGE_ROLES}) if isinstance(row, Mapping) else None
+        parsed = "wrong_type" if raw is None else message_row(raw, self.space)
+        if isinstance(parsed, ParsedMessage) and parsed.event_time_us is None and self._needs_times():
+            parsed = "bad_time"
+        return parsed
+
+    def _needs_times(self) -> bool:
+        return self.window.kind == "time" or any(self.kinds[kind].fades for _, kind in self._numbers.values())
+
+    def _batch(self, taken: Sequence[ParsedMessage], first: int) -> MessageBatch:
+        vectors = [self._vector(parsed) for parsed in taken]
+        seq = np.arange(first, first + len(taken), dtype=np.int64)
+        lon = np.array([parsed.lon for parsed in taken], np.float64)
+        lat = np.array([parsed.lat for parsed in taken], np.float64)
+        x, y = self.space.project(lon, lat)
+        points = [(parsed.lon, parsed.lat, parsed.lon, parsed.lat) for parsed in taken]
+        sides = [(parsed.west, parsed.south, parsed.east, parsed.north) for parsed in taken]
+        boxes = [point if None in side else side for point, side in zip(points, sides, strict=True)]
+        west, south, east, north = np.array(boxes, np.float64).reshape(len(taken), 4).T.copy()
+        times = np.array([parsed.event_time_us or 0 for parsed in taken], np.int64)
+        offsets = np.zeros(len(taken) + 1, np.int64)
+        np.cumsum([vector.terms.shape[0] for vector in vectors], out=offsets[1:])
+        nothing = self.vocabulary.unit_vector({})
+        terms, counts, weights = (
+            np.concatenate([getattr(vector, name) for vector in (*vectors, nothing)])
+            for name in ("terms", "counts", "weights")
+        )
+        life = self.window.lives(seq, times)
+        batch = MessageBatch(
+            seq, x, y, west, south, east, north, life, offsets, terms, weights, counts.astype(np.int32), times
+        )
+        return join_messages([batch, batch.take(np.zeros(0, np.int64))])  # points are held as points
+
+    def _vector(self, parsed: ParsedMessage) -> TermVector:
+        counts = {} if parsed.op == 1 else self.vocabulary.count_terms(parsed.text)
+        vector = self.vocabulary.unit_vector(counts)
+        self.unknown_words += vector.unknown
+        return vector
+
+    def tell(self, updates: UpdateBatch) -> list[dict[str, Any]]:
+        """What `close_batch` gave, as `publish` tells it; to be called once, before the next batch."""
+        columns = (updates.as_of, updates.number, updates.seq, updates.change, updates.score)
+        told = []
+        for as_of, number, seq, change, score in zip(*(column.tolist() for column in columns), strict=True):
+            row = {"change": CHANGES[change], "subscription_id": self._names[number], "as_of": as_of}
+            told.append({**row, **self._of(seq), "score": None if np.isnan(score) else score})
+        for number in self._gone.tolist():
+            self._names.pop(number, None)
+        self._sweep()
+        return told
+
+    def _of(self, seq: int) -> dict[str, Any]:
+        said = self._said[seq]
+        return {"message_id": said.message_id, "seq": seq, "text": said.text, "lon": said.lon, "lat": said.lat}
+
+    def _sweep(self) -> None:
+        """Give up messages that have left the window and are in no result."""
+        if len(self._said) < self._sweep_at:
+            return
+        held = set(self._alone.results().seq.tolist())
+        floor = self._boundary.floor
+        self._said = {seq: said for seq, said in self._said.items() if said.life > floor or seq in held}
+        self._sweep_at = max(_KEPT, 2 * len(self._said))

@@ -1,0 +1,117 @@
+"""What an engine in the caller's process must tell: the oracle, told the same things by another way; random stories."""
+
+from collections import Counter
+
+import numpy as np
+
+import skyray
+from matching.fading import EPOCH_US, HALF_LIFE_S, SMOOTHING, Fading
+from matching.kinds import KINDS
+from matching.model import CHANGES, MATCH
+from matching.naive import DecayModel, Message, Oracle
+from matching.text import Vocabulary
+from matching.validate import build_table, subscription_row
+from matching.window import NO_FLOOR, Boundary, Window
+from tests.support.naive_tables import batch, removals
+
+SIDES = ("west", "south", "east", "north")
+WORDS = [f"w{number}" for number in range(5)]
+TEXTS = [" ".join(WORDS[:count]) for count in range(1, 6)]
+BOX = "-20,-10,20,10"
+
+
+def random_subscription(rng, number):
+    kind = KINDS.run[int(rng.integers(len(KINDS.run)))]
+    keywords = rng.choice(WORDS, int(rng.integers(1, 3)), replace=False).tolist()
+    row = {"subscription_id": f"s{number % 9}", "kind": kind.name, "keywords": keywords}
+    if kind.place == "region":
+        west, south = float(rng.integers(-20, 10)), float(rng.integers(-10, 5))
+        row["region"] = [west, south, west + float(rng.integers(5, 20)), south + float(rng.integers(2, 10))]
+    else:
+        row |= {"lon": float(rng.integers(-20, 21)), "lat": float(rng.integers(-10, 11))}
+    row |= {"k": int(rng.integers(1, 4))} if "k" in kind.fields else {}
+    return row | ({"alpha": float(rng.random())} if "alpha" in kind.fields else {})
+
+
+def random_message(rng, number):
+    words = rng.choice(WORDS, int(rng.integers(0, 4))).tolist()
+    row = {"id": f"m{number}", "text": " ".join(words) or "nothing", "time": 1_577_836_800 + number * 100}
+    row |= {"lon": float(rng.integers(-20, 21)), "lat": float(rng.integers(-10, 11))}
+    if rng.random() < 0.2:
+        row["object_id"] = f"thing {rng.integers(4)}"
+        row["op"] = "delete" if rng.random() < 0.3 else "publish"
+    if rng.random() < 0.1:
+        row |= {"west": row["lon"] - 3, "south": row["lat"], "east": row["lon"] + 3, "north": row["lat"]}
+    return row
+
+
+class Beside:
+    """The oracle, told the same things by another way."""
+
+    def __init__(self, window):
+        self.words = Vocabulary.of_counts(Vocabulary([], [], [], [], 0).count_terms(text) for text in TEXTS)
+        self.space = skyray.Engine(TEXTS, world=BOX).space
+        self.window = Window.parse(window)
+        fading = Fading.of(HALF_LIFE_S, SMOOTHING, self.words.collection_count, self.words.total_tokens)
+        counts = dict(enumerate(self.words.collection_count.tolist()))
+        model = DecayModel(fading.log_base_per_s, SMOOTHING, counts, self.words.total_tokens, EPOCH_US)
+        self.oracle = Oracle(self.window, self.space.max_distance, model)
+        self.number = self.seq = self.batch = 0
+        self.names, self.live, self.added, self.removed = {}, {}, [], []
+        self.ids, self.clock, self.waiting = [], NO_FLOOR, []
+
+    def subscribe(self, row):
+        if row["subscription_id"] in self.live:
+            self.unsubscribe(row["subscription_id"])
+        self.added.append((row, self.number, self.seq + len(self.waiting)))
+        self.names[self.number] = row["subscription_id"]
+        self.live[row["subscription_id"]] = self.number
+        self.number += 1
+
+    def unsubscribe(self, name):
+        self.removed.append((self.live.pop(name), self.seq + len(self.waiting)))
+
+    def offer(self, row):
+        self.waiting.append(row)
+
+    def publish(self, rows=()):
+        """What a batch tells, of rows that were offered and of these."""
+        messages = []
+        rows, self.waiting = [*self.waiting, *rows], []
+        for row in rows:
+            counts = {} if row.get("op") == "delete" else self.words.count_terms(row["text"])
+            vector = self.words.unit_vector(counts)
+            x, y = self.space.project(np.float64(row["lon"]), np.float64(row["lat"]))
+            time_us, seq = row["time"] * 1_000_000, self.seq + len(messages)
+            west, south, east, north = (row.get(s, row["lon" if s in ("west", "east") else "lat"]) for s in SIDES)
+            messages.append(
+                Message(
+                    seq,
+                    float(x),
+                    float(y),
+                    west,
+                    south,
+                    east,
+                    north,
+                    seq if self.window.kind == "count" else time_us,
+                    dict(zip(vector.terms.tolist(), vector.weights.tolist(), strict=True)),
+                    dict(zip(vector.terms.tolist(), vector.counts.tolist(), strict=True)),
+                    time_us,
+                    row.get("object_id", row["id"]),
+                    int(row.get("op") == "delete"),
+                )
+            )
+            self.clock = max(self.clock, time_us)
+            self.ids.append(row["id"])
+        last = self.seq + len(messages) - 1
+        boundary = Boundary(self.batch, self.seq, last, self.window.floor(last, self.clock))
+        columns, extras = batch(messages)
+        parsed = [subscription_row(row, self.words, self.space, KINDS) for row, _, _ in self.added]
+        table = build_table(parsed, [number for _, number, _ in self.added], [at for _, _, at in self.added])
+        updates = self.oracle.advance(boundary, columns, table, removals(self.removed), extras)
+        self.seq, self.batch, self.added, self.removed = last + 1, self.batch + 1, [], []
+        return Counter(
+            (CHANGES[one.change], self.names[one.number], self.ids[one.seq], one.as_of,
+             None if one.change == MATCH else one.score)
+            for one in updates
+        )  # fmt: skip

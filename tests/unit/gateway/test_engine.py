@@ -1,0 +1,162 @@
+"""Matching in the caller's process: updates and results are the oracle's, bad rows are counted, names are names."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import skyray
+from matching.errors import InputError
+from tests.support.beside import BOX, TEXTS, Beside, random_message, random_subscription
+from tests.support.etl_folder import random_rows, write_etl
+
+
+def play(seed, window):
+    """The same random story, told to both, who must agree; how many updates there were."""
+    rng = np.random.default_rng(seed)
+    engine, beside = skyray.Engine(TEXTS, window, world=BOX), Beside(window)
+    told, number = 0, 0
+    for turn in range(8):
+        for _ in range(int(rng.integers(0, 5)) + 6 * (turn == 0)):
+            row = random_subscription(rng, int(rng.integers(100)))
+            assert engine.subscribe(row) == row["subscription_id"]
+            beside.subscribe(row)
+        if beside.live and rng.random() < 0.4:
+            name = sorted(beside.live)[0]
+            engine.unsubscribe(name)
+            beside.unsubscribe(name)
+        rows = [random_message(rng, number + place) for place in range(int(rng.choice([0, 1, 12])))]
+        number += len(rows)
+        expected = beside.publish(rows)
+        found = Counter(
+            (row["change"], row["subscription_id"], row["message_id"], row["as_of"], row["score"])
+            for row in engine.publish(rows)
+        )
+        assert found == expected
+        told += sum(found.values())
+        results = [(row.number, row.rank, beside.ids[row.seq], row.score) for row in beside.oracle.results()]
+        held = sorted((beside.names[who], rank, name, score) for who, rank, name, score in results)
+        assert sorted((r["subscription_id"], r["rank"], r["message_id"], r["score"]) for r in engine.results()) == held
+    assert sorted(engine.subscriptions) == sorted(beside.live)
+    return told
+
+
+WINDOWS = ["count:15", "time:1500", "count:1000"]
+
+
+@given(seed=st.integers(0, 2**32 - 1), window=st.sampled_from(WINDOWS))
+@settings(max_examples=12, deadline=None)
+def test_engine_tells_what_the_oracle_does(seed, window):
+    play(seed, window)
+
+
+def test_engine_stories_have_something_to_tell():
+    assert all(sum(play(seed, window) for seed in range(3)) > 60 for window in WINDOWS)
+
+
+@pytest.fixture
+def engine():
+    return skyray.Engine(["ramen soup", "ramen"], "count:4")
+
+
+RAMEN = {"subscription_id": "s1", "kind": "topk", "keywords": "ramen", "lon": 1, "lat": 2, "k": 1, "alpha": 0.5}
+
+
+def test_engine_a_result_leaves_with_the_window(engine):
+    engine.subscribe(RAMEN)
+    (enter,) = engine.publish([{"id": "m", "text": "ramen!", "lon": 1, "lat": 2}])
+    assert (enter["change"], enter["message_id"], enter["text"], enter["lon"]) == ("enter", "m", "ramen!", 1.0)
+    assert [row["message_id"] for row in engine.results("s1")] == ["m"]
+    (leave,) = engine.publish({"text": "else", "lon": 0, "lat": 0} for _ in range(4))
+    assert (leave["change"], leave["message_id"], leave["text"]) == ("leave", "m", "ramen!")
+    assert engine.results("s1") == []
+
+
+def test_engine_one_who_comes_later_starts_from_the_window(engine):
+    engine.publish({"id": "m", "text": "ramen", "lon": 1, "lat": 2})
+    engine.subscribe(RAMEN)
+    assert engine.results("s1") == []
+    assert [row["message_id"] for row in engine.publish()] == ["m"]
+
+
+def test_engine_columns_may_be_given_by_name(engine):
+    assert engine.subscribe(RAMEN, subscription_id="s2", k="3") == "s2"
+    assert engine.subscribe(**RAMEN) == "s1"
+    assert list(engine.subscriptions) == ["s2", "s1"]
+
+
+BAD = [
+    {"text": "ramen"},
+    {"text": "ramen", "lon": 200, "lat": 0},
+    {"text": "ramen", "lon": math.nan, "lat": 0},
+    {"text": " ", "lon": 0, "lat": 0},
+    {"text": "ramen", "lon": 0, "lat": 0, "time": "yesterday"},
+    {"text": 5, "lon": 0, "lat": 0},
+    {"text": "ramen", "lon": 0, "lat": 0, "id": ["x"]},
+    {"text": "ramen", "lon": 0, "lat": 0, "op": "burn"},
+    {"text": "ramen", "lon": 0, "lat": 0, "west": 1},
+    "ramen",
+    None,
+]
+
+
+def test_engine_bad_messages_are_counted_and_good_ones_beside_them_matched(engine):
+    engine.subscribe(RAMEN, k=100)
+    good = [{"id": f"m{place}", "text": "ramen", "lon": 0, "lat": 0} for place in range(len(BAD))]
+    told = engine.publish([row for pair in zip(good, BAD, strict=True) for row in pair])
+    assert {row["message_id"] for row in told} == {row["id"] for row in good[-4:]}, "four are in the window"
+    assert sum(engine.rejected.values()) == len(BAD)
+    assert engine.rejected["wrong_type"] >= 3 and engine.rejected["bad_time"] == 1
+
+
+def test_engine_times_are_asked_for_where_they_matter(engine):
+    engine.publish({"text": "ramen", "lon": 0, "lat": 0})
+    assert not engine.rejected
+    engine.subscribe(RAMEN, subscription_id="d", kind="decay")
+    assert engine.publish({"text": "ramen", "lon": 0, "lat": 0}) == [] and engine.rejected == {"bad_time": 1}
+    assert len(engine.publish({"text": "ramen", "lon": 0, "lat": 0, "time": "2026-01-01T00:00:00Z"})) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"k": 0}, "bad_k"),
+        ({"keywords": "nothing"}, "no_known_keyword"),
+        ({"keyword": "x"}, "unknown_column"),
+        ({"at": 5}, "bad_span"),
+        ({"kind": "best"}, "unknown_kind"),
+    ],
+)
+def test_engine_a_subscription_that_a_run_would_reject_is_refused(engine, change, reason):
+    with pytest.raises(InputError) as refused:
+        engine.subscribe(RAMEN, **change)
+    assert refused.value.reason_code == reason
+    assert engine.subscriptions == []
+
+
+def test_engine_who_is_not_subscribed_cannot_leave_or_ask(engine):
+    for ask in (engine.unsubscribe, engine.results):
+        with pytest.raises(InputError, match="nobody"):
+            ask("s1")
+
+
+def test_engine_over_an_etl_folder_has_its_words_and_world(tmp_path):
+    etl = write_etl(tmp_path / "etl", random_rows(50))
+    engine = skyray.Engine(etl, "count:10")
+    assert len(engine.vocabulary) == 12
+    engine.publish([{"text": "w3 unheard", "lon": 0, "lat": 0}])
+    assert engine.unknown_words == 1
+
+
+def test_engine_forgets_what_nobody_can_be_told_of(engine, monkeypatch):
+    monkeypatch.setattr("gateway.engine._KEPT", 20)
+    engine = skyray.Engine(["ramen"], "count:4")
+    engine.subscribe(RAMEN, kind="knn", subscription_id="n")
+    engine.publish([{"id": "near", "text": "ramen", "lon": 1, "lat": 2}])
+    for _ in range(30):
+        engine.publish([{"text": "ramen", "lon": 5, "lat": 5}] * 10)
+    assert len(engine._said) <= 60
+    assert [row["message_id"] for row in engine.results("n")] == ["near"], "what is held is remembered"

@@ -1,0 +1,161 @@
+"""Exit codes: the same fault has the same code in every command, the one that --help promises; nothing half is left."""
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway import cli
+from tests.support.small_runs import small_run
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return small_run(tmp_path_factory.mktemp("codes")).parent
+
+
+def asked(folder, out):
+    """Commands that write, to a place of that name."""
+    etl, file = folder / "etl", folder / "topk.jsonl"
+    run = ["run", "--messages", etl, "--subscriptions", file, "--executor", "local", "--window", "count:60"]
+    return {
+        "run": [*run, "--out", out],
+        "generate": ["subscriptions", "generate", "--messages", etl, "--kind", "knn", "--count", "2000", "--out", out],
+        "map": ["show", folder / "run", "place", "--map", f"{out}.png"],
+    }
+
+
+WRITING = ["run", "generate", "map"]
+
+
+@pytest.mark.parametrize("command", WRITING)
+@pytest.mark.parametrize("where", ["/proc/skyray", "/proc/self/skyray/deep", "under a file", "no folder"])
+def test_exit_code_of_a_place_that_cannot_be_written_to_is_6(folder, tmp_path, capsys, command, where):
+    """/proc takes no files, whoever asks."""
+    (tmp_path / "file").write_text("kept")
+    place = {"under a file": tmp_path / "file" / "x", "no folder": tmp_path / "no" / "x"}.get(where, where)
+    code = cli.main(list(map(str, asked(folder, place)[command])))
+    if (command, where) == ("run", "no folder"):  # a run makes its folders
+        assert code == 0
+        return
+    told = capsys.readouterr().err
+    assert code == 6 and "cannot be written" in told and told.count("\n") == 1, told
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def _small_files():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_exit_code_of_a_full_disk_is_6(folder, tmp_path, command):
+    """No file may grow above 2 kB: the system says so in the middle of writing, as it does when a disk is full."""
+    arguments = [sys.executable, "-m", "gateway.cli", *map(str, asked(folder, tmp_path / "x")[command])]
+    # what caches write is no part of the command
+    environment = os.environ | {"MPLCONFIGDIR": str(tmp_path / "mpl"), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        arguments, cwd=ROOT, capture_output=True, text=True, timeout=300, preexec_fn=_small_files, env=environment
+    )
+    assert done.returncode == 6, done.stderr
+    assert "cannot be written" in done.stderr and "Traceback" not in done.stderr
+
+
+def missing(folder, nothing):
+    """Commands that read, of what is not there."""
+    etl, file, run = folder / "etl", folder / "topk.jsonl", folder / "run"
+    return [
+        ["show", nothing],
+        ["explain", nothing, "a", "b"],
+        ["explain", run, "mine", "nobody"],
+        ["verify", nothing],
+        ["match", "--subscriptions", nothing, "--messages", etl, "--text", "a", "--at", "1,1"],
+        ["match", "--subscriptions", file, "--messages", nothing, "--text", "a", "--at", "1,1"],
+        ["subscriptions", "check", nothing, "--messages", etl],
+        ["subscriptions", "check", file, "--messages", nothing],
+        ["subscriptions", "generate", "--messages", nothing, "--kind", "knn", "--count", "1", "--out", nothing / "x"],
+        ["run", "--messages", nothing, "--subscriptions", file, "--out", nothing / "x", "--executor", "local"],
+        ["run", "--messages", etl, "--subscriptions", nothing, "--out", nothing / "x", "--executor", "local"],
+        ["run", "--resume", nothing],
+        ["topology", "show", "--messages", nothing, "--subscriptions", file],
+    ]
+
+
+@pytest.mark.parametrize("number", range(13))
+def test_exit_code_of_what_is_not_there_is_4(folder, tmp_path, capsys, number):
+    nothing = tmp_path / "nothing"
+    assert cli.main(list(map(str, missing(folder, nothing)[number]))) == 4
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.startswith("error: ") and told.err.count("\n") == 1
+    assert not nothing.exists()
+
+
+def test_exit_code_of_a_file_that_is_there_is_2_and_it_is_kept(folder, tmp_path, capsys):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("by hand\n")
+    arguments = list(map(str, asked(folder, path)["generate"]))
+    assert cli.main(arguments) == 2
+    assert "--overwrite" in capsys.readouterr().err and path.read_text() == "by hand\n"
+    assert cli.main([*arguments, "--overwrite"]) == 0 and len(path.read_text().splitlines()) == 2000
+
+
+@pytest.mark.parametrize("options", [["--k", "99999999"], ["--k", "0"], ["--max-keywords", "257"]])
+def test_exit_code_of_what_a_run_would_refuse_is_2_in_generate(folder, tmp_path, capsys, options):
+    arguments = asked(folder, tmp_path / "x")["generate"]
+    assert cli.main([*map(str, arguments), *options]) == 2
+    assert not (tmp_path / "x").exists() and options[1] in capsys.readouterr().err.replace(",", "")
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_exit_code_of_a_run_of_rejected_subscriptions_is_4(folder, tmp_path, capsys, as_json):
+    rows = [
+        "{",
+        '{"kind": "topk"}',
+        '{"subscription_id": "a", "kind": "knn", "keywords": "w1", "k": 0, "lon": 1, "lat": 1}',
+    ]
+    (tmp_path / "bad.jsonl").write_text("\n".join(rows))
+    arguments = ["--messages", folder / "etl", "--subscriptions", tmp_path / "bad.jsonl", "--out", tmp_path / "run"]
+    assert cli.main(["run", *map(str, arguments), "--executor", "local", *as_json]) == 4
+    told = capsys.readouterr()
+    assert "all 3 subscriptions were rejected" in told.err and "bad_k=1" in told.err and "rejected.jsonl" in told.err
+    if as_json:
+        assert json.loads(told.out)["spouts"]["subscriptions"]["rejected"] == 3
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "finished"
+
+
+def test_exit_code_of_a_run_of_messages_outside_the_world_is_4(folder, tmp_path, capsys):
+    arguments = ["--messages", folder / "etl", "--subscriptions", folder / "boolean.jsonl", "--out", tmp_path / "run"]
+    world = ["--world", "10.5,10.5,11,11"]
+    assert cli.main(["run", *map(str, arguments), "--executor", "local", *world]) == 4
+    assert "all 240 messages were set aside (outside_world=240)" in capsys.readouterr().err
+
+
+def test_exit_code_0_where_one_row_is_good(folder, tmp_path, capsys):
+    good = (folder / "knn.jsonl").read_text().splitlines()[0]
+    (tmp_path / "one.jsonl").write_text("{\n" + good)
+    arguments = ["--messages", folder / "etl", "--subscriptions", tmp_path / "one.jsonl", "--out", tmp_path / "run"]
+    assert cli.main(["run", *map(str, arguments), "--executor", "local"]) == 0
+    shown = capsys.readouterr().out
+    assert "rejected subscriptions: not_json=1" in shown and str(tmp_path / "run") in shown.replace("\n", "")
+    shutil.rmtree(tmp_path / "run")
+
+
+def test_exit_codes_are_told_by_every_help(capsys):
+    for command in (
+        ["run"],
+        ["show"],
+        ["explain"],
+        ["match"],
+        ["subscriptions", "check"],
+        ["subscriptions", "generate"],
+    ):
+        assert cli.main([*command, "--help"]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "4 input missing, unreadable, or without one usable row" in shown
+        assert "6 output cannot be written (disk full, read-only, no such folder)" in shown

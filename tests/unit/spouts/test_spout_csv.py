@@ -1,0 +1,115 @@
+"""Subscriptions in CSV: the same rows as in JSON Lines, whatever separates the fields; bad ones beside good ones."""
+
+import csv
+import gzip
+import io
+import json
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matching.kinds import KINDS
+from matching.space import EARTH, Space
+from matching.text import Vocabulary
+from matching.validate import SUBSCRIPTION_COLUMNS
+from spouts.lines import read_rows
+from spouts.subscriptions import load_changes
+
+WORDS = Vocabulary.of_counts([{"ramen": 1, "soup": 2}])
+ROWS = [
+    {"subscription_id": "s1", "kind": "topk", "keywords": "ramen, soup", "lon": "1.5", "lat": 2, "k": 3, "alpha": 1},
+    {"subscription_id": "s2", "kind": "boolean", "keywords": "ramen", "region": "[-1, -2, 3.5, 4]", "note": 'say "hi"'},
+    {"subscription_id": "s3", "kind": "skyline", "keywords": "soup", "region": "-1 -2 3.5 4", "note": "two\nlines"},
+]  # fmt: skip
+COLUMNS = ["subscription_id", "kind", "keywords", "lon", "lat", "k", "alpha", "region", "note"]
+
+
+def write(path, rows=ROWS, columns=COLUMNS, **options):
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", **options)
+    writer.writeheader()
+    writer.writerows(rows)
+    path.write_text(text.getvalue(), encoding="utf-8")
+    return path
+
+
+def loaded(path):
+    return load_changes([path], WORDS, Space(*EARTH), kinds=KINDS)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("lineterminator", ["\n", "\r\n"])
+def test_csv_rows_are_what_json_lines_are(tmp_path, delimiter, lineterminator):
+    found = loaded(write(tmp_path / "a.csv", delimiter=delimiter, lineterminator=lineterminator))
+    path = tmp_path / "a.jsonl"
+    as_json = [dict(row) for row in ROWS]
+    for row in as_json[1:]:
+        row["region"] = [-1, -2, 3.5, 4]
+    path.write_text("".join(json.dumps(row) + "\n" for row in as_json))
+    expected = loaded(path)
+    assert found.names.strings() == expected.names.strings() == ["s1", "s2", "s3"]
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(found.table, expected.table, strict=True))
+
+
+def test_csv_free_columns_and_lines_are_told(tmp_path):
+    rows = list(read_rows(write(tmp_path / "a.csv")))
+    assert [line for line, _ in rows] == [2, 3, 5], "a row is told by the line on which it ends"
+    assert rows[1][1]["note"] == 'say "hi"' and rows[2][1]["note"] == "two\nlines"
+    assert rows[0][1]["region"] is None
+
+
+def test_csv_packed_and_marked_is_read(tmp_path):
+    plain = write(tmp_path / "a.csv").read_bytes()
+    (tmp_path / "b").write_bytes(gzip.compress(b"\xef\xbb\xbf" + plain))
+    assert loaded(tmp_path / "b").names.strings() == ["s1", "s2", "s3"]
+
+
+def test_csv_unsubscribe_rows_are_taken(tmp_path):
+    rows = [*ROWS, {"unsubscribe": "s1", "at": "9"}]
+    changes = loaded(write(tmp_path / "a.csv", rows, [*COLUMNS, "unsubscribe", "at"]))
+    assert changes.counts["unsubscribed"] == 1 and changes.removed.at.tolist() == [9]
+
+
+BAD = {
+    b"s4,topk": "bad_csv",
+    b's4,topk,"soup" x,1,1,3,0.5,,': "bad_csv",
+    b"s4,topk,soup,1,1,3,0.5,,,,": "bad_csv",
+    b"s4,topk,soup,1,1,3,0.5,,\xff": "bad_utf8",
+    b"s4,topk,soup,1,1,many,0.5,,": "bad_k",
+    b"s4,skyline,soup,,,,,1 2 3,": "bad_region",
+    b"s4,skyline,soup,,,,,a b c d,": "coordinate_not_number",
+    b",topk,soup,1,1,3,0.5,,": "missing_id",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_csv_a_bad_row_is_rejected_and_the_good_ones_load(tmp_path, line):
+    header, *good = write(tmp_path / "a.csv").read_bytes().splitlines(keepends=True)
+    (tmp_path / "b.csv").write_bytes(header + good[0] + line + b"\n\n" + b"".join(good[1:]))
+    changes = loaded(tmp_path / "b.csv")
+    assert changes.rejected_by_reason == {BAD[line]: 1}
+    assert changes.names.strings() == ["s1", "s2", "s3"]
+
+
+@given(rows=st.lists(st.lists(st.text(string.printable, max_size=6), min_size=3, max_size=3), max_size=6))
+def test_csv_any_fields_come_back(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([["subscription_id", "kind", "note"], *rows])
+    path.write_text(text.getvalue(), encoding="utf-8", newline="")
+    found = [row for _, row in read_rows(path)]
+    expected = [row for row in rows if any(map(str.strip, row))]
+    assert len(found) == len(expected)
+    for got, row in zip(found, expected, strict=True):
+        assert not isinstance(got, str)
+        for name, value in zip(("subscription_id", "kind", "note"), row, strict=True):
+            # the reader of lines takes a carriage return before the end of a line for a part of it
+            assert (got[name] or "").replace("\r", "").strip() == value.replace("\r", "").strip()
+
+
+def test_json_lines_with_the_name_of_a_column_in_them_are_not_csv(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(dict.fromkeys(sorted(SUBSCRIPTION_COLUMNS))) + "\n" + json.dumps(ROWS[0]))
+    assert loaded(path).names.strings() == ["s1"]
