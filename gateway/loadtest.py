@@ -15,6 +15,7 @@ import typer
 
 from distribution.placement.costs import SampleCosts
 from distribution.routers import PLACING, ROUTERS, placeable, router_named
+from gateway.terminal import writing_to
 from matching.errors import ConfigError
 from matching.fading import HALF_LIFE_S, SMOOTHING, Fading
 from matching.kind_table import Kinds
@@ -178,7 +179,8 @@ def render(report: dict[str, Any]) -> str:
 
 
 def write_report(report: dict[str, Any], out: Path) -> None:
-    """Write the whole report as JSON, wholly or not at all."""
+    """Write the whole report as JSON, wholly or not at all. Raises DeliveryError if it cannot be written."""
     partial = out.with_name(f".{out.name}.tmp")
-    partial.write_text(json.dumps(report, indent=1))
-    os.replace(partial, out)
+    with writing_to(out):
+        partial.write_text(json.dumps(report, indent=1))
+        os.replace(partial, out)

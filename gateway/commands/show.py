@@ -24,7 +24,7 @@ app = typer.Typer()
 def show(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, in any state.")],
     subscriptions: Annotated[
-        list[str] | None, typer.Argument(metavar="[SUBSCRIPTION]...", help="Ids; a few by default.")
+        list[str] | None, typer.Argument(metavar="SUBSCRIPTION", help="Ids; a few by default.")
     ] = None,
     updates: Annotated[bool, typer.Option("--updates", help="What was told, as a stream, oldest first.")] = False,
     follow: Annotated[

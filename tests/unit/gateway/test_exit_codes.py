@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from gateway import cli
+from gateway.loadtest import write_report
+from matching.errors import DeliveryError
 from tests.support.small_runs import small_run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -48,6 +50,12 @@ def test_exit_code_of_a_place_that_cannot_be_written_to_is_6(folder, tmp_path, c
     told = capsys.readouterr().err
     assert code == 6 and "cannot be written" in told and told.count("\n") == 1, told
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_exit_code_of_a_load_test_whose_report_cannot_be_written_is_6():
+    with pytest.raises(DeliveryError, match="cannot be written"):
+        write_report({}, Path("/proc/skyray/report.json"))
+    assert DeliveryError.exit_code == 6
 
 
 def _small_files():
