@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -97,10 +97,9 @@ def _refusing(path: Path | None) -> Iterator[Any]:
         yield refuse
 
 
-def _say(line: str, stream: IO[str] | None = None) -> None:
-    stream = stream or sys.stderr
-    stream.write(line + "\n")
-    stream.flush()
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
 
 
 def _end(pipe: Any, loaded: dict[str, int]) -> None:

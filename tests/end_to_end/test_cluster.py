@@ -71,7 +71,8 @@ def test_run_told_to_end_takes_its_tasks_from_the_cluster_and_leaves_it_running(
 def test_run_address_of_a_cluster_that_asks_for_a_token_says_so(tmp_path):
     arguments = small_run(tmp_path, messages=200, batch=50)
     without = {"RAY_AUTH_MODE": None, "RAY_AUTH_TOKEN": None}
-    with cluster_of(2, GUARDED) as (address, _):
+    with cluster_of(2, GUARDED) as cluster:
+        address = cluster.address
         with Command([*arguments, "--address", address], without) as command:
             code, _, said = command.finish()
         assert code == 3

@@ -113,7 +113,7 @@ def test_pipe_bad_line_is_refused_with_its_number_and_a_reason(line):
 
 
 def test_pipe_line_without_end_is_cut_and_the_next_one_is_read():
-    pipe, written, refused = opened(source=b"{" * (2 * MAX_LINE_BYTES) + b"\n" + json.dumps(W1).encode() + b"\n")
+    pipe, _, refused = opened(source=b"{" * (2 * MAX_LINE_BYTES) + b"\n" + json.dumps(W1).encode() + b"\n")
     pipe.run()
     assert [row["reason"] for row in refused] == ["line_too_long"] and pipe.engine.last.last_seq == 0
 
