@@ -22,6 +22,7 @@ from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import (
     CHANGES,
+    ENTER,
     MessageBatch,
     Removals,
     ResultBatch,
@@ -30,6 +31,7 @@ from matching.model import (
     concatenate,
     empty,
     join_messages,
+    take_rows,
 )
 from matching.reasons import explain
 from matching.space import Space
@@ -40,6 +42,7 @@ from spouts.parquet import read_manifest
 from spouts.subscriptions import load_vocabulary
 from spouts.versions import Objects, Versions
 
+_PLACE = ("lon", "lat", "west", "south", "east", "north")
 #: Messages that are kept before those that nobody can be told of any more are given up.
 _KEPT = 10_000
 
@@ -116,8 +119,10 @@ class Engine:
         self.window = Window.parse(window)
         self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection)
         words = self.vocabulary
-        fading = Fading.of(decay_half_life, decay_smoothing, words.collection_count, words.total_tokens)
-        self._alone = Alone(kinds.run, self.space, self.window, engines=engines, windows=window_indexes, fading=fading)
+        self.fading = Fading.of(decay_half_life, decay_smoothing, words.collection_count, words.total_tokens)
+        self._alone = Alone(
+            kinds.run, self.space, self.window, engines=engines, windows=window_indexes, fading=self.fading
+        )
         self.rejected: Counter[str] = Counter()
         self.unknown_words = 0
         self._added: list[SubscriptionTable] = []
@@ -213,6 +218,11 @@ class Engine:
         return self._boundary.last_seq + 1 + len(self._taken)
 
     @property
+    def offered(self) -> int:
+        """Messages that the coming batch has."""
+        return len(self._taken)
+
+    @property
     def last(self) -> Boundary:
         """The last batch."""
         return self._boundary
@@ -283,11 +293,25 @@ class Engine:
 
     def _parse(self, row: Any) -> ParsedMessage | str:
         """A message that may be published, or the reason why it may not."""
-        raw = RawMessage(**{role: row.get(role) for role in MESSAGE_ROLES}) if isinstance(row, Mapping) else None
-        parsed = "wrong_type" if raw is None else message_row(raw, self.space)
+        parsed = self._read(row)
         if isinstance(parsed, ParsedMessage) and parsed.event_time_us is None and self._needs_times():
-            parsed = "bad_time"
+            return "bad_time"
         return parsed
+
+    def _read(self, row: Any) -> ParsedMessage | str:
+        if not isinstance(row, Mapping):
+            return "wrong_type"
+        return message_row(RawMessage(**{role: row.get(role) for role in MESSAGE_ROLES}), self.space)
+
+    def columns_of(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """A message that was taken, as the columns that the ETL writes, but for its seq."""
+        parsed = self._read(message)
+        if isinstance(parsed, str):
+            raise InputError(parsed, f"message {message.get('id')!r}: {explain(parsed, self.kinds)}")
+        vector = self._vector(parsed)
+        named = {name: getattr(parsed, name) for name in (*_PLACE, "message_id", "text", "object_id", "op")}
+        weighed = {name: getattr(vector, name).tolist() for name in ("terms", "counts", "weights")}
+        return {**named, **weighed, "event_time": parsed.event_time_us}
 
     def _needs_times(self) -> bool:
         return self.window.kind == "time" or any(self.kinds[kind].fades for _, kind in self._numbers.values())
@@ -323,7 +347,11 @@ class Engine:
         return vector
 
     def tell(self, updates: UpdateBatch) -> list[dict[str, Any]]:
-        """What `close_batch` gave, as `publish` tells it; to be called once, before the next batch."""
+        """What `close_batch` gave, as `publish` tells it; to be called once, before the next batch.
+
+        Of each subscription leaves come before enters, and who is replaced before who takes his place.
+        """
+        updates = take_rows(updates, np.lexsort((updates.change == ENTER, updates.number)))
         columns = (updates.as_of, updates.number, updates.seq, updates.change, updates.score)
         told = []
         for as_of, number, seq, change, score in zip(*(column.tolist() for column in columns), strict=True):

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO, Any, NamedTuple, Protocol
 
 import msgspec
@@ -23,14 +23,15 @@ import numpy as np
 
 from gateway.engine import Engine
 from gateway.terminal import as_json
-from matching.errors import InputError
-from matching.model import UpdateBatch
+from matching.errors import CheckpointError, InputError
 from matching.reasons import MAX_LINE_BYTES, explain
 from matching.validate import decode_object
 from topology.core.metrics import LatencyHistogram
 
 #: Lines that are read ahead of the batch at hand, at most.
 READ_AHEAD = 20_000
+#: How often it is asked whether to stop, while nothing comes.
+_LOOK_S = 0.2
 #: Characters of a refused line that are told.
 _QUOTED = 200
 
@@ -46,12 +47,16 @@ class Line(NamedTuple):
 class Keeper(Protocol):
     """Who remembers lines before they are matched, and what was told of them."""
 
-    def keep(self, lines: list[Line], next_seq: int) -> None:
-        """These lines, up to message `next_seq`, are the next batch; returns when no failure can undo that."""
+    def keep(self, lines: Sequence[Line], last_seq: int) -> None:
+        """These lines were taken; returns when no failure can undo that.
+
+        They end the batch of which message `last_seq` is the last, or, if that is -1, no batch: changes without any
+        message, which count with the next one.
+        """
         ...
 
-    def told(self, engine: Engine, updates: UpdateBatch) -> None:
-        """What the batch has changed."""
+    def told(self, rows: list[dict[str, Any]], last_seq: int) -> None:
+        """What the batch that ends with that message has changed."""
         ...
 
 
@@ -110,57 +115,93 @@ class Pipe:
         self._lines: queue.Queue[Line | None] = queue.Queue(READ_AHEAD)
         self._open: list[Line] = []
 
-    def run(self) -> None:
-        """Go on until the source ends, and close the last batch. Raises whatever keeping or writing raises."""
+    def run(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Go on until the source ends or `stop` says so, and close the last batch.
+
+        Raises
+        ------
+        DeliveryError
+            And whatever else keeping or writing raises.
+        """
         threading.Thread(target=self._read, name="lines", daemon=True).start()
-        while True:
-            wait_s = None
-            if self._open:
-                wait_s = max(0.0, self._open[0].came_s + self._linger_s - time.monotonic())
+        try:
+            self._go_on(stop)
+        finally:
+            self.close_batch()
+
+    def _go_on(self, stop: Callable[[], bool]) -> None:
+        while not stop():
+            left_s = self._open[0].came_s + self._linger_s - time.monotonic() if self._open else _LOOK_S
             try:
-                line = self._lines.get(timeout=wait_s)
+                line = self._lines.get(timeout=min(max(0.0, left_s), _LOOK_S))
             except queue.Empty:
-                self.close_batch()
+                if self._open and left_s <= _LOOK_S:
+                    self.close_batch()
                 continue
             if line is None:
-                break
+                return
             self.take(line)
             full = self.engine.waiting >= self._batch
             overdue = bool(self._open) and time.monotonic() >= self._open[0].came_s + self._linger_s
             if full or (overdue and self._lines.empty()):  # what is at hand goes with it, as far as there is room
                 self.close_batch()
-        self.close_batch()
 
     def take(self, line: Line) -> None:
         """Put one line into the batch that is open, or refuse it. Empty lines are let pass."""
         self.figures.lines += 1
         if not line.data.strip():
             return
-        reason, what = self._offer(line.data)
+        reason, what = self.put(line)
         if reason is None:
-            self._open.append(line)
             return
         self.figures.refused[reason] += 1
         quoted = line.data[:_QUOTED].decode(errors="replace").rstrip("\r\n")
         self._refuse({"line": line.number, "reason": reason, "what": what, "row": quoted})
 
+    def put(self, line: Line) -> tuple[str | None, str]:
+        """Put a line into the batch that is open; why not, as a code and in words, if it is refused."""
+        reason, what = self._offer(line.data)
+        if reason is None:
+            self._open.append(line)
+        return reason, what
+
     def close_batch(self) -> None:
-        """Match what waits, if anything does, and tell what it changes."""
+        """Match what waits, and tell what it changes; changes alone count with the next message."""
         lines, self._open = self._open, []
         if not lines:
             return
+        messages = self.engine.offered > 0
         if self._keeper is not None:
-            self._keeper.keep(lines, self.engine.next_seq)
-        updates = self.engine.close_batch()
-        if self._keeper is not None:
-            self._keeper.told(self.engine, updates)
-        rows = self.engine.tell(updates)
-        if rows:
-            self._write(b"".join(map(_encoded, rows)))
+            self._keeper.keep(lines, self.engine.next_seq - 1 if messages else -1)
+        if not messages:
+            return
+        rows = self._match()
+        self.write(rows)
         now_s = time.monotonic()
-        self.figures.batches += 1
         self.figures.updates += len(rows)
         self.figures.latency.record(now_s - np.array([line.came_s for line in lines]))
+
+    def write(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Write updates out, all at once."""
+        if rows:
+            self._write(b"".join(map(_encoded, rows)))
+
+    def replay(self, lines: Sequence[bytes], closes: bool) -> list[dict[str, Any]]:
+        """Match lines that were taken before once more; what that changes is returned, and not written."""
+        for line in lines:
+            reason, what = self._offer(line)
+            if reason is not None:
+                raise CheckpointError(
+                    f"a line that was taken before is refused now ({reason}: {what}): {line[:_QUOTED]!r}"
+                )
+        return self._match() if closes else []
+
+    def _match(self) -> list[dict[str, Any]]:
+        rows = self.engine.tell(self.engine.close_batch())
+        if self._keeper is not None:
+            self._keeper.told(rows, self.engine.last.last_seq)
+        self.figures.batches += 1
+        return rows
 
     def _offer(self, data: bytes) -> tuple[str | None, str]:
         row = decode_object(data)

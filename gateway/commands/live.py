@@ -1,18 +1,23 @@
 """`skyray live`: messages and subscriptions by pipe, updates by pipe.
 
-`gateway/commands/live.py` -> `gateway/pipe.py` (lines and batches) -> `gateway/engine.py` -> `matching/alone.py`.
+`gateway/commands/live.py` -> `gateway/pipe.py` (lines and batches) -> `gateway/journal.py` (what is remembered) ->
+`gateway/engine.py` -> `matching/alone.py`.
 """
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from gateway.options import Command, example
 from gateway.terminal import Terminal, as_json, cell, shown, writing_to
+from matching.errors import EngineError
+from topology.folder import FINISHED, INTERRUPTED
 
 app = typer.Typer()
 
@@ -33,49 +38,85 @@ def live(
     batch: Annotated[int, typer.Option(min=1, max=1_000_000, help="Lines of a batch at most.")] = 5_000,
     linger_ms: Annotated[float, typer.Option(min=0.0, max=60_000.0, help="How long a line waits for others.")] = 50.0,
     rejects: Annotated[Path | None, typer.Option(help="File for refused lines; standard error otherwise.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder that remembers lines before they are matched, and is gone on with."),
+    ] = None,
 ) -> int:
     """Match messages as they come on standard input, and write updates to standard output at once.
 
     A line is a message (text, lon, lat, and if need be id and time), {"subscribe": {...}} or {"unsubscribe": "id"}. A
     change counts from its place in the stream on. A bad line is refused with its reason, and nothing beside it is lost.
-    Words that the vocabulary lacks are left out. Nothing is kept: what must outlast a failure is for `skyray run`.
+    Words that the vocabulary lacks are left out. With --out nothing is lost whatever dies, and {"durable": {"line": N}}
+    tells up to which line; without it nothing is kept.
     """
     from gateway.engine import Engine
+    from gateway.interrupts import draining
     from gateway.pipe import Pipe, to_standard_output
     from matching.warmup import warmup
 
     terminal = Terminal()
-    with terminal.steps("skyray live") as step:
-        step("loading kernels")
-        warmup()
-        step("loading words and subscriptions")
-        engine = Engine(vocabulary, window, world=None if world == "extent" else world)
-        loaded = subscribe_all(engine, subscriptions or [])
-    with _refusing(rejects) as refuse:
-        pipe = Pipe(engine, sys.stdin.buffer, to_standard_output(), refuse, batch, linger_ms / 1000.0)
+    write = to_standard_output()
+    with ExitStack() as stack:
+        refuse = stack.enter_context(_refusing(rejects))
+        journal = None
+        if out is not None:
+            from gateway.journal import Journal, settings_of
+
+            settings = settings_of(vocabulary, window, world)
+            journal = Journal(out, settings, lambda line: write(b'{"durable": {"line": %d}}\n' % line))
+            stack.enter_context(journal.run.held())
+            stack.callback(journal.close)
+        loaded = {"subscriptions": 0, "rejected": 0}
+        with terminal.steps("skyray live") as step:
+            step("loading kernels")
+            warmup()
+            step("loading words and subscriptions")
+            engine = Engine(vocabulary, window, world=None if world == "extent" else world)
+            pipe = Pipe(engine, sys.stdin.buffer, write, refuse, batch, linger_ms / 1000.0, journal)
+            if journal is not None and journal.begin():
+                step("going on: matching what has come before")
+                journal.replay(pipe)
+                _say(f"live: goes on behind {engine.next_seq:,} messages, with the subscriptions there were")
+            else:
+                if journal is not None:
+                    journal.replay(pipe)
+                loaded = subscribe_all(pipe, subscriptions or [])
+        _say(f"live: {len(engine.subscriptions):,} subscriptions; reads standard input")
         try:
-            pipe.run()
+            with draining() as stop:
+                pipe.run(stop)
+                if journal is not None:
+                    journal.finish(engine, INTERRUPTED if stop() else FINISHED)
+        except EngineError as error:
+            if journal is not None:
+                journal.fail(error)
+            raise
         finally:
             _end(pipe, loaded)
+        if journal is not None:
+            _say(f"live: digest {journal.digest.hex()}; everything is in {cell(out)}")
     return 0
 
 
-def subscribe_all(engine: Any, files: list[Path]) -> dict[str, int]:
+def subscribe_all(pipe: Any, files: list[Path]) -> dict[str, int]:
     """Subscribe whoever the files have; how many were accepted, and how many refused. Raises InputError."""
-    from matching.errors import InputError
+    from gateway.pipe import Line
     from spouts.lines import read_rows
 
     counts = {"subscriptions": 0, "rejected": 0}
     for path in files:
-        for line, row in read_rows(path):
-            try:
-                if isinstance(row, str):
-                    raise InputError(row, f"{path}, line {line}: {row}")
-                engine.subscribe({name: value for name, value in row.items() if name not in ("at", "until")})
-                counts["subscriptions"] += 1
-            except InputError as error:
-                counts["rejected"] += 1
-                sys.stderr.write(f"{shown(str(path))}, line {line}: {shown(str(error))}\n")
+        for number, row in read_rows(path):
+            if isinstance(row, str):
+                reason, what = row, row
+            else:
+                asked = {name: value for name, value in row.items() if name not in ("at", "until")}
+                line = msgspec.json.encode({"subscribe": asked})
+                reason, what = pipe.put(Line(0, line, monotonic()))
+            counts["subscriptions" if reason is None else "rejected"] += 1
+            if reason is not None:
+                _say(f"{cell(path)}, line {number} refused, {reason}: {cell(what)}")
+    pipe.close_batch()
     return counts
 
 
