@@ -82,9 +82,10 @@ def live(
                 if journal is not None:
                     journal.replay(pipe)
                 loaded = subscribe_all(pipe, subscriptions or [])
-        _say(f"live: {len(engine.subscriptions):,} subscriptions; reads standard input")
         try:
             with draining() as stop:
+                stop()  # from here on the first interrupt is asked for
+                _say(f"live: {len(engine.subscriptions):,} subscriptions; reads standard input")
                 pipe.run(stop)
                 if journal is not None:
                     journal.finish(engine, INTERRUPTED if stop() else FINISHED)
