@@ -63,9 +63,13 @@ MESSAGE_SCHEMA = pa.schema(
 
 
 class Record(NamedTuple):
-    """Lines that were taken together; `last_seq` is that of the batch they closed, -1 if they closed none."""
+    """Lines that were taken together, up to line `line` of all input there ever was.
+
+    `last_seq` is that of the batch they closed, -1 if they closed none.
+    """
 
     last_seq: int
+    line: int
     lines: list[bytes]
 
 
@@ -100,6 +104,7 @@ class Journal:
         self._first_row_s = 0.0
         self._parts = self._named_through = 0
         self._ends: list[int] = []
+        self._line = 0
 
     def begin(self) -> bool:
         """Open the folder, which `run.held()` must hold; whether there is something to go on with."""
@@ -133,6 +138,7 @@ class Journal:
             for record, end in read_records(self._log):
                 rows = pipe.replay(record.lines, record.last_seq >= 0)
                 last = rows if record.last_seq >= 0 else last
+                self._line = record.line
                 whole = end
         with writing_to(self._log):
             new = not self._log.exists()
@@ -142,18 +148,22 @@ class Journal:
             if new:
                 for place in (self._log.parent, self.folder, self.folder.absolute().parent):
                     _force(place)
+        pipe.lines_before = self._line
+        if self._line:
+            self._durable(self._line)
         pipe.write(last)
         return pipe.engine.next_seq
 
     def keep(self, lines: Sequence[Line], last_seq: int) -> None:
         data = b"".join(line.data.rstrip(b"\r\n") + b"\n" for line in lines)
-        head = {"last_seq": last_seq, "bytes": len(data), "xxh3": xxhash.xxh3_64_hexdigest(data)}
+        self._line = max(self._line, lines[-1].number)
+        head = {"last_seq": last_seq, "line": self._line, "bytes": len(data), "xxh3": xxhash.xxh3_64_hexdigest(data)}
         with writing_to(self._log):
             self._file.write(msgspec.json.encode(head) + b"\n" + data)
             self._file.flush()
             os.fsync(self._file.fileno())
-        if lines[-1].number > 0:
-            self._durable(lines[-1].number)
+        if self._line:
+            self._durable(self._line)
 
     def told(self, rows: list[dict[str, Any]], last_seq: int) -> None:
         self.batches += 1
@@ -297,7 +307,7 @@ def read_records(log: Path) -> Iterator[tuple[Record, int]]:
                     )
                 return
             end = file.tell()
-            yield Record(told["last_seq"], data.splitlines(keepends=True)), end
+            yield Record(told["last_seq"], told["line"], data.splitlines(keepends=True)), end
 
 
 def _hashed(rows: list[dict[str, Any]]) -> tuple[UpdateBatch, np.ndarray, np.ndarray]:

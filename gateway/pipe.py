@@ -114,6 +114,8 @@ class Pipe:
         self._keeper = keeper
         self._lines: queue.Queue[Line | None] = queue.Queue(READ_AHEAD)
         self._open: list[Line] = []
+        #: Lines that have come before the source begins: the first one has the next number.
+        self.lines_before = 0
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Go on until the source ends or `stop` says so, and close the last batch.
@@ -230,7 +232,7 @@ class Pipe:
         return None, ""
 
     def _read(self) -> None:
-        number = 0
+        number = self.lines_before
         try:
             while data := self._source.readline(MAX_LINE_BYTES + 1):
                 number += 1
