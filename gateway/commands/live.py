@@ -42,6 +42,9 @@ def live(
         Path | None,
         typer.Option(help="Folder that remembers lines before they are matched, and is gone on with."),
     ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Tell the figures at the end as JSON on standard error.")
+    ] = False,
 ) -> int:
     """Match messages as they come on standard input, and write updates to standard output at once.
 
@@ -94,9 +97,10 @@ def live(
                 journal.fail(error)
             raise
         finally:
-            _end(pipe, loaded)
-        if journal is not None:
-            _say(f"live: digest {journal.digest.hex()}; everything is in {cell(out)}")
+            figures = _figures(pipe, loaded)
+            if journal is not None:
+                figures |= {"digest": journal.digest.hex(), "out": str(out)}
+            _say(as_json(figures) if json else f"live: {_in_words(figures)}")
     return 0
 
 
@@ -144,21 +148,35 @@ def _say(line: str) -> None:
     sys.stderr.flush()
 
 
-def _end(pipe: Any, loaded: dict[str, int]) -> None:
-    """The figures, in a few words on standard error."""
+def _figures(pipe: Any, loaded: dict[str, int]) -> dict[str, Any]:
     figures, engine = pipe.figures, pipe.engine
-    refused = sum(figures.refused.values())
-    parts = [
-        f"{figures.lines:,} lines",
-        f"{engine.last.last_seq + 1:,} messages in {figures.batches:,} batches",
-        f"{figures.updates:,} updates",
-        f"{len(engine.subscriptions):,} subscriptions",
-    ]
-    if refused or loaded["rejected"]:
-        parts.append(f"refused {refused + loaded['rejected']:,} ({cell(dict(figures.refused)) or 'of files'})")
-    if engine.unknown_words:
-        parts.append(f"{engine.unknown_words:,} words that the vocabulary lacks")
-    p50_s, p99_s = figures.latency.quantile(0.5), figures.latency.quantile(0.99)
-    if p50_s is not None and p99_s is not None:
-        parts.append(f"line in to line out p50 {p50_s * 1e3:.1f} ms, p99 {p99_s * 1e3:.1f} ms")
-    _say("live: " + "; ".join(parts))
+    return {
+        "lines": figures.lines,
+        "messages": engine.last.last_seq + 1,
+        "batches": figures.batches,
+        "updates": figures.updates,
+        "subscriptions": len(engine.subscriptions),
+        "refused": dict(figures.refused),
+        "refused_of_files": loaded["rejected"],
+        "unknown_words": engine.unknown_words,
+        "p50_ms": _ms(figures.latency.quantile(0.5)),
+        "p99_ms": _ms(figures.latency.quantile(0.99)),
+    }
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e3, 1)
+
+
+def _in_words(figures: dict[str, Any]) -> str:
+    parts = [f"{figures[name]:,} {name}" for name in ("lines", "messages", "batches", "updates", "subscriptions")]
+    refused = sum(figures["refused"].values()) + figures["refused_of_files"]
+    if refused:
+        parts.append(f"refused {refused:,} ({cell(figures['refused']) or 'of files'})")
+    if figures["unknown_words"]:
+        parts.append(f"{figures['unknown_words']:,} words that the vocabulary lacks")
+    if figures["p50_ms"] is not None:
+        parts.append(f"line in to line out p50 {figures['p50_ms']:,} ms, p99 {figures['p99_ms']:,} ms")
+    if "digest" in figures:
+        parts.append(f"digest {figures['digest']}; everything is in {cell(figures['out'])}")
+    return "; ".join(parts)

@@ -70,7 +70,7 @@ BY_HAND = (
     ("coordinate_out_of_range", {"subscription_id": "s2", "kind": "topk", **NEAR, "lon": 48.5, "lat": 116.5}),
     ("unknown_kind", {"subscription_id": "s3", "kind": "topkk", **NEAR}),
     ("no_known_keyword", {"subscription_id": "s4", "kind": "topk", **NEAR, "keywords": "kaffee"}),
-    ("unknown_column", {"subscription_id": "s5", "kind": "knn", **NEAR, "radius": 5}),
+    ("unknown_column", {"subscription_id": "s5", "kind": "knn", **NEAR, "alpah": 0.5}),
     ("bad_alpha", {"subscription_id": "s6", "kind": "topk", **NEAR, "alpha": 50}),
     ("missing_id", {"kind": "knn", **NEAR}),
     ("wrong_place", {"subscription_id": "s7", "kind": "knn", "keywords": "cafe", "region": BOX, "k": 3}),

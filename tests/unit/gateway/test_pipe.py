@@ -144,4 +144,4 @@ def test_command_answers_each_line_while_the_pipe_stays_open(tmp_path):
     assert [(row["change"], row["message_id"], row["text"]) for row in told] == [
         ("match", f"m{n}", "w1") for n in range(3)
     ]
-    assert said.count("refused, not_json") == 3 and "line 2 " in said and "3 messages in 3 batches" in said
+    assert said.count("refused, not_json") == 3 and "line 2 " in said and "3 messages; 3 batches" in said
