@@ -11,7 +11,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -369,4 +369,7 @@ def header_of(source: Source, options: EtlOptions) -> list[str] | None:
         return None
     with closing(open_unpacked(source.path, source.compression)) as stream:
         start = _read_fully(stream)[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
-    return next(csv.reader(io.StringIO(start), delimiter=source.delimiter or options.csv_delimiter), [])
+    # lines end as they may, and a header that no reader understands names no column
+    with suppress(csv.Error):
+        return next(csv.reader(io.StringIO(start, newline=""), delimiter=source.delimiter or options.csv_delimiter), [])
+    return []

@@ -73,7 +73,7 @@ def find_sources(options: EtlOptions) -> list[Source]:
             raise InputError(
                 "broken_file", f"{path}: cannot be opened ({error.strerror}); check its permissions"
             ) from None
-        compression = "gzip" if start[:2] == b"\x1f\x8b" else "zstd" if start[:4] == b"\x28\xb5\x2f\xfd" else ""
+        compression = "gzip" if start[:3] == b"\x1f\x8b\x08" else "zstd" if start[:4] == b"\x28\xb5\x2f\xfd" else ""
         file_format = _format_of(path, start, compression) if options.input_format == "auto" else options.input_format
         if file_format == "jsonl" and options.input_format == "auto" and _is_document(path, compression):
             file_format = "json"
@@ -119,14 +119,21 @@ def _plain_suffix(path: Path) -> str:
 
 
 def _format_of(path: Path, start: bytes, compression: str) -> str:
-    if start[:4] == b"PAR1":
-        return "parquet"
     file_format = _SUFFIXES.get(_plain_suffix(path))
+    # a line of other data may begin so, but then the file does not end so too
+    if start[:4] == b"PAR1" and (file_format in (None, "parquet") or _last_bytes(path) == b"PAR1"):
+        return "parquet"
     if file_format is None:
         if compression or start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"{", b"["):
             raise ConfigError(f"{path}: the name does not tell the format; set it to one of jsonl, csv, parquet, json")
         return "jsonl"
     return file_format
+
+
+def _last_bytes(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - 4))
+        return file.read()
 
 
 def _is_document(path: Path, compression: str) -> bool:
