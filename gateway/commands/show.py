@@ -43,7 +43,7 @@ def show(
     """Show who got what: the words found, the text, place, distance and score.
 
     Without ids a few subscriptions that hold something are shown, spread over all of them. A run tells what has got a
-    name in updates/, at the first when the first checkpoint covers it. With --follow, --json prints one object a
+    name in updates/, as soon as a checkpoint covers it. With --follow, --json prints one object a
     line.
     """
     from gateway.reading import Reading
