@@ -18,7 +18,7 @@ import numpy as np
 from matching.alone import Alone
 from matching.errors import InputError
 from matching.fading import HALF_LIFE_S, SMOOTHING, Fading
-from matching.kind_table import Kinds
+from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import (
     CHANGES,
@@ -130,6 +130,7 @@ class Engine:
         self._taken: list[ParsedMessage] = []
         self._numbers: dict[str, tuple[int, int]] = {}  # who is subscribed: number and code of the kind
         self._names: dict[int, str] = {}
+        self._met: set[int] = set()
         self._next_number = 0
         self._boundary = Boundary(-1, 0, -1, NO_FLOOR)
         self._clock = NO_FLOOR
@@ -175,6 +176,7 @@ class Engine:
         self._added.append(build_table([parsed], [number], [self.next_seq]))
         self._numbers[name] = number, parsed.kind
         self._names[number] = name
+        self._met.add(parsed.kind)
         return name
 
     def unsubscribe(self, subscription_id: str) -> None:
@@ -221,6 +223,11 @@ class Engine:
     def offered(self) -> int:
         """Messages that the coming batch has."""
         return len(self._taken)
+
+    @property
+    def kinds_met(self) -> list[Kind]:
+        """Kinds that somebody has subscribed to."""
+        return [self.kinds[code] for code in sorted(self._met)]
 
     @property
     def last(self) -> Boundary:

@@ -267,7 +267,7 @@ class Journal:
                 "smoothing": fading.smoothing,
                 "epoch_us": EPOCH_US,
             },
-            "asked": sorted({column for kind in engine.kinds for column in kind.columns}),
+            "asked": sorted({column for kind in engine.kinds_met for column in kind.columns}),
             "digest": self.digest.hex(),
             "messages_taken": messages,
             "batches": self.batches,

@@ -138,6 +138,19 @@ def test_live_interrupt_tells_what_is_at_hand_and_is_gone_on_with(given, tmp_pat
     assert verify_run(tmp_path / "out", all=True).exact
 
 
+def test_live_messages_without_times_are_verified_where_nothing_fades(given, tmp_path):
+    etl, _, lines = given
+    file = tmp_path / "near.jsonl"
+    near = {"subscription_id": "near", "kind": "knn", "keywords": ["w11", "w10"], "lon": 0, "lat": 0, "k": 40}
+    file.write_text(json.dumps(near) + "\n")
+    rows = [json.loads(line) for line in lines if line.startswith('{"id"')][:200]
+    with Live((etl, file, lines), tmp_path / "out") as live:
+        live.write([json.dumps({name: row[name] for name in row if name != "time"}) for row in rows])
+        live.finish()
+    verdict = verify_run(tmp_path / "out", all=True)
+    assert verdict.exact and sum(verdict.delivered_updates.values()) > 10, verdict
+
+
 def test_live_folder_of_another_kind_or_with_other_settings_is_refused(given, tmp_path):
     (tmp_path / "file").write_text("mine")
     _, _, lines = given
