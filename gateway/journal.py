@@ -36,6 +36,7 @@ from gateway.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError, EngineError
 from matching.fading import EPOCH_US
 from matching.model import CHANGES, Names, UpdateBatch
+from spark_etl.schemas import MESSAGE_SCHEMA
 from topology.core.disk import LocalDisk, written
 from topology.folder import FAILED, RUNNING, RunFolder, checksum
 
@@ -45,21 +46,6 @@ PART_ROWS, PART_S = 65_536, 10.0
 _CHUNK = 50_000
 #: Under which a part says up to which batch it goes.
 _THROUGH = b"through_batch"
-
-MESSAGE_SCHEMA = pa.schema(
-    [
-        ("seq", pa.int64()),
-        ("message_id", pa.string()),
-        *((name, pa.float64()) for name in ("lon", "lat", "west", "south", "east", "north")),
-        ("event_time", pa.timestamp("us", "UTC")),
-        ("terms", pa.list_(pa.int32())),
-        ("counts", pa.list_(pa.int32())),
-        ("weights", pa.list_(pa.float32())),
-        ("text", pa.string()),
-        ("object_id", pa.string()),
-        ("op", pa.int8()),
-    ]
-)
 
 
 class Record(NamedTuple):
@@ -155,6 +141,7 @@ class Journal:
         return pipe.engine.next_seq
 
     def keep(self, lines: Sequence[Line], last_seq: int) -> None:
+        """See `gateway.pipe.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
         data = b"".join(line.data.rstrip(b"\r\n") + b"\n" for line in lines)
         self._line = max(self._line, lines[-1].number)
         head = {"last_seq": last_seq, "line": self._line, "bytes": len(data), "xxh3": xxhash.xxh3_64_hexdigest(data)}
@@ -166,6 +153,7 @@ class Journal:
             self._durable(self._line)
 
     def told(self, rows: list[dict[str, Any]], last_seq: int) -> None:
+        """See `gateway.pipe.Keeper`. Raises DeliveryError if a part cannot be written."""
         self.batches += 1
         self._ends.append(last_seq)
         self.digest.add(*_hashed(rows))

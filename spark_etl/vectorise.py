@@ -21,36 +21,9 @@ from pyspark.sql import functions as F
 from matching.model import TERM
 from matching.text import unit_weights
 from spark_etl.clean import LINE_BITS, reject_line
+from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
 from spark_etl.sources import Source
 
-MESSAGE_SCHEMA = pa.schema(
-    [
-        pa.field("seq", pa.int64(), nullable=False),
-        pa.field("message_id", pa.string(), nullable=False),
-        pa.field("lon", pa.float64(), nullable=False),
-        pa.field("lat", pa.float64(), nullable=False),
-        pa.field("west", pa.float64()),
-        pa.field("south", pa.float64()),
-        pa.field("east", pa.float64()),
-        pa.field("north", pa.float64()),
-        pa.field("event_time", pa.timestamp("us", "UTC")),
-        pa.field("terms", pa.list_(pa.int32()), nullable=False),
-        pa.field("counts", pa.list_(pa.int32()), nullable=False),
-        pa.field("weights", pa.list_(pa.float32()), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("object_id", pa.string(), nullable=False),
-        pa.field("op", pa.int32(), nullable=False),
-    ]
-)
-VOCABULARY_SCHEMA = pa.schema(
-    [
-        pa.field("term_id", pa.int32(), nullable=False),
-        pa.field("term", pa.string(), nullable=False),
-        pa.field("document_frequency", pa.int64(), nullable=False),
-        pa.field("collection_count", pa.int64(), nullable=False),
-        pa.field("idf", pa.float64(), nullable=False),
-    ]
-)
 ROW_GROUP_ROWS = 16_384
 #: Lines of one input file whose rejects share an output file.
 REJECT_LINES_PER_FILE = 1_000_000

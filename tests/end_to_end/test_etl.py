@@ -25,8 +25,8 @@ import matching
 from matching.errors import ConfigError, InputError
 from matching.text import tokenise
 from spark_etl.job import STAGES, EtlOptions, run_etl
+from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
 from spark_etl.session import spark_session
-from spark_etl.vectorise import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
 from tests.support.covering import tiered
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,8 @@ import pytest
 
 from spark_etl import vectorise as module
 from spark_etl.clean import CLEAN_SCHEMA
-from spark_etl.vectorise import MESSAGE_SCHEMA, VOCABULARY_SCHEMA, vectorise
+from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
+from spark_etl.vectorise import vectorise
 
 TERM_IDS = {"rare": 0, "mid": 1, "often": 2}
 IDF = np.array([3.0, 2.0, 1.0])
