@@ -74,7 +74,8 @@ endif
 # not tell code that checks bounds from code that does not.
 ENGINE_TESTS := tests/unit/boolean tests/unit/topk tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
 test-long: $(WARMED)
-	@$(BIN)/python -m pytest -m "wide or long or cluster or browser" --timeout 3600 $(ARGS)
+	@$(BIN)/python -m pytest -m "wide or long or cluster or browser" --hypothesis-profile searching --timeout 3600 $(ARGS)
+	@$(BIN)/python -m pytest tests/property --hypothesis-profile searching --timeout 3600
 	@SKYRAY_KERNEL_CACHE=$(CURDIR)/$(VENV)/checked NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest --timeout 3600 $(ENGINE_TESTS)
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest --timeout 3600 $(ENGINE_TESTS)
 	@$(MAKE) --no-print-directory mutants ARGS=

@@ -198,6 +198,7 @@ def _read(directory: Path) -> _Stream:
     path = directory / "vocabulary.parquet"
     try:
         vocabulary = pq.read_table(path, columns=["term", "document_frequency"])
+        vocabulary.validate(full=True)
         words = vocabulary.column("term").to_pylist()
         frequency = vocabulary.column("document_frequency").to_numpy().astype(np.int64)
         tables = []

@@ -215,6 +215,7 @@ def read_message_rows(etl: Path, seqs: Iterable[int]) -> dict[int, Row]:
                     if here.size:
                         names = [name for name in _MESSAGE_COLUMNS if name in present]
                         table = file.read_row_group(group, names).take(pa.array(here - first))
+                        table.validate(full=True)
                         for seq, row in zip(here.tolist(), table.to_pylist(), strict=True):
                             found[seq] = _message_row(row)
                     first += rows
@@ -302,7 +303,9 @@ def read_results(folder: Path) -> pa.Table:
 def read_table(path: Path, columns: list[str]) -> pa.Table:
     """Columns of a Parquet file. Raises InputError if it cannot be read or lacks one."""
     try:
-        return pq.read_table(path, columns=columns)
+        table = pq.read_table(path, columns=columns)
+        table.validate(full=True)  # or text that is not UTF-8 raises where it is looked at
+        return table
     except (OSError, KeyError, pa.ArrowException) as error:
         raise broken_file(path, error) from error
 

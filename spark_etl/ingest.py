@@ -239,10 +239,10 @@ def _table_rows(batch: pa.RecordBatch, first_row: int, columns: dict[str, str]) 
     pick = picker(columns)
     rows = []
     for number, values in enumerate(table_objects(batch), first_row):
-        raw = pick(values)
-        if any(isinstance(value, _Undecodable) for value in raw):
+        if any(isinstance(value, _Undecodable) for value in values.values()):
             rows.append(Row(number, "bad_utf8", b""))
         else:
+            raw = pick(values)
             rows.append(Row(number, raw, json.dumps(raw._asdict(), ensure_ascii=False, default=str)))
     return rows
 
@@ -288,7 +288,7 @@ _READERS = {"jsonl": _json_blocks, "csv": _csv_blocks, "parquet": _parquet_block
 
 
 class _Undecodable:
-    """A string of a Parquet file that is not UTF-8."""
+    """A value of a Parquet file with text in it that is not UTF-8."""
 
 
 def _python_values(column: pa.Array) -> list[Any]:
@@ -296,17 +296,15 @@ def _python_values(column: pa.Array) -> list[Any]:
         column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return column.to_pylist()
     try:
         return column.to_pylist()
     except UnicodeDecodeError:
-        return [_decoded(value) for value in column.cast(pa.large_binary()).to_pylist()]
+        return [_decoded(value) for value in column]
 
 
-def _decoded(value: bytes | None) -> str | None | _Undecodable:
+def _decoded(value: pa.Scalar) -> Any:
     try:
-        return None if value is None else value.decode()
+        return value.as_py()
     except UnicodeDecodeError:
         return _Undecodable()
 

@@ -99,6 +99,6 @@ def _kinds_of_table(kinds: list[str], path: Path) -> set[str]:
         with pq.ParquetFile(path) as table:
             for batch in table.iter_batches(1 << 16, columns=["kind"], use_threads=False):
                 found |= set(pc.call_function("unique", [batch.column("kind")]).to_pylist())
-    except (pa.ArrowException, KeyError):
+    except (pa.ArrowException, KeyError, UnicodeDecodeError):
         return set(kinds)
     return found & set(kinds)

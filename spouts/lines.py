@@ -175,15 +175,26 @@ def _field(name: str, value: str) -> Any:
     return re.split(r"[,;\s]+", value.strip(" []")) if name == "region" else value
 
 
-def _table_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _table_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
     number = 0
     try:
         with pq.ParquetFile(path) as table:
             for batch in table.iter_batches(_PARQUET_ROWS, use_threads=False):
-                for row in batch.to_pylist():
+                for row in _python_rows(batch):
                     number += 1
                     yield number, row
     except pa.ArrowException as error:
         raise InputError(
             "broken_file", f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]}); make the file again"
         ) from error
+
+
+def _python_rows(batch: pa.RecordBatch) -> list[dict[str, Any] | str]:
+    """Rows of a table; a row with text that is not UTF-8 is its reason code."""
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError:
+        if len(batch) == 1:
+            return ["bad_utf8"]
+    half = len(batch) // 2
+    return _python_rows(batch.slice(0, half)) + _python_rows(batch.slice(half))

@@ -209,6 +209,7 @@ class ParquetSource(Source):
         assert self._file is not None
         try:
             table = self._file.read_row_group(group, self._wanted, use_threads=False)
+            table.validate(full=True)  # ids that are not UTF-8 would go on to whoever reads the output
             columns = {name: table.column(name).combine_chunks() for name in self._wanted}
             rows = self._columns.rows(columns, self.next_seq)
         except (OSError, pa.ArrowException) as error:

@@ -3,6 +3,12 @@
 import os
 
 import pytest
+from hypothesis import settings
+
+# What a commit is judged by is the same each time; `--hypothesis-profile searching` looks further at every start.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("searching", derandomize=False, print_blob=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

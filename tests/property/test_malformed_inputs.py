@@ -6,6 +6,8 @@ import shutil
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -198,6 +200,35 @@ def test_any_damage_to_files_of_a_run_is_answered(folder, data):
     )
     ask(*_reading(run)[data.draw(st.integers(0, 3))])
     ask("subscriptions", "check", folder / "knn.jsonl", "--messages", etl)
+
+
+TEXTS = {
+    "run/results.parquet": ["subscription_id", "message_id"],
+    "run/updates": ["subscription_id", "message_id"],
+    "etl/messages": ["message_id", "object_id", "text"],
+    "etl/vocabulary.parquet": ["term"],
+}
+
+
+@pytest.mark.parametrize(("name", "column"), [(name, column) for name in TEXTS for column in TEXTS[name]])
+def test_text_that_is_not_utf8_in_a_file_of_a_run_is_answered(folder, tmp_path, name, column):
+    run, etl = tmp_path / "run", tmp_path / "etl"
+    shutil.copytree(folder / "run", run)
+    shutil.copytree(folder / "etl", etl)
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(facts | {"messages": str(etl)}))
+    path = tmp_path / name if name.endswith(".parquet") else min((tmp_path / name).glob("*.parquet"))
+    table = pq.read_table(path)
+    spoilt = [b"\x80", *table[column].cast(pa.binary()).to_pylist()[1:]]
+    table = table.set_column(table.column_names.index(column), column, pa.array(spoilt, pa.binary()).view(pa.string()))
+    pq.write_table(table, path)
+    codes = [ask(*command)[0] for command in _reading(run)]
+    codes.append(ask("subscriptions", "check", folder / "knn.jsonl", "--messages", etl)[0])
+    generated = ["--kind", "topk", "--count", "3", "--out", tmp_path / "generated.jsonl"]
+    codes.append(ask("subscriptions", "generate", "--messages", etl, *generated)[0])
+    again = ["--subscriptions", folder / "knn.jsonl", "--out", tmp_path / "again", "--executor", "local"]
+    codes.append(ask("run", "--messages", etl, *again, "--window", "count:60")[0])
+    assert 4 in codes, "somebody reads that column, and says so"
 
 
 @MANY

@@ -252,6 +252,9 @@ def test_read_blocks_parquet_bad_utf8_spoils_one_row(tmp_path):
     )
     pq.write_table(pa.table({"text": text, "lat": [1.0, 1.0], "lon": [1.0, 1.0]}), path)
     assert values(rows_of(path)) == [(1, "ok"), (2, "bad_utf8")]
+    table = {"post": pa.StructArray.from_arrays([text], ["text"]), "lat": [1.0, 1.0], "lon": [1.0, 1.0]}
+    pq.write_table(pa.table(table), path)
+    assert values(rows_of(path, text_column="post.text")) == [(1, "ok"), (2, "bad_utf8")]
 
 
 def test_read_blocks_damaged_parquet_gives_broken_file(tmp_path):

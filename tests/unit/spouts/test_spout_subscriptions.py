@@ -285,6 +285,17 @@ def test_spout_subscriptions_every_packing_gives_the_same(tmp_path):
             np.testing.assert_array_equal(column, other, err_msg=name)
 
 
+def test_spout_subscriptions_text_of_a_table_that_is_not_utf8_spoils_one_row(tmp_path):
+    rows = [topk(name) | {"region": None, "match": None} for name in "abcdefg"]
+    table = pa.Table.from_pylist(rows)
+    names = pa.array([b"\xff" if row["subscription_id"] in "ad" else row["subscription_id"].encode() for row in rows])
+    place = table.column_names.index("subscription_id")
+    pq.write_table(table.set_column(place, "subscription_id", names.view(pa.string())), tmp_path / "parquet")
+    changes = load_changes([tmp_path / "parquet"], WORDS, EARTH, tmp_path / "rejected.jsonl")
+    assert changes.names.strings() == list("bcefg")
+    assert [(row["line"], row["reason"]) for row in rejected(tmp_path)] == [(1, "bad_utf8"), (4, "bad_utf8")]
+
+
 def test_spout_subscriptions_several_files_are_one_list(tmp_path):
     paths = [write(tmp_path / "1", topk("a"), topk("b")), write(tmp_path / "2", topk("a", k=9), "junk")]
     changes = load_changes(paths, WORDS, EARTH, tmp_path / "rejected.jsonl")
