@@ -6,6 +6,7 @@ order of the stream are left to Spark's shuffles and sorts, so no row ever comes
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -117,6 +118,11 @@ def stream_order(judged: DataFrame) -> DataFrame:
     return kept.orderBy(F.col("event_time_us").asc_nulls_first(), "message_id").select("row_id")
 
 
+def literal(path: str) -> str:
+    """A path that Spark is to read as it is, and not as a pattern: folders may be named `a[2]` or `{x}`."""
+    return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
+
+
 def write_numbered(ordered: DataFrame, number_column: str, path: str) -> DataFrame:
     """Number sorted rows densely from 0 without bringing them together.
 
@@ -130,7 +136,7 @@ def write_numbered(ordered: DataFrame, number_column: str, path: str) -> DataFra
     """
     spark = ordered.sparkSession
     ordered.select(F.monotonically_increasing_id().alias("_place"), "*").write.parquet(path)
-    written = spark.read.parquet(path)
+    written = spark.read.parquet(literal(path))
     partition = F.shiftright("_place", 33)
     sizes = written.groupBy(partition.alias("_partition")).count().collect()  # one row a partition
     starts, total = [], 0

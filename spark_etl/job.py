@@ -28,7 +28,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from matching.errors import ConfigError, EngineError, InputError
-from spark_etl.clean import clean_rows, judge_duplicates, place_of, rejected_rows, stream_order, write_numbered
+from spark_etl.clean import (
+    clean_rows,
+    judge_duplicates,
+    literal,
+    place_of,
+    rejected_rows,
+    stream_order,
+    write_numbered,
+)
 from spark_etl.finding import find_columns
 from spark_etl.ingest import check_columns, plan_tasks
 from spark_etl.nothing import nothing_usable
@@ -215,7 +223,7 @@ def _transform(
 
     def staged(frame: DataFrame, name: str) -> DataFrame:
         frame.write.parquet(str(scratch / name))
-        return session.read.parquet(str(scratch / name))
+        return session.read.parquet(literal(str(scratch / name)))
 
     with run.stage("clean"):
         cleaned = staged(clean_rows(session, plan_tasks(sources, cores), options), "cleaned")

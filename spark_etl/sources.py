@@ -55,9 +55,9 @@ def find_sources(options: EtlOptions) -> list[Source]:
     Raises
     ------
     ConfigError
-        If a path or pattern leads to nothing, or a file's format cannot be told.
+        If a file's format cannot be told.
     InputError
-        If a file cannot be opened.
+        If a path or pattern leads to nothing, or a file cannot be opened.
     """
     paths = list(dict.fromkeys(path for given in options.inputs for path in _expand(given)))
     shared = Path(paths[0]).parent
@@ -100,7 +100,7 @@ def _expand(given: str) -> list[Path]:
         found = [Path(name) for name in glob.glob(given, recursive=True) if Path(name).is_file()]
         missing = f"{given}: no such file or folder, and no file matches it as a pattern{_meant(path)}"
     if not found:
-        raise ConfigError(missing)
+        raise InputError("missing_file", missing)
     return sorted(file.resolve() for file in found)
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.options import Command, Json, Late, example, of_signature
-from gateway.terminal import Terminal, table
+from gateway.terminal import Terminal, cell, table
 from matching.reasons import REASONS
 
 #: Options that are not called as their field is; that a field is a column's name goes without saying.
@@ -109,8 +109,8 @@ def print_manifest(out: Any, manifest: Mapping[str, Any], folder: Path) -> None:
     _print_columns(out, options["columns"], options["columns_found"], None)
     _print_counts(out, manifest)
     for file in manifest["broken_files"]:
-        out.print(f"not read to its end: {file}", markup=False)
-    out.print(f"written to {folder}", markup=False)
+        out.print(f"not read to its end: {cell(file)}", markup=False)
+    out.print(f"written to {cell(folder)}", markup=False)
 
 
 def _print_columns(out: Any, columns: Mapping[str, str], found: Collection[str], seen: Collection[str] | None) -> None:
@@ -122,7 +122,7 @@ def _print_columns(out: Any, columns: Mapping[str, str], found: Collection[str],
             said.append(f"{role} = {name}" + (" (found)" if role in found and name != role else ""))
         elif role in ("time", "id"):
             said.append(f"no {role}")
-    out.print(f"columns: {', '.join(said)}", markup=False)
+    out.print(f"columns: {cell(', '.join(said))}", markup=False)
 
 
 def _print_counts(out: Any, counts: Mapping[str, Any]) -> None:

@@ -313,9 +313,9 @@ def test_find_sources_unknown_name_goes_by_the_first_byte(tmp_path):
 
 
 def test_find_sources_nothing_there_says_what_was_looked_for(tmp_path):
-    with pytest.raises(ConfigError, match="missing.jsonl: no such file"):
+    with pytest.raises(InputError, match="missing.jsonl: no such file"):
         find_sources(options(tmp_path / "missing.jsonl"))
-    with pytest.raises(ConfigError, match="no file in this folder"):
+    with pytest.raises(InputError, match="no file in this folder"):
         find_sources(options(tmp_path))
 
 

@@ -91,11 +91,14 @@ def missing(folder, nothing):
         ["run", "--messages", nothing, "--subscriptions", file, "--out", nothing / "x", "--executor", "local"],
         ["run", "--messages", etl, "--subscriptions", nothing, "--out", nothing / "x", "--executor", "local"],
         ["run", "--resume", nothing],
+        ["etl", nothing, "--out", nothing / "x"],
+        ["etl", nothing, "--dry-run", "3"],
+        ["live", "--vocabulary", nothing],
         ["topology", "show", "--messages", nothing, "--subscriptions", file],
     ]
 
 
-@pytest.mark.parametrize("number", range(13))
+@pytest.mark.parametrize("number", range(16))
 def test_exit_code_of_what_is_not_there_is_4(folder, tmp_path, capsys, number):
     nothing = tmp_path / "nothing"
     assert cli.main(list(map(str, missing(folder, nothing)[number]))) == 4

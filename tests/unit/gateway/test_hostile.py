@@ -64,6 +64,18 @@ def wrong_run(folder, tmp_path):
     return tmp_path / "run"
 
 
+#: What a line of CSV can have as a name.
+COLUMN = HOSTILE.replace("\r\n", "").replace("\x85", "").replace("\u2028", "")
+
+
+def hostile_table(tmp_path):
+    """A file of raw messages; some rows are refused."""
+    path = tmp_path / f"raw{COLUMN.replace('/', '|')}.csv"
+    rows = [f"text,lat,lon,more{COLUMN}"] + [f"coffee {COLUMN},{place},2,{COLUMN}" for place in (1, 2, 99, COLUMN)]
+    path.write_text("\n".join(rows))
+    return path
+
+
 def commands(folder, tmp_path):
     """Every command that prints data, once so that it answers and once so that it refuses."""
     etl, run, file = folder / "etl", folder / "run", folder / "all.jsonl"
@@ -93,6 +105,12 @@ def commands(folder, tmp_path):
     yield 2, ["run", *sum(told.items(), ()), "--out", tmp_path / "c", "--window", HOSTILE]
     yield 0, ["topology", "show", *sum(told.items(), ()), "--out", tmp_path / "r\x1b[2J"]
     yield 2, ["topology", "show", "--router", HOSTILE]
+    raw = hostile_table(tmp_path)
+    yield 0, ["etl", raw, "--dry-run", 10]
+    yield 2, ["etl", raw, "--text", COLUMN, "--dry-run", 10]
+    yield 4, ["etl", raw, "--text", "no", "--dry-run", 10]
+    yield 4, ["etl", folder / "no\x1b[2J", "--out", tmp_path / "e"]
+    yield 4, ["run", "--messages", raw, "--subscriptions", file, "--out", tmp_path / "d"]
     yield 2, [HOSTILE]
     yield 2, ["show", run, f"--{HOSTILE}"]
     yield 2, ["config", "show", "--config", f"x{HOSTILE}"]
@@ -110,6 +128,15 @@ def test_hostile_data_reaches_no_terminal(folder, tmp_path, capsys, monkeypatch)
             assert not any(line.startswith("exact: forged") for line in text.splitlines()), text
         bare += "\\x1b[2J" in printed.out + printed.err
     assert bare > 15, "what was escaped must have been there"
+
+
+@pytest.mark.spark
+@pytest.mark.wide
+def test_hostile_columns_of_the_etl_reach_no_terminal(tmp_path, capsys):
+    arguments = ["etl", hostile_table(tmp_path), "--out", tmp_path / "a\x1b[2J"]
+    assert cli.main(list(map(str, arguments))) == 0
+    printed = capsys.readouterr()
+    assert "\\x1b[2J" in printed.out and not OBEYED.search(printed.out + printed.err), printed
 
 
 @pytest.mark.parametrize("more", [[], ["--updates"]])
