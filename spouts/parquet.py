@@ -321,7 +321,8 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
         return None
     except NotADirectoryError as error:
         raise InputError(
-            "not_an_etl_folder", f"{directory}: is a file; make a folder of it with `skyray etl {directory} --out FOLDER`"
+            "not_an_etl_folder",
+            f"{directory}: is a file; make a folder of it with `skyray etl {directory} --out FOLDER`",
         ) from error
     except (OSError, ValueError) as error:
         raise damaged(path, f"cannot be read as JSON ({first_line(error)})") from error
