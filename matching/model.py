@@ -98,6 +98,11 @@ class MessageBatch(NamedTuple):
     def __len__(self) -> int:  # a NamedTuple would count its fields
         return self.seq.shape[0]
 
+    def alive(self, floor: int) -> "MessageBatch":
+        """Those with life > floor: of a batch that is longer than the window, what its end leaves. O(n), or a copy."""
+        living = self.life > floor
+        return self if living.all() else self.take(np.flatnonzero(living))
+
     def take(self, rows: NDArray[np.integer]) -> "MessageBatch":
         """The messages at `rows` (ascending), as a new batch. O(rows + their terms)."""
         offsets, picked = take_ragged(self.term_offsets, rows)

@@ -100,10 +100,12 @@ class TopkRoom(Room):
             raise EngineError(f"topk: batch {boundary.number} cannot follow batch {self._matched.number}")
         self._matched = boundary
         added = turn.added if home.all() else turn.added.take(np.flatnonzero(home))
+        # results are told at boundaries: what came and went since the last one is in none
+        messages = turn.messages.alive(boundary.floor)
         if self.replicas is None:
-            return Matched(_Matched(boundary, turn.messages, added, turn.removed.number, None, Work()))
-        per_home, work = self.replicas.process(turn)
-        own = _Matched(boundary, turn.messages, added, turn.removed.number, per_home[self.site.task], work)
+            return Matched(_Matched(boundary, messages, added, turn.removed.number, None, Work()))
+        per_home, work = self.replicas.process(turn._replace(messages=messages))
+        own = _Matched(boundary, messages, added, turn.removed.number, per_home[self.site.task], work)
         return Matched(own, tuple(per_home))
 
     def close(self, mine: _Matched, found: list[ReplicaHits]) -> Step:

@@ -91,8 +91,9 @@ class WindowIndex(Share):
             raise EngineError(f"window: batch {boundary.number} cannot follow batch {self.boundaries[-1].number}")
         self.boundaries = [*self.boundaries, boundary][-1 - self.kept_boundaries :]
         self._drop(self.boundaries[0].floor)
-        if len(messages):
-            self._add(messages)
+        living = messages.alive(boundary.floor)
+        if len(living):
+            self._add(living)
 
     def load(self, boundary: Boundary, messages: MessageBatch, ended: Int64 = _NOBODY) -> None:
         """Take a whole window at once, as of a boundary; before any batch. At most O(postings * log postings)."""

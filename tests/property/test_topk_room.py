@@ -31,6 +31,7 @@ RECIPES = {
     "ties": Recipe(grid=3, kinds=(TOPK,)),
     "ties_and_late_messages": Recipe(grid=3, window="time:40", kinds=(TOPK,)),
     "batch_longer_than_window": Recipe(batch=70, kinds=(TOPK,)),
+    "batch_longer_than_window_of_time": Recipe(window="time:20", batch=90, kinds=(TOPK,)),
     "one_message_a_batch": Recipe(batch=1, messages=100, window="count:9", kinds=(TOPK,)),
     "few_words_short_window": Recipe(window="time:15", batch=5, terms=4, kinds=(TOPK,)),
     "k_beyond_the_window": Recipe(window="count:12", batch=5, largest_k=30, terms=4, kinds=(TOPK,)),
@@ -74,6 +75,21 @@ def differences(world: World, engine: Any, *chosen: Any, **options: Any) -> list
 def test_topk_room_over_random_worlds_equals_oracle(engine, recipe):
     for seed in range(3):
         assert not differences(make_world(recipe, seed), engine), f"seed {seed}"
+
+
+def test_topk_room_what_a_batch_outlives_is_not_matched():
+    world = make_world(Recipe(batch=90, window="time:20", kinds=(TOPK,)), 1)
+    met: list[int] = []
+
+    class Watched(L2Scan):
+        def match(self, messages, *place):
+            met.extend(messages.seq.tolist())
+            return super().match(messages, *place)
+
+    assert not differences(world, Watched)
+    living = [batch.seq[batch.life > boundary.floor] for boundary, batch, _ in world.batches]
+    assert set(met) <= set(np.concatenate(living).tolist())
+    assert len(met) < sum(len(batch) for _, batch, _ in world.batches) / 2, "most of them have gone"
 
 
 @pytest.mark.parametrize("engine", ENGINES)
