@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from gateway.packages import check_packages
+from matching import kernel_cache
 from matching.errors import PackagingError
 
 GIB = 2**30
@@ -182,7 +183,7 @@ def _disk(name: str, folder: Path) -> Iterator[Finding]:
 
 
 def _kernel_cache() -> Iterator[Finding]:
-    folder = Path(os.environ["NUMBA_CACHE_DIR"])  # chosen when `matching` was imported
+    folder = kernel_cache.folder()
     compiled = sum(1 for _ in folder.rglob("*.nbc")) if folder.is_dir() else 0
     parent = folder
     while not parent.exists():

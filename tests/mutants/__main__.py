@@ -99,8 +99,8 @@ def _judge(copy: Copy, mutant: Mutant, failing: dict[tuple[str, bool], str]) -> 
     for test in mutant.tests:
         if (test, mutant.jit) in failing:
             return verdict(BROKEN, f"fails without the fault: {test}: {failing[test, mutant.jit]}")
-    with copy.broken(mutant) as cache:
-        outcome = copy.run(mutant.tests, mutant.jit, cache)
+    with copy.broken(mutant):
+        outcome = copy.run(mutant.tests, mutant.jit)
     if outcome.failed:
         return verdict(FOUND, outcome.failed[0])
     if outcome.timed_out:
@@ -118,10 +118,10 @@ def _failing_unchanged(copy: Copy, mutants: list[Mutant]) -> dict[tuple[str, boo
         if not tests:
             continue
         _say(f"{len(tests)} tests on the unchanged copy{'' if jit else ', uncompiled'}", sys.stderr)
-        if copy.run(tests, jit, copy.cache, times=len(tests), stop=False).passed:
+        if copy.run(tests, jit, times=len(tests), stop=False).passed:
             continue
         for test in tests:  # somebody does not pass: one by one, to know who
-            outcome = copy.run([test], jit, copy.cache)
+            outcome = copy.run([test], jit)
             if not outcome.passed:
                 failing[test, jit] = (*outcome.failed, *outcome.errors, outcome.timed_out)[0]
                 _say(f"fails without any fault: {test}", sys.stderr)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.__main__ import LIST, ROOT
-from tests.mutants.copies import Mutant, _outcome, kernels_of, read_mutants
+from tests.mutants.copies import Mutant, _outcome, read_mutants
 
 MUTANTS = read_mutants(LIST)
 
@@ -33,21 +33,6 @@ def test_mutants_fit_on_their_lines():
     names = [mutant.name for mutant in MUTANTS]
     assert len(set(names)) == len(names) >= 100
     assert [name for name in names if len(name) > 120 or name.endswith(".")] == []
-
-
-@pytest.mark.parametrize(
-    ("wrong", "same"),
-    [
-        ("def plain(): return 2\n@njit(cache=True)\ndef kernel(): return 1\nSIZE = 4\n", True),
-        ("def plain(): return 1\n@njit(cache=True)\ndef kernel(): return 2\nSIZE = 4\n", False),
-        ("def plain(): return 1\n@njit(cache=True)\ndef kernel(): return 1\nSIZE = 5\n", False),
-        ("def plain(more): return 1\n@njit(cache=True)\ndef kernel(): return 1\nSIZE = 4\n", False),
-    ],
-    ids=["body of a function that is not compiled", "kernel", "constant", "signature"],
-)
-def test_kernels_of_tells_what_may_be_kept_compiled(wrong, same):
-    right = "def plain(): return 1\n@njit(cache=True)\ndef kernel(): return 1\nSIZE = 4\n"
-    assert (kernels_of(right) == kernels_of(wrong)) is same
 
 
 @pytest.mark.parametrize(

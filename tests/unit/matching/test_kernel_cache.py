@@ -1,0 +1,99 @@
+"""Compiled kernels are taken from the cache where they are right, and nowhere else."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from matching import kernel_cache
+from matching.kernel_cache import PACKAGES, ROOT, imports_of
+
+MODULES = sorted(path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+#: A caller, what it calls in another file by way of a third, and somebody else.
+SOURCES = {
+    "matching/caller.py": "from numba import njit\n\nfrom matching.sub import (\n    callee,  # over lines\n)\n\n\n"
+    "@njit(cache=True)\ndef ask(x):\n    return callee.double(x) + 1\n",
+    "matching/sub/__init__.py": "",
+    "matching/sub/callee.py": "from numba import njit\n\nimport distribution.factor\n\n\n"
+    "@njit(cache=True)\ndef double(x):\n    return distribution.factor.FACTOR * x\n",
+    "matching/other.py": "from numba import njit\n\n\n@njit(cache=True)\ndef other(x):\n    return x - 1\n",
+    "distribution/__init__.py": "",
+    "distribution/factor.py": "FACTOR = 2\n",
+}
+SCRIPT = """
+import json, os, sys
+if sys.argv[1] == "numba first":
+    import numba
+import matching
+from matching.caller import ask
+from matching.other import other
+answers = [ask(20), other(20)]
+hits = [sum(kernel.stats.cache_hits.values()) for kernel in (ask, other)]
+print(json.dumps([answers, hits, matching.__file__, "NUMBA_CACHE_LOCATOR_CLASSES" in os.environ]))
+"""
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_imports_of_are_those_the_compiler_of_python_sees(module):
+    """Names are looked for in the text, since to parse every file at every start takes too long."""
+    named = set()
+    for node in ast.walk(ast.parse((ROOT / module).read_text())):
+        if isinstance(node, ast.Import):
+            named |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module}: a relative import is not seen"
+            named |= {str(node.module)} | {f"{node.module}.{alias.name}" for alias in node.names}
+    named = {name for name in named if name.split(".")[0] in PACKAGES}
+    paths = {Path(*name.split(".")).with_suffix(".py") for name in named}
+    paths |= {Path(*name.split("."), "__init__.py") for name in named}
+    assert {path for path in paths if (ROOT / path).is_file()} == imports_of(module)
+
+
+def make_tree(folder):
+    for name, text in SOURCES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    for name in ("__init__.py", "kernel_cache.py"):
+        shutil.copy(ROOT / "matching" / name, folder / "matching" / name)
+    return folder
+
+
+def ask(tree, cache, order="matching first"):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, order],
+        cwd=tree, env=environment | {"PYTHONPATH": str(tree), "SKYRAY_KERNEL_CACHE": str(cache)},
+        capture_output=True, text=True, timeout=100, check=True,
+    )  # fmt: skip
+    answers, hits, file, leaks = json.loads(done.stdout)
+    assert Path(file).is_relative_to(tree) and not leaks, "a process of others must not be told where to look"
+    return answers, hits
+
+
+def test_kernel_cache_serves_equal_sources_anywhere_and_no_others(tmp_path):
+    first, second, cache = make_tree(tmp_path / "first"), make_tree(tmp_path / "second"), tmp_path / "cache"
+    assert ask(first, cache) == ([41, 19], [0, 0])
+    assert ask(first, cache, "numba first") == ([41, 19], [1, 1])
+    assert ask(second, cache) == ([41, 19], [1, 1]), "a copy finds what is compiled"
+    (second / "distribution" / "factor.py").write_text("FACTOR = 3\n")
+    assert ask(second, cache) == ([61, 19], [0, 1]), "two files away, of another package"
+    assert ask(first, cache) == ([41, 19], [1, 1]), "both sources have their kernels"
+    (first / "matching" / "other.py").write_text(SOURCES["matching/other.py"].replace("- 1", "- 2"))
+    assert ask(first, cache) == ([41, 18], [1, 0])
+    assert sorted(path.name.rpartition("-")[0] for path in (cache / "skyray-kernels").iterdir()) == sorted(
+        ["matching.caller"] * 2 + ["matching.other"] * 2 + ["matching.sub.callee"] * 2
+    )
+
+
+def test_kernel_cache_that_cannot_be_written_leaves_the_answers_alone(tmp_path):
+    tree = make_tree(tmp_path / "tree")
+    assert ask(tree, Path("/proc/nowhere"))[0] == [41, 19]
+
+
+def test_kernel_locator_leaves_functions_of_others_to_numba():
+    assert kernel_cache.KernelLocator.from_function(ask, __file__) is None
