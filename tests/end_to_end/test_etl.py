@@ -279,6 +279,7 @@ def test_etl_ranges_deletes_and_versions_keep_their_columns(spark, tmp_path):
     assert manifest["extent"] == [0.5, 0.5, 3, 4]
 
 
+@pytest.mark.wide
 def test_etl_stop_terms_and_stems_and_world_follow_the_options(spark, tmp_path):
     texts = ["the running dog", "the runs", "the cat", "the end"]
     rows = [{"id": str(number), "text": text, "lat": 1, "lon": number} for number, text in enumerate(texts)]
@@ -302,6 +303,7 @@ def test_etl_nothing_usable_is_an_error_with_reasons_and_leaves_nothing(spark, t
     assert [path.name for path in tmp_path.iterdir()] == ["raw.jsonl"]
 
 
+@pytest.mark.wide
 def test_etl_folded_accents_are_in_the_vocabulary_and_the_manifest(spark, tmp_path):
     source = write_lines(tmp_path / "raw.jsonl", {"text": "Café cafe #crème", "lat": 1, "lon": 1})
     for fold, terms in ((False, ["#crème", "cafe", "café"]), (True, ["#creme", "cafe"])):
@@ -310,6 +312,7 @@ def test_etl_folded_accents_are_in_the_vocabulary_and_the_manifest(spark, tmp_pa
         assert manifest["options"]["fold_accents"] is fold
 
 
+@pytest.mark.wide
 def test_etl_found_columns_give_the_output_of_named_ones(spark, tmp_path):
     place = {"type": "Point", "coordinates": [139.7, 35.7]}
     source = write_lines(
@@ -331,6 +334,7 @@ def test_etl_found_columns_give_the_output_of_named_ones(spark, tmp_path):
     assert [row["reason"] for row in rejects] == ["missing_coordinate"]
 
 
+@pytest.mark.wide
 def test_etl_standard_input_gives_the_output_of_a_file(spark, tmp_path, monkeypatch):
     rows = make_rows(50)
     write_lines(tmp_path / "stdin", *rows)
@@ -352,6 +356,7 @@ def test_etl_texts_without_words_keep_their_seq(spark, tmp_path):
     assert manifest["messages_without_terms"] == 2
 
 
+@pytest.mark.wide
 def test_etl_cut_off_gzip_keeps_its_rows_and_counts_the_cut(spark, tmp_path):
     lines = "".join(json.dumps({"text": str(number), "lat": 1, "lon": 1}) + "\n" for number in range(1000)).encode()
     (tmp_path / "raw").mkdir()
@@ -458,6 +463,7 @@ def await_nothing_left(session: int, seconds: float) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.wide
 def test_etl_alone_failing_within_spark_shows_its_error_alone(tmp_path):
     source = write_lines(tmp_path / "raw.jsonl", b"nonsense")
     process = start_alone(source, tmp_path / "out", tmp_path / "elsewhere")
@@ -466,6 +472,7 @@ def test_etl_alone_failing_within_spark_shows_its_error_alone(tmp_path):
     await_nothing_left(process.pid, 20)
 
 
+@pytest.mark.wide
 def test_etl_alone_ends_its_java_and_says_nothing_on_the_terminal(tmp_path):
     source = write_lines(tmp_path / "raw.jsonl", {"text": "one", "lat": 1, "lon": 1})
     process = start_alone(source, tmp_path / "out", tmp_path / "elsewhere")

@@ -86,6 +86,7 @@ def skyray(folder, words):
     )
 
 
+@pytest.mark.wide
 def test_stranger_every_mistake_is_answered_with_what_to_do(tmp_path):
     rng = random.Random(3)
     rows = [

@@ -52,7 +52,7 @@ def test_lasting_topology_every_pair_of_settings_equals_oracle(row):
     assert not told_wrong(recipe_of(row, messages=160, terms=10), 51, row)
 
 
-@pytest.mark.parametrize("first", tiered(range(0, 200, 25), 4))
+@pytest.mark.parametrize("first", tiered(range(0, 200, 25), 8))
 @pytest.mark.timeout(600)
 def test_lasting_topology_random_configurations_equal_oracle(first):
     for seed in range(first, first + 25):
@@ -88,7 +88,7 @@ CORNERS = [
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize(
-    ("router", "tasks", "window", "together"), tiered([pytest.param(*corner) for corner in CORNERS], 4)
+    ("router", "tasks", "window", "together"), tiered([pytest.param(*corner) for corner in CORNERS], 8)
 )
 def test_lasting_topology_on_ray_equals_oracle(router, tasks, window, together):
     query, tuples, distribution, aggregation = tasks

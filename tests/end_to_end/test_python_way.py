@@ -30,6 +30,7 @@ def write_data(folder):
     (folder / "mine.csv").write_text("\n".join([*lines, "s2,topk,ramen,139.5,35.5,many,0.7,Bo"]))
 
 
+@pytest.mark.wide
 def test_python_page_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_data(tmp_path)

@@ -42,7 +42,7 @@ CORNERS = [
 ]
 
 
-@pytest.mark.parametrize(("router", "tasks", "recipe", "together"), tiered(CORNERS, 4, 1))
+@pytest.mark.parametrize(("router", "tasks", "recipe", "together"), tiered(CORNERS, 12, 5))
 def test_topology_on_ray_equals_oracle(router, tasks, recipe, together):
     query, tuples, distribution, aggregation = tasks
     world = make_world(recipe, seed=11)

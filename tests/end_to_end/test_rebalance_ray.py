@@ -40,6 +40,7 @@ def moving(tmp_path_factory):
 
 
 @pytest.mark.parametrize("router", ["location", pytest.param("kop", marks=pytest.mark.wide)])
+@pytest.mark.wide
 def test_run_dealt_out_anew_while_it_goes_on_tells_the_same(moving, router, tmp_path):
     options = {"router": router, "query_bolts": 3, "rebalance": True, "checkpoint_every": 0.5}
     report = run(config_of(moving, tmp_path / "out", **options))

@@ -101,7 +101,7 @@ def tight_thresholds(monkeypatch):
 
 
 @pytest.mark.usefixtures("tight_thresholds")
-@pytest.mark.parametrize("router", ["keyword", "prefix"])
+@pytest.mark.parametrize("router", ["keyword", pytest.param("prefix", marks=pytest.mark.wide)])
 def test_replicas_with_tight_thresholds_equal_oracle(router):
     for recipe in (REFILLING, WORDY):
         assert not any(broken_runs(recipe, router, query=4, tuples=3, distribution=2, credits=8))

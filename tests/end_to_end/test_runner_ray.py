@@ -111,6 +111,7 @@ def test_run_ray_killed_actor_ends_the_run_in_seconds_naming_it():
 
 
 @pytest.mark.fault
+@pytest.mark.wide
 def test_run_ray_paused_process_is_named_after_the_stall_time():
     with pytest.raises(TopologyError, match="pass:0: no sign of life for 2 s"):
         run_ray(pipeline(batches=10**6, trouble="pause", at=20), stall_s=2.0)
@@ -128,6 +129,7 @@ def test_run_ray_without_acknowledgements_names_who_waits():
     assert_no_actor_is_left()
 
 
+@pytest.mark.wide
 def test_run_ray_slow_bolt_keeps_the_queue_within_the_credits():
     told = []
     report = run_ray(pipeline(batches=120, credits=3, work_loops=300), on_progress=told.append, poll_s=0.05)
@@ -162,6 +164,7 @@ def test_run_ray_interrupt_leaves_nothing_behind():
     assert_no_actor_is_left()
 
 
+@pytest.mark.wide
 def test_run_ray_two_runs_at_once_do_not_clash():
     reports = {}
 
@@ -202,6 +205,7 @@ assert not ray.is_initialized(), "what it started it must stop"
 """
 
 
+@pytest.mark.wide
 def test_run_ray_starts_and_stops_ray_by_itself():
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     environment = {**os.environ, "PYTHONPATH": root}

@@ -400,6 +400,7 @@ def test_sixth_kind_goes_on_from_what_was_saved(router):
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("router", tiered(["location", "hashing"], 2))
+@pytest.mark.wide
 def test_sixth_kind_on_ray_equals_its_definition(router):
     world = EarliestWorld(2)
     check(world, run_ray(plan_of(world, router, 3)))

@@ -220,6 +220,7 @@ class SendsNothingFar(LocationRouter):
         return table
 
 
+@pytest.mark.wide
 def test_topology_that_keeps_far_messages_back_is_found_out(monkeypatch):
     monkeypatch.setattr("tests.support.topologies.LocationRouter", SendsNothingFar)
     assert any(broken_runs(LOCAL, "location", query=4))

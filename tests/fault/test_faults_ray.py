@@ -60,6 +60,7 @@ def test_stopped_actor_is_given_up_and_what_it_says_later_is_let_pass(work, tmp_
     assert "no sign of life" in run.assert_exact(1)["topology"]["recoveries"][0]["why"]
 
 
+@pytest.mark.wide
 def test_killed_driver_leaves_nothing_behind_and_the_run_is_gone_on_with_by_others(work, tmp_path):
     """Other numbers of bolts and another router, and in the other executor at last."""
     run = FaultyRun(work, tmp_path / "out")

@@ -53,6 +53,7 @@ def short_history(monkeypatch):
     monkeypatch.setattr(cases, "_CALLS_A_ROUND", 3)
 
 
+@pytest.mark.wide
 def test_bench_reports_every_figure_for_every_engine():
     heard = []
     report = run.bench("boolean", 3_000, messages=200, seed=4, rounds=2, on_progress=heard.append)

@@ -34,6 +34,7 @@ def test_nearest_messages_in_bulk_are_those_of_the_oracle(recipe):
     assert len(wanted) > 50
 
 
+@pytest.mark.wide
 def test_knn_bench_reports_every_figure_for_every_engine():
     report = run.bench("knn", 1_500, messages=600, seed=4, rounds=2)
     assert json.loads(json.dumps(report)) == report

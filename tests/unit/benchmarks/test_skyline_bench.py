@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from benchmarks import run
 from benchmarks.cases import make_case
@@ -27,6 +28,7 @@ _FIGURES = {
 }
 
 
+@pytest.mark.wide
 def test_skyline_bench_reports_every_figure_for_every_engine():
     report = run.bench("skyline", 400, messages=600, window=2_000, seed=4, rounds=2)
     assert json.loads(json.dumps(report)) == report

@@ -18,6 +18,7 @@ from matching.topk.engines.l2_scan import L2Scan
 TOPK = KINDS.named("topk")
 
 
+@pytest.mark.wide
 def test_topk_bench_reports_every_figure_for_every_engine():
     report = run.bench("topk", 500, messages=300, window=2_000, seed=4, rounds=2)
     assert json.loads(json.dumps(report)) == report
@@ -46,6 +47,7 @@ def test_topk_bench_of_a_wrong_engine_is_not_exact():
     assert bench.check(bench.build())["exact"] is False
 
 
+@pytest.mark.wide
 def test_topk_bench_asks_the_window_index_that_is_named():
     report = run.bench(
         "topk", 200, messages=100, window=600, engines=["l2_scan"], windows={"topk": "ir_tree"}, rounds=1
@@ -67,6 +69,7 @@ def test_filled_buffers_are_those_of_a_refill_of_everybody_at_once():
 
 
 @pytest.mark.parametrize("index", list(TOPK.windows))
+@pytest.mark.wide
 def test_window_gives_up_what_has_expired_while_it_slides(index):
     bench = Bench(make_case(TOPK, 50, 3_000, 500, 6, 4), 6, windows={"topk": index})
     running = bench.build()
