@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmarks.cases import make_case
 from benchmarks.topology_cost import Workload
+from benchmarks.workload import PLAIN
 from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable, concatenate
 
@@ -27,6 +28,7 @@ class Plan(NamedTuple):
     batch : int
     passes : int           a round goes so many times over its messages; only without a window
     topology : bool        the whole topology on Ray, with a sink that counts, instead of one room
+    k : int                of subscriptions to points; 0 for that of the plain workload
     """
 
     kind: str
@@ -36,6 +38,7 @@ class Plan(NamedTuple):
     batch: int = 5_000
     passes: int = 1
     topology: bool = False
+    k: int = 0
 
 
 #: By name; sizes are such that a round takes 5 to 15 seconds on one core of a plain machine.
@@ -45,6 +48,8 @@ PLANS: dict[str, Plan] = {
     "topk-1M-window-100k": Plan("topk", 1_000_000, 100_000, 10_000),
     # what an hour of a quiet city is to a batch: most of it has gone at its end
     "topk-5k-window-100": Plan("topk", 5_000, 100, 20_000),
+    "topk-100k-k-10": Plan("topk", 100_000, 20_000, 10_000, k=10),
+    "topk-100k-k-100": Plan("topk", 100_000, 20_000, 10_000, k=100),
     "skyline-real-window": Plan("skyline", 100_000, 100_000, 20_000),
     "topology-boolean-1M": Plan("boolean", 1_000_000, 0, 500_000, topology=True),
 }
@@ -71,7 +76,8 @@ def write_case(folder: Path, name: str, rounds: int, scale: float = 1.0, seed: i
         settings |= {"filled": 0, "span": load.window.length}
     else:
         timed = plan.part * (rounds if kind.windowed else 1)
-        case = make_case(kind, plan.subscriptions, timed, plan.window or None, 1, seed)
+        recipe = PLAIN._replace(k=(plan.k, plan.k)) if plan.k else None
+        case = make_case(kind, plan.subscriptions, timed, plan.window or None, 1, seed, recipe=recipe)
         messages, table, ends = case.messages, case.table, case.ends
         settings |= {"filled": case.filled, "span": case.window.length}
     _write(folder, "messages", messages)

@@ -141,20 +141,16 @@ class ResultBuffers:
     def offer(self, slots: Int32, seqs: Int64, lives: Int64, scores: Float64, k: Int32) -> None:
         """Offer message i to the buffer of `slots[i]`; every score reaches the slot's threshold already.
 
-        O(entries of a block) an offer. Order does not matter; offering a message twice is the caller's fault.
+        O(entries of a block) an offer, and a pass over the slots between the first and the last. Order does not matter;
+        offering a message twice is the caller's fault.
         """
         if not slots.shape[0]:
             return
-        latest = int(seqs.max())
-        if latest - self.view.used[1] >= _HALF:
-            self._rebase(latest)
-        base = self.view.used[1]
-        seqs = (seqs - base).astype(np.int32)
-        lives = seqs if self.seq_is_life else lives
-        done = 0
-        while done < slots.shape[0]:
-            done = offer_all(self.view, slots, seqs, lives, scores, k, done, _SIZES)
-            if done < slots.shape[0]:
+        seqs, lives, following = self._chained(slots, seqs, lives)
+        done, last = int(slots.min()), int(slots.max())
+        while done <= last:
+            done = offer_all(self.view, self._head, following, seqs, lives, scores, k, done, last, _SIZES)
+            if done <= last:
                 self._make_room()
 
     def close(
@@ -188,16 +184,7 @@ class ResultBuffers:
         O(slots) for one pass over two columns, and O(entries) a slot that is due or hit.
         """
         v = self.view
-        if slots.shape[0]:
-            latest = int(seqs.max())
-            if latest - v.used[1] >= _HALF:
-                self._rebase(latest)
-        seqs = (seqs - v.used[1]).astype(np.int32)
-        lives = seqs if self.seq_is_life else lives
-        if self._head.shape[0] < v.start.shape[0]:
-            self._head = np.full(v.start.shape[0], -1, np.int32)
-        following = np.empty(slots.shape[0], np.int32)
-        chain(slots, self._head, following)
+        seqs, lives, following = self._chained(slots, seqs, lives)
         room = max(1 << 16, 4 * slots.shape[0])
         touched, count = np.empty(v.start.shape[0], np.int32), np.empty(v.start.shape[0], np.int32)
         parts: list[tuple[np.ndarray, ...]] = []
@@ -229,6 +216,18 @@ class ResultBuffers:
         before = ResultRows(offsets, columns[6], columns[7])
         slot, seq, score, enters, short = columns[:5]
         return Closed(touched[: done[1]], count[: done[1]], slot, seq, score, enters, short, before)
+
+    def _chained(self, slots: Int32, seqs: Int64, lives: Int64) -> tuple[Int32, Int64, Int32]:
+        """Chain hits by slot (`chain`); seqs and lives as they are stored, and what follows each hit."""
+        v = self.view
+        if slots.shape[0] and (latest := int(seqs.max())) - v.used[1] >= _HALF:
+            self._rebase(latest)
+        seqs = (seqs - v.used[1]).astype(np.int32)
+        if self._head.shape[0] < v.start.shape[0]:
+            self._head = np.full(v.start.shape[0], -1, np.int32)
+        following = np.empty(slots.shape[0], np.int32)
+        chain(slots, self._head, following)
+        return seqs, seqs if self.seq_is_life else lives, following
 
     def expire(self, slots: Int32, floor: int) -> None:
         """Drop from these slots whatever has life <= floor. O(entries)."""

@@ -95,12 +95,7 @@ def close_all(
         for i in range(held):
             was_seq[i] = base + v.seq[start + i]
             was_score[i] = v.score[start + i]
-        while hit >= 0:
-            # a move that is needed finds its block: `_has_room` has added up those of all hits
-            if v.start[slot] < 0 or v.count[slot] == sizes[v.size_class[slot]]:
-                _move_block(v, slot, 0 if v.start[slot] < 0 else v.size_class[slot] + 1, sizes)
-            _offer(v, slot, seqs[hit], lives[hit], scores[hit], dominators[slot])
-            hit = following[hit]
+        _offer_chained(v, slot, hit, following, seqs, lives, scores, dominators[slot], sizes)
         # the next call finds the column as this one did
         head[slot] = -1
         # after the offers: whom the dying dominate lives no longer than they, and newcomers may be dead already
@@ -168,56 +163,99 @@ def _has_room(v, slot, hit, following, sizes):
 
 
 @njit(cache=True, nogil=True)
-def offer_all(v, slots, seqs, lives, scores, k, first, sizes):
-    """Offer from hit `first` on; returns the hit that found no room in the pool, or the number of hits."""
-    for hit in range(first, slots.shape[0]):
-        slot = slots[hit]
+def offer_all(v, head, following, seqs, lives, scores, k, first, last, sizes):
+    """Offer the hits of slots `first` to `last`; returns the slot for which the pool has no room, or the one behind.
+
+    Slot by slot, since a buffer that many hits meet is then fetched from memory once. Unchains the hits it takes.
+    """
+    for slot in range(first, last + 1):
+        hit = head[slot]
+        if hit < 0:
+            continue
+        if not _has_room(v, slot, hit, following, sizes):
+            return slot
+        _offer_chained(v, slot, hit, following, seqs, lives, scores, k[slot], sizes)
+        # the next call finds the column as this one did
+        head[slot] = -1
+    return last + 1
+
+
+@njit(cache=True, nogil=True)
+def _offer_chained(v, slot, hit, following, seqs, lives, scores, k, sizes):
+    """Offer all hits of a slot."""
+    while hit >= 0:
+        # a move that is needed finds its block: `_has_room` has added up those of all hits
         if v.start[slot] < 0 or v.count[slot] == sizes[v.size_class[slot]]:
-            if not _move_block(v, slot, 0 if v.start[slot] < 0 else v.size_class[slot] + 1, sizes):
-                return hit
-        _offer(v, slot, seqs[hit], lives[hit], scores[hit], k[slot])
-    return slots.shape[0]
+            _move_block(v, slot, 0 if v.start[slot] < 0 else v.size_class[slot] + 1, sizes)
+        _offer(v, slot, seqs[hit], lives[hit], scores[hit], k)
+        hit = following[hit]
 
 
 @njit(cache=True, nogil=True)
 def _offer(v, slot, seq, life, score, k):
-    """Insert one message into a block that has room, counting whom it dominates and who dominates it."""
-    start, count = v.start[slot], v.count[slot]
-    # Entries that rank above the newcomer come first; of them, those that live as long dominate it.
-    above = 0
+    """Insert one message into a block that has room, counting whom it dominates and who dominates it.
+
+    The loops over a whole column have no way out in their midst, so that they run over many entries at a time.
+    """
+    start, end = v.start[slot], v.start[slot] + v.count[slot]
+    # Entries that rank above the newcomer come first; of equal scores the newer does (spec R4), since Theorem 6.1
+    # needs ranks to be total.
+    place, behind = start, end
+    while place < behind:
+        middle = (place + behind) >> 1
+        if v.score[middle] < score or (v.score[middle] == score and v.seq[middle] < seq):
+            behind = middle
+        else:
+            place = middle + 1
+    # of those above, the ones that live as long dominate it
     dominators = 0
-    while above < count:
-        at = start + above
-        # of equal scores the newer ranks first (spec R4); Theorem 6.1 needs ranks to be total
-        if v.score[at] < score or (v.score[at] == score and v.seq[at] < seq):
-            break
-        if v.life[at] >= life:
-            dominators += 1
-        above += 1
+    lives = v.life[start:place]
+    for i in range(lives.shape[0]):
+        dominators += 1 if lives[i] >= life else 0
     # k rank above it for as long as it lives: never a result
     if dominators >= k:
         return
-    kept = above
-    for at in range(start + above, start + count):
-        now = v.dominators[at] + (1 if v.life[at] <= life else 0)
-        # dropped for good, as its dominators outlive it (spec 2.1)
-        if now < k:
-            v.dominators[start + kept] = now
-            v.score[start + kept] = v.score[at]
-            v.seq[start + kept] = v.seq[at]
-            v.life[start + kept] = v.life[at]
-            kept += 1
-    # whoever was dropped has left a gap at the end; make one where the newcomer goes
-    for at in range(start + kept, start + above, -1):
-        _copy_entry(v, at - 1, at)
-    at = start + above
-    v.score[at] = score
-    v.seq[at] = seq
-    v.life[at] = life
-    v.dominators[at] = dominators
-    v.count[slot] = kept + 1
+    most = np.int16(0)
+    below, lives = v.dominators[place:end], v.life[place:end]
+    for i in range(below.shape[0]):
+        now = np.int16(below[i] + np.int16(lives[i] <= life))
+        below[i] = now
+        most = max(most, now)
+    if most >= k:
+        end = _drop_dominated(v, place, end, k)
+    _shift_up(v.score, place, end)
+    _shift_up(v.seq, place, end)
+    if v.life.itemsize != v.seq.itemsize:  # in count windows they are one array
+        _shift_up(v.life, place, end)
+    _shift_up(v.dominators, place, end)
+    v.score[place] = score
+    v.seq[place] = seq
+    v.life[place] = life
+    v.dominators[place] = dominators
+    v.count[slot] = end + 1 - start
     # a lower bound will do: dropping the oldest need not raise it
     v.oldest[slot] = min(v.oldest[slot], life)
+
+
+@njit(cache=True, nogil=True)
+def _drop_dominated(v, first, end, k):
+    """Drop entries from `first` on that k others dominate, for good: those outlive it (spec 2.1); returns the end."""
+    kept = first
+    for at in range(first, end):
+        if v.dominators[at] < k:
+            if kept < at:
+                _copy_entry(v, at, kept)
+            kept += 1
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _shift_up(column, first, end):
+    """Make room at `first` by moving what lies before `end` one place on."""
+    part = column[first : end + 1]
+    for i in range(part.shape[0] - 1):
+        at = np.uint64(part.shape[0] - 1 - i)
+        part[at] = part[at - np.uint64(1)]
 
 
 @njit(cache=True, nogil=True)

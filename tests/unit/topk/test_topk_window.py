@@ -69,8 +69,10 @@ def expected(batches: list[tuple[Boundary, MessageBatch]], question: Question) -
         terms = slice(asked.term_offsets[r], asked.term_offsets[r + 1])
         wanted = dict(zip(asked.terms[terms].tolist(), asked.weights[terms].tolist(), strict=True))
         alive, after = [], []
-        for _, m in batches:
+        for own, m in batches:
             for i in range(len(m)):
+                if m.life[i] <= own.floor:
+                    continue  # its batch has outlived it: no boundary knows it
                 mine = slice(m.term_offsets[i], m.term_offsets[i + 1])
                 pairs = zip(m.terms[mine].tolist(), m.weights[mine].tolist(), strict=True)
                 products = [wanted[term] * weight for term, weight in pairs if term in wanted]
