@@ -25,6 +25,7 @@ from matching.space import Space
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.aside import NOBODY, Aside, without_terms
+from spouts.cuts import read_ends
 from spouts.parquet import list_message_files, read_manifest, read_messages
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
 from topology.folder import FINISHED, REPORT
@@ -131,12 +132,8 @@ def _ends(folder: Path, etl: Path, cuts: dict[str, Any], latest_us: int | None) 
         if step_us:
             return lambda messages: _ends_by_time(etl, messages, size or _MOST_AT_ONCE, step_us, latest_us)
         return lambda messages: np.minimum(np.arange(size, messages + size, size), messages) - 1
-    path = folder / "boundaries.parquet"
-    table = read_table(path, ["batch", "last_seq"]).sort_by("batch")
-    last = table.column("last_seq").to_numpy()
-    if (np.diff(last) < 0).any():
-        raise InputError("bad_order", f"{path}: last_seq falls; the log of boundaries is damaged")
-    return lambda messages: last
+    last = read_ends(folder / str(cuts.get("logged", "boundaries.parquet")))
+    return lambda messages: np.minimum(last[: np.searchsorted(last, messages - 1) + 1], messages - 1)
 
 
 def _ends_by_time(etl: Path, messages: int, size: int, step_us: int, latest_us: int | None) -> Int64:

@@ -1,14 +1,19 @@
-"""Where batches end: after so many messages, or where the time of the stream reaches a multiple of so many seconds.
+"""Where batches end: after so many messages, where the time of the stream reaches a multiple of so many seconds, or
+where a live stream has logged that they did.
 
-Both are the stream's own: a replay cuts where the first run did. Read on in `spouts.cutting`.
+All are the stream's own: a replay cuts where the first run did. Read on in `spouts.cutting`.
 """
 
+import os
 from collections import deque
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from matching.errors import ConfigError
+from matching.errors import ConfigError, InputError
 from matching.model import Int64
 from matching.window import NO_FLOOR, Window
 
@@ -24,14 +29,16 @@ class Cuts(NamedTuple):
 
     messages : int    a batch has at most so many; 0: any number
     step_us : int    a batch ends before the first message of a later multiple of this stream time; 0: never
+    log : str    a file that says where batches end, and nothing else counts (`read_ends`); empty: none does
     """
 
     messages: int = MESSAGES
     step_us: int = 0
+    log: str = ""
 
     @classmethod
     def parse(cls, text: str, window: Window) -> "Cuts":
-        """`N`, `time:SECONDS`, or `auto`.
+        """`N`, `time:SECONDS`, `log:PATH`, or `auto`.
 
         Raises
         ------
@@ -41,6 +48,8 @@ class Cuts(NamedTuple):
         if text == "auto":
             return cls(MESSAGES, max(1, window.length // PART_OF_WINDOW) if window.kind == "time" else 0)
         kind, colon, amount = text.partition(":")
+        if kind == "log" and amount:
+            return cls(0, 0, os.path.abspath(amount))
         try:
             if kind == "time" and colon:
                 seconds = float(amount)
@@ -50,10 +59,14 @@ class Cuts(NamedTuple):
                 return cls(int(text))
         except ValueError:
             pass
-        raise ConfigError(f"batch {text!r}: give N messages (1 to 1,000,000), time:SECONDS of stream time, or auto")
+        raise ConfigError(
+            f"batch {text!r}: give N messages (1 to 1,000,000), time:SECONDS of stream time, log:PATH, or auto"
+        )
 
-    def as_json(self) -> dict[str, int]:
+    def as_json(self) -> Mapping[str, int | str]:
         """For `run.json`."""
+        if self.log:
+            return {"logged": self.log}
         return {"batch": self.messages} | ({"time_us": self.step_us} if self.step_us else {})
 
 
@@ -91,3 +104,46 @@ class Steps:
         """The time of the stream up to the first message that will be fed."""
         self._time_us = stream_time_us
         self._first.clear()
+
+
+class Logged:
+    """The messages before which a log of boundaries makes a cut; stands for `Steps`.
+
+    Parameters
+    ----------
+    ends : int64[n]    the last seq of each batch
+    """
+
+    def __init__(self, ends: Int64):
+        self._ends = ends
+
+    def feed(self, first_seq: int, event_time_us: Int64) -> None:
+        """Times make no difference."""
+
+    def before(self, next_seq: int) -> int:
+        """How many messages from `next_seq` on there are before the next cut; 0 behind the last one."""
+        place = int(np.searchsorted(self._ends, next_seq))
+        return int(self._ends[place]) + 1 - next_seq if place < self._ends.shape[0] else 0
+
+    def go_on_behind(self, stream_time_us: int) -> None:
+        """The boundaries are what they were."""
+
+
+def read_ends(path: str | os.PathLike[str]) -> Int64:
+    """The last seq of each batch, as `boundaries.parquet` of a live stream has them.
+
+    Raises
+    ------
+    InputError
+        If the file is missing or is none.
+    """
+    try:
+        table = pq.read_table(path, columns=["batch", "last_seq"]).sort_by("batch")
+        ends = table.column("last_seq").to_numpy().astype(np.int64)
+    except (OSError, KeyError, pa.ArrowException) as error:
+        reason = "missing_file" if isinstance(error, FileNotFoundError) else "broken_file"
+        why = (str(error).splitlines() or [""])[0]
+        raise InputError(reason, f"{path}: says not where batches end ({why}); name a boundaries.parquet") from error
+    if (np.diff(ends) < 0).any() or (ends < 0).any():
+        raise InputError("bad_order", f"{path}: last_seq falls; the log of boundaries is damaged")
+    return ends

@@ -22,7 +22,7 @@ from matching.errors import ConfigError, InputError, TopologyError
 from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.aside import NOBODY, Aside, without_terms
-from spouts.cuts import Cuts, Steps
+from spouts.cuts import Cuts, Logged, Steps, read_ends
 from spouts.versions import Objects, Versions
 from topology.core.component import Context, Saved, Spout, Tick
 
@@ -130,7 +130,7 @@ def cut_rows(rows: Rows, first: int, last: int) -> Rows:
     )
 
 
-#: Messages of a batch that only time ends, at most: arrays of it must be had.
+#: Messages of a batch that only time or a log ends, at most: arrays of it must be had.
 _MOST_AT_ONCE = 1_000_000
 
 
@@ -149,13 +149,13 @@ class Cutter:
 
     def __init__(self, window: Window, batch: int | Cuts, limit: int | None = None):
         cuts = batch if isinstance(batch, Cuts) else Cuts(batch)
-        if cuts.messages < (0 if cuts.step_us else 1):
+        if cuts.messages < (0 if cuts.step_us or cuts.log else 1):
             raise ConfigError(f"batch {cuts.messages}: needs at least 1 message")
         if limit is not None and limit < 0:
             raise ConfigError(f"limit {limit}: cannot be negative")
         self.window = window
         self.batch = cuts.messages or _MOST_AT_ONCE
-        self._steps = Steps(cuts.step_us)
+        self._steps = Logged(read_ends(cuts.log)) if cuts.log else Steps(cuts.step_us)
         self.limit = limit
         self.number = 0
         self.next_seq = 0

@@ -94,7 +94,7 @@ def batches_of(config: "RunConfig") -> int | None:
     if kept is None or config.follow:
         return None
     cuts = Cuts.parse(config.batch, Window.parse(config.window))
-    if cuts.step_us:
+    if cuts.step_us or cuts.log:
         return None
     return -(-min(kept, config.limit or kept) // cuts.messages)
 
