@@ -27,6 +27,7 @@ from bolts.ordering import InOrder
 from bolts.payloads import Closed, Late, MessageIds
 from bolts.sinks import FORMS, GROUP_ROWS, RESULT_SCHEMA, CountSink, PartSink, Sink, open_writer, writing
 from bolts.succession import Succession
+from bolts.telling import Teller
 from matching.errors import ConfigError, DeliveryError, TopologyError
 from matching.model import (
     CHANGES,
@@ -76,6 +77,8 @@ class DeliveryBolt(Bolt):
         Name of the component whose tasks close batches.
     lasting : sequence of int
         Codes of the kinds whose results may hold messages that have left the window.
+    listener : str, optional
+        Path of a socket where somebody wants to be told of updates at once (`bolts.telling`).
 
     Notes
     -----
@@ -92,6 +95,7 @@ class DeliveryBolt(Bolt):
         file_rows: int | None = PART_ROWS,
         query: str = "query",
         lasting: Sequence[int] = (),
+        listener: str | None = None,
     ):
         if sink not in SINKS:
             raise ConfigError(f"sink {sink!r}: choose one of {', '.join(SINKS)}")
@@ -104,7 +108,9 @@ class DeliveryBolt(Bolt):
         self.file_rows = file_rows
         self.query = query
         self.lasting = tuple(lasting)
+        self.listener = listener
         self.sink: Sink | None = None
+        self.teller: Teller | None = None
 
     def prepare(self, context: Context) -> None:
         """Make the output directory."""
@@ -113,7 +119,7 @@ class DeliveryBolt(Bolt):
         self.context = context
         self.query_tasks = context.size_of(self.query)
         self.inputs = self._inputs(0)
-        self.subscriptions = IdColumn("subscription", self.sink_name != "count")
+        self.subscriptions = IdColumn("subscription", self.sink_name != "count" or self.listener is not None)
         self.messages = IdColumn("message", self.sink_name != "count")
         self.held = HeldMessages(self.lasting)
         self.succession = Succession()
@@ -133,6 +139,8 @@ class DeliveryBolt(Bolt):
         self.finished: list[Output] = []
         self.used = False
         self.sink = self._make_sink()
+        if self.listener is not None:
+            self.teller = Teller(self.listener, context.incarnation)
 
     def execute(self, delivery: Delivery) -> None:
         """Take one payload; write every batch that has become complete by it.
@@ -166,6 +174,9 @@ class DeliveryBolt(Bolt):
         while (ready := self.inputs.pop()) is not None:
             self._accept(ready.number, **ready.payloads)
             self._accept_late()
+        if self.teller is not None and self.open:
+            at = self.open[0].boundary  # the last one up to which everything is told, or the first of all
+            self.teller.tell(at.last_seq if at.number <= self.complete_through else -1, self.subscriptions)
         self._acknowledge()
 
     def finish(self) -> None:
@@ -293,6 +304,8 @@ class DeliveryBolt(Bolt):
     def close(self) -> None:
         if self.sink is not None:
             self.sink.abandon()  # what was committed has its name and stays
+        if self.teller is not None:
+            self.teller.close()
 
     def _inputs(self, first: int) -> InOrder:
         return InOrder({"changes": 1, "ids": 1, "updates": self.query_tasks}, first, name=self.context.component)
@@ -374,6 +387,8 @@ class DeliveryBolt(Bolt):
         self.digest.add(updates, self.subscriptions.hashes(updates.number), self.messages.hashes(updates.seq))
         self.counts += np.bincount(updates.change, minlength=len(CHANGES))
         self.held.note(updates)
+        if self.teller is not None:
+            self.teller.add(updates)
         assert self.sink is not None
         now_s = self.context.now()
         fresh = updates

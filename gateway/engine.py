@@ -4,43 +4,41 @@
     engine.subscribe({"subscription_id": "s1", "kind": "knn", "keywords": "ramen", "lon": 139.7, "lat": 35.7, "k": 3})
     updates = engine.publish([{"id": "m1", "text": "ramen is open", "lon": 139.69, "lat": 35.68}])
 
-Rows pass the gate of the ETL and of a run (`matching.validate`), texts become terms by the same function, and rooms and
+Rows pass the gate of the ETL and of a run (`gateway.gate`), texts become terms by the same function, and rooms and
 windows are those of a run, alone in one process. Read on in `matching.alone`.
 """
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gateway.gate import Gate
 from matching.alone import Alone
 from matching.errors import InputError
 from matching.fading import HALF_LIFE_S, SMOOTHING, Fading
-from matching.kind_table import Kind, Kinds
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import (
     CHANGES,
     ENTER,
-    MessageBatch,
     Removals,
     ResultBatch,
     SubscriptionTable,
     UpdateBatch,
     concatenate,
     empty,
-    join_messages,
     take_rows,
 )
-from matching.reasons import explain
 from matching.space import Space
 from matching.text import TermVector, Vocabulary
-from matching.validate import MESSAGE_ROLES, ParsedMessage, RawMessage, build_table, message_row, subscription_row
+from matching.validate import ParsedMessage, build_table
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.parquet import read_manifest
+from spouts.parsed import message_batch, objects_of, vector_of
 from spouts.subscriptions import load_vocabulary
-from spouts.versions import Objects, Versions
+from spouts.versions import Versions
 
 _PLACE = ("lon", "lat", "west", "south", "east", "north")
 #: Messages that are kept before those that nobody can be told of any more are given up.
@@ -123,14 +121,13 @@ class Engine:
         self._alone = Alone(
             kinds.run, self.space, self.window, engines=engines, windows=window_indexes, fading=self.fading
         )
-        self.rejected: Counter[str] = Counter()
+        self._gate = Gate(words, self.space, self.window, kinds)
+        self.rejected = self._gate.rejected
         self.unknown_words = 0
         self._added: list[SubscriptionTable] = []
         self._removed: list[tuple[int, int, int]] = []  # number, code of the kind, first message they do not meet
-        self._taken: list[ParsedMessage] = []
         self._numbers: dict[str, tuple[int, int]] = {}  # who is subscribed: number and code of the kind
         self._names: dict[int, str] = {}
-        self._met: set[int] = set()
         self._next_number = 0
         self._boundary = Boundary(-1, 0, -1, NO_FLOOR)
         self._clock = NO_FLOOR
@@ -160,29 +157,19 @@ class Engine:
             With the reason, as a run would reject it.
         """
         row = {**(subscription or {}), **columns}
-        if row.get("at") is not None or row.get("until") is not None:
-            raise InputError("bad_span", "at and until are for files: subscribe and unsubscribe when it is time")
-        parsed = subscription_row(row, self.vocabulary, self.space, self.kinds)
-        if isinstance(parsed, str):
-            raise InputError(parsed, f"subscription {row.get('subscription_id')!r}: {explain(parsed, self.kinds)}")
-        if not self.kinds[parsed.kind].runs:
-            raise InputError(
-                "kind_without_engine", f"subscription {parsed.subscription_id!r}: no engine matches its kind"
-            )
+        parsed = self._gate.subscribe(row)
         name = parsed.subscription_id
         if name in self._numbers:
             self._end(name)
         number, self._next_number = self._next_number, self._next_number + 1
-        self._added.append(build_table([parsed], [number], [self.next_seq]))
+        self._added.append(build_table([parsed], [number], [self._boundary.last_seq + 1]))
         self._numbers[name] = number, parsed.kind
         self._names[number] = name
-        self._met.add(parsed.kind)
         return name
 
     def unsubscribe(self, subscription_id: str) -> None:
         """End a subscription before the next message. Raises InputError if nobody is subscribed under this id."""
-        if subscription_id not in self._numbers:
-            raise InputError("unknown_subscription", f"subscription {subscription_id!r}: nobody is subscribed under it")
+        self._gate.unsubscribe(subscription_id)
         self._end(subscription_id)
 
     def publish(self, messages: Iterable[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
@@ -201,56 +188,19 @@ class Engine:
             `change` (match, enter or leave), `subscription_id`, `message_id`, `seq`, `as_of`, `score` (None for a
             match), `text`, `lon`, `lat`. What came and went within the batch is not told.
         """
-        for row in [messages] if isinstance(messages, Mapping) else messages:
-            self.offer(row)
-        return self.tell(self.close_batch())
+        judged = map(self._gate.message, [messages] if isinstance(messages, Mapping) else messages)
+        return self._tell(self._match([parsed for parsed in judged if isinstance(parsed, ParsedMessage)]))
 
-    def offer(self, message: Any) -> str | None:
-        """Put a message into the coming batch; the reason if it is refused, which is counted too."""
-        parsed = self._parse(message)
-        if isinstance(parsed, str):
-            self.rejected[parsed] += 1
-            return parsed
-        self._taken.append(parsed)
-        return None
-
-    @property
-    def next_seq(self) -> int:
-        """What the next message gets; a change takes effect before it."""
-        return self._boundary.last_seq + 1 + len(self._taken)
-
-    @property
-    def offered(self) -> int:
-        """Messages that the coming batch has."""
-        return len(self._taken)
-
-    @property
-    def kinds_met(self) -> list[Kind]:
-        """Kinds that somebody has subscribed to."""
-        return [self.kinds[code] for code in sorted(self._met)]
-
-    @property
-    def last(self) -> Boundary:
-        """The last batch."""
-        return self._boundary
-
-    @property
-    def waiting(self) -> int:
-        """Messages and changes that the coming batch has."""
-        return len(self._taken) + len(self._added) + len(self._removed)
-
-    def close_batch(self) -> UpdateBatch:
-        """Match what has been offered; what that changes, by number of subscription and message."""
-        taken, self._taken = self._taken, []
+    def _match(self, taken: Sequence[ParsedMessage]) -> UpdateBatch:
+        """Match messages as one batch; what that changes, by number of subscription and message."""
         first = self._boundary.last_seq + 1
-        batch = self._batch(taken, first)
+        batch = message_batch(taken, [self._vector(parsed) for parsed in taken], first, self.space, self.window)
         self._clock = stream_time(batch.life, self._clock)
         last = first + len(taken) - 1
         boundary = Boundary(self._boundary.number + 1, first, last, self.window.floor(last, self._clock))
         for seq, (parsed, life) in enumerate(zip(taken, batch.life.tolist(), strict=True), start=first):
             self._said[seq] = _Said(parsed.message_id, parsed.text, parsed.lon, parsed.lat, life)
-        deleted = np.array([parsed.op == 1 for parsed in taken], np.bool_)
-        self._versions.feed(batch, Objects([parsed.object_id for parsed in taken], deleted))
+        self._versions.feed(batch, objects_of(taken))
         added = concatenate([empty(SubscriptionTable), *self._added])
         removed = Removals(
             np.array([number for number, _, _ in self._removed], np.int64),
@@ -296,65 +246,15 @@ class Engine:
         return list(self._numbers)
 
     def _end(self, name: str) -> None:
-        self._removed.append((*self._numbers.pop(name), self.next_seq))
-
-    def _parse(self, row: Any) -> ParsedMessage | str:
-        """A message that may be published, or the reason why it may not."""
-        parsed = self._read(row)
-        if isinstance(parsed, ParsedMessage) and parsed.event_time_us is None and self._needs_times():
-            return "bad_time"
-        return parsed
-
-    def _read(self, row: Any) -> ParsedMessage | str:
-        if not isinstance(row, Mapping):
-            return "wrong_type"
-        return message_row(RawMessage(**{role: row.get(role) for role in MESSAGE_ROLES}), self.space)
-
-    def columns_of(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """A message that was taken, as the columns that the ETL writes, but for its seq."""
-        parsed = self._read(message)
-        if isinstance(parsed, str):
-            raise InputError(parsed, f"message {message.get('id')!r}: {explain(parsed, self.kinds)}")
-        vector = self._vector(parsed)
-        named = {name: getattr(parsed, name) for name in (*_PLACE, "message_id", "text", "object_id", "op")}
-        weighed = {name: getattr(vector, name).tolist() for name in ("terms", "counts", "weights")}
-        return {**named, **weighed, "event_time": parsed.event_time_us}
-
-    def _needs_times(self) -> bool:
-        return self.window.kind == "time" or any(self.kinds[kind].fades for _, kind in self._numbers.values())
-
-    def _batch(self, taken: Sequence[ParsedMessage], first: int) -> MessageBatch:
-        vectors = [self._vector(parsed) for parsed in taken]
-        seq = np.arange(first, first + len(taken), dtype=np.int64)
-        lon = np.array([parsed.lon for parsed in taken], np.float64)
-        lat = np.array([parsed.lat for parsed in taken], np.float64)
-        x, y = self.space.project(lon, lat)
-        points = [(parsed.lon, parsed.lat, parsed.lon, parsed.lat) for parsed in taken]
-        sides = [(parsed.west, parsed.south, parsed.east, parsed.north) for parsed in taken]
-        boxes = [point if None in side else side for point, side in zip(points, sides, strict=True)]
-        west, south, east, north = np.array(boxes, np.float64).reshape(len(taken), 4).T.copy()
-        times = np.array([parsed.event_time_us or 0 for parsed in taken], np.int64)
-        offsets = np.zeros(len(taken) + 1, np.int64)
-        np.cumsum([vector.terms.shape[0] for vector in vectors], out=offsets[1:])
-        nothing = self.vocabulary.unit_vector({})
-        terms, counts, weights = (
-            np.concatenate([getattr(vector, name) for vector in (*vectors, nothing)])
-            for name in ("terms", "counts", "weights")
-        )
-        life = self.window.lives(seq, times)
-        batch = MessageBatch(
-            seq, x, y, west, south, east, north, life, offsets, terms, weights, counts.astype(np.int32), times
-        )
-        return join_messages([batch, batch.take(np.zeros(0, np.int64))])  # points are held as points
+        self._removed.append((*self._numbers.pop(name), self._boundary.last_seq + 1))
 
     def _vector(self, parsed: ParsedMessage) -> TermVector:
-        counts = {} if parsed.op == 1 else self.vocabulary.count_terms(parsed.text)
-        vector = self.vocabulary.unit_vector(counts)
+        vector = vector_of(parsed, self.vocabulary)
         self.unknown_words += vector.unknown
         return vector
 
-    def tell(self, updates: UpdateBatch) -> list[dict[str, Any]]:
-        """What `close_batch` gave, as `publish` tells it; to be called once, before the next batch.
+    def _tell(self, updates: UpdateBatch) -> list[dict[str, Any]]:
+        """What `_match` gave, as `publish` tells it; to be called once, before the next batch.
 
         Of each subscription leaves come before enters, and who is replaced before who takes his place.
         """

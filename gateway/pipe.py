@@ -1,13 +1,13 @@
-"""Messages and changes of subscriptions, line by line as they come; updates out, line by line as they are found.
+"""Messages and changes of subscriptions, line by line as they come, in batches.
 
     {"id": "m1", "text": "ramen is open", "lon": 139.69, "lat": 35.68}
     {"subscribe": {"subscription_id": "s1", "kind": "knn", "keywords": "ramen", "lon": 139.7, "lat": 35.7, "k": 3}}
     {"unsubscribe": "s1"}
 
-A thread reads, so that lines that come while a batch is matched are waiting when it is done; what reads ahead is
-bounded, and then the pipe holds the producer back. A batch is closed when it is full, or when the first line in it has
-waited for the linger time. A change stands in its place in the stream. Used by `gateway.commands.live`; read on in
-`gateway.engine`, which matches, and in `gateway.journal`, which remembers.
+A thread reads, so that lines that come while a batch is closed are waiting when it is; what reads ahead is bounded, and
+then the pipe holds the producer back. A batch is closed when it is full, or when the first line in it has waited for
+the linger time, and not while too many are in flight. A change stands in its place in the stream. Used by
+`gateway.commands.live`; read on in `gateway.gate`, which judges lines, and in `gateway.journal`, which logs them.
 """
 
 import queue
@@ -15,23 +15,23 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import IO, Any, NamedTuple, Protocol
 
 import msgspec
-import numpy as np
 
-from gateway.engine import Engine
+from gateway.gate import Gate, Refused
+from gateway.in_flight import InFlight
 from gateway.terminal import as_json
-from matching.errors import CheckpointError, InputError
-from matching.reasons import MAX_LINE_BYTES, explain
-from matching.validate import decode_object
-from topology.core.metrics import LatencyHistogram
+from matching.reasons import MAX_LINE_BYTES
+from matching.validate import ParsedMessage
 
 #: Lines that are read ahead of the batch at hand, at most.
 READ_AHEAD = 20_000
 #: How often it is asked whether to stop, while nothing comes.
 _LOOK_S = 0.2
+#: How often a batch that waits for others to be told takes what has come meanwhile.
+_AGAIN_S = 0.02
 #: Characters of a refused line that are told.
 _QUOTED = 200
 
@@ -44,200 +44,161 @@ class Line(NamedTuple):
     came_s: float
 
 
+class Taken(NamedTuple):
+    """A line that passed the gate: a message, or a change of subscriptions."""
+
+    line: Line
+    message: ParsedMessage | None
+
+
 class Keeper(Protocol):
-    """Who remembers lines before they are matched, and what was told of them."""
+    """Who remembers lines in the batches in which they were taken."""
 
-    def keep(self, lines: Sequence[Line], last_seq: int) -> None:
-        """These lines were taken; returns when no failure can undo that.
+    @property
+    def next_seq(self) -> int:
+        """What the next message gets."""
+        ...
 
-        They end the batch of which message `last_seq` is the last, or, if that is -1, no batch: changes without any
-        message, which count with the next one.
+    def keep(self, taken: list[Taken]) -> None:
+        """These lines end a batch, or, without any message among them, count with the next one.
+
+        Returns when no failure can undo that.
         """
         ...
 
-    def told(self, rows: list[dict[str, Any]], last_seq: int) -> None:
-        """What the batch that ends with that message has changed."""
-        ...
-
-
-class Figures:
-    """Counts of a pipe, for the end.
-
-    Attributes
-    ----------
-    lines, batches, updates : int
-    refused : Counter    lines, by reason
-    latency : LatencyHistogram    from line in to line out, of lines that are not refused
-    """
-
-    def __init__(self) -> None:
-        self.lines = self.batches = self.updates = 0
-        self.refused: Counter[str] = Counter()
-        self.latency = LatencyHistogram()
-
 
 class Pipe:
-    """Reads lines, has them matched, writes updates.
+    """Reads lines and has them kept, batch by batch.
 
     Parameters
     ----------
-    engine : Engine
-    source : binary file
-    write : callable
-        Takes the lines of a batch as bytes, each with its end.
+    gate : Gate
+    keeper : Keeper
     refuse : callable
         Takes what is wrong with a line, as a dict of `line`, `reason`, `what` and `row`.
+    in_flight : InFlight
     batch : int
         Messages and changes of a batch at most.
     linger_s : float
         How long the first line of a batch waits for others.
-    keeper : Keeper, optional
+
+    Attributes
+    ----------
+    lines, batches : int
+    refused : Counter    lines, by reason
+    failure : Exception or None
+        What ended `run` before its time.
+    started, ended : bool
+        Whether `start` was called, and whether what it started has returned.
     """
 
     def __init__(
         self,
-        engine: Engine,
-        source: IO[bytes],
-        write: Callable[[bytes], None],
+        gate: Gate,
+        keeper: Keeper,
         refuse: Callable[[dict[str, Any]], None],
+        in_flight: InFlight,
         batch: int = 5_000,
         linger_s: float = 0.05,
-        keeper: Keeper | None = None,
     ):
-        self.engine = engine
-        self.figures = Figures()
-        self._source = source
-        self._write = write
+        self.lines = self.batches = 0
+        self.refused: Counter[str] = Counter()
+        self.failure: BaseException | None = None
+        self.started = self.ended = False
+        self._gate = gate
+        self._keeper = keeper
         self._refuse = refuse
+        self._in_flight = in_flight
         self._batch = batch
         self._linger_s = linger_s
-        self._keeper = keeper
         self._lines: queue.Queue[Line | None] = queue.Queue(READ_AHEAD)
-        self._open: list[Line] = []
-        #: Lines that have come before the source begins: the first one has the next number.
-        self.lines_before = 0
+        self._open: list[Taken] = []
 
-    def run(self, stop: Callable[[], bool] = lambda: False) -> None:
+    def start(self, source: IO[bytes], stop: Callable[[], bool], lines_before: int = 0) -> None:
+        """`run` in a thread of its own; what it raises is kept in `failure`."""
+
+        def run() -> None:
+            try:
+                self.run(source, stop, lines_before)
+            except BaseException as error:
+                self.failure = error
+            self.ended = True
+
+        self.started = True
+        threading.Thread(target=run, name="pipe", daemon=True).start()
+
+    def run(self, source: IO[bytes], stop: Callable[[], bool] = lambda: False, lines_before: int = 0) -> None:
         """Go on until the source ends or `stop` says so, and close the last batch.
+
+        Parameters
+        ----------
+        source : binary file
+        stop : callable
+        lines_before : int
+            Lines that have come before the source begins: the first one has the next number.
 
         Raises
         ------
         DeliveryError
-            And whatever else keeping or writing raises.
+            And whatever else keeping raises.
         """
-        threading.Thread(target=self._read, name="lines", daemon=True).start()
-        try:
-            self._go_on(stop)
-        finally:
-            self.close_batch()
-
-    def _go_on(self, stop: Callable[[], bool]) -> None:
+        threading.Thread(target=self._read, args=(source, lines_before), name="lines", daemon=True).start()
         while not stop():
-            left_s = self._open[0].came_s + self._linger_s - time.monotonic() if self._open else _LOOK_S
-            try:
-                line = self._lines.get(timeout=min(max(0.0, left_s), _LOOK_S))
-            except queue.Empty:
-                if self._open and left_s <= _LOOK_S:
+            left_s, full = self._left_s(), len(self._open) >= self._batch
+            if full or (left_s <= 0.0 and self._lines.empty()):
+                if self._in_flight.await_room(_LOOK_S if full else _AGAIN_S):
                     self.close_batch()
                 continue
+            try:  # what is at hand goes with a batch that is overdue, as far as there is room
+                line = self._lines.get(timeout=min(max(0.0, left_s), _LOOK_S))
+            except queue.Empty:
+                continue
             if line is None:
-                return
+                break
             self.take(line)
-            full = self.engine.waiting >= self._batch
-            overdue = bool(self._open) and time.monotonic() >= self._open[0].came_s + self._linger_s
-            if full or (overdue and self._lines.empty()):  # what is at hand goes with it, as far as there is room
-                self.close_batch()
+        self.close_batch()
 
     def take(self, line: Line) -> None:
         """Put one line into the batch that is open, or refuse it. Empty lines are let pass."""
-        self.figures.lines += 1
+        self.lines += 1
         if not line.data.strip():
             return
-        reason, what = self.put(line)
-        if reason is None:
+        refused = self.put(line)
+        if refused is None:
             return
-        self.figures.refused[reason] += 1
+        self.refused[refused.reason] += 1
         quoted = line.data[:_QUOTED].decode(errors="replace").rstrip("\r\n")
-        self._refuse({"line": line.number, "reason": reason, "what": what, "row": quoted})
+        self._refuse({"line": line.number, "reason": refused.reason, "what": refused.what, "row": quoted})
 
-    def put(self, line: Line) -> tuple[str | None, str]:
-        """Put a line into the batch that is open; why not, as a code and in words, if it is refused."""
-        reason, what = self._offer(line.data)
-        if reason is None:
-            self._open.append(line)
-        return reason, what
+    def put(self, line: Line) -> Refused | None:
+        """Put a line into the batch that is open; why not, if it is refused."""
+        found = self._gate.line(line.data)
+        if isinstance(found, Refused):
+            return found
+        self._open.append(Taken(line, found))
+        return None
 
     def close_batch(self) -> None:
-        """Match what waits, and tell what it changes; changes alone count with the next message."""
-        lines, self._open = self._open, []
-        if not lines:
+        """Have kept what waits; changes alone count with the next message."""
+        taken, self._open = self._open, []
+        if not taken:
             return
-        messages = self.engine.offered > 0
-        if self._keeper is not None:
-            self._keeper.keep(lines, self.engine.next_seq - 1 if messages else -1)
-        if not messages:
-            return
-        rows = self._match()
-        self.write(rows)
-        now_s = time.monotonic()
-        self.figures.updates += len(rows)
-        self.figures.latency.record(now_s - np.array([line.came_s for line in lines]))
+        messages = sum(one.message is not None for one in taken)
+        if messages:
+            self.batches += 1
+            self._in_flight.add(self._keeper.next_seq + messages - 1, [one.line.came_s for one in taken])
+        self._keeper.keep(taken)
 
-    def write(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Write updates out, all at once."""
-        if rows:
-            self._write(b"".join(map(_encoded, rows)))
+    def _left_s(self) -> float:
+        """How long the batch at hand may still wait for more."""
+        return self._open[0].line.came_s + self._linger_s - time.monotonic() if self._open else _LOOK_S
 
-    def replay(self, lines: Sequence[bytes], closes: bool) -> list[dict[str, Any]]:
-        """Match lines that were taken before once more; what that changes is returned, and not written."""
-        for line in lines:
-            reason, what = self._offer(line)
-            if reason is not None:
-                raise CheckpointError(
-                    f"a line that was taken before is refused now ({reason}: {what}): {line[:_QUOTED]!r}"
-                )
-        return self._match() if closes else []
-
-    def _match(self) -> list[dict[str, Any]]:
-        rows = self.engine.tell(self.engine.close_batch())
-        if self._keeper is not None:
-            self._keeper.told(rows, self.engine.last.last_seq)
-        self.figures.batches += 1
-        return rows
-
-    def _offer(self, data: bytes) -> tuple[str | None, str]:
-        row = decode_object(data)
-        if isinstance(row, str):
-            return row, explain(row, self.engine.kinds)
-        if "subscribe" in row or "unsubscribe" in row:
-            if len(row) > 1:
-                return "unknown_column", "subscribe and unsubscribe stand alone in their line"
-            return self._change(row)
-        reason = self.engine.offer(row)
-        return reason, "" if reason is None else explain(reason, self.engine.kinds)
-
-    def _change(self, row: dict[str, Any]) -> tuple[str | None, str]:
+    def _read(self, source: IO[bytes], number: int) -> None:
         try:
-            if "subscribe" in row:
-                asked = row["subscribe"]
-                if not isinstance(asked, dict):
-                    raise InputError("wrong_type", "subscribe takes an object with the columns of a subscription")
-                self.engine.subscribe(asked)
-            else:
-                if not isinstance(row["unsubscribe"], str):
-                    raise InputError("bad_id", "unsubscribe takes the id of a subscription")
-                self.engine.unsubscribe(row["unsubscribe"])
-        except InputError as error:
-            return error.reason_code, str(error)
-        return None, ""
-
-    def _read(self) -> None:
-        number = self.lines_before
-        try:
-            while data := self._source.readline(MAX_LINE_BYTES + 1):
+            while data := source.readline(MAX_LINE_BYTES + 1):
                 number += 1
                 while len(data) > MAX_LINE_BYTES and not data.endswith(b"\n"):
-                    more = self._source.readline(MAX_LINE_BYTES)
+                    more = source.readline(MAX_LINE_BYTES)
                     if not more:
                         break
                     data = data[: MAX_LINE_BYTES + 1] + (b"\n" if more.endswith(b"\n") else b"")
@@ -246,23 +207,19 @@ class Pipe:
             self._lines.put(None)
 
 
-def _encoded(row: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(row) + b"\n"
-
-
 def to_standard_output() -> Callable[[bytes], None]:
-    """Writes lines to standard output at once; what a terminal would obey is escaped where there is one."""
-    if sys.stdout.isatty():
+    """Writes lines to standard output at once, from any thread; what a terminal would obey is escaped there."""
+    turn = threading.Lock()
 
-        def show(data: bytes) -> None:
+    def show(data: bytes) -> None:
+        with turn:
             for line in data.splitlines():
                 sys.stdout.write(as_json(msgspec.json.decode(line)) + "\n")
             sys.stdout.flush()
 
-        return show
-
     def write(data: bytes) -> None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        with turn:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
 
-    return write
+    return show if sys.stdout.isatty() else write

@@ -138,18 +138,18 @@ def _run(
                 folder.write_report(RUNNING, told)
                 checkpoints = _checkpoints(config, folder, sums, told)
                 try:
-                    report = _execute(config, plan, on_progress, stop, checkpoints, manifest)
+                    report = execute(config, plan, on_progress, stop, checkpoints, manifest)
                     break
                 except ComponentFailed as failed:
                     if checkpoints is None or config.strict:
                         raise
-                    manifest = _go_back(folder, checkpoints.store)
+                    manifest = go_back(folder, checkpoints.store)
                     poison = _find_poison(config, aside, checkpoints.store, manifest, failed)
                     if poison is None:
                         raise
                     poisons.append(poison)
                     aside = aside.with_more(_singles(poison.messages), _singles(poison.subscriptions))
-                    plan, incarnation = build_plan(config, aside), _behind(incarnation)
+                    plan, incarnation = build_plan(config, aside), behind(incarnation)
             _note_rejects(folder, poisons)
         except KeyboardInterrupt:
             folder.write_report(INTERRUPTED, told | {"error": "stopped before what was in flight had drained"})
@@ -168,7 +168,7 @@ def _run(
         return {"state": state, **summary}
 
 
-def _execute(
+def execute(
     config: RunConfig,
     plan: Plan,
     on_progress: Callable[[Snapshot], None] | None,
@@ -195,7 +195,7 @@ def _execute(
     )
 
 
-def _go_back(folder: RunFolder, store: CheckpointStore) -> Manifest | None:
+def go_back(folder: RunFolder, store: CheckpointStore) -> Manifest | None:
     """See that the folder is as the last checkpoint says; None for the start of the stream."""
     manifest = store.newest()
     if manifest is None:
@@ -207,7 +207,7 @@ def _go_back(folder: RunFolder, store: CheckpointStore) -> Manifest | None:
     return manifest
 
 
-def _behind(incarnation: int) -> int:
+def behind(incarnation: int) -> int:
     """The next incarnation: a run that recovers by itself counts on by one, and does not say so here."""
     return _BY_ITSELF * (incarnation // _BY_ITSELF + 1)
 
@@ -307,7 +307,7 @@ def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> 
         raise ConfigError(f"{folder.path}: this run was made without checkpoints; run again, with --overwrite")
     store = CheckpointStore(checkpoint_folder(config))
     manifest = store.newest()
-    incarnation = _behind(int(told.get("incarnation", 0)))
+    incarnation = behind(int(told.get("incarnation", 0)))
     aside = Aside.of(told.get("aside", {}))
     name = str(told.get("run", ""))
     if manifest is not None and manifest.facts.get("run") != name:
@@ -323,7 +323,7 @@ def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> 
         folder.empty()
         return None, incarnation, aside, name
     refuse_changed(manifest.facts["inputs"], sums.get(), config.follow)
-    _go_back(folder, store)
+    go_back(folder, store)
     (folder.path / "results.parquet").unlink(missing_ok=True)
     return manifest, incarnation, aside, name
 
@@ -340,10 +340,11 @@ def together_of(config: RunConfig, plan: Plan) -> tuple[tuple[str, ...], ...]:
     """Components whose tasks share an actor; no result depends on it.
 
     By default the light ones do where this machine has fewer cores than the plan has tasks, unless the run joins a
-    cluster, follows a stream or keeps to a rate: a spout that waits would keep the others of its process waiting.
+    cluster, follows a stream or keeps to a rate: a spout that waits would keep the others of its process waiting. One
+    that is patient has a process to itself.
     """
     shared = config.placement == "shared"
     waits = config.follow or config.rate is not None
     if config.placement == "auto" and config.address is None and not waits:
         shared = (os.cpu_count() or 1) < len(plan.tasks)
-    return (LIGHT,) if shared else ()
+    return (tuple(name for name in LIGHT if not plan.component(name).patient),) if shared else ()

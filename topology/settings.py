@@ -100,8 +100,8 @@ class RunConfig(BaseSettings):
     )
     batch: str = Field(
         default="auto",
-        description="what lies between two boundaries: N messages, or time:SECONDS of stream time; auto: 5000 "
-        "messages, and of a time: window at most a tenth",
+        description="what lies between two boundaries: N messages, time:SECONDS of stream time, or what a live stream "
+        "has logged, log:PATH of its boundaries.parquet; auto: 5000 messages, and of a time: window at most a tenth",
     )
     decay_half_life: float = Field(
         default=HALF_LIFE_S, gt=0.0, le=1e12, description="seconds in which a score that fades falls to half"
@@ -197,8 +197,8 @@ class RunConfig(BaseSettings):
         text = str(value) if type(value) is int else value
         if isinstance(text, str):
             number = re.fullmatch("[0-9]{1,7}", text) and 1 <= int(text) <= 1_000_000
-            if not (number or text == "auto" or re.fullmatch("time:[0-9]+([.][0-9]+)?", text)):
-                raise ValueError("give N messages, 1 to 1,000,000, time:SECONDS of stream time, or auto")
+            if not (number or text == "auto" or re.fullmatch("time:[0-9]+([.][0-9]+)?|log:.+", text)):
+                raise ValueError("give N messages, 1 to 1,000,000, time:SECONDS of stream time, log:PATH, or auto")
         return text
 
     @field_validator("window")
@@ -283,6 +283,36 @@ def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
     if given.get("executor") == "local":  # one process, with nobody to share its loads with
         given.setdefault("rebalance", False)
     return _build({**before, **given}, dict.fromkeys(given, "command line"))
+
+
+#: What a live stream cannot be told, has its own words for, or has no use for.
+NOT_LIVE = frozenset(
+    {
+        *("messages", "subscriptions", "out", "executor", "batch", "max_ahead", "checkpoints", "rate", "limit"),
+        *("address", "sink", "overwrite", "strict", "follow"),
+    }
+)
+
+
+def live_config(options: Mapping[str, Any], vocabulary: Path, out: Path, **more: Any) -> RunConfig:
+    """The settings of a live stream: those that are given, and defaults; neither environment nor file is asked.
+
+    Parameters
+    ----------
+    options : mapping
+        Settings that are not in `NOT_LIVE`.
+    vocabulary, out : Path
+    **more
+        Settings that are none of the user's.
+
+    Raises
+    ------
+    ConfigError
+        As `load_config`.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    fixed = {"messages": vocabulary, "subscriptions": (out / "subscriptions.jsonl",), "out": out}
+    return _build({**given, **fixed, **more}, dict.fromkeys(given, "command line"))
 
 
 def collect(options: Mapping[str, Any], file: Path | None = None) -> tuple[dict[str, Any], dict[str, str]]:

@@ -9,7 +9,7 @@ Dotted edges are feedback: they carry no end and no credit. What travels on each
 message's way goes on in `spouts.parquet`, then `bolts.distribution`; `topology.running` starts what is wired here.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -39,8 +39,9 @@ from matching.text import Vocabulary
 from matching.warmup import warmup
 from matching.window import Window
 from spouts.aside import NOBODY, Aside
-from spouts.cuts import Cuts
+from spouts.cuts import Cuts, read_ends
 from spouts.kinds import first_that, named_in
+from spouts.live import LoggedMessages, LoggedSubscriptions
 from spouts.parquet import ParquetSpout, read_manifest, read_points
 from spouts.placing import PlacingSpout, read_first
 from spouts.subscriptions import SubscriptionSpout, load_vocabulary
@@ -241,6 +242,29 @@ def check_placeable(config: RunConfig, vocabulary: Vocabulary, space: Space) -> 
         )
 
 
+def check_boundaries(config: RunConfig, cuts: Cuts) -> None:
+    """Refuse boundaries that are another stream's. Raises ConfigError, or InputError as `read_ends`."""
+    if not cuts.log:
+        return
+    ends, kept = read_ends(cuts.log), (read_manifest(config.messages) or {}).get("kept")
+    logged = int(ends[-1]) + 1 if ends.shape[0] else 0
+    if logged != kept:
+        raise ConfigError(
+            f"--batch log:{cuts.log}: has boundaries of {logged:,} messages, and {config.messages} has {kept or 0:,}; "
+            "name those of the same stream"
+        )
+
+
+def unplaceable(router: str) -> Callable[[Mapping[str, Any]], str | None]:
+    """Says why a router cannot place a subscription, of which the columns are given; None if it can."""
+
+    def why(row: Mapping[str, Any]) -> str | None:
+        found = placeable(router, KINDS, str(row.get("kind")), row.get("match") == "any")
+        return found and f"{found} (--router {router})"
+
+    return why
+
+
 def check_rebalance(config: RunConfig, router: Router) -> None:
     """Refuse to deal loads out anew where that cannot be. Raises ConfigError, with what to do."""
     remedies = (
@@ -273,6 +297,7 @@ def build_plan(config: RunConfig, aside: Aside = NOBODY) -> Plan:
     """
     space, window = space_of(config), Window.parse(config.window)
     cuts = Cuts.parse(config.batch, window)
+    check_boundaries(config, cuts)
     vocabulary: Vocabulary = load_vocabulary(config.messages)
     check_placeable(config, vocabulary, space)
     router = router_of(config, space, vocabulary=vocabulary)
@@ -287,9 +312,53 @@ def build_plan(config: RunConfig, aside: Aside = NOBODY) -> Plan:
         rate=config.rate, aside=aside,
     )  # fmt: skip
     subscriptions = SubscriptionSpout(files, vocabulary, space, rejects=out / "rejected.jsonl", aside=aside)
+    return _wired(config, messages, subscriptions, router, space, vocabulary, asking=asking)
+
+
+def build_live_plan(config: RunConfig, log: str, listener: str) -> Plan:
+    """The topology over a log that grows, which tells updates at once.
+
+    Parameters
+    ----------
+    config : RunConfig
+        Its `messages` are the ETL's folder with words and world; where the router asks for a sample of messages, those
+        in there stand for those to come. Its `subscriptions` are not read.
+    log : str
+        Path (`spouts.log`).
+    listener : str
+        Path of a socket (`bolts.telling`).
+
+    Raises
+    ------
+    ConfigError, InputError, TopologyError
+        As `build_plan`.
+    """
+    space, window, vocabulary = space_of(config), Window.parse(config.window), load_vocabulary(config.messages)
+    router = router_of(config, space, vocabulary=vocabulary)
+    check_rebalance(config, router)
+    words = str(config.messages.absolute())
+    messages = LoggedMessages(log, words, window, space)
+    subscriptions = LoggedSubscriptions(log, words, space)
+    return _wired(config, messages, subscriptions, router, space, vocabulary, listener=listener)
+
+
+def _wired(
+    config: RunConfig,
+    messages: Spout,
+    subscriptions: Spout,
+    router: Router,
+    space: Space,
+    vocabulary: Vocabulary,
+    asking: Collection[str] | None = None,
+    listener: str | None = None,
+) -> Plan:
+    window = Window.parse(config.window)
     lasting = tuple(kind.code for kind in KINDS if kind.lasting)
     rows = None if config.checkpoint_every else PART_ROWS
-    delivery = DeliveryBolt(str(out), window, config.credits, config.sink, file_rows=rows, lasting=lasting)
+    out = str(config.out.absolute())
+    delivery = DeliveryBolt(
+        out, window, config.credits, config.sink, file_rows=rows, lasting=lasting, listener=listener
+    )
     return wire(
         messages,
         subscriptions,

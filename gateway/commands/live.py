@@ -1,12 +1,14 @@
 """`skyray live`: messages and subscriptions by pipe, updates by pipe.
 
-`gateway/commands/live.py` -> `gateway/pipe.py` (lines and batches) -> `gateway/journal.py` (what is remembered) ->
-`gateway/engine.py` -> `matching/alone.py`.
+`gateway/commands/live.py` -> `gateway/pipe.py` (lines and batches) -> `gateway/journal.py` (the log) ->
+`topology/live.py` -> `spouts/live.py` -> the bolts of any run -> `bolts/telling.py` -> `gateway/listening.py`.
 """
 
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from inspect import Parameter
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any
@@ -14,12 +16,19 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from gateway.options import Command, example
+from gateway.options import Command, Late, example, of_model
 from gateway.terminal import Terminal, as_json, cell, shown, writing_to
 from matching.errors import EngineError
 from topology.folder import FINISHED, INTERRUPTED
 
 app = typer.Typer()
+
+
+def _settings() -> Iterator[Parameter]:
+    from topology.settings import NOT_LIVE, RunConfig
+
+    more = of_model(RunConfig, engine=". {engines}", window_index=". {windows}")
+    return (parameter for parameter in more if parameter.name not in NOT_LIVE)
 
 
 @app.command(
@@ -28,15 +37,15 @@ app = typer.Typer()
 )
 def live(
     vocabulary: Annotated[Path, typer.Option(help="Output folder of `skyray etl`: its words, weights and world.")],
+    settings: Annotated[dict[str, Any], Late(_settings)],
     subscriptions: Annotated[
         list[Path] | None, typer.Option(help="Files of subscriptions that are there from the start.")
     ] = None,
-    window: Annotated[
-        str, typer.Option(help="How much of the stream is held: count:N or time:SECONDS.")
-    ] = "count:20000",
-    world: Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")] = "extent",
     batch: Annotated[int, typer.Option(min=1, max=1_000_000, help="Lines of a batch at most.")] = 5_000,
     linger_ms: Annotated[float, typer.Option(min=0.0, max=60_000.0, help="How long a line waits for others.")] = 50.0,
+    executor: Annotated[
+        str, typer.Option(metavar="<local|ray>", help="Where tasks run: in this process, or on ray, on this machine.")
+    ] = "local",
     rejects: Annotated[Path | None, typer.Option(help="File for refused lines; standard error otherwise.")] = None,
     out: Annotated[
         Path | None,
@@ -53,55 +62,89 @@ def live(
     Words that the vocabulary lacks are left out. With --out nothing is lost whatever dies, and {"durable": {"line": N}}
     tells up to which line; without it nothing is kept.
     """
-    from gateway.engine import Engine
+    from gateway.gate import Gate
+    from gateway.in_flight import InFlight
     from gateway.interrupts import draining
+    from gateway.journal import Journal, settings_of
+    from gateway.listening import Listener
     from gateway.pipe import Pipe, to_standard_output
-    from matching.warmup import warmup
+    from gateway.recording import record
+    from matching.window import Window
+    from spouts.subscriptions import load_vocabulary
+    from topology.live import LiveRun
+    from topology.settings import live_config
+    from topology.wiring import space_of, unplaceable
 
     terminal = Terminal()
     write = to_standard_output()
     with ExitStack() as stack:
         refuse = stack.enter_context(_refusing(rejects))
-        journal = None
-        if out is not None:
-            from gateway.journal import Journal, settings_of
-
-            settings = settings_of(vocabulary, window, world)
-            journal = Journal(out, settings, lambda line: write(b'{"durable": {"line": %d}}\n' % line))
-            stack.enter_context(journal.run.held())
-            stack.callback(journal.close)
+        folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skyray-live-")))
+        # without a folder of its own nothing is gone on with: a failure ends it
+        passing = {} if out is not None else {"checkpoint_every": 0.0, "sink": "count"}
+        config = live_config(settings | {"executor": executor}, vocabulary, folder, **passing)
+        starting = stack.enter_context(ExitStack())
+        step = starting.enter_context(terminal.steps("skyray live"))
+        step("loading words and subscriptions")
+        gate = Gate(
+            load_vocabulary(vocabulary),
+            space_of(config),
+            Window.parse(config.window),
+            unplaceable=unplaceable(config.router),
+        )
+        journal = Journal(folder, settings_of(config), None if out is None else _durable(write))
+        stack.enter_context(journal.run.held())
+        stack.callback(journal.close)
+        before = journal.begin()
+        in_flight = InFlight(config.credits)
+        listener = stack.enter_context(Listener(write, journal.look_up, in_flight))
+        journal.recover(gate)
+        run = LiveRun(config, journal.run, str(journal.log), listener.address, {"live": journal.settings}, before)
+        pipe = Pipe(gate, journal, refuse, in_flight, batch, linger_ms / 1000.0)
         loaded = {"subscriptions": 0, "rejected": 0}
-        with terminal.steps("skyray live") as step:
-            step("loading kernels")
-            warmup()
-            step("loading words and subscriptions")
-            engine = Engine(vocabulary, window, world=None if world == "extent" else world)
-            pipe = Pipe(engine, sys.stdin.buffer, write, refuse, batch, linger_ms / 1000.0, journal)
-            if journal is not None and journal.begin():
-                step("going on: matching what has come before")
-                journal.replay(pipe)
-                _say(f"live: goes on behind {engine.next_seq:,} messages, with the subscriptions there were")
-            else:
-                if journal is not None:
-                    journal.replay(pipe)
-                loaded = subscribe_all(pipe, subscriptions or [])
-        try:
-            with draining() as stop:
-                stop()  # from here on the first interrupt is asked for
-                _say(f"live: {len(engine.subscriptions):,} subscriptions; reads standard input")
-                pipe.run(stop)
-                if journal is not None:
-                    journal.finish(engine, INTERRUPTED if stop() else FINISHED)
-        except EngineError as error:
-            if journal is not None:
-                journal.fail(error)
-            raise
-        finally:
-            figures = _figures(pipe, loaded)
-            if journal is not None:
-                figures |= {"digest": journal.digest.hex(), "out": str(out)}
-            _say(as_json(figures) if json else f"live: {_in_words(figures)}")
+        if before:
+            in_flight.add(journal.next_seq - 1, [])  # what was logged before is told first
+        else:
+            loaded = subscribe_all(pipe, subscriptions or [])
+        step("starting Ray" if executor == "ray" else "loading kernels")
+        asked = stack.enter_context(draining())
+
+        def begin() -> None:
+            starting.close()
+            if before:
+                place = "the last checkpoint" if run.from_checkpoint else "the first of them"
+                _say(
+                    f"live: goes on behind {journal.next_seq:,} messages, with the subscriptions there were; matches "
+                    f"from {place} on"
+                )
+            _say(f"live: {len(gate.subscriptions):,} subscriptions; reads standard input")
+            pipe.start(sys.stdin.buffer, asked, journal.line)
+
+        def over() -> bool:
+            """Whether everything that will ever come has been told; the first question begins with it."""
+            if not pipe.started:
+                begin()
+            for part in (pipe, listener):
+                if part.failure is not None:
+                    raise part.failure
+            return pipe.ended and listener.reached(run.incarnation) >= journal.next_seq - 1
+
+        asked()  # from here on the first interrupt is asked for
+        told = run.run(over, lambda: journal.next_seq)
+        figures = _figures(pipe, gate, listener, told, loaded)
+        if out is not None:
+            try:
+                record(journal, gate, INTERRUPTED if asked() else FINISHED, told)
+            except EngineError as error:
+                run.fail(error)
+                raise
+            figures |= {"digest": told["digest"], "out": str(out)}
+        _say(as_json(figures) if json else f"live: {_in_words(figures)}")
     return 0
+
+
+def _durable(write: Callable[[bytes], None]) -> Callable[[int], None]:
+    return lambda line: write(b'{"durable": {"line": %d}}\n' % line)
 
 
 def subscribe_all(pipe: Any, files: list[Path]) -> dict[str, int]:
@@ -116,8 +159,8 @@ def subscribe_all(pipe: Any, files: list[Path]) -> dict[str, int]:
                 reason, what = row, row
             else:
                 asked = {name: value for name, value in row.items() if name not in ("at", "until")}
-                line = msgspec.json.encode({"subscribe": asked})
-                reason, what = pipe.put(Line(0, line, monotonic()))
+                refused = pipe.put(Line(0, msgspec.json.encode({"subscribe": asked}), monotonic()))
+                reason, what = refused or (None, "")
             counts["subscriptions" if reason is None else "rejected"] += 1
             if reason is not None:
                 _say(f"{cell(path)}, line {number} refused, {reason}: {cell(what)}")
@@ -148,19 +191,19 @@ def _say(line: str) -> None:
     sys.stderr.flush()
 
 
-def _figures(pipe: Any, loaded: dict[str, int]) -> dict[str, Any]:
-    figures, engine = pipe.figures, pipe.engine
+def _figures(pipe: Any, gate: Any, listener: Any, told: dict[str, Any], loaded: dict[str, int]) -> dict[str, Any]:
+    latency = listener.in_flight.latency
     return {
-        "lines": figures.lines,
-        "messages": engine.last.last_seq + 1,
-        "batches": figures.batches,
-        "updates": figures.updates,
-        "subscriptions": len(engine.subscriptions),
-        "refused": dict(figures.refused),
+        "lines": pipe.lines,
+        "messages": told["spouts"]["messages"]["messages"],
+        "batches": pipe.batches,
+        "updates": listener.updates,
+        "subscriptions": len(gate.subscriptions),
+        "refused": dict(pipe.refused),
         "refused_of_files": loaded["rejected"],
-        "unknown_words": engine.unknown_words,
-        "p50_ms": _ms(figures.latency.quantile(0.5)),
-        "p99_ms": _ms(figures.latency.quantile(0.99)),
+        "unknown_words": told["spouts"]["messages"]["unknown_words"],
+        "p50_ms": _ms(latency.quantile(0.5)),
+        "p99_ms": _ms(latency.quantile(0.99)),
     }
 
 

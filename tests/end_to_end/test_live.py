@@ -1,4 +1,4 @@
-"""`skyray live --out`: killed and started again, its folder has every update once, and is one that `verify` accepts."""
+"""`skyray live --out` by either executor: whatever is killed, its folder has every update once, and is as a run's."""
 
 import json
 import os
@@ -9,16 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from gateway.generate import generate_subscriptions
-from gateway.journal import read_records
 from gateway.verify import verify_run
-from matching.errors import CheckpointError, ConfigError
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, write_etl
+from tests.support.faulty_runs import newest_actors
+from tests.support.live_streams import digest_of_run
 from tests.support.processes import Command
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
 
-MESSAGES = 3_000
+MESSAGES = 2_400
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,8 @@ class Live:
         etl, file, _ = given
         read, write = os.pipe()
         words = ["live", "--vocabulary", etl, "--subscriptions", file, "--window", "count:300", "--out", out]
-        self.command = Command([*words, "--linger-ms", 2, "--batch", 100, *more], source=read)
+        often = ("--linger-ms", 2, "--batch", 100, "--checkpoint-every", 0.5)
+        self.command = Command([*words, *often, *more], source=read)
         os.close(read)
         self.end = os.fdopen(write, "w")
 
@@ -74,6 +75,10 @@ class Live:
         told = [json.loads(line) for line in self.command.read()[0].splitlines(keepends=True) if line.endswith("}\n")]
         return max((row["durable"]["line"] for row in told if "durable" in row), default=0)
 
+    def told(self):
+        """How many updates have come."""
+        return self.command.read()[0].count('{"change"')
+
     def finish(self):
         self.end.close()
         code, out, said = self.command.finish(120)
@@ -81,53 +86,88 @@ class Live:
         return out, said
 
 
-def test_live_killed_twice_tells_every_update_once_and_verify_accepts_it(given, tmp_path):
+def checkpoints_of(out):
+    return len(list((out / "checkpoints").glob("epoch-*.json")))
+
+
+def assert_whole(out, scratch):
+    """Everything is there once, is what the oracle says, and what a run over files tells."""
+    report = json.loads((out / "run.json").read_text())
+    assert report["state"] == "finished" and report["messages_taken"] == MESSAGES
+    verdict = verify_run(out, all=True)
+    assert verdict.exact, verdict
+    rows = pq.read_table(out / "updates").to_pylist()
+    assert len({tuple(row.values()) for row in rows}) == len(rows) == sum(verdict.delivered_updates.values()) > 3_000
+    assert digest_of_run(out, scratch) == report["digest"]
+    return report
+
+
+@pytest.mark.ray
+def test_live_on_ray_goes_on_when_an_actor_is_killed(given, tmp_path):
     _, _, lines = given
-    with Live(given, tmp_path / "quiet") as live:
-        live.write(lines)
-        _, said = live.finish()
-    wanted = said[said.index("digest ") :].split()[1].rstrip(";")
-    done = 0
+    out = tmp_path / "out"
+    with Live(given, out, "--executor", "ray", "--placement", "shared") as live:
+        live.write(lines[: len(lines) // 2])
+        live.command.await_(lambda: live.told() > 500 and checkpoints_of(out) > 0)
+        newest_actors(live.command, 3)[1].kill()
+        live.write(lines[len(lines) // 2 : -5])
+        live.command.await_(lambda: "recovered" in live.command.read()[1])
+        live.write(lines[-5:])
+        live.finish()
+    assert len(assert_whole(out, tmp_path / "run")["topology"]["recoveries"]) == 1
+
+
+@pytest.mark.parametrize(
+    "executor",
+    [pytest.param("local", marks=pytest.mark.wide), pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.long])],
+)
+def test_live_killed_twice_tells_every_update_once(given, tmp_path, executor):
+    _, _, lines = given
+    done, out = 0, tmp_path / "out"
     for turn in range(2):
-        with Live(given, tmp_path / "out") as live:
+        with Live(given, out, "--executor", executor) as live:
             if turn:  # what was told last may not have been read: it is told once more
                 live.command.await_(lambda: live.durable() > 0)
                 assert live.durable() >= done
                 done = live.durable()
             # no further, so that there is something left for the others
             live.write(lines[done : (turn + 1) * len(lines) // 3])
-            live.command.await_(lambda least=done: live.durable() > least)
+            live.command.await_(lambda least=done: live.durable() > least and checkpoints_of(out) > 0)
             live.command.process.kill()
             live.command.process.wait(20)
             done = live.durable()
-    assert not (tmp_path / "out" / "results.parquet").exists()
-    with Live(given, tmp_path / "out") as live:
+    assert not (out / "results.parquet").exists()
+    with Live(given, out, "--executor", executor) as live:
         live.command.await_(lambda: live.durable() >= done)
         live.write(lines[live.durable() :])
         _, said = live.finish()
-    assert "goes on behind" in said
-    report = json.loads((tmp_path / "out" / "run.json").read_text())
-    assert report["state"] == "finished" and report["messages_taken"] == MESSAGES
-    verdict = verify_run(tmp_path / "out", all=True)
-    assert verdict.exact, verdict
-    assert sum(verdict.delivered_updates.values()) == sum(report["updates"].values()) > 3_000
-    assert verify_run(tmp_path / "quiet", all=True).exact
-    # boundaries are decided anew, so digests are alike only where all batches end alike
-    assert len(report["digest"]) == len(wanted) == 32
-    rows = pq.read_table(tmp_path / "out" / "updates").to_pylist()
-    assert len({tuple(row.values()) for row in rows}) == len(rows) == sum(report["updates"].values())
+    assert "goes on behind" in said and "matches from the last checkpoint on" in said
+    assert_whole(out, tmp_path / "run")
 
 
+@pytest.mark.ray
+@pytest.mark.long
+def test_live_begun_in_one_process_is_gone_on_with_on_ray(given, tmp_path):
+    _, _, lines = given
+    out = tmp_path / "out"
+    with Live(given, out) as live:
+        live.write(lines[: len(lines) // 2])
+        live.finish()
+    with Live(given, out, "--executor", "ray", "--query-bolts", 3, "--router", "location") as live:
+        live.command.await_(lambda: live.durable() > 0)
+        live.write(lines[live.durable() :])
+        live.finish()
+    assert_whole(out, tmp_path / "run")
+
+
+@pytest.mark.wide
 def test_live_interrupt_tells_what_is_at_hand_and_is_gone_on_with(given, tmp_path):
     _, _, lines = given
+    log = tmp_path / "out" / "journal" / "log"
     with Live(given, tmp_path / "out", "--linger-ms", 60_000, "--batch", 1_000_000) as live:
         live.write(lines[:500])
-        live.command.await_(
-            lambda: "goes on" in live.command.read()[1] or (tmp_path / "out" / "journal" / "log").exists()
-        )
-        live.command.await_(
-            lambda: (tmp_path / "out" / "journal" / "log").stat().st_size > 0
-        )  # subscriptions of the file
+        live.command.await_(lambda: "reads standard input" in live.command.read()[1])
+        live.command.await_(lambda: log.exists() and log.stat().st_size > 0)  # subscriptions of the file
         live.command.process.send_signal(signal.SIGINT)
         code, _, said = live.command.finish(60)
     assert code == 130 and "Traceback" not in said, said
@@ -136,63 +176,3 @@ def test_live_interrupt_tells_what_is_at_hand_and_is_gone_on_with(given, tmp_pat
         live.write(lines[500:600])
         live.finish()
     assert verify_run(tmp_path / "out", all=True).exact
-
-
-def test_live_messages_without_times_are_verified_where_nothing_fades(given, tmp_path):
-    etl, _, lines = given
-    file = tmp_path / "near.jsonl"
-    near = {"subscription_id": "near", "kind": "knn", "keywords": ["w11", "w10"], "lon": 0, "lat": 0, "k": 40}
-    file.write_text(json.dumps(near) + "\n")
-    rows = [json.loads(line) for line in lines if line.startswith('{"id"')][:200]
-    with Live((etl, file, lines), tmp_path / "out") as live:
-        live.write([json.dumps({name: row[name] for name in row if name != "time"}) for row in rows])
-        live.finish()
-    verdict = verify_run(tmp_path / "out", all=True)
-    assert verdict.exact and sum(verdict.delivered_updates.values()) > 10, verdict
-
-
-def test_live_folder_of_another_kind_or_with_other_settings_is_refused(given, tmp_path):
-    (tmp_path / "file").write_text("mine")
-    _, _, lines = given
-    with Live(given, tmp_path) as live:
-        live.end.close()
-        code, _, said = live.command.finish(60)
-        assert code == ConfigError.exit_code and "holds something that is no folder of skyray live" in said
-    with Live(given, tmp_path / "out") as live:
-        live.write(lines[:50])
-        live.finish()
-    with Live(given, tmp_path / "out", "--window", "count:7") as live:
-        live.end.close()
-        code, _, said = live.command.finish(60)
-        assert code == ConfigError.exit_code and "was begun with another window" in said
-
-
-def log_of(path, *parts):
-    import xxhash
-
-    data = b""
-    for part in parts:
-        head = {"last_seq": 1, "line": 1, "bytes": len(part), "xxh3": xxhash.xxh3_64_hexdigest(part)}
-        data += json.dumps(head).encode() + b"\n" + part
-    path.write_bytes(data)
-    return data
-
-
-def test_log_cut_off_anywhere_has_the_whole_records_before_the_cut(tmp_path):
-    path = tmp_path / "log"
-    data = log_of(path, b"one\n", b"two\nthree\n", b"four\n")
-    whole = [end for _, end in read_records(path)]
-    assert [record.lines for record, _ in read_records(path)] == [[b"one\n"], [b"two\n", b"three\n"], [b"four\n"]]
-    for cut in range(len(data)):
-        path.write_bytes(data[:cut])
-        assert [end for _, end in read_records(path)] == [end for end in whole if end <= cut]
-
-
-def test_log_damaged_before_its_end_is_refused(tmp_path):
-    path = tmp_path / "log"
-    data = log_of(path, b"one\n", b"two\n")
-    damaged = bytearray(data)
-    damaged[data.index(b"one")] ^= 1
-    path.write_bytes(damaged)
-    with pytest.raises(CheckpointError, match="is damaged at byte 0, and .* bytes follow"):
-        list(read_records(path))

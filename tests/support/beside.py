@@ -48,8 +48,8 @@ def random_message(rng, number):
 class Beside:
     """The oracle, told the same things by another way."""
 
-    def __init__(self, window):
-        self.words = Vocabulary.of_counts(Vocabulary([], [], [], [], 0).count_terms(text) for text in TEXTS)
+    def __init__(self, window, words=None):
+        self.words = words or Vocabulary.of_counts(Vocabulary([], [], [], [], 0).count_terms(text) for text in TEXTS)
         self.space = skyray.Engine(TEXTS, world=BOX).space
         self.window = Window.parse(window)
         fading = Fading.of(HALF_LIFE_S, SMOOTHING, self.words.collection_count, self.words.total_tokens)
@@ -74,8 +74,11 @@ class Beside:
     def offer(self, row):
         self.waiting.append(row)
 
-    def publish(self, rows=()):
-        """What a batch tells, of rows that were offered and of these."""
+    def publish(self, rows=(), by_seq=False):
+        """What a batch tells, of rows that were offered and of these.
+
+        With `by_seq` changes behind the last message count with the next batch, as in a run.
+        """
         messages = []
         rows, self.waiting = [*self.waiting, *rows], []
         for row in rows:
@@ -106,12 +109,20 @@ class Beside:
         last = self.seq + len(messages) - 1
         boundary = Boundary(self.batch, self.seq, last, self.window.floor(last, self.clock))
         columns, extras = batch(messages)
-        parsed = [subscription_row(row, self.words, self.space, KINDS) for row, _, _ in self.added]
-        table = build_table(parsed, [number for _, number, _ in self.added], [at for _, _, at in self.added])
-        updates = self.oracle.advance(boundary, columns, table, removals(self.removed), extras)
-        self.seq, self.batch, self.added, self.removed = last + 1, self.batch + 1, [], []
+        until = last if by_seq else last + 1
+        added, self.added = _split(self.added, until)
+        removed, self.removed = _split(self.removed, until)
+        parsed = [subscription_row(row, self.words, self.space, KINDS) for row, _, _ in added]
+        table = build_table(parsed, [number for _, number, _ in added], [at for _, _, at in added])
+        updates = self.oracle.advance(boundary, columns, table, removals(removed), extras)
+        self.seq, self.batch = last + 1, self.batch + 1
         return Counter(
             (CHANGES[one.change], self.names[one.number], self.ids[one.seq], one.as_of,
              None if one.change == MATCH else one.score)
             for one in updates
         )  # fmt: skip
+
+
+def _split(changes, until):
+    """Those that take effect before the message behind `until`, and the others."""
+    return [one for one in changes if one[-1] <= until], [one for one in changes if one[-1] > until]

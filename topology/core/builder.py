@@ -108,6 +108,7 @@ class TopologyBuilder:
                 templates[part.name],
                 f"{type(part.component).__module__}.{type(part.component).__qualname__}",
                 part.clock,
+                part.clock and part.component.patient,
             )
             for part in ordered
         )

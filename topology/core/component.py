@@ -195,6 +195,9 @@ class Spout(Component, ABC):
     to the same span (perhaps nothing, but receivers that align on batch numbers want a marker).
     """
 
+    #: Whether `next_batch` waits for what is still to come: where tasks share a process, all others go first.
+    patient = False
+
     @abstractmethod
     def open(self, context: Context) -> None:
         """Acquire resources; called once, where the task runs."""

@@ -363,6 +363,9 @@ class _LocalRun:
         room = self._room
         if link == room.publishing:
             self._publishing = False
+            # nobody else works while the clock waits here
+            if self._plan.clock.patient and self._anything_waits():
+                return self._offer_publishing()
             if self._stop is not None and self._stop():
                 self._clock_host.stop()
             if self._clock_host.can_publish:

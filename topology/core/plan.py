@@ -29,7 +29,7 @@ class Component:
     """One spout or bolt of a plan.
 
     `template` is the unprepared object, pickled; every task unpickles its own copy where it runs. `class_name` is
-    the dotted name of its class, for people.
+    the dotted name of its class, for people. `patient`: see `topology.core.component.Spout`.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Component:
     template: bytes
     class_name: str
     clock: bool = False
+    patient: bool = False
 
     @property
     def is_spout(self) -> bool:

@@ -1,0 +1,361 @@
+"""A live stream: messages and changes of subscriptions from the log that whoever takes them writes (`spouts.log`).
+
+Batches end where the log says, whenever it is read: `LoggedMessages` publishes a record as one batch, and a replay
+after a failure reads the same records from its checkpoint's place on. While none comes it waits, looking every few
+milliseconds, and publishes an empty batch now and then, which changes nothing. `LoggedSubscriptions` follows.
+
+Lines passed the gate before they were logged (`gateway.gate`), and pass it here again by the same functions; one that
+does not is damage. Read on in `spouts.cutting`, then in `bolts.distribution`.
+"""
+
+import os
+import threading
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from matching.errors import CheckpointError
+from matching.kind_table import Kinds
+from matching.kinds import KINDS
+from matching.model import ChangeList, Names, Removals, SubscriptionTable, empty
+from matching.space import Space
+from matching.text import Vocabulary
+from matching.validate import ParsedSubscription, build_table, decode_object, subscription_row
+from matching.window import Window
+from spouts.cuts import Cuts
+from spouts.cutting import Batch, MessageSpout, Rows, Source
+from spouts.log import LogReader
+from spouts.parsed import message_batch, objects_of, parse_message, vector_of
+from spouts.subscriptions import load_vocabulary
+from topology.core.component import Context, Saved, Spout, Tick
+
+#: How often the log is looked at while nothing comes, a few microseconds each: a line waits for half of it on average.
+LOOK_S = 0.002
+#: How long nothing may come before an empty batch is published.
+IDLE_S = 0.25
+#: Messages of a record at most.
+_MOST = 1_000_000
+_NEVER = -2
+
+
+class LogSource(Source):
+    """Messages of a log, one record at a time; parameters as in `LoggedMessages`.
+
+    Attributes
+    ----------
+    place : (int, int)
+        The seq that the next message gets, and where the record begins in the log that it is looked for in.
+    last : (int, int)
+        The same of the rows that were read last.
+    unknown_words : int
+        How many distinct words the vocabulary lacked, message by message.
+    """
+
+    def __init__(self, log: str, vocabulary: Vocabulary, window: Window, space: Space):
+        self.unknown_words = 0
+        self.last = (0, 0)
+        self._reader = LogReader(log)
+        self._vocabulary = vocabulary
+        self._window = window
+        self._space = space
+        self._next_seq = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self._next_seq, self._reader.offset
+
+    @property
+    def ended(self) -> bool:
+        """Never: whoever drives the topology stops it."""
+        return False
+
+    def go_to(self, place: tuple[int, int]) -> None:
+        """Read from there on."""
+        self._next_seq, self._reader.offset = place
+
+    def skip_to(self, seq: int) -> None:
+        """See `Source.skip_to`; O(bytes up to there)."""
+        while True:
+            place = self.place
+            record = self._reader.read() if self._next_seq < seq else None
+            if record is None or self._next_seq + record.messages > seq:
+                break
+            self._next_seq += record.messages
+        self.go_to(place)
+
+    def read(self) -> Rows | None:
+        """The next batch, None while there is none."""
+        while True:
+            place = self.place
+            record = self._reader.read()
+            if record is None:
+                return None
+            if record.messages:
+                self.last = place
+                return self._rows(record.message_lines())
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _rows(self, lines: list[bytes]) -> Rows:
+        parsed, vectors = [], []
+        for line in lines:
+            one = parse_message(decode_object(line), self._space)
+            if isinstance(one, str):
+                raise CheckpointError(f"{self._reader.path}: a message that was taken is refused now ({one}): {line!r}")
+            parsed.append(one)
+            vectors.append(vector_of(one, self._vocabulary))
+            self.unknown_words += vectors[-1].unknown
+        messages = message_batch(parsed, vectors, self._next_seq, self._space, self._window)
+        self._next_seq += len(parsed)
+        names = Names.of([one.message_id for one in parsed])
+        times = messages.event_time_us if self._window.kind == "time" else None
+        return Rows(messages, names, times, objects=objects_of(parsed))
+
+
+class LoggedMessages(MessageSpout):
+    """Clock spout over a log that grows.
+
+    Parameters
+    ----------
+    log : path
+    vocabulary : path
+        Output folder of the ETL.
+    window, space
+        As in `spouts.parquet.ParquetSource`.
+    """
+
+    patient = True
+
+    def __init__(self, log: str | os.PathLike[str], vocabulary: str | os.PathLike[str], window: Window, space: Space):
+        super().__init__(window, Cuts(_MOST), poll_s=IDLE_S)
+        self.log = os.fspath(log)
+        self.vocabulary = os.fspath(vocabulary)
+        self.space = space
+        self._places: deque[tuple[int, int]] = deque()  # of records whose messages may have to be read again
+
+    def open_source(self) -> LogSource:
+        return LogSource(self.log, load_vocabulary(self.vocabulary), self.cutter.window, self.space)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Beside the position: where in the log the first message stands that is still asked for."""
+        state = super().state()
+        kept = int(state["first_kept"])
+        while len(self._places) > 1 and self._places[1][0] <= kept:
+            self._places.popleft()
+        source = self._log_source
+        place = self._places[0] if self._places and self._places[0][0] <= kept else source.place
+        return state | {"place": np.array(place, np.int64), "unknown_words": np.array(source.unknown_words, np.int64)}
+
+    def restore(self, saved: Saved) -> None:
+        state = saved.single(self._context.component)
+        self._log_source.go_to(tuple(state["place"].tolist()))
+        super().restore(saved)
+        self._log_source.unknown_words = int(state["unknown_words"])
+
+    def report(self) -> dict[str, Any]:
+        """Beside the counts: `unknown_words`."""
+        return super().report() | {"unknown_words": self._log_source.unknown_words}
+
+    @property
+    def _log_source(self) -> LogSource:
+        assert isinstance(self._source, LogSource), "open() comes first"
+        return self._source
+
+    def _feed(self, rows: Rows, first_seq: int) -> None:
+        self._places.append(self._log_source.last)
+        super()._feed(rows, first_seq)
+
+    def _next(self) -> Batch | None:
+        until_s = self._context.now() + self.poll_s
+        while (rows := self._log_source.read()) is None:
+            if not 0.0 < until_s - self._context.now() <= self.poll_s:
+                return self.cutter.cut_empty()
+            threading.Event().wait(LOOK_S)
+        self._feed(rows, self.cutter.next_seq)
+        return self.cutter.cut()
+
+
+class _Known:
+    """The last subscription under an id that took effect, or will with the list at hand.
+
+    number : int    -1 until it is handed out, -2 if it ends where it would begin
+    ended : bool
+    """
+
+    __slots__ = ("ended", "kind", "number")
+
+    def __init__(self, kind: int, number: int = -1, ended: bool = False):
+        self.kind = kind
+        self.number = number
+        self.ended = ended
+
+
+class _Fresh(NamedTuple):
+    known: _Known
+    before: _Known | None
+    parsed: ParsedSubscription
+    at: int
+
+
+class LoggedSubscriptions(Spout):
+    """Follows `LoggedMessages`: one `ChangeList` for every batch, from the same log.
+
+    A change at seq q goes with the batch that contains q. Parameters as in `LoggedMessages`, and the kinds there are.
+
+    Notes
+    -----
+    Memory for the ids that there ever were, as in `bolts.delivery`.
+    """
+
+    def __init__(
+        self,
+        log: str | os.PathLike[str],
+        vocabulary: str | os.PathLike[str],
+        space: Space,
+        kinds: Kinds = KINDS,
+    ):
+        self.log = os.fspath(log)
+        self.vocabulary = os.fspath(vocabulary)
+        self.space = space
+        self.kinds = kinds
+        self._known: dict[str, _Known] = {}
+        self._waiting: deque[tuple[int, bytes]] = deque()  # changes that count with a later batch
+        self._next_seq = 0  # of the first message of the next record
+        self._place = (0, 0)  # as `_next_seq`, and where that record begins: of the last one that was read
+        self._through = -1
+        self._number = 0
+        self._counts = dict.fromkeys(("accepted", "unsubscribed", "replaced", "rejected"), 0)
+
+    def open(self, context: Context) -> None:
+        self._context = context
+        self._words = load_vocabulary(self.vocabulary)
+        self._reader = LogReader(self.log)
+
+    def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
+        """Emit the changes that take effect up to the last seq of the clock's batch.
+
+        Raises
+        ------
+        CheckpointError
+            If the log does not go on as far as that.
+        """
+        assert tick is not None, "a following spout is told the clock's tick"
+        self._read_through(tick.last_seq)
+        due = []
+        while self._waiting and self._waiting[0][0] <= tick.last_seq:
+            due.append(self._waiting.popleft())
+        self._through = tick.last_seq
+        changes = self._changes(number, due)
+        self._context.emit("changes", changes)
+        self._context.count("added", len(changes.added))
+        self._context.count("removed", changes.removed.number.shape[0])
+        return tick
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Where in the log to go on, and who has which number."""
+        names = Names.of(list(self._known))
+        place = self._place if self._waiting else (self._next_seq, self._reader.offset)
+        known = self._known.values()
+        return {
+            "place": np.array(place, np.int64),
+            "through": np.array(self._through, np.int64),
+            "next_number": np.array(self._number, np.int64),
+            "names_offsets": names.offsets,
+            "names_data": names.data,
+            "number": np.array([one.number for one in known], np.int64),
+            "kind": np.array([one.kind for one in known], np.int8),
+            "ended": np.array([one.ended for one in known], np.bool_),
+            "counts": np.array(list(self._counts.values()), np.int64),
+        }
+
+    def restore(self, saved: Saved) -> None:
+        state = saved.single(self._context.component)
+        columns = (state[name].tolist() for name in ("kind", "number", "ended"))
+        names = Names(state["names_offsets"], state["names_data"]).strings()
+        self._known = dict(zip(names, map(_Known, *columns), strict=True))
+        self._counts = dict(zip(self._counts, state["counts"].tolist(), strict=True))
+        self._waiting.clear()
+        self._next_seq, self._reader.offset = state["place"].tolist()
+        self._through, self._number = int(state["through"]), int(state["next_number"])
+
+    def rewind(self, saved: Saved) -> bool:
+        """All that there is besides is the vocabulary."""
+        self.restore(saved)
+        return True
+
+    def report(self) -> dict[str, Any]:
+        """Counts of changes: `accepted`, `unsubscribed`, `replaced`; `rejected` is 0, since the gate saw to that."""
+        kinds = [one.kind for one in self._known.values()]
+        of_each = np.bincount(np.array(kinds, np.int64), minlength=len(self.kinds)).tolist()
+        return {**self._counts, "by_kind": dict(zip(self.kinds.names, of_each, strict=True))}
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _read_through(self, last_seq: int) -> None:
+        while self._next_seq <= last_seq:
+            self._place = self._next_seq, self._reader.offset
+            record = self._reader.read()
+            if record is None:
+                raise CheckpointError(f"{self.log}: ends before message {last_seq:,}, which was published from it")
+            # what was told before a checkpoint is read again where the record has more, and let pass
+            self._waiting += (change for change in record.changes_from(self._next_seq) if change[0] > self._through)
+            self._next_seq += record.messages
+
+    def _changes(self, batch: int, due: list[tuple[int, bytes]]) -> ChangeList:
+        """A list of these changes; who is ended where he would begin is not in it."""
+        fresh: dict[str, _Fresh] = {}
+        added: list[_Fresh] = []
+        removed: list[tuple[_Known, int]] = []
+
+        def end(name: str, at: int) -> None:
+            known = self._known[name]
+            if name in fresh and fresh[name].at == at:  # nobody ever hears of it
+                gone = fresh.pop(name)
+                gone.known.number = _NEVER
+                if gone.before is None:
+                    del self._known[name]
+                else:
+                    self._known[name] = gone.before
+            else:
+                known.ended = True
+                removed.append((known, at))
+
+        for at, line in due:
+            row: Any = decode_object(line)
+            if "unsubscribe" in row:
+                end(row["unsubscribe"], at)
+                self._counts["unsubscribed"] += 1
+                continue
+            parsed = subscription_row(row["subscribe"], self._words, self.space, self.kinds)
+            if isinstance(parsed, str):
+                raise CheckpointError(f"{self.log}: a subscription that was taken is refused now ({parsed}): {line!r}")
+            name = parsed.subscription_id
+            if name in self._known and not self._known[name].ended:
+                end(name, at)
+                self._counts["replaced"] += 1
+            one = _Fresh(_Known(parsed.kind), self._known.get(name), parsed, at)
+            self._known[name] = one.known
+            fresh[name] = one
+            added.append(one)
+            self._counts["accepted"] += 1
+        return self._numbered(batch, added, removed)
+
+    def _numbered(self, batch: int, added: list[_Fresh], removed: list[tuple[_Known, int]]) -> ChangeList:
+        added = [one for one in added if one.known.number != _NEVER]
+        for one in added:
+            one.known.number = self._number
+            self._number += 1
+        table = empty(SubscriptionTable)
+        if added:
+            numbers = [one.known.number for one in added]
+            table = build_table([one.parsed for one in added], numbers, [one.at for one in added])
+        gone = Removals(
+            np.array([known.number for known, _ in removed], np.int64),
+            np.array([known.kind for known, _ in removed], np.int8),
+            np.array([at for _, at in removed], np.int64),
+        )
+        follows = np.array([-1 if one.before is None else one.before.number for one in added], np.int64)
+        return ChangeList(batch, table, Names.of([one.parsed.subscription_id for one in added]), gone, follows)

@@ -1,0 +1,58 @@
+"""From messages that passed the gate (`matching.validate`) to columns, for those who have them one by one.
+
+Used by `spouts.live` and by `gateway.engine`, so that what either is told becomes the same batch.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from matching.model import MessageBatch, join_messages
+from matching.space import Space
+from matching.text import TermVector, Vocabulary
+from matching.validate import MESSAGE_ROLES, ParsedMessage, RawMessage, message_row
+from matching.window import Window
+from spouts.versions import Objects
+
+
+def parse_message(row: Any, space: Space | None = None) -> ParsedMessage | str:
+    """A message whose columns are called like the roles (`matching.validate.MESSAGE_ROLES`), or a reason code."""
+    if not isinstance(row, Mapping):
+        return "wrong_type"
+    return message_row(RawMessage(**{role: row.get(role) for role in MESSAGE_ROLES}), space)
+
+
+def vector_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> TermVector:
+    """Terms and weights of a message; a deletion has none."""
+    return vocabulary.unit_vector({} if parsed.op == 1 else vocabulary.count_terms(parsed.text))
+
+
+def objects_of(parsed: Sequence[ParsedMessage]) -> Objects:
+    """What messages are about."""
+    return Objects([one.object_id for one in parsed], np.array([one.op == 1 for one in parsed], np.bool_))
+
+
+def message_batch(
+    parsed: Sequence[ParsedMessage], vectors: Sequence[TermVector], first_seq: int, space: Space, window: Window
+) -> MessageBatch:
+    """Messages as columns, with consecutive seqs; a time that is null becomes 0. O(messages + terms)."""
+    seq = np.arange(first_seq, first_seq + len(parsed), dtype=np.int64)
+    lon = np.array([one.lon for one in parsed], np.float64)
+    lat = np.array([one.lat for one in parsed], np.float64)
+    x, y = space.project(lon, lat)
+    points = [(one.lon, one.lat, one.lon, one.lat) for one in parsed]
+    sides = [(one.west, one.south, one.east, one.north) for one in parsed]
+    boxes = [point if None in side else side for point, side in zip(points, sides, strict=True)]
+    west, south, east, north = np.array(boxes, np.float64).reshape(len(parsed), 4).T.copy()
+    times = np.array([one.event_time_us or 0 for one in parsed], np.int64)
+    offsets = np.zeros(len(parsed) + 1, np.int64)
+    np.cumsum([vector.terms.shape[0] for vector in vectors], out=offsets[1:])
+    terms = np.concatenate([np.zeros(0, np.int32), *(vector.terms for vector in vectors)])
+    weights = np.concatenate([np.zeros(0, np.float32), *(vector.weights for vector in vectors)])
+    counts = np.concatenate([np.zeros(0, np.int32), *(vector.counts for vector in vectors)])
+    life = window.lives(seq, times)
+    batch = MessageBatch(
+        seq, x, y, west, south, east, north, life, offsets, terms, weights, counts.astype(np.int32), times
+    )
+    return join_messages([batch, batch.take(np.zeros(0, np.int64))])  # points are held as points

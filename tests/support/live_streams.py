@@ -1,0 +1,113 @@
+"""A live stream in this process: lines are taken and batches closed by hand, then a topology matches what is logged."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from gateway.gate import Gate
+from gateway.in_flight import InFlight
+from gateway.journal import Journal, settings_of
+from gateway.listening import Listener
+from gateway.pipe import Line, Pipe
+from gateway.recording import record
+from matching.window import Window
+from spouts.subscriptions import load_vocabulary
+from tests.support.beside import BOX
+from topology import running
+from topology.folder import FINISHED
+from topology.live import LiveRun
+from topology.settings import RunConfig, live_config
+from topology.wiring import space_of, unplaceable
+
+
+class Stream:
+    """One life of a live stream in a folder, which may have had others before.
+
+    Parameters
+    ----------
+    etl, out : Path
+    **settings
+        All but those of `topology.settings.NOT_LIVE`.
+
+    Attributes
+    ----------
+    refused : list of dict
+    told : list of dict    updates that were written out
+    durable : list of int
+    """
+
+    def __init__(self, etl: Path, out: Path, batch: int = 5_000, linger_s: float = 0.05, most: int = 10**9, **settings):
+        out.mkdir(exist_ok=True)
+        self.refused, self.told, self.durable = [], [], []
+        self.config = live_config({"world": BOX, "executor": "local", **settings}, etl, out)
+        self.in_flight = InFlight(most)
+        self.gate = Gate(
+            load_vocabulary(etl),
+            space_of(self.config),
+            Window.parse(self.config.window),
+            unplaceable=unplaceable(self.config.router),
+        )
+        self.journal = Journal(out, settings_of(self.config), self.durable.append)
+        self.before = self.journal.begin()
+        self.journal.recover(self.gate)
+        if self.before:
+            self.in_flight.add(self.journal.next_seq - 1, [])
+        self.pipe = Pipe(self.gate, self.journal, self.refused.append, self.in_flight, batch, linger_s)
+        self._written: list[bytes] = []
+
+    def take(self, row: dict | bytes) -> None:
+        """A line comes."""
+        data = row if isinstance(row, bytes) else json.dumps(row).encode()
+        self.pipe.take(Line(self.journal.line + len(self.pipe._open) + 1, data, 0.0))
+
+    def match(self, stop=None) -> dict:
+        """Match what was logged, or end behind the message that `stop` names; what there is to tell of it."""
+        with Listener(self._written.append, self.journal.look_up, self.in_flight) as listener:
+            run = LiveRun(
+                self.config,
+                self.journal.run,
+                str(self.journal.log),
+                listener.address,
+                {"live": self.journal.settings},
+                self.before,
+            )
+            self.from_checkpoint = run.from_checkpoint
+
+            def over() -> bool:
+                if listener.failure is not None:
+                    raise listener.failure
+                done = listener.reached(run.incarnation)
+                return done >= (self.journal.next_seq - 1 if stop is None else stop())
+
+            report = run.run(over, lambda: self.journal.next_seq)
+        self.told = [row for data in self._written for row in map(msgspec.json.decode, data.splitlines())]
+        self.journal.close()
+        return report
+
+    def finish(self, report: dict) -> str:
+        """Leave what the command leaves; the digest."""
+        record(self.journal, self.gate, FINISHED, report)
+        return report["digest"]
+
+
+def counted(told: list[dict]) -> Counter:
+    """Updates as `tests.support.beside.Beside` has them."""
+    names = ("change", "subscription_id", "message_id", "as_of", "score")
+    return Counter(tuple(row[name] for name in names) for row in told)
+
+
+def digest_of_run(out: Path, scratch: Path, **settings) -> str:
+    """What `skyray run` tells over the messages, changes and boundaries that a live stream has left."""
+    told = json.loads((out / "run.json").read_text())
+    config = RunConfig(
+        messages=out / "etl",
+        subscriptions=(out / "subscriptions.jsonl",),
+        out=scratch,
+        batch=f"log:{out / 'boundaries.parquet'}",
+        window=told["window"],
+        sink="count",
+        **{"executor": "local", "checkpoint_every": 0.0, **settings},
+    )
+    return running.run(config)["digest"]

@@ -1,0 +1,75 @@
+"""The log of a live stream: whole records are read, wherever it was cut off, and also while it grows."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matching.errors import CheckpointError, InputError
+from spouts.log import LogReader, encode_record, read_records
+
+THREE = [([b"one"], [], 1, 0), ([b"two\n", b"three\r\n"], [0], 3, 1), ([b"four"], [0], 4, -1)]
+
+
+def log_of(path, *records):
+    data = b"".join(encode_record(*record) for record in records)
+    path.write_bytes(data)
+    return data
+
+
+LINE = st.binary(min_size=1, max_size=20).map(lambda line: line.replace(b"\n", b" ").rstrip(b"\r") or b"x")
+
+
+@given(st.lists(st.lists(st.tuples(LINE, st.booleans()), min_size=1, max_size=4), max_size=5))
+@settings(max_examples=50, deadline=None)
+def test_log_gives_back_what_was_written(tmp_path_factory, records):
+    path = tmp_path_factory.mktemp("log") / "log"
+    told = []
+    for number, lines in enumerate(records):
+        changes = [place for place, (_, is_change) in enumerate(lines) if is_change]
+        told.append(([line for line, _ in lines], changes, number, number * 2))
+    log_of(path, *told)
+    found = [record for record, _, _ in read_records(path)]
+    assert [(one.lines, list(one.changes), one.line, one.last_seq) for one in found] == told
+    for one, lines in zip(found, records, strict=True):
+        assert one.message_lines() == [line for line, is_change in lines if not is_change]
+        places = [sum(not earlier for _, earlier in lines[:place]) for place in one.changes]
+        assert list(one.changes_from(7)) == [(7 + n, one.lines[p]) for n, p in zip(places, one.changes, strict=True)]
+
+
+def test_log_cut_off_anywhere_has_the_whole_records_before_the_cut(tmp_path):
+    path = tmp_path / "log"
+    data = log_of(path, *THREE)
+    whole = [end for _, _, end in read_records(path)]
+    assert [record.lines for record, _, _ in read_records(path)] == [[b"one"], [b"two", b"three"], [b"four"]]
+    for cut in range(len(data)):
+        path.write_bytes(data[:cut])
+        assert [end for _, _, end in read_records(path)] == [end for end in whole if end <= cut]
+
+
+def test_log_damaged_before_its_end_is_refused(tmp_path):
+    path = tmp_path / "log"
+    data = bytearray(log_of(path, *THREE))
+    data[data.index(b"one")] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match="is damaged at byte 0, and .* bytes follow"):
+        list(read_records(path))
+
+
+def test_log_that_grows_is_read_on_byte_by_byte(tmp_path):
+    path = tmp_path / "log"
+    data = log_of(path, *THREE)
+    path.write_bytes(b"")
+    reader, found = LogReader(path), []
+    with open(path, "ab") as file:
+        for place in range(len(data)):
+            file.write(data[place : place + 1])
+            file.flush()
+            record = reader.read()
+            found += [] if record is None else [record.line]
+    assert found == [1, 3, 4] and reader.offset == len(data)
+    reader.close()
+
+
+def test_log_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match="the log cannot be read"):
+        LogReader(tmp_path / "none")

@@ -1,0 +1,182 @@
+"""A live stream that is gone on with tells what a run over what it logged tells, wherever it ended before."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from gateway.generate import generate_subscriptions
+from gateway.verify import verify_run
+from matching.errors import ConfigError
+from matching.kinds import KINDS
+from tests.support.beside import BOX
+from tests.support.etl_folder import random_rows, write_etl
+from tests.support.live_streams import Stream, counted, digest_of_run
+from topology.core.store import CheckpointStore
+
+MESSAGES, BATCH = 600, 25
+SETTINGS = {"window": "count:120", "world": "earth"}
+
+
+class Crash(Exception):
+    """The process ends."""
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """Words, and rows: subscriptions of all kinds, then messages with some more changes in between."""
+    folder = tmp_path_factory.mktemp("live")
+    rows = random_rows(MESSAGES)
+    etl = write_etl(folder / "etl", rows)
+    first, later = [], []
+    for kind in KINDS.run:
+        generate_subscriptions(etl, kind.name, 12, 4, folder / f"{kind.name}.jsonl")
+        mine = [{"subscribe": json.loads(line)} for line in (folder / f"{kind.name}.jsonl").read_text().splitlines()]
+        first, later = first + mine[::2], later + mine[1::2]
+    lines = list(first)
+    for row in rows:
+        place = {name: row[name] for name in ("lon", "lat")}
+        thing = {"object_id": f"thing {row['seq'] % 37}"} if row["seq"] % 3 else {}
+        lines.append({"id": row["message_id"], "text": row["text"] or "no", "time": row["seq"] * 60, **place, **thing})
+        if row["seq"] % 20 == 7 and later:
+            lines.append(later.pop())
+        if row["seq"] % 29 == 3 and first:
+            lines.append({"unsubscribe": first.pop()["subscribe"]["subscription_id"]})
+    return etl, lines
+
+
+def feed(stream, lines):
+    """Take lines, a batch every so many messages."""
+    for line in lines:
+        stream.take(line)
+        if "id" in line and int(line["id"].split()[1]) % BATCH == BATCH - 1:
+            stream.pipe.close_batch()
+    stream.pipe.close_batch()
+
+
+def whole(given, out, **settings):
+    """The digest of a stream that nothing disturbs."""
+    etl, lines = given
+    stream = Stream(etl, out, **SETTINGS, **settings)
+    feed(stream, lines)
+    return stream, stream.finish(stream.match())
+
+
+def rows_of(out):
+    return [tuple(row.values()) for row in pq.read_table(out / "updates").to_pylist()]
+
+
+def test_live_stream_is_exact_and_a_run_over_what_it_logged_tells_the_same(given, tmp_path):
+    stream, digest = whole(given, tmp_path / "out")
+    verdict = verify_run(tmp_path / "out", all=True)
+    assert verdict.exact and sum(verdict.delivered_updates.values()) == len(stream.told) > 1_000, verdict
+    assert digest_of_run(tmp_path / "out", tmp_path / "run") == digest
+
+
+@pytest.mark.parametrize("settings", [{"router": "location", "query_bolts": 3}, {"router": "kop"}], ids=str)
+def test_live_stream_tells_the_same_by_another_router(given, tmp_path, settings):
+    stream, digest = whole(given, tmp_path / "out")
+    other, digest_of_other = whole(given, tmp_path / "other", **settings)
+    assert digest == digest_of_other and counted(stream.told) == counted(other.told)
+
+
+def test_live_stream_that_has_ended_is_gone_on_with_from_its_end(given, tmp_path):
+    etl, lines = given
+    _, wanted = whole(given, tmp_path / "whole")
+    cuts = [0, 100, 101, 400, len(lines)]
+    for place, (begin, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
+        stream = Stream(etl, tmp_path / "out", **SETTINGS)
+        feed(stream, lines[begin:end])
+        digest = stream.finish(stream.match())
+        assert stream.from_checkpoint == (place > 0)
+    assert verify_run(tmp_path / "out", all=True).exact
+    rows = rows_of(tmp_path / "out")
+    assert len(rows) == len(set(rows)) > 1_000
+    assert len(stream.told) < len(rows), "what was told to its end before is not told again"
+    assert digest_of_run(tmp_path / "out", tmp_path / "run") == digest != wanted  # batches end elsewhere
+
+
+@pytest.mark.parametrize("checkpoint_every", [0.0, 0.01])
+def test_live_stream_that_was_cut_off_tells_all_the_same(given, tmp_path, checkpoint_every):
+    etl, lines = given
+    _, wanted = whole(given, tmp_path / "whole")
+    settings = SETTINGS | {"checkpoint_every": checkpoint_every}
+    checkpoints = CheckpointStore(str(tmp_path / "out" / "checkpoints"))
+    for turn in range(2):
+        stream = Stream(etl, tmp_path / "out", **settings)
+        if not turn:
+            feed(stream, lines)
+
+        def crash(stream=stream, turn=turn):
+            saved = not checkpoint_every or checkpoints.last_epoch() > turn
+            if stream.in_flight.through > MESSAGES * (turn + 1) // 3 and saved:
+                raise Crash
+            return MESSAGES
+
+        with pytest.raises(Crash):
+            stream.match(crash)
+        stream.journal.close()
+    stream = Stream(etl, tmp_path / "out", **settings)
+    assert stream.finish(stream.match()) == wanted
+    assert stream.from_checkpoint == bool(checkpoint_every)
+    assert sorted(rows_of(tmp_path / "out")) == sorted(rows_of(tmp_path / "whole"))
+
+
+def test_live_run_that_ended_before_all_was_matched_goes_on_by_itself(given, tmp_path):
+    etl, lines = given
+    _, wanted = whole(given, tmp_path / "whole")
+    stream = Stream(etl, tmp_path / "out", **SETTINGS)
+    feed(stream, lines)
+    # as where somebody dies when everything has been told, and the stream is at its end where it goes back to
+    checkpoints = CheckpointStore(str(tmp_path / "out" / "checkpoints"))
+    ends = {-1: MESSAGES // 3, 0: MESSAGES // 2}
+    assert stream.finish(stream.match(lambda: ends.get(checkpoints.last_epoch(), MESSAGES - 1))) == wanted
+    assert checkpoints.last_epoch() == 2
+    assert sorted(rows_of(tmp_path / "out")) == sorted(rows_of(tmp_path / "whole"))
+
+
+def test_live_text_of_messages_that_are_long_gone_is_looked_up_in_the_log(given, tmp_path, monkeypatch):
+    _, lines = given
+    usual, _ = whole(given, tmp_path / "usual")
+    monkeypatch.setattr("gateway.journal._RECENT", 10)
+    late, _ = whole(given, tmp_path / "late")
+    by_seq = {row["seq"]: row["text"] for row in late.told}
+    assert len(by_seq) > 200 and late.told == usual.told
+    texts = [line["text"] for line in lines if "id" in line]
+    assert all(texts[seq] == text for seq, text in by_seq.items())
+
+
+def test_live_messages_without_times_are_verified_where_nothing_fades(given, tmp_path):
+    etl, lines = given
+    near = {"subscription_id": "near", "kind": "knn", "keywords": ["w11", "w10"], "lon": 0, "lat": 0, "k": 40}
+    rows = [{name: row[name] for name in row if name != "time"} for row in lines if "id" in row]
+    stream = Stream(etl, tmp_path / "out", **SETTINGS)
+    feed(stream, [{"subscribe": near}, *rows])
+    stream.finish(stream.match())
+    verdict = verify_run(tmp_path / "out", all=True)
+    assert verdict.exact and sum(verdict.delivered_updates.values()) > 10, verdict
+
+
+def test_live_folder_of_something_else_is_refused(given, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").write_text("mine")
+    with pytest.raises(ConfigError, match="holds something that is no folder of skyray live"):
+        Stream(given[0], tmp_path / "out", **SETTINGS)
+
+
+def test_live_folder_of_other_settings_is_refused(given, tmp_path):
+    etl, lines = given
+    stream = Stream(etl, tmp_path / "out", **SETTINGS)
+    feed(stream, lines[:50])
+    stream.match()
+    for changed in ({"window": "count:7"}, {"world": BOX}, {"decay_smoothing": 0.5}):
+        with pytest.raises(ConfigError, match=f"begun with another {next(iter(changed))}"):
+            Stream(etl, tmp_path / "out", **(SETTINGS | changed))
+
+
+def test_run_with_boundaries_of_another_stream_is_refused(given, tmp_path):
+    whole(given, tmp_path / "out")
+    pq.write_table(pq.read_table(tmp_path / "out" / "boundaries.parquet").slice(0, 3), tmp_path / "few.parquet")
+    (tmp_path / "few.parquet").replace(tmp_path / "out" / "boundaries.parquet")
+    with pytest.raises(ConfigError, match="has boundaries of 75 messages, and .* has 600"):
+        digest_of_run(tmp_path / "out", tmp_path / "run")
