@@ -347,4 +347,5 @@ def together_of(config: RunConfig, plan: Plan) -> tuple[tuple[str, ...], ...]:
     waits = config.follow or config.rate is not None
     if config.placement == "auto" and config.address is None and not waits:
         shared = (os.cpu_count() or 1) < len(plan.tasks)
-    return (tuple(name for name in LIGHT if not plan.component(name).patient),) if shared else ()
+    alone = plan.clock.name if plan.clock.patient else None
+    return (tuple(name for name in LIGHT if name != alone),) if shared else ()

@@ -100,8 +100,8 @@ class RunConfig(BaseSettings):
     )
     batch: str = Field(
         default="auto",
-        description="what lies between two boundaries: N messages, time:SECONDS of stream time, or what a live stream "
-        "has logged, log:PATH of its boundaries.parquet; auto: 5000 messages, and of a time: window at most a tenth",
+        description="what lies between two boundaries: N messages, time:SECONDS of stream time, log:PATH as a live "
+        "stream logged; auto: 5000 messages, and of a time: window at most a tenth",
     )
     decay_half_life: float = Field(
         default=HALF_LIFE_S, gt=0.0, le=1e12, description="seconds in which a score that fades falls to half"
