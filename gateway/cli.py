@@ -88,7 +88,7 @@ def spread(arguments: Sequence[str], option: str = "--subscriptions") -> list[st
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is returned, and every expected error is one line on standard error."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] in (["run"], ["match"]) or given[:2] == ["topology", "show"]:
+    if given[:1] in (["run"], ["match"], ["live"]) or given[:2] == ["topology", "show"]:
         given = spread(given)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return run_interruptible(lambda interrupts: _run_command(given, interrupts))
@@ -118,6 +118,8 @@ def _run_command(given: list[str], interrupts: Interrupts) -> int:
         tell(f"{error.filename or 'system'}: {error.strerror or error}; check the path and its permissions")
         return (DeliveryError if error.errno in _UNWRITABLE else InputError).exit_code
     except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # Typer and Rich turn it into this
+            return 141
         return ended.code if isinstance(ended.code, int) else 1
 
 

@@ -8,6 +8,7 @@ there is to read: where no checkpoint can be used, it is matched from its beginn
 import os
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from matching.errors import EngineError
@@ -118,7 +119,8 @@ class LiveRun:
 
     def fail(self, error: EngineError) -> None:
         """Say in `run.json` why it ended; it can be gone on with all the same."""
-        self._folder.write_report(FAILED, self._told() | {"error": str(error).splitlines()[0]})
+        with suppress(OSError):  # the disk may be full, which is then the error
+            self._folder.write_report(FAILED, self._told() | {"error": str(error).splitlines()[0]})
 
     def _told(self) -> dict[str, Any]:
         return {**self._facts, "process": os.getpid(), "incarnation": self.incarnation}

@@ -118,7 +118,8 @@ def live(
                     f"from {place} on"
                 )
             _say(f"live: {len(gate.subscriptions):,} subscriptions; reads standard input")
-            pipe.start(sys.stdin.buffer, asked, journal.line)
+            # a reader of its own: Python would wait at its end for the thread that reads its standard input
+            pipe.start(open(0, "rb", closefd=False), asked, journal.line)  # noqa: SIM115
 
         def over() -> bool:
             """Whether everything that will ever come has been told; the first question begins with it."""

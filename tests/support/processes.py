@@ -34,6 +34,8 @@ class Command:
         Python to run instead of the command line.
     source : int, optional
         Descriptor of its standard input.
+    out : int, optional
+        Descriptor of its standard output, which `read` then does not have.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Command:
         environment: dict[str, str | None] | None = None,
         script: str | None = None,
         source: int | None = None,
+        out: int | None = None,
     ):
         self._mark = uuid.uuid4().hex
         changed = {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": None, MARK: self._mark}
@@ -54,7 +57,7 @@ class Command:
             cwd=ROOT,
             env={name: value for name, value in wanted.items() if value is not None},
             stdin=source,
-            stdout=self._out,
+            stdout=self._out if out is None else out,
             stderr=self._err,
             start_new_session=True,
         )

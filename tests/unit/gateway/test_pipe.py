@@ -166,3 +166,20 @@ def test_command_answers_each_line_while_the_pipe_stays_open(words, tmp_path):
         ("match", f"m{n}", "w1") for n in range(3)
     ]
     assert said.count("refused, not_json") == 3 and "line 2 " in said and "3 messages; 3 batches" in said
+
+
+def test_command_whose_reader_has_gone_ends_at_once_with_a_code_of_its_own(words, tmp_path):
+    """Its input stays open all the while."""
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps({**ALL, "region": [-180, -90, 180, 90]}) + "\n")
+    read, write = os.pipe()
+    gone, out = os.pipe()
+    os.close(gone)
+    arguments = ["live", "--vocabulary", words, "--subscriptions", file, "--linger-ms", 1]
+    with Command(arguments, source=read, out=out) as command, os.fdopen(write, "wb") as end:
+        os.close(read)
+        os.close(out)
+        end.write(json.dumps(W1).encode() + b"\n")
+        end.flush()
+        code, _, said = command.finish(30)
+    assert code == 141 and "rror" not in said, said
