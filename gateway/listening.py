@@ -21,6 +21,7 @@ import numpy as np
 from bolts.telling import Told, decode
 from gateway.in_flight import InFlight
 from matching.model import CHANGES
+from topology.core.frames import MAGIC
 
 #: Up to where a frame says how long it is (`topology.core.frames`).
 _PREFIX = struct.Struct("<8sIIQQ")
@@ -128,10 +129,12 @@ class Listener:
             threading.Thread(target=self._read, args=(connection,), name="told", daemon=True).start()
 
     def _read(self, connection: socket.socket) -> None:
-        """Frame after frame; one that is damaged, or cut off by the death of who sent it, ends the connection."""
+        """Frame after frame; one that is cut off by the death of who sent it ends the connection."""
         with connection, connection.makefile("rb") as file:
             while len(prefix := file.read(_PREFIX.size)) == _PREFIX.size:
-                size_bytes = _PREFIX.unpack(prefix)[3]
+                magic, *_, size_bytes, _ = _PREFIX.unpack(prefix)
+                if magic != MAGIC:
+                    return
                 frame = prefix + file.read(size_bytes - _PREFIX.size)
                 if len(frame) < size_bytes:
                     return

@@ -23,6 +23,7 @@ from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, decode_object, subscription_row
 from matching.window import Window
+from spouts.aside import NOBODY, Aside, matching_nothing
 from spouts.cuts import Cuts
 from spouts.cutting import Batch, MessageSpout, Rows, Source
 from spouts.log import LogReader
@@ -124,12 +125,20 @@ class LoggedMessages(MessageSpout):
         Output folder of the ETL.
     window, space
         As in `spouts.parquet.ParquetSource`.
+    aside : Aside
     """
 
     patient = True
 
-    def __init__(self, log: str | os.PathLike[str], vocabulary: str | os.PathLike[str], window: Window, space: Space):
-        super().__init__(window, Cuts(_MOST), poll_s=IDLE_S)
+    def __init__(
+        self,
+        log: str | os.PathLike[str],
+        vocabulary: str | os.PathLike[str],
+        window: Window,
+        space: Space,
+        aside: Aside = NOBODY,
+    ):
+        super().__init__(window, Cuts(_MOST), poll_s=IDLE_S, aside=aside)
         self.log = os.fspath(log)
         self.vocabulary = os.fspath(vocabulary)
         self.space = space
@@ -215,7 +224,9 @@ class LoggedSubscriptions(Spout):
         vocabulary: str | os.PathLike[str],
         space: Space,
         kinds: Kinds = KINDS,
+        aside: Aside = NOBODY,
     ):
+        self.aside = aside
         self.log = os.fspath(log)
         self.vocabulary = os.fspath(vocabulary)
         self.space = space
@@ -261,7 +272,7 @@ class LoggedSubscriptions(Spout):
         return {
             "place": np.array(place, np.int64),
             "through": np.array(self._through, np.int64),
-            "next_number": np.array(self._number, np.int64),
+            "told": np.array([self._number], np.int64),
             "names_offsets": names.offsets,
             "names_data": names.data,
             "number": np.array([one.number for one in known], np.int64),
@@ -278,7 +289,7 @@ class LoggedSubscriptions(Spout):
         self._counts = dict(zip(self._counts, state["counts"].tolist(), strict=True))
         self._waiting.clear()
         self._next_seq, self._reader.offset = state["place"].tolist()
-        self._through, self._number = int(state["through"]), int(state["next_number"])
+        self._through, self._number = int(state["through"]), int(state["told"][0])
 
     def rewind(self, saved: Saved) -> bool:
         """All that there is besides is the vocabulary."""
@@ -352,6 +363,7 @@ class LoggedSubscriptions(Spout):
         if added:
             numbers = [one.known.number for one in added]
             table = build_table([one.parsed for one in added], numbers, [one.at for one in added])
+            table = matching_nothing(table, self.aside.subscriptions, self.kinds)
         gone = Removals(
             np.array([known.number for known, _ in removed], np.int64),
             np.array([known.kind for known, _ in removed], np.int8),

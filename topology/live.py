@@ -12,12 +12,15 @@ from contextlib import suppress
 from typing import Any
 
 from matching.errors import EngineError
+from spouts.aside import Aside
 from topology.core.committing import Checkpoints
+from topology.core.failures import ComponentFailed
 from topology.core.marking import Cadence
 from topology.core.metrics import Snapshot
+from topology.core.plan import Plan
 from topology.core.store import CheckpointStore, Manifest
 from topology.folder import CHECKPOINTS, FAILED, INTERRUPTED, RUNNING, RunFolder, now_text
-from topology.running import behind, execute, go_back
+from topology.running import behind, execute, find_poison, go_back, note_rejects, without
 from topology.settings import RunConfig
 from topology.summary import began_with, summarise
 from topology.wiring import build_live_plan
@@ -62,7 +65,9 @@ class LiveRun:
     ):
         self._config = config
         self._folder = folder
-        self._plan = build_live_plan(config, log, listener)
+        self._log, self._listener = log, listener
+        self._aside = Aside.of(before.get("aside") or {})
+        self._plan = build_live_plan(config, log, listener, self._aside)
         self._facts = {**facts, "run": str(before.get("run") or uuid.uuid4().hex), "began": now_text()}
         self.incarnation = behind(int(before.get("incarnation", 0))) if before and config.checkpoint_every else 0
         self._store = CheckpointStore(str(folder.path / CHECKPOINTS)) if config.checkpoint_every else None
@@ -101,13 +106,16 @@ class LiveRun:
         """
         try:
             while True:
-                report = execute(self._config, self._plan, on_progress, stop, self._checkpoints(), self._manifest)
+                try:
+                    report = execute(self._config, self._plan, on_progress, stop, self._checkpoints(), self._manifest)
+                except ComponentFailed as failed:
+                    self._set_aside(failed)
+                    continue
                 summary = summarise(self._config, report, report.elapsed_s)
                 if self._store is None or summary["spouts"]["messages"]["messages"] >= logged():
                     break
                 # somebody died when all had been told: it went back, and was at its end there
-                self.incarnation, self._manifest = behind(self.incarnation), self._newest()
-                self._begin()
+                self._go_on(self._newest())
         except KeyboardInterrupt:
             self._folder.write_report(INTERRUPTED, self._told() | {"error": "stopped before all had been told"})
             raise
@@ -123,7 +131,8 @@ class LiveRun:
             self._folder.write_report(FAILED, self._told() | {"error": str(error).splitlines()[0]})
 
     def _told(self) -> dict[str, Any]:
-        return {**self._facts, "process": os.getpid(), "incarnation": self.incarnation}
+        own = {"process": os.getpid(), "incarnation": self.incarnation, "aside": self._aside.as_json()}
+        return {**self._facts, **own}
 
     def _checkpoints(self) -> Checkpoints | None:
         if self._store is None:
@@ -138,6 +147,29 @@ class LiveRun:
         if manifest is None or self._store is None or manifest.facts.get("run") != self._facts["run"]:
             return None
         return go_back(self._folder, self._store)
+
+    def _set_aside(self, failed: ComponentFailed) -> None:
+        """Go back, to go on without whom a component has failed on. Raises what it failed by, if that is nobody."""
+        if self._store is None or self._config.strict:
+            raise failed
+        manifest = self._newest()
+
+        def build(config: RunConfig, aside: Aside) -> Plan:
+            return build_live_plan(config, self._log, None, aside)
+
+        poison = find_poison(self._config, build, self._aside, self._store, manifest, failed)
+        if poison is None:
+            raise failed
+        self._aside = without(self._aside, poison)
+        self._plan = build_live_plan(self._config, self._log, self._listener, self._aside)
+        note_rejects(self._folder, [poison])
+        self._go_on(manifest)
+
+    def _go_on(self, manifest: Manifest | None) -> None:
+        self.incarnation, self._manifest = behind(self.incarnation), manifest
+        if manifest is None:
+            self._begin_anew()
+        self._begin()
 
     def _begin(self) -> None:
         (self._folder.path / "results.parquet").unlink(missing_ok=True)

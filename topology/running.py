@@ -144,13 +144,13 @@ def _run(
                     if checkpoints is None or config.strict:
                         raise
                     manifest = go_back(folder, checkpoints.store)
-                    poison = _find_poison(config, aside, checkpoints.store, manifest, failed)
+                    poison = find_poison(config, build_plan, aside, checkpoints.store, manifest, failed)
                     if poison is None:
                         raise
                     poisons.append(poison)
-                    aside = aside.with_more(_singles(poison.messages), _singles(poison.subscriptions))
+                    aside = without(aside, poison)
                     plan, incarnation = build_plan(config, aside), behind(incarnation)
-            _note_rejects(folder, poisons)
+            note_rejects(folder, poisons)
         except KeyboardInterrupt:
             folder.write_report(INTERRUPTED, told | {"error": "stopped before what was in flight had drained"})
             raise
@@ -212,10 +212,15 @@ def behind(incarnation: int) -> int:
     return _BY_ITSELF * (incarnation // _BY_ITSELF + 1)
 
 
-def _find_poison(
-    config: RunConfig, aside: Aside, store: CheckpointStore, manifest: Manifest | None, failed: ComponentFailed
+def find_poison(
+    config: RunConfig,
+    build: Callable[[RunConfig, Aside], Plan],
+    aside: Aside,
+    store: CheckpointStore,
+    manifest: Manifest | None,
+    failed: ComponentFailed,
 ) -> Poison | None:
-    """Who is at fault; None if that is nobody who could be set aside."""
+    """Who is at fault, of the topology that `build` makes; None if that is nobody who could be set aside."""
     if failed.exit_code not in (TopologyError.exit_code, EngineError.exit_code):
         return None  # input, disk, settings: no row is to blame
     driver_log().warning("looking_for_poison", why=str(failed).splitlines()[0])
@@ -223,7 +228,7 @@ def _find_poison(
         changed = {"executor": "local", "sink": "count", "out": Path(scratch), "rate": None, "rebalance": False}
         quiet = config.model_copy(update=changed)
         poison = find(
-            lambda aside: build_plan(quiet, aside),
+            lambda aside: build(quiet, aside),
             aside,
             None if manifest is None else store.load(manifest),
             failed.last_batch,
@@ -235,11 +240,13 @@ def _find_poison(
     return poison
 
 
-def _singles(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    return [(number, number) for number in numbers]
+def without(aside: Aside, poison: Poison) -> Aside:
+    """Those, and who has been found, set aside."""
+    messages, subscriptions = ([(one, one) for one in found] for found in (poison.messages, poison.subscriptions))
+    return aside.with_more(messages, subscriptions)
 
 
-def _note_rejects(folder: RunFolder, poisons: Sequence[Poison]) -> None:
+def note_rejects(folder: RunFolder, poisons: Sequence[Poison]) -> None:
     """Add those set aside to the rejected rows, with their cause."""
     rows = [
         {"reason": "poison", "what": poison.cause, "batch": poison.batch, name: number}

@@ -289,7 +289,7 @@ def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
 NOT_LIVE = frozenset(
     {
         *("messages", "subscriptions", "out", "executor", "batch", "max_ahead", "checkpoints", "rate", "limit"),
-        *("address", "sink", "overwrite", "strict", "follow"),
+        *("address", "sink", "overwrite", "follow"),
     }
 )
 

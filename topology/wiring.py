@@ -315,7 +315,7 @@ def build_plan(config: RunConfig, aside: Aside = NOBODY) -> Plan:
     return _wired(config, messages, subscriptions, router, space, vocabulary, asking=asking)
 
 
-def build_live_plan(config: RunConfig, log: str, listener: str) -> Plan:
+def build_live_plan(config: RunConfig, log: str, listener: str | None, aside: Aside = NOBODY) -> Plan:
     """The topology over a log that grows, which tells updates at once.
 
     Parameters
@@ -325,8 +325,9 @@ def build_live_plan(config: RunConfig, log: str, listener: str) -> Plan:
         in there stand for those to come. Its `subscriptions` are not read.
     log : str
         Path (`spouts.log`).
-    listener : str
+    listener : str or None
         Path of a socket (`bolts.telling`).
+    aside : Aside
 
     Raises
     ------
@@ -337,8 +338,8 @@ def build_live_plan(config: RunConfig, log: str, listener: str) -> Plan:
     router = router_of(config, space, vocabulary=vocabulary)
     check_rebalance(config, router)
     words = str(config.messages.absolute())
-    messages = LoggedMessages(log, words, window, space)
-    subscriptions = LoggedSubscriptions(log, words, space)
+    messages = LoggedMessages(log, words, window, space, aside)
+    subscriptions = LoggedSubscriptions(log, words, space, aside=aside)
     return _wired(config, messages, subscriptions, router, space, vocabulary, listener=listener)
 
 

@@ -9,10 +9,13 @@ from gateway.generate import generate_subscriptions
 from gateway.verify import verify_run
 from matching.errors import ConfigError
 from matching.kinds import KINDS
+from spouts.aside import NOBODY
 from tests.support.beside import BOX
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream, counted, digest_of_run
+from tests.support.poisoned import poisoned
 from topology.core.store import CheckpointStore
+from topology.wiring import build_live_plan
 
 MESSAGES, BATCH = 600, 25
 SETTINGS = {"window": "count:120", "world": "earth"}
@@ -80,12 +83,13 @@ def test_live_stream_tells_the_same_by_another_router(given, tmp_path, settings)
     assert digest == digest_of_other and counted(stream.told) == counted(other.told)
 
 
-def test_live_stream_that_has_ended_is_gone_on_with_from_its_end(given, tmp_path):
+def test_live_stream_that_has_ended_is_gone_on_with_from_its_end_by_whatever_router(given, tmp_path):
     etl, lines = given
     _, wanted = whole(given, tmp_path / "whole")
     cuts = [0, 100, 101, 400, len(lines)]
     for place, (begin, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
-        stream = Stream(etl, tmp_path / "out", **SETTINGS)
+        router = ("hashing", "kop", "location", "kop")[place]
+        stream = Stream(etl, tmp_path / "out", **SETTINGS, router=router, query_bolts=place + 1)
         feed(stream, lines[begin:end])
         digest = stream.finish(stream.match())
         assert stream.from_checkpoint == (place > 0)
@@ -133,6 +137,29 @@ def test_live_run_that_ended_before_all_was_matched_goes_on_by_itself(given, tmp
     assert stream.finish(stream.match(lambda: ends.get(checkpoints.last_epoch(), MESSAGES - 1))) == wanted
     assert checkpoints.last_epoch() == 2
     assert sorted(rows_of(tmp_path / "out")) == sorted(rows_of(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("what", [{"seqs": [303, 310]}, {"numbers": [4]}], ids=str)
+def test_live_stream_on_which_a_component_fails_goes_on_without_the_row_at_fault(given, tmp_path, monkeypatch, what):
+    def build(config, log, listener, aside=NOBODY):
+        return poisoned(build_live_plan(config, log, listener, aside), **what)
+
+    etl, lines = given
+    monkeypatch.setattr("topology.live.build_live_plan", build)
+    stream = Stream(etl, tmp_path / "out", **SETTINGS, checkpoint_every=0.05)
+    feed(stream, lines)
+    report = stream.match()
+    stream.finish(report)
+    assert report["aside"] == {
+        "messages": [[seq, seq] for seq in what.get("seqs", ())],
+        "subscriptions": [[number, number] for number in what.get("numbers", ())],
+    }
+    rejected = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
+    assert {row["reason"] for row in rejected} == {"poison"} and len(rejected) == sum(map(len, what.values()))
+    verdict = verify_run(tmp_path / "out", all=True)
+    assert verdict.exact and sum(verdict.delivered_updates.values()) > 1_000, verdict
+    rows = rows_of(tmp_path / "out")
+    assert len(rows) == len(set(rows))
 
 
 def test_live_text_of_messages_that_are_long_gone_is_looked_up_in_the_log(given, tmp_path, monkeypatch):

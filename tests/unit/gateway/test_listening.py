@@ -1,0 +1,131 @@
+"""What a topology tells at once arrives whole and in order, and what it repeats is not written again."""
+
+import socket
+import time
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bolts.names import IdColumn
+from bolts.telling import Teller, Told, decode, encode
+from gateway.in_flight import InFlight
+from gateway.listening import Listener, Said
+from matching.errors import DeliveryError
+from matching.model import CHANGES, MATCH, Names, UpdateBatch
+
+ENTER = CHANGES.index("enter")
+
+
+def updates(*rows):
+    """Rows of as_of, number, seq, change, score."""
+    as_of, number, seq, change, score = zip(*rows, strict=True)
+    whole = (np.array(column, np.int64) for column in (as_of, number, seq))
+    return UpdateBatch(*whole, np.array(change, np.int8), np.array(score, np.float64))
+
+
+def ids(*names):
+    column = IdColumn("subscription")
+    column.append(Names.of(names))
+    return column
+
+
+def said(seqs):
+    return {seq: Said(f"m{seq}", "é", 1.0, 2.0) for seq in seqs}
+
+
+class Heard(Listener):
+    def __init__(self):
+        self.written = []
+        super().__init__(self.written.append, said, InFlight(3))
+
+    def await_through(self, through):
+        deadline = time.monotonic() + 20
+        while self.in_flight.through < through:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    def rows(self):
+        return [row for data in self.written for row in map(msgspec.json.decode, data.splitlines())]
+
+
+def test_listener_writes_what_is_told_with_text_and_place():
+    with Heard() as heard:
+        teller = Teller(heard.address, 0)
+        teller.add(updates((3, 1, 2, ENTER, 0.5), (3, 0, 3, MATCH, np.nan)))
+        teller.add(updates((3, 1, 3, ENTER, 0.25)))
+        teller.tell(3, ids("a", "ü"))
+        heard.await_through(3)
+        teller.close()
+    of_it = {"text": "é", "lon": 1.0, "lat": 2.0}
+    assert heard.rows() == [
+        {"change": "enter", "subscription_id": "ü", "as_of": 3, "message_id": "m2", "seq": 2, "score": 0.5, **of_it},
+        {"change": "match", "subscription_id": "a", "as_of": 3, "message_id": "m3", "seq": 3, "score": None, **of_it},
+        {"change": "enter", "subscription_id": "ü", "as_of": 3, "message_id": "m3", "seq": 3, "score": 0.25, **of_it},
+    ]
+    assert heard.updates == 3 and heard.reached(0) == 3 and heard.reached(1) == -2
+
+
+def test_listener_writes_nothing_of_an_older_incarnation_nor_what_was_told_to_its_end():
+    with Heard() as heard:
+        first, second = (Teller(heard.address, incarnation) for incarnation in (4, 5))
+        for teller, last in ((first, 7), (second, 9)):
+            teller.add(updates(*((seq, 0, seq, MATCH, np.nan) for seq in range(5, last + 1))))
+            teller.tell(last, ids("a"))
+            heard.await_through(last)
+        first.add(updates((8, 0, 8, MATCH, np.nan)))
+        first.tell(12, ids("a"))
+        second.tell(10, ids("a"))
+        heard.await_through(10)
+        first.close()
+        second.close()
+    assert [row["seq"] for row in heard.rows()] == [5, 6, 7, 8, 9]
+    assert heard.in_flight.through == heard.reached(5) == 10
+
+
+def test_listener_that_cannot_write_keeps_why_and_listens_on():
+    def refuse(data):
+        raise BrokenPipeError
+
+    with Listener(refuse, said, InFlight(1)) as listener:
+        teller = Teller(listener.address, 0)
+        for last in range(300):
+            teller.add(updates(*((last, 0, last, MATCH, np.nan) for _ in range(100))))
+            teller.tell(last, ids("a"))
+        deadline = time.monotonic() + 20
+        while listener.reached(0) < 299 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        teller.close()
+    assert isinstance(listener.failure, BrokenPipeError) and listener.reached(0) == 299 and listener.updates == 0
+
+
+def test_listener_lets_go_of_who_sends_what_is_no_frame():
+    with Heard() as heard, socket.socket(socket.AF_UNIX) as stranger:
+        stranger.connect(heard.address)
+        stranger.sendall(b"x" * 32)
+        stranger.settimeout(20)
+        assert stranger.recv(1) == b""
+        teller = Teller(heard.address, 0)
+        teller.tell(1, ids("a"))
+        heard.await_through(1)
+        teller.close()
+
+
+def test_teller_to_whom_nobody_listens_says_so(tmp_path):
+    with pytest.raises(DeliveryError, match="nobody is there to be told"):
+        Teller(str(tmp_path / "nobody"), 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(-2, 2**60), st.floats(width=64)), max_size=20))
+@settings(max_examples=30, deadline=None)
+def test_told_frame_gives_back_what_was_told(rows):
+    who, seq, score = ([row[place] for row in rows] for place in range(3))
+    seqs = np.array(seq, np.int64)
+    told = Told(7, 5, seqs, seqs, np.zeros(len(rows), np.int8), np.array(score, np.float64), np.array(who, np.int32),
+                Names.of(["a", "", "ü"]))  # fmt: skip
+    again = decode(encode(told))
+    assert (again.incarnation, again.through, again.names.strings()) == (7, 5, ["a", "", "ü"])
+    for name in ("as_of", "seq", "change", "score", "who"):
+        assert getattr(again, name).tobytes() == getattr(told, name).tobytes()
