@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -75,7 +75,7 @@ class Listener:
         self.address = str(self._folder / "told")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
-    def __enter__(self) -> "Listener":
+    def __enter__(self) -> Self:
         self._socket.bind(self.address)
         self._socket.listen()
         threading.Thread(target=self._accept, name="listening", daemon=True).start()

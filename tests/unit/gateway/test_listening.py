@@ -22,8 +22,8 @@ ENTER = CHANGES.index("enter")
 def updates(*rows):
     """Rows of as_of, number, seq, change, score."""
     as_of, number, seq, change, score = zip(*rows, strict=True)
-    whole = (np.array(column, np.int64) for column in (as_of, number, seq))
-    return UpdateBatch(*whole, np.array(change, np.int8), np.array(score, np.float64))
+    whole = [np.array(column, np.int64) for column in (as_of, number, seq)]
+    return UpdateBatch(whole[0], whole[1], whole[2], np.array(change, np.int8), np.array(score, np.float64))
 
 
 def ids(*names):
