@@ -92,6 +92,7 @@ class Marker:
         self._number = number
         self._began_s = now_s
         self._writing = False
+        self._empty = 0  # batches at the end of what was published that had nothing in them
 
     @property
     def awaited(self) -> Collection[int]:
@@ -108,9 +109,13 @@ class Marker:
         """Whether the last epoch has not been committed, nor given up: no other may begin."""
         return self._writing
 
+    def published(self, empty: bool) -> None:
+        """Another batch has been; while a live stream has but empty ones, nothing is saved again."""
+        self._empty = self._empty + 1 if empty else 0
+
     def due(self, last: int, now_s: float, stopping: bool = False) -> bool:
         """Whether to mark the stream behind batch `last`, the last one published."""
-        if self._cadence.never or self._writing or self._missing or last <= self._number:
+        if self._cadence.never or self._writing or self._missing or last - self._empty <= self._number:
             return False
         seconds, batches = self._cadence
         passed = (seconds is not None and now_s - self._began_s >= seconds) or (
@@ -122,7 +127,7 @@ class Marker:
         """Mark the stream behind batch `last`."""
         mark = Mark(self._epoch, last)
         self._epoch += 1
-        self._number, self._began_s = last, now_s
+        self._number, self._began_s, self._empty = last, now_s, 0
         self._missing = set(self._others)
         self._writing = True
         return mark

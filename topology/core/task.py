@@ -208,11 +208,11 @@ class TaskHost:
                 raise TopologyError(f"next_batch({number}) returned the tick of batch {tick.number}")
             if tick is None:
                 self._stopped = self._stopping
-                self._pass_end()
-                return
+                return self._pass_end()
             self._credits.publish(sum(self._bytes_out.values()) - sent_bytes)
-            if self.plan.followers:
-                self._send([(address, TICK) for address in self.plan.followers], Tick(*tick), 0)
+            if self._marker is not None:
+                self._marker.published(tick.last_seq < tick.first_seq)
+            self._send([(address, TICK) for address in self.plan.followers], Tick(*tick), 0)
             if not self._credits.available:
                 self._blocked_since = time.perf_counter_ns()
         except _CAUGHT as cause:

@@ -162,6 +162,23 @@ def test_live_stream_on_which_a_component_fails_goes_on_without_the_row_at_fault
     assert len(rows) == len(set(rows))
 
 
+def test_live_stream_in_which_nothing_comes_is_not_saved_again(given, tmp_path):
+    etl, lines = given
+    stream = Stream(etl, tmp_path / "out", **SETTINGS, checkpoint_every=0.01)
+    feed(stream, lines[:200])
+    checkpoints, epochs = CheckpointStore(str(tmp_path / "out" / "checkpoints")), []
+
+    def stop():
+        """Asked between empty batches: two for the last checkpoint to be whole, then two more."""
+        if stream.in_flight.through == stream.journal.next_seq - 1:
+            epochs.append(checkpoints.last_epoch())
+        return MESSAGES if len(epochs) < 5 else 0
+
+    report = stream.match(stop)
+    assert epochs[2] == epochs[4] == checkpoints.last_epoch() >= 0
+    assert report["spouts"]["messages"]["batches"] >= len(stream.journal.ends) + 3
+
+
 def test_live_text_of_messages_that_are_long_gone_is_looked_up_in_the_log(given, tmp_path, monkeypatch):
     _, lines = given
     usual, _ = whole(given, tmp_path / "usual")
