@@ -146,10 +146,12 @@ class ResultBuffers:
         """
         if not slots.shape[0]:
             return
-        seqs, lives, following = self._chained(slots, seqs, lives)
+        stored_seqs, stored_lives, following = self._chained(slots, seqs, lives)
         done, last = int(slots.min()), int(slots.max())
         while done <= last:
-            done = offer_all(self.view, self._head, following, seqs, lives, scores, k, done, last, _SIZES)
+            done = offer_all(
+                self.view, self._head, following, stored_seqs, stored_lives, scores, k, done, last, _SIZES
+            )  # fmt: skip
             if done <= last:
                 self._make_room()
 
@@ -184,7 +186,7 @@ class ResultBuffers:
         O(slots) for one pass over two columns, and O(entries) a slot that is due or hit.
         """
         v = self.view
-        seqs, lives, following = self._chained(slots, seqs, lives)
+        stored_seqs, stored_lives, following = self._chained(slots, seqs, lives)
         room = max(1 << 16, 4 * slots.shape[0])
         touched, count = np.empty(v.start.shape[0], np.int32), np.empty(v.start.shape[0], np.int32)
         parts: list[tuple[np.ndarray, ...]] = []
@@ -196,9 +198,9 @@ class ResultBuffers:
             done[2:] = 0
             first = int(done[0])
             full = close_all(
-                self.view, self._head, following, seqs, lives, scores, self._shifted(floor), k, dominators, threshold,
-                passed_over, touched, count, slot, seq, score, enters, short, ends, before_seq, before_score, done,
-                _SIZES,
+                self.view, self._head, following, stored_seqs, stored_lives, scores, self._shifted(floor), k,
+                dominators, threshold, passed_over, touched, count, slot, seq, score, enters, short, ends, before_seq,
+                before_score, done, _SIZES,
             )  # fmt: skip
             _, _, updates, shorts, entries = done.tolist()
             parts.append(
@@ -217,17 +219,17 @@ class ResultBuffers:
         slot, seq, score, enters, short = columns[:5]
         return Closed(touched[: done[1]], count[: done[1]], slot, seq, score, enters, short, before)
 
-    def _chained(self, slots: Int32, seqs: Int64, lives: Int64) -> tuple[Int32, Int64, Int32]:
+    def _chained(self, slots: Int32, seqs: Int64, lives: Int64) -> tuple[Int32, Int32 | Int64, Int32]:
         """Chain hits by slot (`chain`); seqs and lives as they are stored, and what follows each hit."""
         v = self.view
         if slots.shape[0] and (latest := int(seqs.max())) - v.used[1] >= _HALF:
             self._rebase(latest)
-        seqs = (seqs - v.used[1]).astype(np.int32)
+        stored = (seqs - v.used[1]).astype(np.int32)
         if self._head.shape[0] < v.start.shape[0]:
             self._head = np.full(v.start.shape[0], -1, np.int32)
         following = np.empty(slots.shape[0], np.int32)
         chain(slots, self._head, following)
-        return seqs, seqs if self.seq_is_life else lives, following
+        return stored, stored if self.seq_is_life else lives, following
 
     def expire(self, slots: Int32, floor: int) -> None:
         """Drop from these slots whatever has life <= floor. O(entries)."""
