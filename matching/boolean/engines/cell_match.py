@@ -38,7 +38,7 @@ _ANY_LEVEL = FINEST + 1
 _NO_CUT = -1
 #: Places (a power of two) of the table by which `verify` asks whether a message has a term.
 TABLE = 1024
-_NO_TERM = np.int32(-1)
+NO_TERM = np.int32(-1)
 
 
 @njit(cache=True, nogil=True)
@@ -216,13 +216,13 @@ def walk(left, bottom, right, top, blocks, runs, run_first, run_last, run_level,
 
 
 @njit(cache=True, nogil=True)
-def _has(table, messages, row, term):
+def has_term(table, messages, row, term):
     """Whether the message whose terms stand in the table has a term."""
     there = table[term & (TABLE - 1)]
     if there == term:
         return True
     # Of two terms in one place of the table, one has to be searched for.
-    return there != _NO_TERM and term_in(
+    return there != NO_TERM and term_in(
         messages.terms, messages.term_offsets[row], messages.term_offsets[row + 1], term
     )
 
@@ -250,7 +250,7 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
         candidates[kept] = link
         if link & MORE:
             prefetch(columns.start, slot_of(link))
-        kept += second == NO_SECOND or _has(table, messages, row, second)
+        kept += second == NO_SECOND or has_term(table, messages, row, second)
     for i in range(kept):
         # What the loop above asked for is read here, and what this one asks for in the next.
         if candidates[i] & MORE:
@@ -265,7 +265,7 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
             position = columns.start[slot] + 2
             while True:
                 term = columns.terms[position]
-                if not _has(table, messages, row, ~term if term < 0 else term):
+                if not has_term(table, messages, row, ~term if term < 0 else term):
                     matches = False
                     break
                 if term < 0:
@@ -283,7 +283,7 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
             seen[out_slot[i]] = 0
     for j in range(messages.term_offsets[row], messages.term_offsets[row + 1]):
         # Term by term: a message has far fewer than the table has places.
-        table[messages.terms[j] & (TABLE - 1)] = _NO_TERM
+        table[messages.terms[j] & (TABLE - 1)] = NO_TERM
     return found
 
 
@@ -296,7 +296,7 @@ def match(messages, first_row, blocks, columns, world_west, world_south, steps_p
     run_first, run_last = np.empty(512, np.int64), np.empty(512, np.int64)
     run_level, run_cut = np.empty(512, np.int64), np.empty(512, np.int64)
     candidates = np.empty(4096, np.int64)
-    table = np.full(TABLE, _NO_TERM, np.int32)
+    table = np.full(TABLE, NO_TERM, np.int32)
     for row in range(first_row, messages.west.shape[0]):
         usable, left, bottom, right, top = on_lattice(messages, row, world_west, world_south, steps_per_degree)
         if not usable:

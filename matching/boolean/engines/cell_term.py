@@ -17,6 +17,7 @@ import numpy as np
 from matching.boolean.engine import BooleanEngine, Messages
 from matching.boolean.engines.blocks import Blocks, append, describe, remove_entry, repack, slot_of
 from matching.boolean.engines.cell_match import match
+from matching.boolean.engines.cells import LATTICE_STEPS
 from matching.errors import EngineError
 from matching.model import Int32
 from matching.space import Space
@@ -24,7 +25,6 @@ from matching.storage.slots import SlotMap, as_input, resized
 
 #: Pools are packed anew when this share of them is abandoned.
 _ABANDONED_SHARE = 0.25
-_LATTICE_STEPS = 2.0**15
 
 
 class CellTerm(BooleanEngine):
@@ -34,7 +34,7 @@ class CellTerm(BooleanEngine):
 
     def __init__(self, space: Space):
         super().__init__(space)
-        self._steps_per_degree = _LATTICE_STEPS / max(space.east - space.west, space.north - space.south)
+        self._steps_per_degree = LATTICE_STEPS / max(space.east - space.west, space.north - space.south)
         self._terms = SlotMap()
         self._head = np.zeros((0, 8), np.int32)
         self._finest = np.zeros(0, np.int8)

@@ -17,6 +17,8 @@ from numba import njit
 
 FINEST = 14
 _BITS = 15
+#: Steps of the lattice along the world's longer side.
+LATTICE_STEPS = 2.0**_BITS
 _RIM = (1 << _BITS) - 1
 GUARDS = np.uint64(0x8000_8000_8000_8000)
 LANES = np.uint64(0x7FFF_7FFF_7FFF_7FFF)

@@ -1,7 +1,10 @@
 """Baseline: for each term, the list of the subscriptions whose rarest keyword it is.
 
-A message walks the lists of its terms, tests each subscription's box and then its other keywords. Nothing about space
-prunes, so frequent terms are walked in full: what the grid of `matching.boolean.engines.cell_term` is there to avoid.
+A message walks the lists of its terms. Nothing about space prunes, so frequent terms are walked in full: what the grid
+of `matching.boolean.engines.cell_term` is there to avoid. All else is as its best advocate would have it: a posting
+carries the box in the same word as there, tested many in a row without a branch, and slot and second keyword beside it,
+which are read only where the message meets the box; memory is asked for ahead. A region across the antimeridian has one
+posting around both its boxes and is compared in degrees.
 """
 
 from typing import NamedTuple
@@ -10,22 +13,31 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.engine import BooleanEngine, Messages
+from matching.boolean.engines.blocks import MORE, NO_SECOND, describe, slot_of
+from matching.boolean.engines.cell_match import NO_TERM, TABLE, has_term, longer, on_lattice
+from matching.boolean.engines.cells import GUARDS, LANES, LATTICE_STEPS, ONE_IN_EACH_LANE, message_word
 from matching.model import Int32, Int64
 from matching.space import Space
-from matching.storage.region_subscriptions import all_terms_in, region_meets
+from matching.storage.prefetch import prefetch
+from matching.storage.region_subscriptions import region_meets
 from matching.storage.slots import SlotMap, as_input, find_slot, grown_length, resized
 
 _DEAD_SHARE = 0.25
+#: Postings whose tests lie in the nearest cache.
+_BLOCK = 1024
+#: Lanes of a box that all longitudes lie in.
+_NO_LONGITUDES = np.uint64(0xFFFF_FFFF_0000_0000)
 
 
 class Lists(NamedTuple):
     """Kernel view of the lists; t terms, p places, n slots.
 
     lookup : int32[2**b], term : int64[t]   open addressing from term to list (`matching.storage.slots`)
-    start, length, room : int32[t]         slots of list i: pool[start[i] : start[i] + length[i]]
-    pool : int32[p]
-    place : int32[n]                       where in the pool a slot stands, so that removal needs no search
-    used : int64[2]                        end of the used part of the pool, abandoned places in it
+    start, length, room : int32[t]         postings of list i: [start[i] : start[i] + length[i]] of the pools
+    box : uint64[p], link : int64[p]       as in `matching.boolean.engines.blocks.Blocks`, the level always 0; the
+                                           sign of a link: two boxes
+    place : int32[n]                       where in the pools a slot stands, so that removal needs no search
+    used : int64[2]                        end of the used part of the pools, abandoned places in them
     """
 
     lookup: Int32
@@ -33,7 +45,8 @@ class Lists(NamedTuple):
     start: Int32
     length: Int32
     room: Int32
-    pool: Int32
+    box: np.ndarray
+    link: Int64
     place: Int32
     used: Int64
 
@@ -45,34 +58,36 @@ class InvertedList(BooleanEngine):
 
     def __init__(self, space: Space):
         super().__init__(space)
+        self._frame = space.west, space.south, LATTICE_STEPS / max(space.east - space.west, space.north - space.south)
         self._terms = SlotMap()
         nothing = np.zeros(0, np.int32)
-        self._start, self._length, self._room, self._pool, self._place = (nothing,) * 5
+        self._start, self._length, self._room, self._place = (nothing,) * 4
+        self._box, self._link = np.zeros(0, np.uint64), np.zeros(0, np.int64)
         self._used = np.zeros(2, np.int64)
 
     def _view(self) -> Lists:
-        columns = (self._start, self._length, self._room, self._pool, self._place)
+        columns = (self._start, self._length, self._room, self._box, self._link, self._place)
         return Lists(self._terms.index, self._terms.number, *columns, self._used)
 
     def _index(self, slots: Int32) -> None:
-        columns = self.subscriptions.columns
-        slots = slots[columns.start[slots] >= 0]
-        first = columns.terms[columns.start[slots]]
-        first = np.where(first < 0, ~first, first).astype(np.int64)
-        order = np.argsort(first, kind="stable")
-        slots, first = slots[order], first[order]
+        room = 2 * slots.shape[0]
+        first, box, link = np.empty(room, np.int32), np.empty(room, np.uint64), np.empty(room, np.int64)
+        count = describe(as_input(slots, np.int32), self.subscriptions.columns, *self._frame, first, box, link)
+        count = _one_each(count, first, box, link)
+        order = np.argsort(first[:count], kind="stable")
+        first, box, link = first[order].astype(np.int64), box[order], link[order]
         fresh = np.unique(first)
         self._terms.insert(fresh[self._terms.find(fresh) < 0])
         if self._terms.capacity > self._start.shape[0]:
             self._start, self._length, self._room = (
                 resized(column, self._terms.capacity) for column in (self._start, self._length, self._room)
             )
-        if columns.start.shape[0] > self._place.shape[0]:
-            self._place = resized(self._place, columns.start.shape[0], -1)
+        if self.subscriptions.slots.capacity > self._place.shape[0]:
+            self._place = resized(self._place, self.subscriptions.slots.capacity, -1)
         done = 0
         while True:
-            done, needed = _append(as_input(slots, np.int32), as_input(first, np.int64), done, self._view())
-            if done == slots.shape[0]:
+            done, needed = _append(first, box, link, done, self._view())
+            if done == first.shape[0]:
                 return
             self._repack(needed)
 
@@ -80,35 +95,58 @@ class InvertedList(BooleanEngine):
         _remove_entries(slots, self.subscriptions.columns, self._view())
 
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
-        return _match(messages, first_row, self._view(), self.subscriptions.columns, slots, rows)
+        return _match(messages, first_row, self._view(), self.subscriptions.columns, *self._frame, slots, rows)
 
     def _repack(self, needed: int) -> None:
-        """Move the lists together, or only grow the pool if too few places are abandoned to pay for it."""
+        """Move the lists together, or only grow the pools if too few places are abandoned to pay for it."""
         used, dead = (int(value) for value in self._used)
         if dead > _DEAD_SHARE * used:
             order = np.argsort(self._start[: self._terms.high_water], kind="stable").astype(np.int32)
             _compact(order, self._view())
             used = int(self._used[0])
-        if used + needed > self._pool.shape[0]:
-            self._pool = resized(self._pool, grown_length(self._pool.shape[0], used + needed))
+        if used + needed > self._box.shape[0]:
+            room = grown_length(self._box.shape[0], used + needed)
+            self._box, self._link = resized(self._box, room), resized(self._link, room)
 
     def _index_arrays(self) -> dict[str, np.ndarray]:
-        terms, slots = self._terms.high_water, self.subscriptions.slots.high_water
+        terms, slots, used = self._terms.high_water, self.subscriptions.slots.high_water, int(self._used[0])
         columns = {"start": self._start[:terms], "length": self._length[:terms], "room": self._room[:terms]}
-        columns |= {"pool": self._pool[: self._used[0]], "place": self._place[:slots], "used": self._used}
-        return columns | {f"terms_{name}": value for name, value in self._terms.arrays().items()}
+        columns |= {"box": self._box[:used], "link": self._link[:used], "place": self._place[:slots]}
+        return columns | {"used": self._used} | {f"terms_{name}": value for name, value in self._terms.arrays().items()}
 
     def _index_bytes(self) -> int:
-        columns = (self._start, self._length, self._room, self._pool, self._place)
+        columns = (self._start, self._length, self._room, self._box, self._link, self._place)
         return self._terms.allocated_bytes() + sum(column.nbytes for column in columns)
 
 
 @njit(cache=True, nogil=True)
-def _append(slots, first, done, lists):
-    """Append slots (sorted by first keyword) from `done` on; returns (done, places needed) when the pool is full."""
-    n = slots.shape[0]
+def _one_each(count, first, box, link):
+    """Of regions in two boxes, make one posting of the two, which lie beside each other; returns how many are left."""
+    kept = 0
+    for i in range(count):
+        if link[i] < 0:
+            # a lane of 0 is the western rim, and as far from the eastern one
+            box[kept - 1] &= _NO_LONGITUDES
+            link[kept - 1] = link[i]
+            continue
+        first[kept], box[kept], link[kept] = first[i], box[i], link[i]
+        kept += 1
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _put(lists, place, box, link):
+    """Write a posting; removal finds a slot by its place, so each move has to tell it."""
+    lists.box[place], lists.link[place] = box, link
+    lists.place[slot_of(link)] = place
+
+
+@njit(cache=True, nogil=True)
+def _append(first, box, link, done, lists):
+    """Append postings (sorted by first keyword) from `done` on; returns (done, places needed) when pools are full."""
+    n = first.shape[0]
     while done < n:
-        # All slots of a term at once: its list moves once for them at most.
+        # All postings of a term at once: its list moves once for them at most.
         until = done
         while until < n and first[until] == first[done]:
             until += 1
@@ -118,15 +156,12 @@ def _append(slots, first, done, lists):
             # A quarter more than now, so that a list of n moves O(log n) times.
             room = have + more + (have >> 2)
             end = lists.used[0]
-            if end + room > lists.pool.shape[0]:
+            if end + room > lists.box.shape[0]:
                 # Nothing of this term has been written: the caller makes room and comes back with it.
                 return done, room
             start = lists.start[which]
             for i in range(have):
-                slot = lists.pool[start + i]
-                lists.pool[end + i] = slot
-                # Removal finds a slot by its place, so each move has to tell it.
-                lists.place[slot] = end + i
+                _put(lists, end + i, lists.box[start + i], lists.link[start + i])
             # Where it stood is lost until the pool is compacted.
             lists.used[1] += lists.room[which]
             lists.used[0] = end + room
@@ -134,8 +169,7 @@ def _append(slots, first, done, lists):
             lists.room[which] = room
         tail = lists.start[which] + have
         for i in range(more):
-            lists.pool[tail + i] = slots[done + i]
-            lists.place[slots[done + i]] = tail + i
+            _put(lists, tail + i, box[done + i], link[done + i])
         lists.length[which] = have + more
         done = until
     return done, 0
@@ -150,9 +184,8 @@ def _remove_entries(slots, columns, lists):
         term = columns.terms[columns.start[slot]]
         which = find_slot(lists.lookup, lists.term, np.int64(~term if term < 0 else term))
         lists.length[which] -= 1
-        last = lists.pool[lists.start[which] + lists.length[which]]
-        lists.pool[lists.place[slot]] = last
-        lists.place[last] = lists.place[slot]
+        last = lists.start[which] + lists.length[which]
+        _put(lists, lists.place[slot], lists.box[last], lists.link[last])
         # Last of all: the slot may itself be the last of its list.
         lists.place[slot] = -1
 
@@ -165,9 +198,7 @@ def _compact(order, lists):
         start = lists.start[which]
         # Lists only move to the front, so nothing is overwritten before it has been read.
         for i in range(lists.length[which]):
-            slot = lists.pool[start + i]
-            lists.pool[end + i] = slot
-            lists.place[slot] = end + i
+            _put(lists, end + i, lists.box[start + i], lists.link[start + i])
         lists.start[which] = end
         end += lists.room[which]
     lists.used[0] = end
@@ -175,30 +206,118 @@ def _compact(order, lists):
 
 
 @njit(cache=True, nogil=True)
-def _match(messages, first_row, lists, columns, out_slot, out_row):
+def _test_block(box, reach, passed):
+    """Set passed[p] to 1 where the message's word reaches box p; the loop vectorises."""
+    for p in range(box.shape[0]):
+        passed[p] = ((reach - (box[p] & LANES)) & GUARDS) == GUARDS
+
+
+@njit(cache=True, nogil=True)
+def _walk(lists, start, length, reach, passed, candidates):
+    """Write the places of a list that the message reaches into candidates (int64[length]); returns how many."""
+    words = passed.view(np.uint64)
+    count = 0
+    for block in range(start, start + length, _BLOCK):
+        size = min(_BLOCK, start + length - block)
+        # zero what the last word holds beyond the block, so that words can be tested whole
+        words[(size - 1) >> 3] = 0
+        _test_block(lists.box[block : block + size], reach, passed)
+        for word in range((size + 7) >> 3):
+            # eight at once, as most do not pass
+            if words[word] == 0:
+                continue
+            for p in range(word << 3, min(size, (word + 1) << 3)):
+                if passed[p] != 0:
+                    prefetch(lists.link, block + p)
+                    candidates[count] = block + p
+                    count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _verify(messages, row, lists, columns, count, candidates, beyond, table, out_slot, found):
+    """Append the slots that match to out_slot from `found` on; returns where they end. There is room for all."""
+    west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
+    kept = 0
+    for i in range(count):
+        link, box = lists.link[candidates[i]], lists.box[candidates[i]]
+        second = link & 0x7FFFFFFF
+        if second != NO_SECOND and not has_term(table, messages, row, second):
+            continue
+        # A side that is equal on the lattice, or two boxes: only there are degrees asked for.
+        unsure = link < 0 or ((beyond - (box & LANES)) & GUARDS) != GUARDS
+        if unsure:
+            prefetch(columns.region, np.int64(slot_of(link)) * 4)
+        if link & MORE:
+            prefetch(columns.start, slot_of(link))
+        # In the place of its place: from here on the link is all that is asked for, its sign for what is unsure.
+        candidates[kept] = link | np.int64(-(2**63)) if unsure else link
+        kept += 1
+    for i in range(kept):
+        if candidates[i] & MORE:
+            prefetch(columns.terms, columns.start[slot_of(candidates[i])] + 2)
+    for i in range(kept):
+        link = candidates[i]
+        slot = slot_of(link)
+        matches = link >= 0 or region_meets(columns.region, slot, west, south, east, north)
+        if matches and link & MORE:
+            # The first keyword is that of the list, the second has been asked.
+            position = columns.start[slot] + 2
+            while matches:
+                term = columns.terms[position]
+                matches = has_term(table, messages, row, ~term if term < 0 else term)
+                position += 1
+                if term < 0:
+                    break
+        out_slot[found] = slot
+        found += matches
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _match(messages, first_row, lists, columns, world_west, world_south, steps_per_degree, out_slot, out_row):
     """Walk the lists of each message's terms; see `BooleanEngine._scan` for what is returned."""
-    found, scanned = 0, 0
+    found, scanned, verified = 0, 0, 0
+    passed = np.zeros(_BLOCK, np.uint8)
+    found_lists, candidates = np.empty(64, np.int64), np.empty(4096, np.int64)
+    table = np.full(TABLE, NO_TERM, np.int32)
     for row in range(first_row, messages.west.shape[0]):
-        west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
+        usable, left, bottom, right, top = on_lattice(messages, row, world_west, world_south, steps_per_degree)
+        if not usable:
+            continue
         first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
-        before, scanned_before = found, scanned
-        # A slot stands in one list and a term comes once, so no pair is told twice. NaN needs no case of its own: the
-        # test of the region is false for it.
+        before, scanned_before, verified_before = found, scanned, verified
+        reach = message_word(left, bottom, right, top)
+        for j in range(first, last):
+            table[messages.terms[j] & (TABLE - 1)] = messages.terms[j]
+        # A slot stands in one list and a term comes once, so no pair is told twice.
+        fits, count = True, 0
+        found_lists = longer(found_lists, last - first)
         for j in range(first, last):
             which = find_slot(lists.lookup, lists.term, np.int64(messages.terms[j]))
-            if which < 0:
-                continue
-            scanned += lists.length[which]
-            for place in range(lists.start[which], lists.start[which] + lists.length[which]):
-                slot = lists.pool[place]
-                if not region_meets(columns.region, slot, west, south, east, north):
-                    continue
-                # A list's own term is in the message; the first keyword is asked again all the same, which is cheap.
-                if all_terms_in(columns.terms, columns.start[slot], messages.terms, first, last):
-                    if found == out_slot.shape[0]:
-                        # Hits of a row stay together: this one starts over when there is room.
-                        return before, row, scanned_before, scanned_before
-                    out_slot[found] = slot
-                    out_row[found] = row
-                    found += 1
-    return found, messages.west.shape[0], scanned, scanned
+            if which >= 0:
+                prefetch(lists.start, which)
+                prefetch(lists.length, which)
+                found_lists[count] = which
+                count += 1
+        for which in found_lists[:count]:
+            length = np.int64(lists.length[which])
+            scanned += length
+            candidates = longer(candidates, length)
+            count = _walk(lists, np.int64(lists.start[which]), length, reach, passed, candidates)
+            verified += count
+            # One more than can match: `_verify` writes before it knows.
+            fits = found + count < out_slot.shape[0]
+            if not fits:
+                break
+            found = _verify(
+                messages, row, lists, columns, count, candidates, reach - ONE_IN_EACH_LANE, table, out_slot, found
+            )
+        for j in range(first, last):
+            table[messages.terms[j] & (TABLE - 1)] = NO_TERM
+        if not fits:
+            # Hits of a row stay together: this one starts over when there is room.
+            return before, row, scanned_before, verified_before
+        for i in range(before, found):
+            out_row[i] = row
+    return found, messages.west.shape[0], scanned, verified

@@ -20,6 +20,7 @@ from matching.boolean.engine import BooleanEngine, Messages
 from matching.boolean.engines.cell_match import longer
 from matching.model import Int32, Int64
 from matching.space import Space
+from matching.storage.prefetch import prefetch
 from matching.storage.region_subscriptions import all_terms_in, region_meets
 from matching.storage.slots import as_input, grown_length, resized
 
@@ -179,22 +180,28 @@ def _packed(slots: Int32, columns):
 
 
 @njit(cache=True, nogil=True)
-def _children(forest, node, terms, first, last):
-    """Mask of the children under which one of terms[first:last] stands."""
-    mask = np.uint32(0)
-    begin, end = forest.span[node, 0], forest.span[node, 1]
+def _children(forest, node, terms, alive, first, last):
+    """Mask of the children under which one of the terms at alive[first:last] stands; those found are written behind.
+
+    Returns (mask, end of those found).
+    """
+    mask, end = np.uint32(0), last
+    low, behind = forest.span[node, 0], forest.span[node, 1]
     for j in range(first, last):
-        # Nodes know the rarest keyword of each subscription alone: a message that matches has it.
-        low, high = begin, end
+        # Nodes know the rarest keyword of each subscription alone: a message that matches has it. Both ascend, so the
+        # search goes on from where the last one ended.
+        high = behind
         while low < high:
             middle = (low + high) >> 1
-            if forest.keyword[middle] < terms[j]:
+            if forest.keyword[middle] < terms[alive[j]]:
                 low = middle + 1
             else:
                 high = middle
-        if low < end and forest.keyword[low] == terms[j]:
+        if low < behind and forest.keyword[low] == terms[alive[j]]:
             mask |= forest.mask[low]
-    return mask
+            alive[end] = alive[j]
+            end += 1
+    return mask, end
 
 
 @njit(cache=True, nogil=True)
@@ -204,19 +211,47 @@ def _meets(box, node, west, south, east, north):
 
 
 @njit(cache=True, nogil=True)
+def _verify(messages, row, columns, slots, count, out_slot, found):
+    """Append those of the slots that match to out_slot from `found` on, where is room; returns where they end."""
+    west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
+    first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
+    for i in range(count):
+        prefetch(columns.region, np.int64(slots[i]) * 4)
+        prefetch(columns.start, slots[i])
+    kept = 0
+    for i in range(count):
+        slot = slots[i]
+        if region_meets(columns.region, slot, west, south, east, north):
+            prefetch(columns.terms, columns.start[slot])
+            slots[kept] = slot
+            kept += 1
+    for i in range(kept):
+        out_slot[found] = slots[i]
+        found += all_terms_in(columns.terms, columns.start[slots[i]], messages.terms, first, last)
+    return found
+
+
+@njit(cache=True, nogil=True)
 def _match(messages, first_row, forest, columns, out_slot, out_row):
     """Go down every tree with each message; see `BooleanEngine._scan` for what is returned.
 
-    Scanned are children and entries that have a term of the message, verified the entries among them.
+    Scanned are children and entries that have a term of the message, verified the entries among them. Nodes and entries
+    are asked for when they are pushed or collected and read later; a child is searched for no term that its parent
+    lacks.
     """
     found, scanned, verified = 0, 0, 0
-    pending_node, pending_level = np.empty(256, np.int64), np.empty(256, np.int64)
-    pending_index = np.empty(256, np.int64)
+    pending = np.empty((256, 5), np.int64)  # node, level, index in its level, terms in `alive`: first, behind the last
+    alive, slots = np.empty(256, np.int32), np.empty(1024, np.int32)
     level_start = np.empty(_MOST_LEVELS + 1, np.int64)
     for row in range(first_row, messages.west.shape[0]):
         west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
-        first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
+        terms = messages.terms[messages.term_offsets[row] : messages.term_offsets[row + 1]]
         before, scanned_before, verified_before = found, scanned, verified
+        # A way down holds at most all terms a level.
+        alive = longer(alive, terms.shape[0] * (_MOST_LEVELS + 2))
+        for j in range(terms.shape[0]):
+            alive[j] = j
+        count = 0
         for tree in range(forest.tree.shape[0]):
             first_entry, entries = forest.tree[tree, ENTRY], forest.tree[tree, ENTRIES]
             # How many nodes each level has follows from the entries: leaves first, the root last.
@@ -228,18 +263,24 @@ def _match(messages, first_row, forest, columns, out_slot, out_row):
                 if nodes == 1:
                     break
                 nodes = (nodes + FANOUT - 1) // FANOUT
-            if not _meets(forest.box, end - 1, west, south, east, north):
-                continue
-            pending_node[0], pending_level[0], pending_index[0] = end - 1, levels - 1, 0
-            pending = 1
-            while pending > 0:
-                pending -= 1
-                node, level, index = pending_node[pending], pending_level[pending], pending_index[pending]
-                mask = _children(forest, node, messages.terms, first, last)
+            pending[0, 0], pending[0, 1], pending[0, 2], pending[0, 3], pending[0, 4] = (
+                end - 1, levels - 1, 0, 0, terms.shape[0]
+            )  # fmt: skip
+            waiting = 1
+            while waiting > 0:
+                waiting -= 1
+                node, level, index = pending[waiting, 0], pending[waiting, 1], pending[waiting, 2]
+                if not _meets(forest.box, node, west, south, east, north):
+                    continue
+                # What lies behind its parent's terms is of nodes that are done with.
+                behind = pending[waiting, 4]
+                mask, last = _children(forest, node, terms, alive, pending[waiting, 3], behind)
                 # Room for all its children; masks have no bits beyond the last one, so no other bound is asked.
-                pending_node = longer(pending_node, pending + FANOUT)
-                pending_level = longer(pending_level, pending + FANOUT)
-                pending_index = longer(pending_index, pending + FANOUT)
+                if waiting + FANOUT > pending.shape[0]:
+                    more = np.empty((2 * pending.shape[0], 5), np.int64)
+                    more[: pending.shape[0]] = pending
+                    pending = more
+                slots = longer(slots, count + FANOUT)
                 for bit in range(FANOUT):
                     if not mask >> np.uint32(bit) & np.uint32(1):
                         continue
@@ -247,25 +288,24 @@ def _match(messages, first_row, forest, columns, out_slot, out_row):
                     child = index * FANOUT + bit
                     if level > 0:
                         below = level_start[level - 1] + child
-                        if _meets(forest.box, below, west, south, east, north):
-                            pending_node[pending], pending_level[pending] = below, level - 1
-                            pending_index[pending] = child
-                            pending += 1
+                        prefetch(forest.box, below * 4)
+                        prefetch(forest.span, below * 2)
+                        pending[waiting, 0], pending[waiting, 1], pending[waiting, 2] = below, level - 1, child
+                        pending[waiting, 3], pending[waiting, 4] = behind, last
+                        waiting += 1
                         continue
-                    # Boxes of leaves surround many: only here are region and keywords of a single one asked.
+                    # Boxes of leaves surround many: only later are region and keywords of a single one asked.
                     slot = forest.entry[first_entry + child]
                     # Struck out: boxes and masks above still count it, which only costs a look.
-                    if slot == _NOBODY:
-                        continue
-                    verified += 1
-                    if not region_meets(columns.region, slot, west, south, east, north):
-                        continue
-                    if not all_terms_in(columns.terms, columns.start[slot], messages.terms, first, last):
-                        continue
-                    if found == out_slot.shape[0]:
-                        # Hits of a row stay together: this one starts over when there is room.
-                        return before, row, scanned_before, verified_before
-                    out_slot[found] = slot
-                    out_row[found] = row
-                    found += 1
+                    if slot != _NOBODY:
+                        slots[count] = slot
+                        count += 1
+        verified += count
+        # One more than can match: `_verify` writes before it knows.
+        if found + count >= out_slot.shape[0]:
+            # Hits of a row stay together: this one starts over when there is room.
+            return before, row, scanned_before, verified_before
+        found = _verify(messages, row, columns, slots, count, out_slot, found)
+        for i in range(before, found):
+            out_row[i] = row
     return found, messages.west.shape[0], scanned, verified

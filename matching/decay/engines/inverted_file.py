@@ -2,20 +2,29 @@
 
 Every subscription that shares a keyword with a message is scored (Chen et al., CIQ, section VII-A). The paper walks the
 lists side by side to meet each of them once; here the lists are read one after another, each at full speed, and a mark
-by subscription says whether this message has met it.
+by subscription says whether this message has met it. Subscriptions are taken some hundreds together, and what scoring
+them reads is asked for beforehand. A column by term holds what a message without the term makes of it, and while a
+message is matched what that makes of its own, so that a text is one product of looked up factors.
 """
 
 import numpy as np
 from numba import njit
 
-from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
+from matching.decay.scores import key_of, length_of, lift, probability, relevance, share_of
 from matching.fading import Fading
 from matching.lasting.engine import LastingEngine
-from matching.lasting.results import A_RESULT, NO_ROOM, offer
+from matching.lasting.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
 from matching.model import Int32, MessageBatch
 from matching.space import Space
+from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
+from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
 from matching.topk.engines.postings import Postings
+
+#: Postings whose subscriptions are scored together: what was asked for must still be in the nearest caches.
+_BLOCK = 256
+#: How many postings ahead memory is asked for.
+_AHEAD = 24
 
 
 class InvertedFile(LastingEngine):
@@ -29,9 +38,14 @@ class InvertedFile(LastingEngine):
         self.postings = Postings(bounded=False)
         self._met = np.zeros(0, np.int64)  # by slot: the last message, by count, that met it
         self._messages = np.zeros(1, np.int64)
+        self._factor = np.zeros(0)  # by term: probability in a message that does not have it
 
     def _post(self, slots: Int32) -> None:
         self.postings.insert(self.subscriptions, slots, self.max_distance)
+        if self._factor.shape[0] < self.postings.view.start.shape[0]:
+            self._factor = np.zeros(self.postings.view.start.shape[0])
+            share = self.fading.collection_share[: self._factor.shape[0]]
+            self._factor[: share.shape[0]] = self.fading.smoothing * share
         if self._met.shape[0] < self.subscriptions.capacity:
             self._met = resized(self._met, self.subscriptions.capacity)
 
@@ -41,42 +55,92 @@ class InvertedFile(LastingEngine):
     def _scan(self, batch: MessageBatch, first_row: int) -> int:
         return _scan(
             self.subscriptions.columns, self.best.view, self.postings.view, self._met, self._messages, batch,
-            first_row, self.fading, self.max_distance, self.counters,
+            first_row, self._factor, self.fading, self.max_distance, self.counters,
         )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = {f"postings_{name}": value for name, value in self.postings.arrays().items()}
-        return super().arrays() | arrays | {"met": self._met}
+        return super().arrays() | arrays | {"met": self._met, "factor": self._factor}
 
 
 @njit(cache=True, nogil=True)
-def _scan(c, best, v, met, messages, batch, first_row, fading, max_distance, counters):
+def _scan(c, best, v, met, messages, batch, first_row, factor, fading, max_distance, counters):
     """Offer rows from `first_row` on to all who share a keyword; the row for which there was no room, or their number.
 
-    `messages[0]` counts those that have been matched, `met` (int64[slots]) says which of them a slot met last.
+    `messages[0]` counts those that have been matched, `met` (int64[slots]) says which of them a slot met last. `factor`
+    is found and left as of a message without terms.
     """
+    fresh = np.empty(_BLOCK + 1, np.int32)
     for row in range(first_row, batch.seq.shape[0]):
         first, last = batch.term_offsets[row], batch.term_offsets[row + 1]
-        terms, counts = batch.terms[first:last], batch.counts[first:last]
-        length = length_of(batch.counts, first, last)
+        terms = batch.terms[first:last]
+        _enter(factor, terms, batch.counts[first:last], fading)
         lifted = lift(batch.event_time_us[row], fading)
         messages[0] += 1
+        scanned = verified = matched = 0
         for i in range(terms.shape[0]):
             term = terms[i]
             # a term above all that were ever posted has no list
             if term >= v.start.shape[0]:
                 continue
-            for place in range(v.start[term], v.start[term] + v.count[term]):
-                counters[0] += 1
-                slot = v.slot[place]
-                if met[slot] == messages[0]:
-                    continue
-                met[slot] = messages[0]
-                counters[1] += 1
-                text = text_relevance(c, slot, terms, counts, length, fading)
-                key = key_of(relevance(c, slot, batch.x[row], batch.y[row], text, max_distance), lifted)
-                said = offer(c, best, slot, batch.seq[row], key)
-                if said == NO_ROOM:
-                    return row
-                counters[2] += said == A_RESULT
+            scanned += v.count[term]
+            for block in range(v.start[term], v.start[term] + v.count[term], _BLOCK):
+                end = min(block + _BLOCK, v.start[term] + v.count[term])
+                kept = _take_fresh(c, v, met, messages[0], block, end, fresh)
+                verified += kept
+                for h in range(kept):
+                    prefetch(c.terms, c.term_start[fresh[h]] * TERM_HALVES)
+                    prefetch(best.start, np.int64(fresh[h]) * RESULT_WORDS)
+                for h in range(kept):
+                    slot = fresh[h]
+                    text = 1.0
+                    for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+                        text *= factor[c.terms[at]]
+                    key = key_of(relevance(c, slot, batch.x[row], batch.y[row], text, max_distance), lifted)
+                    # strictly better: of equal keys the older stays
+                    if key <= c.threshold[slot] and key != -np.inf:
+                        continue
+                    said = offer(c, best, slot, batch.seq[row], key)
+                    if said == NO_ROOM:
+                        _leave(factor, terms, fading)
+                        return row
+                    matched += said == A_RESULT
+        _leave(factor, terms, fading)
+        # whole rows alone: one that is begun anew is counted once
+        counters[0] += scanned
+        counters[1] += verified
+        counters[2] += matched
     return batch.seq.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _enter(factor, terms, counts, fading):
+    """Write the probabilities of a message's terms, of which some may be nobody's."""
+    length = length_of(counts, 0, counts.shape[0])
+    for i in range(terms.shape[0]):
+        if terms[i] < factor.shape[0]:
+            factor[terms[i]] = probability(counts[i], length, share_of(fading, terms[i]), fading.smoothing)
+
+
+@njit(cache=True, nogil=True)
+def _leave(factor, terms, fading):
+    """Take them back."""
+    for term in terms:
+        if term < factor.shape[0]:
+            # what `probability` gives for a count of 0, to the last bit
+            factor[term] = fading.smoothing * share_of(fading, term)
+
+
+@njit(cache=True, nogil=True)
+def _take_fresh(c, v, met, message, first, end, fresh):
+    """Write those of a piece of a list whom this message has not met yet to `fresh`, and ask for their rows."""
+    kept = 0
+    for place in range(first, end):
+        prefetch(met, v.slot[min(place + _AHEAD, end - 1)])
+        slot = v.slot[place]
+        # written before it is known, so that there is no branch to be guessed wrong
+        fresh[kept] = slot
+        kept += met[slot] != message
+        met[slot] = message
+        prefetch(c.x, np.int64(slot) * ROW_WORDS)
+    return kept

@@ -3,8 +3,9 @@
 The opponent of the Skype paper: CIQ's block index (its BIF, since a plain block knows nothing of places) for scores
 that do not fade. A block of `BLOCK` consecutive postings keeps the least threshold on text that any subscription in it
 can have at distance 0, so that a message whose text cannot reach it skips the block; what is left is verified pair by
-pair. A list is in the order of registration, as in the paper. Read on in `matching.topk.engines.skype`, which does
-better.
+pair, for which the memory of a whole block is asked for at once, and a column by term says what the message gives. A
+list is in the order of registration, as in the paper. Read on in
+`matching.topk.engines.skype`, which does better.
 """
 
 import math
@@ -14,8 +15,10 @@ from numba import njit
 
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
 from matching.space import Space
+from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
+from matching.storage.prefetch import prefetch
 from matching.topk.engine import Hits, TopkEngine
-from matching.topk.engines.l2_scan import exact_score
+from matching.topk.engines.l2_scan import whole_score
 
 #: Postings of a block; the paper finds 128 to 1,024 best, by data set.
 BLOCK = 128
@@ -32,6 +35,7 @@ class BlockInvertedFile(TopkEngine):
         self._block_start = np.zeros(0, np.int64)
         self._bounds = np.zeros((0, 2), np.float32)
         self._stale = True
+        self._given = np.zeros(0)  # weight of a term in the message that is matched, -1 of one that it lacks
 
     def insert(self, table: SubscriptionTable, *args, **options) -> Int32:
         """Add subscriptions with threshold minus infinity; the blocks are summarised before the next match."""
@@ -57,13 +61,15 @@ class BlockInvertedFile(TopkEngine):
             np.cumsum(blocks, out=self._block_start[1:])
             self._bounds = np.empty((int(self._block_start[-1]), 2), np.float32)
             _summarise(view, self._block_start, self._bounds)
+            if self._given.shape[0] < view.start.shape[0]:
+                self._given = np.full(view.start.shape[0], -1.0)
             self._stale = False
         return super().match(batch, first_row, most_hits)
 
     def _scan(self, batch, first_row, most_hits, slot, row, score):
         return _scan(
-            self.subscriptions.columns, self.postings.view, self._block_start, self._bounds, batch, self.max_distance,
-            first_row, most_hits, slot, row, score,
+            self.subscriptions.columns, self.postings.view, self._block_start, self._bounds, self._given, batch,
+            self.max_distance, first_row, most_hits, slot, row, score,
         )  # fmt: skip
 
 
@@ -85,17 +91,37 @@ def _summarise(v, block_start, bounds):
                 bounds[block, 1] = max(bounds[block, 1], norm)
 
 
+# inlined: a call takes the arrays one by one, which costs more than the score
+@njit(cache=True, nogil=True, inline="always")
+def _score(c, slot, term, given, x, y, max_distance):
+    """Score of a pair if `term` is its first common term, else NaN; `given` is as of the message."""
+    text, earlier = 0.0, False
+    for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+        weight = given[c.terms[at]]
+        # no branch to be guessed wrong: what the message lacks adds nothing, to the last bit
+        text += np.float64(c.weights[at]) * max(weight, 0.0)
+        earlier |= (weight >= 0.0) & (c.terms[at] < term)
+    score = whole_score(c.x[slot], c.y[slot], c.alpha[slot], text, x, y, max_distance)
+    # decided at an earlier term, so that a pair is one hit
+    return np.nan if earlier else score
+
+
 @njit(cache=True, nogil=True)
-def _scan(c, v, block_start, bounds, batch, max_distance, first_row, most_hits, slots, rows, scores):
+def _scan(c, v, block_start, bounds, given, batch, max_distance, first_row, most_hits, slots, rows, scores):
+    """`given` (float64[terms]) is found and left -1 everywhere."""
     found = 0
     scanned = 0
     verified = 0
     for r in range(first_row, batch.seq.shape[0]):
         if found >= most_hits:
             return found, r, scanned, verified
-        before = found
+        before, full = found, False
         first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
         terms, weights = batch.terms[first:last], batch.weights[first:last]
+        for i in range(terms.shape[0]):
+            # a term above all that were ever posted has no list
+            if terms[i] < given.shape[0]:
+                given[terms[i]] = weights[i]
         # from the last term back: the norm includes this term, as that of a block does
         square = 0.0
         for i in range(terms.shape[0] - 1, -1, -1):
@@ -103,7 +129,7 @@ def _scan(c, v, block_start, bounds, batch, max_distance, first_row, most_hits, 
             square += weight * weight
             norm = math.sqrt(square)
             term = terms[i]
-            if term >= v.start.shape[0]:
+            if term >= v.start.shape[0] or full:
                 continue
             start, end = v.start[term], v.start[term] + v.count[term]
             for block in range(block_start[term], block_start[term + 1]):
@@ -111,16 +137,25 @@ def _scan(c, v, block_start, bounds, batch, max_distance, first_row, most_hits, 
                 if bounds[block, 0] + bounds[block, 1] * norm < 0.0:
                     continue
                 a = start + (block - block_start[term]) * BLOCK
-                for p in range(a, min(a + BLOCK, end)):
-                    scanned += 1
+                b = min(a + BLOCK, end)
+                if found + b - a > slots.shape[0]:
+                    full = True
+                    break
+                for p in range(a, b):
+                    prefetch(c.x, np.int64(v.slot[p]) * ROW_WORDS)
+                for p in range(a, b):
+                    prefetch(c.terms, c.term_start[v.slot[p]] * TERM_HALVES)
+                scanned += b - a
+                verified += b - a
+                for p in range(a, b):
                     slot = v.slot[p]
-                    score = exact_score(c, slot, term, batch.x[r], batch.y[r], terms, weights, max_distance)
-                    verified += 1
-                    if score >= c.threshold[slot]:  # False for NaN: not the first common term
-                        if found == slots.shape[0]:
-                            return (before if r > first_row else -1), r, scanned, verified
-                        slots[found] = slot
-                        rows[found] = r
-                        scores[found] = score
-                        found += 1
+                    score = _score(c, slot, term, given, batch.x[r], batch.y[r], max_distance)
+                    # written before it is known; False for NaN: not the first common term
+                    slots[found], rows[found], scores[found] = slot, r, score
+                    found += score >= c.threshold[slot]
+        for term in terms:
+            if term < given.shape[0]:
+                given[term] = -1.0
+        if full:
+            return (before if r > first_row else -1), r, scanned, verified
     return found, batch.seq.shape[0], scanned, verified

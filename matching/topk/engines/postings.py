@@ -1,8 +1,9 @@
 """Posting lists over top-k subscriptions: for each term the subscriptions that carry it, as flat arrays.
 
 A list lies contiguous in one pool and is moved to its end when it outgrows its room; removal fills the gap with the
-last posting. A bounded list carries beside each slot what the L2 suffix bound needs, in float32 and in its own arrays,
-so that a scan reads them in a row, many at a time, and touches a subscription only where the bound lets it
+last posting. A list carries its term's weight beside each slot, so that a scan reads both in a row and need not follow
+the slot to the subscription's terms. A bounded list carries what the L2 suffix bound needs as well, in float32 and in
+its own arrays, so that a scan reads them many at a time, and touches a subscription only where the bound lets it
 (`matching.topk.engines.l2_scan`).
 
 The bound of posting (s, j) for a message m whose i-th term it is, if that is their first common term:
@@ -37,7 +38,7 @@ class Lists(NamedTuple):
     x, y : float32[p]       its point                                      (bounded lists only, else empty)
     steepness : float32[p]  (alpha / MaxDist) squared
     base : float32[p]       alpha - threshold + slack; plus infinity without a threshold
-    own : float32[p]        (1 - alpha) * its weight of this term
+    own : float32[p]        its weight of this term; in a bounded list times 1 - alpha
     rest : float32[p]       (1 - alpha) * norm of its weights after this term
     used : int64[2]         end of the used part of the pool, dead places in it
     """
@@ -122,11 +123,9 @@ class Postings:
         size = v.slot.shape[0]
         if used + needed > size:
             size = max(used + needed, size + size // 4)
-            wide = {name: resized(getattr(v, name), size) for name in ("slot", "ordinal")}
+            wide = {name: resized(getattr(v, name), size) for name in ("slot", "ordinal", "own")}
             if self.bounded:
-                wide |= {
-                    name: resized(getattr(v, name), size) for name in ("x", "y", "steepness", "base", "own", "rest")
-                }
+                wide |= {name: resized(getattr(v, name), size) for name in ("x", "y", "steepness", "base", "rest")}
             self.view = v._replace(**wide)
 
 
@@ -172,6 +171,7 @@ def _append(c, slots, v, added, max_distance, bounded):
             v.count[term] += 1
             v.slot[place] = slot
             v.ordinal[place] = j
+            v.own[place] = weight
             c.position[start + j] = place
             if bounded:
                 v.x[place] = c.x[slot]
@@ -205,6 +205,7 @@ def _copy_place(v, c, source, target, bounded):
     slot = v.slot[source]
     v.slot[target] = slot
     v.ordinal[target] = v.ordinal[source]
+    v.own[target] = v.own[source]
     # else a change of threshold would write into the posting of somebody else
     c.position[c.term_start[slot] + v.ordinal[source]] = target
     if bounded:
@@ -212,7 +213,6 @@ def _copy_place(v, c, source, target, bounded):
         v.y[target] = v.y[source]
         v.steepness[target] = v.steepness[source]
         v.base[target] = v.base[source]
-        v.own[target] = v.own[source]
         v.rest[target] = v.rest[source]
 
 

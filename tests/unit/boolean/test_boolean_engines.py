@@ -222,14 +222,15 @@ def test_engine_read_only_messages_match_as_writable_ones(engine, crowd):
     assert engine_pairs(engine, frozen) == engine_pairs(engine, messages) != []
 
 
-def test_cell_term_verifies_far_fewer_than_inverted_list(crowd):
+def test_cell_term_looks_at_far_fewer_than_inverted_list(crowd):
     subscriptions, messages = crowd
     work = {}
     for engine in (CellTerm(WORLD), InvertedList(WORLD)):
         engine.insert(subscriptions)
         work[engine.name] = engine.match(messages)
     assert work["cell_term"].matched == work["inverted_list"].matched > 0
-    assert work["cell_term"].verified * 20 < work["inverted_list"].verified
+    # both have the box in the posting
+    assert work["cell_term"].verified == work["inverted_list"].verified
     assert work["cell_term"].scanned * 4 < work["inverted_list"].scanned
     # What the lattice and the cells let through, beyond what matches: second keywords, mostly.
     assert work["cell_term"].verified < 3 * work["cell_term"].matched
@@ -324,14 +325,14 @@ def test_rt_tree_prunes_by_place_and_by_keyword(crowd):
         each.insert(subscriptions)
     work, all_work = engine.match(messages), every.match(messages)
     assert work.matched == all_work.matched > 0
-    assert work.verified * 4 < all_work.verified
+    assert work.verified * 4 < all_work.scanned
     sides = {
         name: np.full(len(messages), side)
         for name, side in zip(("west", "south", "east", "north"), EVERYWHERE, strict=True)
     }
     worldwide = type(messages)(**(messages._asdict() | sides))
     # Without a place to go by, keywords lead to the very lists of the inverted list, and to nobody else.
-    assert engine.match(worldwide).verified == every.match(worldwide).verified
+    assert engine.match(worldwide).verified == every.match(worldwide).scanned
 
 
 def test_cell_term_that_takes_a_lattice_cell_for_a_degree_is_caught():
