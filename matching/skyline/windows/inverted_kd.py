@@ -16,7 +16,7 @@ from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int8, Int32, Int64
 from matching.skyline.windows import lists as lists_module
 from matching.skyline.windows.lists import LONGEST, key_of, slot_at
-from matching.skyline.windows.messages import offer
+from matching.skyline.windows.messages import ask_for, offer
 from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.slots import resized
@@ -259,10 +259,14 @@ def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found,
             visits[0] += 1
             if tree.axis[node] == _LEAF:
                 for k in range(keywords.shape[0]):
+                    lists_module.ask_for(lists, key_of(keywords[k], node))
+                for k in range(keywords.shape[0]):
                     entry = lists_module.find(lists, key_of(keywords[k], node))
                     visits[0] += 1
                     # a keyword that no message knows has the number of the list of all messages
                     if entry >= 0 and keywords[k] != _ALL:
+                        for i in range(lists.length[entry]):
+                            ask_for(log, slot_at(lists, entry, i))
                         for i in range(lists.length[entry]):
                             visits[1] += 1
                             row = offer(log, as_of, slot_at(lists, entry, i), box, keywords, k, found, row)

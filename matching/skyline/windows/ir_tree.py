@@ -15,7 +15,7 @@ from matching.errors import EngineError
 from matching.skyline.windows import lists as lists_module
 from matching.skyline.windows import rtree as rtree_module
 from matching.skyline.windows.lists import key_of, slot_at
-from matching.skyline.windows.messages import offer
+from matching.skyline.windows.messages import ask_for, offer
 from matching.skyline.windows.rtree import (
     FANOUT,
     HIGHEST,
@@ -38,6 +38,7 @@ from matching.skyline.windows.rtree import (
 )
 from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
+from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
 
 #: Positions in `progress` of an insertion.
@@ -284,6 +285,12 @@ def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found,
             visits[0] += 1
             if tree.level[node] > 0:
                 for i in range(tree.count[node]):
+                    prefetch(tree.box, np.int64(tree.child[node, i]) * 4)
+                for i in range(tree.count[node]):
+                    if meets(tree.box[tree.child[node, i]], box):
+                        for k in range(keywords.shape[0]):
+                            lists_module.ask_for(lists, key_of(keywords[k], tree.child[node, i]))
+                for i in range(tree.count[node]):
                     child = tree.child[node, i]
                     if not meets(tree.box[child], box):
                         continue
@@ -303,6 +310,8 @@ def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found,
                 entry = lists_module.find(lists, key_of(keywords[k], node))
                 visits[0] += 1
                 if entry >= 0:
+                    for i in range(lists.length[entry]):
+                        ask_for(log, slot_at(lists, entry, i))
                     for i in range(lists.length[entry]):
                         visits[1] += 1
                         row = offer(log, as_of, slot_at(lists, entry, i), box, keywords, k, found, row)

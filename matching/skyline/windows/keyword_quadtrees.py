@@ -16,7 +16,7 @@ from numba import njit
 from matching.errors import EngineError
 from matching.skyline.windows import lists as lists_module
 from matching.skyline.windows.lists import COUNT, LONGEST, key_of, slot_at
-from matching.skyline.windows.messages import inside, lived_at, write_candidate
+from matching.skyline.windows.messages import ask_for, inside, lived_at, write_candidate
 from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.prefetch import prefetch
@@ -216,13 +216,7 @@ def _pick(lists, log, leaves, seen, slots, picked):
         for i in range(lists.length[entry]):
             slot = slot_at(lists, entry, i)
             if seen[slot] == 0:
-                prefetch(log.lon, slot)
-                prefetch(log.lat, slot)
-                prefetch(log.seq, slot)
-                prefetch(log.life, slot)
-                prefetch(log.term_count, slot)
-                if log.ended.shape[0]:
-                    prefetch(log.ended, slot)
+                ask_for(log, slot)
                 slots[picked] = slot
                 picked += 1
             # once in the list of each keyword it has: so texts are never read. A query has less than 2**12.

@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float64, Int32, Int64, MessageBatch
+from matching.storage.prefetch import prefetch
 from matching.storage.slots import SlotMap, grown_length, resized
 
 #: Below this many terms the heap is never rewritten.
@@ -216,6 +217,19 @@ def write_candidate(log, slot, region, keyword_count, common, found, row):
     found.life[row] = log.life[slot]
     found.spatial[row] = spatial_relevance(log.lon[slot], log.lat[slot], region)
     found.text[row] = text_relevance(keyword_count, log.term_count[slot], common)
+
+
+# inlined: a call takes the columns one by one, which costs more than asking
+@njit(cache=True, nogil=True, inline="always")
+def ask_for(log, slot):
+    """Have what says whether a message is a candidate come from memory, all but its text."""
+    prefetch(log.lon, slot)
+    prefetch(log.lat, slot)
+    prefetch(log.seq, slot)
+    prefetch(log.life, slot)
+    prefetch(log.term_count, slot)
+    if log.ended.shape[0]:
+        prefetch(log.ended, slot)
 
 
 @njit(cache=True, nogil=True)
