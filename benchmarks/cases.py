@@ -20,9 +20,9 @@ from benchmarks.workload import (
     TopkRecipe,
     boolean_subscriptions,
     make_messages,
-    make_versions,
     skyline_subscriptions,
     topk_subscriptions,
+    versions_of_objects,
     widened,
 )
 from matching.errors import ConfigError
@@ -33,10 +33,12 @@ from matching.window import Window
 
 #: Messages that subscriptions of a kind without window take after; none of them is timed.
 _HISTORY = 200_000
+#: Messages that are checked of a kind with a window, at most but for the rest of a batch.
+_CHECKED = 5_000
 #: As `skyray run` cuts the stream unless it is told otherwise.
 MOST_A_BATCH = 5_000
-#: Share of messages that are new versions of objects in the window.
-_UPDATES = 0.1
+#: Half of the messages speak of objects, five times in a window each, that move about and change words.
+_VERSIONED, _VERSIONS, _STRAY_DEG = 0.5, 5, 0.5
 #: Subscriptions change in calls of this many, as a batch of a live stream brings them.
 _CHANGES_A_CALL, _CALLS_A_ROUND = 1_000, 10
 
@@ -82,7 +84,6 @@ def make_case(
     *,
     recipe: TopkRecipe | BooleanRecipe | None = None,
     messages_from: str | None = None,
-    checked_batches: int = 1,
 ) -> Case:
     """The standard case of a kind.
 
@@ -97,8 +98,6 @@ def make_case(
         What subscriptions to points, or messages and subscriptions to boxes, are like.
     messages_from : str
         ETL output directory whose messages are resampled; synthetic ones without.
-    checked_batches : int
-        How many more batches there are before those that are timed, of a kind with a window.
 
     Raises
     ------
@@ -111,7 +110,8 @@ def make_case(
     drawn = recipe if isinstance(recipe, BooleanRecipe) else PLAIN_BOOLEAN
     if kind.windowed:
         timed, filled = part * rounds, window or 100_000
-        count = filled + checked_batches * batch + timed
+        # those that are checked come before those that are timed
+        count = filled + -(-min(timed, _CHECKED) // batch) * batch + timed
     else:
         filled, count = _HISTORY, _HISTORY + timed
     if messages_from is None:
@@ -129,7 +129,9 @@ def make_case(
     if drawn.shape == "range":
         later = stream.take(np.arange(filled, count))
         stream = join_messages([stream.take(np.arange(filled)), widened(later, seed)])
-    ends = make_versions(count, filled, _UPDATES, seed) if kind.needs_ended else None
+    ends = None
+    if kind.needs_ended:
+        stream, _, ends = versions_of_objects(stream, filled, _VERSIONED, _VERSIONS, _STRAY_DEG, seed)
     table = everybody.take(np.arange(subscriptions))
     lengths = np.diff(stream.term_offsets)[0 if kind.windowed else filled :]
     facts: dict[str, Any] = {
@@ -148,7 +150,7 @@ def make_case(
     elif messages_from is not None:
         facts |= {"places": "real", "words": "real"}
     if ends is not None:
-        facts["updates"] = _UPDATES
+        facts |= {"versioned": _VERSIONED, "versions_a_window": _VERSIONS, "stray_deg": _STRAY_DEG}
     fresh = everybody.take(np.arange(subscriptions, subscriptions + coming))
     span = Window("count", filled)
     return Case(

@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import Case
+from benchmarks.checker import expected
 from benchmarks.peers import Peer
 from benchmarks.stopwatch import Stopwatch
+from benchmarks.verdict import verdict
 from benchmarks.workload import WORLD
 from matching.alone import Alone
 from matching.boolean.engine import BooleanEngine
@@ -35,7 +37,7 @@ from matching.model import (
     concatenate,
     empty,
 )
-from matching.naive import Extras, Oracle, Result, tally
+from matching.naive import Oracle, Result, tally
 from matching.storage.state import State, join_states
 from matching.window import NO_FLOOR, Boundary
 
@@ -45,12 +47,10 @@ _FEWEST_A_BATCH = 100
 _FAST_S = 1e-6
 #: A round of a slow engine, and its changes, stop after so long; a check of one that tells match by match likewise.
 MOST_S, _MOST_CHANGES_S, _MOST_CHECK_S = 10.0, 3.0, 20.0
-#: Subscriptions of the sample that the oracle is asked about, spread evenly, and those told most, of a kind that has a
-#: window or has none. With a window every one of them costs the oracle a look at all messages in it.
-_SAMPLE = {True: (100, 200), False: (5_000, 500)}
-_CHECKED_MESSAGES = {True: 5_000, False: 1_000}
-#: A check that compares fewer updates than this says so.
-FEWEST_COMPARED = 1_000
+#: Subscriptions that are checked, spread evenly, and those told most, of a kind that has a window or has none.
+_SAMPLE = {True: (500, 1_500), False: (5_000, 1_000)}
+#: Messages that are checked of a kind without window.
+_CHECKED = 1_000
 
 _NOBODY = np.zeros(0, np.int64)
 NO_REMOVALS = Removals(_NOBODY, _NOBODY.astype(np.int8), _NOBODY)
@@ -92,8 +92,8 @@ class Bench:
     case : Case
     rounds : int              the messages are processed in so many equal parts, one a round
     windows : mapping         kind to name of a window index, the default one without
-    checked_batches : int     held against the oracle before timing
-    checked : int             messages of a checked batch
+    checked : int             messages held against the oracle before timing, by default all that a case has for it, or
+                              1,000 of those that are timed where there is no window
     sample : int              subscriptions that are checked
     """
 
@@ -103,16 +103,14 @@ class Bench:
         rounds: int = 7,
         *,
         windows: Mapping[str, str] | None = None,
-        checked_batches: int = 1,
         checked: int | None = None,
         sample: int | None = None,
     ):
         self.case, self.kind, self.rounds = case, case.kind, rounds
         self.windows = dict(windows or {})
         self._part = -(-case.timed // rounds)
-        self._checked_batches = checked_batches
-        checked = checked or _CHECKED_MESSAGES[case.kind.windowed]
-        self._checked = checked if case.kind.windowed else min(checked, case.timed)
+        spare = len(case.messages) - case.filled - case.timed if case.kind.windowed else min(_CHECKED, case.timed)
+        self._checked = checked or spare
         self._sample_size = sample or _SAMPLE[case.kind.windowed][0]
         self._newest_life = np.maximum.accumulate(case.messages.life)  # stream time, where the window goes by time
         self._full = self._boundary(0, 0, case.filled - 1)
@@ -160,8 +158,7 @@ class Bench:
         Returns
         -------
         dict
-            `exact`, and `compared`: how many updates of the oracle's it was held against; where they are too few to say
-            much, `warning` says so. Of kinds with results also `compared_results`.
+            What `benchmarks.verdict` says; of kinds with results also `compared_results`.
         """
         told, boundaries = [], []
         for boundary, _, step in self._take_checked(running):
@@ -176,16 +173,15 @@ class Bench:
         if not self.kind.windowed:  # of a slow engine not all of the messages were asked for
             last = boundaries[-1].last_seq
             wanted = Counter({event: times for event, times in wanted.items() if event[2] <= last})
-        found = tally(of_numbers(updates, sample.number))
-        report: dict[str, Any] = {"exact": found == wanted, "compared": sum(wanted.values())}
+        same = tally(of_numbers(updates, sample.number)) == wanted
         if self.kind.standing:
-            results = results_of(of_numbers(running.alone.results(), sample.number))
-            report |= {"exact": report["exact"] and results == standing, "compared_results": sum(standing.values())}
+            same = same and results_of(of_numbers(running.alone.results(), sample.number)) == standing
+        report = verdict(same, sum(wanted.values()), len({event[1] for event in wanted}))
+        if self.kind.standing:
+            report["compared_results"] = sum(standing.values())
         else:
             report["checked_messages"] = boundaries[-1].last_seq + 1 - boundaries[0].first_seq
             self._start_over(running)
-        if report["compared"] < FEWEST_COMPARED:
-            report["warning"] = f"only {report['compared']:,} updates were compared: this says little of exactness"
         return report
 
     def memory(self, running: Running) -> dict[str, Any]:
@@ -254,11 +250,11 @@ class Bench:
         Where updates depend on the boundaries, all engines get the same ones, however long that takes. Where they do
         not, a slow engine gets fewer messages.
         """
-        if self.kind.windowed:
-            for _ in range(self._checked_batches):
-                yield self._take(running, self._checked)
-            return
         done, elapsed, size = 0, 0.0, _FEWEST_A_BATCH
+        while self.kind.windowed and done < self._checked:
+            taken = self._take(running, self._checked - done)
+            done += len(taken[1])
+            yield taken
         while done < self._checked and (not done or elapsed < _MOST_CHECK_S):
             taken = self._take(running, min(size, self._checked - done))
             done, elapsed = done + len(taken[1]), elapsed + running.pace_s * len(taken[1])
@@ -336,48 +332,15 @@ class Bench:
         return self._sample
 
     def _expected(self, sample: SubscriptionTable, boundaries: tuple[Boundary, ...]) -> tuple[Counter, Counter]:
-        """Updates of the sample at these boundaries and its results at the last one, by `matching.naive`."""
+        """Updates of the sample at these boundaries and its results at the last one."""
         if not self.kind.windowed:
             first, last = self.case.filled, self.case.filled + self._checked - 1
             messages = self.case.messages.take(np.arange(first, min(last + 1, len(self.case.messages))))
             oracle = Oracle(None, WORLD.max_distance)
             boundary = Boundary(0, first, int(messages.seq[-1]), NO_FLOOR)
             return tally(oracle.advance(boundary, messages, sample, NO_REMOVALS)), Counter()
-        objects, told = self._objects(boundaries[-1].last_seq + 1), Counter()
-        wanted = self._wanted(sample, objects)  # the others are nobody's: a gap in seq says the same
-        oracle = Oracle(self.case.window, WORLD.max_distance)
-        for boundary in (self._full, *boundaries):
-            rows = boundary.first_seq + np.flatnonzero(wanted[boundary.first_seq : boundary.last_seq + 1])
-            extras = Extras(object_id=objects[rows].tolist()) if self.kind.needs_ended else None
-            added = sample if boundary is self._full else empty(SubscriptionTable)
-            updates = oracle.advance(boundary, self.case.messages.take(rows), added, NO_REMOVALS, extras)
-            told += tally(updates) if boundary is not self._full else Counter()
-        return told, Counter(comparable(result) for result in oracle.results())
-
-    def _objects(self, count: int) -> Int64:
-        """The object each message speaks of (int64[count]): a chain of versions is told by the seq at its beginning."""
-        objects = np.arange(count)
-        if self.case.ends is not None:
-            for seq in np.flatnonzero(self.case.ends[:count] >= 0).tolist():
-                objects[seq] = objects[self.case.ends[seq]]
-        return objects
-
-    def _wanted(self, sample: SubscriptionTable, objects: Int64) -> np.ndarray:
-        """bool[n]: messages that share a word, and a place, with somebody of the sample, with all their versions."""
-        messages = self.case.messages.take(np.arange(objects.shape[0]))
-        asked_for = np.zeros(int(max(messages.terms.max(), sample.terms.max(initial=0))) + 1, np.bool_)
-        asked_for[sample.terms] = True
-        row = np.repeat(np.arange(len(messages)), np.diff(messages.term_offsets))
-        wanted = np.zeros(len(messages), np.bool_)
-        wanted[row[asked_for[messages.terms]]] = True
-        if self.kind.place == "region":
-            inside = np.zeros(len(messages), np.bool_)
-            for west, south, east, north in sample.region:
-                inside |= (west <= messages.east) & (messages.west <= east) & (south <= messages.north) & (
-                    messages.south <= north
-                )  # fmt: skip
-            wanted &= inside
-        return np.isin(objects, objects[wanted])
+        ends = self.case.ends if self.kind.needs_ended else None
+        return expected(self.case.messages, sample, (self._full, *boundaries), WORLD.max_distance, ends)
 
     # -- changes
 

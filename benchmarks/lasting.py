@@ -17,10 +17,11 @@ import numpy as np
 
 from benchmarks.cases import MOST_A_BATCH, Case
 from benchmarks.faded import best_messages
-from benchmarks.harness import FEWEST_COMPARED, MOST_S, NO_REMOVALS, Bench, Running, comparable, of_numbers, results_of
+from benchmarks.harness import MOST_S, NO_REMOVALS, Bench, Running, comparable, of_numbers, results_of
 from benchmarks.joined import join_results
 from benchmarks.nearest import nearest_messages
 from benchmarks.resampled import resample_messages
+from benchmarks.verdict import verdict
 from benchmarks.workload import MESSAGES_PER_S, WORLD, Messages, TopkRecipe, make_messages, topk_subscriptions
 from matching.fading import Fading
 from matching.kind_table import Kind
@@ -41,7 +42,7 @@ HALF_LIFE_S, SMOOTHING = 4_000.0, 0.2
 #: So many messages are checked that about so many enter a result, and no more.
 _ENTERING, _MOST_CHECKED = 4_000, 10_000
 #: Subscriptions that the oracle is asked about: of those whose result changes, and of all, spread evenly.
-_CHANGING, _EVENLY, FEWEST_SUBSCRIPTIONS = 700, 100, 500
+_CHANGING, _EVENLY = 700, 100
 #: Subscriptions whose results are compared with those of the bulk routine, at least, where there are more.
 _COMPARED = 1_000_000
 _CHANGES_A_CALL, _CALLS_A_ROUND = 1_000, 10
@@ -156,9 +157,9 @@ class LastingBench(Bench):
         Returns
         -------
         dict
-            `exact`: all results, or those of a million subscriptions and more, are those of the bulk routine, and all
-            that was told of the sample is what the oracle tells, which was so much that it says something (else there
-            is a `warning`); `compared` updates of `compared_subscriptions`, and `compared_results`.
+            What `benchmarks.verdict` says of all results, or those of a million subscriptions and more, which are
+            compared with those of the bulk routine, and of all that was told of the sample, which is compared with what
+            the oracle tells; and `compared_results`.
         """
         boundaries, told, last = [], [], self.case.filled + self._checked - 1
         while running.boundary.last_seq < last:
@@ -172,18 +173,9 @@ class LastingBench(Bench):
         held = _results(running, self._compared.number)
         same = np.array_equal(held.seq, self._after.seq)
         same = same and np.array_equal(running.room.sign * held.score, self._after.key)
-        compared, whom = sum(wanted.values()), len({event[1] for event in wanted})
-        enough = compared >= FEWEST_COMPARED and whom >= FEWEST_SUBSCRIPTIONS
         same = same and found == wanted and results_of(of_numbers(held, self._asked_about.number)) == standing
-        report: dict[str, Any] = {
-            "exact": same and enough,
-            "compared": compared,
-            "compared_subscriptions": whom,
-            "compared_results": len(held),
-        }
-        if not enough:
-            report["warning"] = f"only {compared:,} updates of {whom:,} subscriptions were compared: that is too few"
-        return report
+        report = verdict(same, sum(wanted.values()), len({event[1] for event in wanted}))
+        return report | {"compared_results": len(held)}
 
     def time(self, running: Running, turn: int, most_s: float = MOST_S, changes: bool = True) -> dict[str, float]:
         """One round. Subscriptions come and go after the last: they begin without results, unlike those before."""

@@ -22,6 +22,7 @@ from benchmarks.cases import make_case
 from benchmarks.harness import Bench
 from benchmarks.lasting import LastingBench, lasting_case
 from benchmarks.peers import PEERS, Absence
+from benchmarks.provenance import provenance
 from benchmarks.workload import BooleanRecipe
 from matching.errors import ConfigError
 from matching.kind_table import Kind
@@ -67,10 +68,9 @@ def bench(
 
     Returns
     -------
-    dict    `kind`, `workload`, `results`: for each engine its name, `exact`, `compared` (updates held against the
-            oracle's, with a `warning` where they are few), `build_s`, and the figures of the kind: medians over the
-            rounds, which are there one by one as `rounds`; memory is that before the first of them, and in `at_end`
-            that after the last;
+    dict    `kind`, `made_by` (`benchmarks.provenance`), `workload`, `results`: for each engine its name, what
+            `benchmarks.verdict` says, `build_s`, and the figures of the kind: medians over the rounds, which are there
+            one by one as `rounds`; memory is that before the first of them, and in `at_end` that after the last;
             `absent`: name, reason and line of installation of each peer that cannot run here, if there are any
 
     Raises
@@ -109,7 +109,7 @@ def bench(
         case = make_case(row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from)
         made = Bench(case, rounds, windows=windows)
     report = _time_beside(made, chosen, tell)
-    return {"kind": kind, **report} | ({"absent": _told(absent)} if absent else {})
+    return {"kind": kind, "made_by": provenance(), **report} | ({"absent": _told(absent)} if absent else {})
 
 
 def kind_named(name: str) -> Kind:
@@ -167,7 +167,7 @@ def _told(absent: Sequence[Absence]) -> list[dict[str, str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; returns 1 if an engine was not exact."""
+    """Command line; returns 1 if a figure does not count."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Time the engines of a kind.")
     parser.add_argument("kind", choices=sorted(kind.name for kind in KINDS.run))
     parser.add_argument("--subscriptions", type=int, default=100_000)

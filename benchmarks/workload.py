@@ -214,18 +214,41 @@ def skyline_subscriptions(messages: Messages, count: int, seed: int) -> Subscrip
     return SubscriptionTable(**table._asdict() | {"kind": np.full(count, SKYLINE, np.int8), "region": region})
 
 
-def make_versions(count: int, window: int, share: float, seed: int) -> Int64:
-    """Which message each one ends (int64[count], -1 for none): an earlier one that is still in the window."""
-    rng = np.random.default_rng([seed, 6])
-    newer = np.flatnonzero(rng.random(count) < share)
-    older = newer - rng.integers(1, window, newer.shape[0])
+def versions_of_objects(
+    batch: MessageBatch, window: int, share: float, versions: float, stray_deg: float | None, seed: int
+) -> tuple[MessageBatch, Int64, Int64]:
+    """Let messages speak of objects that move and change words, so that versions of an object follow each other.
+
+    Parameters
+    ----------
+    batch : MessageBatch   the stream from seq 0 on, dense
+    window : int           messages
+    share : float          of the messages speak of objects that come again; the others stand alone
+    versions : float       messages of such an object in a window, on average
+    stray_deg : float      how far from where it was first an object is, in degrees (standard deviation of each axis);
+                           None: anywhere
+
+    Returns
+    -------
+    tuple    the messages; int64[n], the object of each; int64[n], the seq of the version that each one ends, -1: none
+    """
+    rng, count = np.random.default_rng([seed, 6]), len(batch)
+    pool = max(1, round(window * share / versions))
+    # Numbers of objects that come again lie below those of messages that stand alone.
+    objects = np.where(rng.random(count) < share, rng.integers(0, pool, count), pool + np.arange(count))
     ends = np.full(count, -1, np.int64)
-    # of all versions that would end the same message the first one does
-    keep = older >= 0
-    newer, older = newer[keep], older[keep]
-    older, first = np.unique(older, return_index=True)
-    ends[newer[first]] = older
-    return ends
+    order = np.lexsort((np.arange(count), objects))
+    same = objects[order[1:]] == objects[order[:-1]]
+    ends[order[1:][same]] = order[:-1][same]
+    if stray_deg is not None:
+        _, first, which = np.unique(objects, return_index=True, return_inverse=True)
+        home, away = first[which], rng.normal(size=(2, count)) * stray_deg
+        lon = np.clip(batch.west[home] + away[0], WORLD.west, WORLD.east)
+        lat = np.clip(batch.south[home] + away[1], WORLD.south, WORLD.north)
+        x, y = WORLD.project(lon, lat)
+        moved: dict[str, Any] = {"x": x, "y": y, "west": lon, "south": lat, "east": lon, "north": lat}
+        batch = MessageBatch(**(batch._asdict() | moved))
+    return batch, objects, ends
 
 
 def unit_weights(row: np.ndarray, raw: np.ndarray, rows: int) -> np.ndarray:

@@ -53,7 +53,7 @@ _MESSAGES = {"short": 6_000, "long": 600}
 _ROUNDS = 3
 #: A round of a slow engine stops after so long.
 _MOST_S = 1.5
-_CHECKED = (2_000, 200)
+_CHECKED = (5_000, 2_000)
 _PAPER = ("mbr_trie", "pt_quadtree", "lfilter")
 _OPPONENTS = ("lfilter", "rt_tree", "inverted_list")
 _PROBING = ("cheapest", "probe_token_set", "probe_trie")

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.provenance import provenance
 from matching.errors import ConfigError
 
 _LINES, _MARKS = ("-", "--", "-.", ":"), ("o", "s", "^", "x", "v", "D")
@@ -44,7 +45,8 @@ def pyplot() -> Any:
 
 
 def write(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
-    """Write `path`.json and `path`.png, making the folder."""
+    """Write `path`.json and `path`.png, making the folder; the report says from then on where it comes from."""
+    report["made_by"] = provenance()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
     draw(with_pyplot, report, path.with_suffix(".png"))

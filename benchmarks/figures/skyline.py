@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks.figures import skyline_routing
 from benchmarks.figures.drawing import pyplot, write
 from benchmarks.resampled import resample_messages
-from benchmarks.workload import WORLD, Messages, make_messages, skyline_subscriptions
+from benchmarks.workload import WORLD, Messages, make_messages, skyline_subscriptions, versions_of_objects
 from matching.errors import ConfigError
 from matching.kinds import KINDS
 from matching.model import Int64, MessageBatch
@@ -225,29 +225,9 @@ def make_stream(count: int, window: int, seed: int, messages_from: str | None = 
         messages = make_messages(count, seed)
     else:
         messages = resample_messages(messages_from, count, seed, WORLD)
-    rng = np.random.default_rng([seed, 6])
-    share, versions = (_BUSY_VERSIONED, _BUSY_VERSIONS) if busy else (_VERSIONED, _VERSIONS)
-    pool = max(1, round(window * share / versions))
-    # Numbers of objects that come again lie below those of messages that stand alone.
-    objects = np.where(rng.random(count) < share, rng.integers(0, pool, count), pool + np.arange(count))
-    replaced = np.full(count, -1, np.int64)
-    order = np.lexsort((np.arange(count), objects))
-    same = objects[order[1:]] == objects[order[:-1]]
-    replaced[order[1:][same]] = order[:-1][same]
-    if busy:
-        messages = messages._replace(batch=_in_place(messages.batch, objects, rng))
-    return Stream(messages, objects, replaced)
-
-
-def _in_place(batch: MessageBatch, objects: Int64, rng: np.random.Generator) -> MessageBatch:
-    """The same messages, each close to the first one of its object."""
-    _, first, which = np.unique(objects, return_index=True, return_inverse=True)
-    home, away = first[which], rng.normal(size=(2, len(batch))) * _STAYS_DEG
-    lon = np.clip(batch.west[home] + away[0], WORLD.west, WORLD.east)
-    lat = np.clip(batch.south[home] + away[1], WORLD.south, WORLD.north)
-    x, y = WORLD.project(lon, lat)
-    rest = batch.life, batch.term_offsets, batch.terms, batch.weights
-    return MessageBatch(batch.seq, x, y, lon, lat, lon, lat, *rest)
+    share, versions, stray = (_BUSY_VERSIONED, _BUSY_VERSIONS, _STAYS_DEG) if busy else (_VERSIONED, _VERSIONS, None)
+    batch, objects, ends = versions_of_objects(messages.batch, window, share, versions, stray, seed)
+    return Stream(messages._replace(batch=batch), objects, ends)
 
 
 def make_queries(messages: Messages, seed: int) -> SkylineQueries:

@@ -57,7 +57,8 @@ class Late(InvertedFile):
 
 
 @pytest.mark.parametrize(("engine", "subscriptions"), [(Late, 1_500), (InvertedFile, 100)])
-def test_knn_bench_of_a_wrong_engine_or_of_too_little_is_not_exact(engine, subscriptions):
+def test_knn_bench_of_a_wrong_engine_or_of_too_little_is_not_exact(engine, subscriptions, monkeypatch):
+    monkeypatch.undo()
     bench = LastingBench(lasting_case(replace(ROW, engines={"given": engine}), subscriptions, 100, rounds=1), 1)
     report = bench.check(bench.build())
     assert report["exact"] is False and ("warning" in report) is (engine is InvertedFile)

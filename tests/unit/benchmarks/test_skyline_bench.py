@@ -9,7 +9,7 @@ import pytest
 from benchmarks import run
 from benchmarks.cases import make_case
 from benchmarks.harness import Bench
-from benchmarks.workload import WORLD, make_messages, make_versions, skyline_subscriptions
+from benchmarks.workload import WORLD, make_messages, skyline_subscriptions, versions_of_objects
 from matching.kinds import KINDS
 from matching.model import SKYLINE
 from matching.skyline.engines.eager_star import EagerStar
@@ -53,11 +53,14 @@ def test_skyline_bench_of_a_wrong_engine_is_not_exact():
 
 
 def test_skyline_workload_has_versions_and_regions_as_described():
-    ends = make_versions(20_000, 3_000, 0.2, 1)
+    drawn = make_messages(20_000, 1).batch
+    moved, objects, ends = versions_of_objects(drawn, 3_000, 0.2, 5, 0.1, 1)
     newer = np.flatnonzero(ends >= 0)
-    assert 0.12 < newer.size / ends.size < 0.2
-    assert np.unique(ends[newer]).size == newer.size
-    assert np.all((newer - ends[newer] >= 1) & (newer - ends[newer] < 3_000))
+    assert 0.18 < newer.size / ends.size < 0.2
+    assert np.unique(ends[newer]).size == newer.size and np.all(objects[newer] == objects[ends[newer]])
+    assert np.median(newer - ends[newer]) < 3_000 and np.all(newer > ends[newer])
+    away = np.abs(moved.west[newer] - moved.west[ends[newer]])
+    assert 0.0 < np.median(away) < 0.3 and np.array_equal(moved.terms, drawn.terms)
     table = skyline_subscriptions(make_messages(2_000, 1), 1_000, 1)
     assert np.all(table.kind == SKYLINE)
     sides = table.region[:, 2:] - table.region[:, :2]

@@ -1,0 +1,141 @@
+"""What kinds with a window have to tell, computed apart from every engine: each result from scratch, with NumPy.
+
+`matching.naive` is asked where it can be. It scores one pair after the other, and cannot say in time what thousands of
+subscriptions are told over a window of a million messages; this can, and a test holds it against `matching.naive`. It
+shares no code with engines or windows: whoever shares a word is found by sorting the words of all messages, scores are
+the oracle's expressions in the oracle's order, and a result is made anew at every boundary.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from matching.model import ENTER, LEAVE, SKYLINE, Float64, Int64, MessageBatch, SubscriptionTable
+from matching.window import Boundary
+
+
+class Eligible(NamedTuple):
+    """Messages that may be of a subscription's result, ascending: `row` int64, `score` and `text` float64."""
+
+    row: Int64
+    score: Float64
+    text: Float64
+
+
+class Expected(NamedTuple):
+    """Updates as `matching.naive.tally` counts them, and results: (number, rank, seq, score[, text score]), counted."""
+
+    updates: Counter
+    results: Counter
+
+
+def expected(
+    messages: MessageBatch,
+    table: SubscriptionTable,
+    boundaries: Sequence[Boundary],
+    max_distance: float,
+    ends: Int64 | None = None,
+) -> Expected:
+    """What subscriptions, live at the first boundary, are told at those after it, and hold at the last.
+
+    Parameters
+    ----------
+    messages : MessageBatch      the stream from seq 0 on, dense
+    table : SubscriptionTable    of one kind that has a window
+    boundaries : sequence        ascending
+    max_distance : float         of the space
+    ends : int64[messages]       which message each one ends, -1 for none
+
+    Notes
+    -----
+    O(terms log terms) once, and O(n log n) a subscription, of its n messages, for each boundary.
+    """
+    count = boundaries[-1].last_seq + 1
+    messages = messages.take(np.arange(count))
+    ended_at = np.full(count, count)
+    if ends is not None:
+        by = np.flatnonzero(ends[:count] >= 0)
+        ended_at[ends[by]] = by
+    order = np.argsort(messages.terms, kind="stable")
+    words, owner = messages.terms[order], np.repeat(np.arange(count), np.diff(messages.term_offsets))[order]
+    weights = messages.weights[order].astype(np.float64)
+    updates, results = Counter(), Counter()
+    for at in range(len(table)):
+        terms = table.terms[table.term_offsets[at] : table.term_offsets[at + 1]]
+        lists = [slice(*np.searchsorted(words, [term, term + 1]).tolist()) for term in terms.tolist()]
+        row, place = np.unique(np.concatenate([owner[each] for each in lists]), return_inverse=True)
+        # term by term, ascending: a message has each once, and sums have the last bits of the oracle's
+        places = np.split(place, np.cumsum([each.stop - each.start for each in lists])[:-1])
+        if table.kind[at] == SKYLINE:
+            common = np.zeros(row.shape[0], np.int64)
+            for part in places:
+                common[part] += 1
+            eligible = _in_region(messages, table.region[at], row, common, terms.shape[0])
+        else:
+            own = table.weights[table.term_offsets[at] : table.term_offsets[at + 1]].astype(np.float64)
+            text = np.zeros(row.shape[0])
+            for part, each, weight in zip(places, lists, own, strict=True):
+                text[part] += weight * weights[each]
+            away = np.sqrt((table.x[at] - messages.x[row]) ** 2 + (table.y[at] - messages.y[row]) ** 2)
+            alpha = table.alpha[at]
+            score = alpha * (1.0 - away / max_distance) + (1.0 - alpha) * text
+            eligible = Eligible(row, score, np.full(row.shape[0], np.nan))
+        _tell(messages, eligible, ended_at, boundaries, int(table.number[at]), int(table.kind[at]), int(table.k[at]),
+              updates, results)  # fmt: skip
+    return Expected(updates, results)
+
+
+def _in_region(messages: MessageBatch, region: Float64, row: Int64, common: Int64, keywords: int) -> Eligible:
+    """Those inside a region, with both relevances of a skyline."""
+    west, south, east, north = region
+    lon, lat = (messages.west[row] + messages.east[row]) / 2.0, (messages.south[row] + messages.north[row]) / 2.0
+    inside = (west <= lon) & (lon <= east) & (south <= lat) & (lat <= north)
+    row, common, lon, lat = row[inside], common[inside], lon[inside], lat[inside]
+    away = np.sqrt((lon - (west + east) / 2.0) ** 2 + (lat - (south + north) / 2.0) ** 2)
+    half = np.sqrt((east - west) * (east - west) + (north - south) * (north - south)) / 2.0
+    spatial = np.maximum(0.0, 1.0 - away / half) if half > 0.0 else np.ones(row.shape[0])
+    lengths = np.diff(messages.term_offsets)[row]
+    return Eligible(row, spatial, common / (keywords + lengths - common))
+
+
+def _tell(messages, eligible, ended_at, boundaries, number, kind, k, updates, results) -> None:
+    """Count what a subscription is told and what it holds in the end."""
+    held: dict[int, float] = {}
+    best = np.zeros(0, np.int64)
+    for boundary in boundaries:
+        there = (eligible.row <= boundary.last_seq) & (messages.life[eligible.row] > boundary.floor)
+        there &= (kind != SKYLINE) | (ended_at[eligible.row] > boundary.last_seq)
+        alive = np.flatnonzero(there)
+        best = _not_dominated(eligible, alive) if kind == SKYLINE else _highest(eligible, alive, k)
+        now = dict(zip(eligible.row[best].tolist(), eligible.score[best].tolist(), strict=True))
+        if boundary is not boundaries[0]:
+            for seq in held.keys() - now.keys():
+                updates[boundary.last_seq, number, seq, LEAVE, held[seq]] += 1
+            for seq in now.keys() - held.keys():
+                updates[boundary.last_seq, number, seq, ENTER, now[seq]] += 1
+        held = now
+    for rank, at in enumerate(best.tolist(), start=1):
+        row = number, rank, int(eligible.row[at]), float(eligible.score[at])
+        results[(*row, float(eligible.text[at])) if kind == SKYLINE else row] += 1
+
+
+def _highest(eligible: Eligible, alive: Int64, k: int) -> Int64:
+    """The k best, of equal scores the newer first."""
+    if alive.shape[0] > k:
+        bar = np.partition(eligible.score[alive], -k)[-k]
+        alive = alive[eligible.score[alive] >= bar]
+    return alive[np.lexsort((-eligible.row[alive], -eligible.score[alive]))][:k]
+
+
+def _not_dominated(eligible: Eligible, alive: Int64) -> Int64:
+    """Those whom nobody is as good as in both and better than in one, by spatial relevance and then seq."""
+    pairs, which = np.unique(
+        np.stack([eligible.score[alive], eligible.text[alive]], axis=1), axis=0, return_inverse=True
+    )
+    # from the nearest on, of equally near ones the better text first: whoever follows must have a better text than all
+    text = pairs[::-1, 1]
+    before = np.concatenate([[-1.0], np.maximum.accumulate(text)[:-1]])
+    kept = alive[(text > before)[::-1][which.reshape(-1)]]
+    return kept[np.lexsort((eligible.row[kept], -eligible.score[kept]))]
