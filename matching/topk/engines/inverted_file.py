@@ -18,7 +18,8 @@ from matching.topk.engine import TopkEngine
 from matching.topk.engines.l2_scan import whole_score
 from matching.topk.engines.postings import SLACK
 
-#: How many postings ahead memory is asked for.
+#: How many postings ahead memory is asked for. To deal products out to parts of the slots first, so that both columns
+#: are read from the nearest caches, took as long at a million subscriptions and half as long again at 200,000.
 _AHEAD = 24
 #: What float32 may lose for each product that is added.
 _ROUNDING = 1.2e-7
