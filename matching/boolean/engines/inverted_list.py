@@ -302,7 +302,7 @@ def _match(messages, first_row, lists, columns, world_west, world_south, steps_p
                 count += 1
         for which in found_lists[:count]:
             length = np.int64(lists.length[which])
-            scanned += length
+            scanned += int(length)
             candidates = longer(candidates, length)
             count = _walk(lists, np.int64(lists.start[which]), length, reach, passed, candidates)
             verified += count
