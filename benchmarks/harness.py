@@ -200,14 +200,17 @@ class Bench:
     def time(self, running: Running, turn: int, most_s: float = MOST_S, changes: bool = True) -> dict[str, float]:
         """One round: a part of the messages, batch by batch, or fewer where they take longer than `most_s`.
 
-        A batch that would take an engine longer than that, by how it fared last, is a smaller one. Of a kind without
-        window some subscriptions then leave and as many others come; with one, coming is a refill like any other.
+        Without a window a batch that would take an engine longer than that, by how it fared last, is a smaller one, and
+        some subscriptions then leave and as many others come; with one, coming is a refill like any other.
         """
         work, updates, done, elapsed = Work(), 0, 0, 0.0
         refilled = _refills(running)
         running.watch.reset()
         while done < self._part and (not done or elapsed < most_s):
-            fits = max(_FEWEST_A_BATCH, int(min((most_s - elapsed) / running.pace_s, self._part - done)))
+            # with a window what is told depends on the boundaries: whoever is slow gets fewer batches, not smaller ones
+            fits = self._part - done
+            if not self.kind.windowed:
+                fits = max(_FEWEST_A_BATCH, int(min((most_s - elapsed) / running.pace_s, fits)))
             _, batch, step = self._take(running, min(fits, self._part - done))
             took = running.pace_s * len(batch)
             elapsed, done, updates = elapsed + took, done + len(batch), updates + len(step.updates)
