@@ -6,12 +6,8 @@ import hashlib
 import io
 import json
 import math
-import os
 import random
-import signal
-import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -21,13 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-import matching
 from matching.errors import ConfigError, InputError
 from matching.text import tokenise
 from spark_etl.job import STAGES, EtlOptions, run_etl
 from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
 from spark_etl.session import spark_session
-from tests.support.covering import tiered
+from tests.support.etl_folder import write_lines
 
 pytestmark = pytest.mark.spark
 
@@ -133,11 +128,6 @@ def read(out: Path):
 def run(spark, source, out: Path, **options) -> dict:
     inputs = tuple(map(str, source)) if isinstance(source, list | tuple) else (str(source),)
     return run_etl(EtlOptions(inputs=inputs, out=str(out), **options), spark=spark)
-
-
-def write_lines(path: Path, *rows: dict | bytes) -> Path:
-    path.write_bytes(b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows))
-    return path
 
 
 def digests(out: Path) -> dict[str, str]:
@@ -399,104 +389,3 @@ def test_etl_file_as_output_is_refused(spark, tmp_path):
     source = write_lines(tmp_path / "raw.jsonl", {"text": "one", "lat": 1, "lon": 1})
     with pytest.raises(ConfigError, match="not a directory"):
         run(spark, source, source)
-
-
-@pytest.mark.parametrize("changes", [{"master": "local[none]"}, {"driver_memory": "lots"}], ids=str)
-def test_session_bad_setting_is_named_and_leaves_no_java(tmp_path, changes):
-    source = write_lines(tmp_path / "raw.jsonl", {"text": "one", "lat": 1, "lon": 1})
-    process = start_alone(source, tmp_path / "out", tmp_path / "elsewhere", **changes)
-    _, complained = process.communicate(timeout=120)
-    (value,) = changes.values()
-    assert process.returncode == 1 and "ConfigError: Spark does not start with" in complained and value in complained
-    await_nothing_left(process.pid, 30)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "raw.jsonl"]
-
-
-OWN_PROCESS = """
-import sys
-from spark_etl.job import EtlOptions, run_etl
-options = EtlOptions(inputs=(sys.argv[1],), out=sys.argv[2], master=sys.argv[3], driver_memory=sys.argv[4])
-def tell(progress):
-    print(progress.stage, progress.seconds is None, flush=True)
-print(run_etl(options, tell)["kept"], flush=True)
-"""
-
-
-def start_alone(
-    source: Path, out: Path, folder: Path, master: str = "local[2]", driver_memory: str = "1g"
-) -> subprocess.Popen:
-    """Run the ETL in a process and process group of its own, from a folder with misleading modules in it."""
-    for name in ("matching", "spark_etl"):
-        (folder / name).mkdir(parents=True)
-        (folder / name / "__init__.py").write_text("raise ImportError('not this one')")
-    environment = os.environ | {"PYTHONPATH": str(Path(matching.__file__).parents[1]), "PYTHONSAFEPATH": "1"}
-    command = [sys.executable, "-c", OWN_PROCESS, str(source), str(out), master, driver_memory]
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def processes_of(session: int) -> list[str]:
-    """Command lines of what still runs in a session of processes."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and os.getsid(int(entry.name)) == session:
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-                if state != "Z":
-                    found.append((entry / "cmdline").read_text().replace("\0", " ")[:200])
-        except OSError:
-            continue
-    return found
-
-
-def await_nothing_left(session: int, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while left := processes_of(session):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
-
-
-@pytest.mark.wide
-def test_etl_alone_failing_within_spark_shows_its_error_alone(tmp_path):
-    source = write_lines(tmp_path / "raw.jsonl", b"nonsense")
-    process = start_alone(source, tmp_path / "out", tmp_path / "elsewhere")
-    _, complained = process.communicate(timeout=240)
-    assert complained.count("Traceback") == 1 and "InputError: no row of the input is usable" in complained
-    await_nothing_left(process.pid, 20)
-
-
-@pytest.mark.wide
-def test_etl_alone_ends_its_java_and_says_nothing_on_the_terminal(tmp_path):
-    source = write_lines(tmp_path / "raw.jsonl", {"text": "one", "lat": 1, "lon": 1})
-    process = start_alone(source, tmp_path / "out", tmp_path / "elsewhere")
-    said, complained = process.communicate(timeout=240)
-    assert (process.returncode, complained) == (0, "")
-    assert said.splitlines()[-1] == "1"
-    await_nothing_left(process.pid, 20)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "out", "raw.jsonl"]
-    assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == ["matching", "spark_etl"]
-
-
-@pytest.mark.parametrize("stage", tiered(["start", "clean", "vocabulary"], 3))
-def test_etl_interrupted_leaves_no_output_and_no_java(tmp_path, stage):
-    rows = [{"id": str(n), "text": f"word{n % 997} and some more", "lat": 1, "lon": n % 180} for n in range(20_000)]
-    source = write_lines(tmp_path / "raw.jsonl", *rows)
-    process = start_alone(source, tmp_path / "out", tmp_path / "elsewhere")
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.split() == [stage, "True"]:
-            break
-    else:
-        pytest.fail("the stage never began")
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the job
-    said, complained = process.communicate(timeout=120)
-    assert process.returncode not in (0, None) and "KeyboardInterrupt" in complained, (said, complained)
-    await_nothing_left(process.pid, 30)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "raw.jsonl"]

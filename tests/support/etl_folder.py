@@ -95,3 +95,9 @@ def with_objects(rows: list[dict]) -> list[dict]:
             if rng.random() < 0.1:
                 row |= {"op": 1, "terms": [], "counts": [], "weights": []}
     return rows
+
+
+def write_lines(path: Path, *rows: dict | bytes) -> Path:
+    """A file of JSON Lines; bytes are lines as they are."""
+    path.write_bytes(b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows))
+    return path

@@ -12,7 +12,7 @@ from distribution.signatures import claims as claims_module
 from distribution.signatures import signature as signature_module
 from distribution.signatures.claims import Claims, claims_of, claims_of_rows
 from distribution.signatures.patches import SignaturePatch
-from distribution.signatures.signature import QuerySignature, SignatureBoard, SignatureReplica, SignatureSpec, spec_of
+from distribution.signatures.signature import QuerySignature, SignatureBoard, SignatureReplica, SignatureSpec
 from distribution.signatures.spatial import (
     Boxes,
     CellBitmap,
@@ -478,25 +478,3 @@ def test_approximate_signature_keeps_back_what_matters():
         matters = matching(table, messages)
         lost[text] = np.count_nonzero(matters & ~replica.may_match(messages)) / np.count_nonzero(matters)
     assert lost == {"cuckoo": 0.0, "minwise": 0.0, "approximate": 1.0}
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"side": 100}, {"side": 8, "levels": 4}, {"levels": -1}, {"spatial_filter": "bloom"}, {"text_filter": "none"}],
-)
-def test_spec_impossible_values_are_refused(wrong):
-    with pytest.raises(ConfigError, match="signature"):
-        SMALL._replace(**wrong).check()
-
-
-def test_spec_of_modes():
-    assert spec_of("off", SPACE) is None
-    assert [spec_of(mode, SPACE).text for mode in ("spatial", "spatial+text")] == [False, True]
-
-
-def test_claims_take_keeps_rows_together():
-    claims = claims_of(random_subscriptions(8, 40))
-    part = claims.take(np.array([3, 1]))
-    assert isinstance(part, Claims) and part.rows == 2
-    first = claims.terms[claims.term_offsets[3] : claims.term_offsets[4]]
-    assert np.array_equal(part.terms[: part.term_offsets[1]], first)
