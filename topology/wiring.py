@@ -181,6 +181,7 @@ def router_of(
     space: Space,
     load: tuple[Float64, Float64] | None = None,
     vocabulary: Vocabulary | None = None,
+    kinds: Kinds = KINDS,
 ) -> Router:
     """The router of a run. `location` balances the world by `load`, points of the unit square (float64[n] each).
 
@@ -201,7 +202,7 @@ def router_of(
         return costs_of(config, space, vocabulary)
 
     known = None if vocabulary is None else costs
-    return router_named(config.router, config.query_bolts, space, sample, config.signatures, costs=known)
+    return router_named(config.router, config.query_bolts, space, sample, config.signatures, kinds, known)
 
 
 def costs_of(config: RunConfig, space: Space, vocabulary: Vocabulary) -> Costs:
@@ -218,7 +219,7 @@ def fading_of(config: RunConfig, vocabulary: Vocabulary) -> Fading:
     return Fading.of(config.decay_half_life, config.decay_smoothing, counts, tokens)
 
 
-def check_placeable(config: RunConfig, vocabulary: Vocabulary, space: Space) -> None:
+def check_placeable(config: RunConfig, vocabulary: Vocabulary, space: Space, kinds: Kinds = KINDS) -> None:
     """Refuse files with subscriptions that the router cannot place, before anything starts. O(bytes of the files).
 
     Raises
@@ -228,17 +229,13 @@ def check_placeable(config: RunConfig, vocabulary: Vocabulary, space: Space) -> 
     InputError
         If a file is missing or cannot be read to its end.
     """
-
-    def finds(row: Mapping[str, Any]) -> str | None:
-        return placeable(config.router, KINDS, str(row.get("kind")), row.get("match") == "any")
-
-    if not any(placeable(config.router, KINDS, kind.name, True) for kind in KINDS.run):
+    if not any(placeable(config.router, kinds, kind.name, True) for kind in kinds.run):
         return  # there is nothing to look for
-    asked = first_that(finds, config.subscriptions, vocabulary, space)
+    asked = first_that(unplaceable(config.router, kinds), config.subscriptions, vocabulary, space, kinds)
     if asked is not None:
         raise ConfigError(
-            f"--router {config.router}: subscription {asked.subscription_id!r} ({asked.path}, line {asked.line}) "
-            f"{asked.finding}; use --router hashing or location, or leave such subscriptions out of the files"
+            f"subscription {asked.subscription_id!r} ({asked.path}, line {asked.line}) {asked.finding}; use --router "
+            "hashing or location, or leave such subscriptions out of the files"
         )
 
 
@@ -255,11 +252,11 @@ def check_boundaries(config: RunConfig, cuts: Cuts) -> None:
         )
 
 
-def unplaceable(router: str) -> Callable[[Mapping[str, Any]], str | None]:
+def unplaceable(router: str, kinds: Kinds = KINDS) -> Callable[[Mapping[str, Any]], str | None]:
     """Says why a router cannot place a subscription, of which the columns are given; None if it can."""
 
     def why(row: Mapping[str, Any]) -> str | None:
-        found = placeable(router, KINDS, str(row.get("kind")), row.get("match") == "any")
+        found = placeable(router, kinds, str(row.get("kind")), row.get("match") == "any")
         return found and f"{found} (--router {router})"
 
     return why
@@ -284,7 +281,7 @@ def check_rebalance(config: RunConfig, router: Router) -> None:
             raise ConfigError(f"--rebalance: {why}, or leave --rebalance out")
 
 
-def build_plan(config: RunConfig, aside: Aside = NOBODY) -> Plan:
+def build_plan(config: RunConfig, aside: Aside = NOBODY, kinds: Kinds = KINDS) -> Plan:
     """The topology that the settings ask for, without those set aside; reads the manifest, the vocabulary and a sample
     of the messages.
 
@@ -299,20 +296,22 @@ def build_plan(config: RunConfig, aside: Aside = NOBODY) -> Plan:
     cuts = Cuts.parse(config.batch, window)
     check_boundaries(config, cuts)
     vocabulary: Vocabulary = load_vocabulary(config.messages)
-    check_placeable(config, vocabulary, space)
-    router = router_of(config, space, vocabulary=vocabulary)
+    check_placeable(config, vocabulary, space, kinds)
+    router = router_of(config, space, vocabulary=vocabulary, kinds=kinds)
     check_rebalance(config, router)
     # tasks may run in processes that were started in another folder, on Ray that was there before
     source, out = config.messages.absolute(), config.out.absolute()
     files = [path.absolute() for path in config.subscriptions]
-    asking = named_in(KINDS.names, config.subscriptions)
-    asked = sorted({column for name in asking for column in KINDS.named(name).columns})
+    asking = named_in(kinds.names, config.subscriptions)
+    asked = sorted({column for name in asking for column in kinds.named(name).columns})
     messages = ParquetSpout(
         source, window, space, cuts, config.limit, config.follow, asked=asked, max_ahead_s=config.max_ahead,
         rate=config.rate, aside=aside,
     )  # fmt: skip
-    subscriptions = SubscriptionSpout(files, vocabulary, space, rejects=out / "rejected.jsonl", aside=aside)
-    return _wired(config, messages, subscriptions, router, space, vocabulary, asking=asking)
+    subscriptions = SubscriptionSpout(
+        files, vocabulary, space, rejects=out / "rejected.jsonl", kinds=kinds, aside=aside
+    )
+    return _wired(config, messages, subscriptions, router, space, vocabulary, kinds, asking=asking)
 
 
 def build_live_plan(config: RunConfig, log: str, listener: str | None, aside: Aside = NOBODY) -> Plan:
@@ -340,7 +339,7 @@ def build_live_plan(config: RunConfig, log: str, listener: str | None, aside: As
     words = str(config.messages.absolute())
     messages = LoggedMessages(log, words, window, space, aside)
     subscriptions = LoggedSubscriptions(log, words, space, aside=aside)
-    return _wired(config, messages, subscriptions, router, space, vocabulary, listener=listener)
+    return _wired(config, messages, subscriptions, router, space, vocabulary, KINDS, listener=listener)
 
 
 def _wired(
@@ -350,11 +349,12 @@ def _wired(
     router: Router,
     space: Space,
     vocabulary: Vocabulary,
+    kinds: Kinds,
     asking: Collection[str] | None = None,
     listener: str | None = None,
 ) -> Plan:
     window = Window.parse(config.window)
-    lasting = tuple(kind.code for kind in KINDS if kind.lasting)
+    lasting = tuple(kind.code for kind in kinds if kind.lasting)
     rows = None if config.checkpoint_every else PART_ROWS
     out = str(config.out.absolute())
     delivery = DeliveryBolt(
@@ -370,6 +370,7 @@ def _wired(
         engines=config.engine,
         window_indexes=config.window_index,
         options={"threshold_rule": config.threshold_rule},
+        kinds=kinds,
         asking=asking,
         fading=fading_of(config, vocabulary),
         distribution_bolts=config.distribution_bolts,

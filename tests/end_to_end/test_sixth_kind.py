@@ -15,8 +15,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bolts.delivery import DeliveryBolt
-from distribution.routers import router_named
 from gateway.generate import generate_subscriptions
 from gateway.loadtest import load_plan
 from matching.errors import ConfigError
@@ -36,11 +34,7 @@ from matching.model import (
 )
 from matching.naive import tally
 from matching.pending import Lacking, News, Pending
-from matching.space import EARTH, Space
 from matching.storage.state import Lists, State
-from matching.window import Window
-from spouts.parquet import ParquetSpout, read_points
-from spouts.subscriptions import SubscriptionSpout, load_vocabulary
 from tests.support.covering import tiered
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.skyline_topologies import SkylineMessages, SkylineWorld, router_of
@@ -49,7 +43,8 @@ from tests.support.skyline_worlds import Recipe as WorldRecipe
 from tests.support.worlds import Collector, WorldChanges
 from topology.core.local import pause_local, run_local
 from topology.core.runner import run_ray
-from topology.wiring import wire
+from topology.settings import RunConfig
+from topology.wiring import build_plan, wire
 
 CODE = len(KINDS)
 
@@ -424,7 +419,6 @@ def test_sixth_kind_is_known_to_no_production_file():
 # -- the whole way: made by its recipe, read from a file, run, told; and in load tests
 
 MORE = KINDS.plus(replace(EARLIEST, recipe=Recipe("none", k=(1, 4), side=0.9)))
-GLOBE, WINDOW = Space(*EARTH), Window.parse("count:60")
 
 
 @pytest.fixture(scope="module")
@@ -433,13 +427,12 @@ def etl(tmp_path_factory):
 
 
 def run_files(etl, files, out, router):
-    placed = router_named(router, 3, GLOBE, lambda: read_points(etl, GLOBE, 100), kinds=MORE)
-    subscriptions = SubscriptionSpout(files, load_vocabulary(etl), GLOBE, out / "rejected.jsonl", MORE)
-    delivery = DeliveryBolt(str(out), WINDOW, 4, lasting=())
+    config = RunConfig(
+        messages=etl, subscriptions=tuple(files), out=out, window="count:60", batch="20", world="earth", router=router,
+        query_bolts=3, checkpoint_every=0, executor="local",
+    )  # fmt: skip
     out.mkdir()
-    report = run_local(
-        wire(ParquetSpout(etl, WINDOW, GLOBE, 20), subscriptions, placed, GLOBE, WINDOW, delivery, kinds=MORE)
-    )
+    report = run_local(build_plan(config, kinds=MORE))
     told = report.components["delivery"].tasks[0].figures
     return told["digest"], report.components["subscriptions"].tasks[0].figures
 
