@@ -73,14 +73,15 @@ def warm_engine(kind: Kind, name: str) -> None:
         again.restore(boundary, messages, states)
         again.results()
     # lists long enough to be worth more than a scan, and more hits than an engine has room for at once
-    room, nobody = kind.make_room(Site(_SPACE, Window("count", 12), fading=_FADING), name), np.zeros(0, np.int64)
+    window, nobody = Window("count", _MANY_MESSAGES), np.zeros(0, np.int64)
+    room = kind.make_room(Site(_SPACE, window, fading=_FADING), name)
     following = 0
     for batch, coming in enumerate(_MANY):
         first = batch * _MANY_MESSAGES
         added, following = subscriptions(kind, np.arange(following, following + coming), 0), following + coming
         gone = np.arange(_MANY[0] // 2) if batch == len(_MANY) - 1 else nobody
         removed = Removals(gone, np.full(gone.shape[0], kind.code, np.int8), np.full(gone.shape[0], first + 4))
-        boundary = Boundary(batch, first, first + _MANY_MESSAGES - 1, first + _MANY_MESSAGES - 13)
+        boundary = Boundary(batch, first, first + _MANY_MESSAGES - 1, first - 1)  # all of the batch live
         home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
         messages = _messages(first, _MANY_MESSAGES, ranges=False)
         room.close(room.match(Turn(boundary, messages, NO_MESSAGES, added, home, held, removed)).mine, [])

@@ -269,7 +269,7 @@ def test_etl_ranges_deletes_and_versions_keep_their_columns(spark, tmp_path):
     assert manifest["extent"] == [0.5, 0.5, 3, 4]
 
 
-@pytest.mark.wide
+@pytest.mark.long
 def test_etl_stop_terms_and_stems_and_world_follow_the_options(spark, tmp_path):
     texts = ["the running dog", "the runs", "the cat", "the end"]
     rows = [{"id": str(number), "text": text, "lat": 1, "lon": number} for number, text in enumerate(texts)]
@@ -302,7 +302,7 @@ def test_etl_folded_accents_are_in_the_vocabulary_and_the_manifest(spark, tmp_pa
         assert manifest["options"]["fold_accents"] is fold
 
 
-@pytest.mark.wide
+@pytest.mark.long
 def test_etl_found_columns_give_the_output_of_named_ones(spark, tmp_path):
     place = {"type": "Point", "coordinates": [139.7, 35.7]}
     source = write_lines(

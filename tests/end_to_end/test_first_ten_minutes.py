@@ -26,7 +26,7 @@ RUN = ("run", "--executor", "local", "--subscriptions", "mine.jsonl", "topk.json
 
 #: Words of the command, exit code, and what is said: after a mistake on standard error, else in the answer.
 STEPS = (
-    (("etl", "shop.csv", "--out", "etl"), 2, r"did you mean shops.csv\?"),
+    (("etl", "shop.csv", "--out", "etl"), 4, r"did you mean shops.csv\?"),
     (("etl", "shops.csv", "--out", "etl"), 4, "it has shop;remark.*--delimiter ';'"),
     (("etl", "shops.csv", "--delimiter", ";", "--out", "etl"), 4, "no column lat, lon, text; .*--text NAME --lat NAME"),
     (

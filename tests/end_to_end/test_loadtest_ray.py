@@ -9,7 +9,7 @@ import gateway.cli as cli
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
 
 
-@pytest.mark.wide
+@pytest.mark.long
 def test_cli_loadtest_by_keyword_makes_the_load_that_was_asked_for(ray_session, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     report = tmp_path / "report.json"

@@ -164,7 +164,7 @@ def test_run_ray_interrupt_leaves_nothing_behind():
     assert_no_actor_is_left()
 
 
-@pytest.mark.wide
+@pytest.mark.long
 def test_run_ray_two_runs_at_once_do_not_clash():
     reports = {}
 
@@ -205,7 +205,7 @@ assert not ray.is_initialized(), "what it started it must stop"
 """
 
 
-@pytest.mark.wide
+@pytest.mark.long
 def test_run_ray_starts_and_stops_ray_by_itself():
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     environment = {**os.environ, "PYTHONPATH": root}

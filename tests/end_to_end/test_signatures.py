@@ -278,7 +278,7 @@ def test_run_signatures_with_a_router_by_keyword_are_refused(folder):
 @pytest.mark.parametrize(
     ("router", "kinds"), tiered([pytest.param("location", (BOOLEAN, TOPK)), pytest.param("hashing", (BOOLEAN,))], 2)
 )
-@pytest.mark.wide
+@pytest.mark.long
 def test_topology_on_ray_with_signatures_equals_oracle(router, kinds):
     from topology.core.runner import run_ray
 

@@ -19,7 +19,7 @@ DRIVER = runpy.run_path(str(against._DRIVER))
 ADAPTER = runpy.run_path(str(against._DRIVER.with_name("rooms.py")))
 
 #: A checkout whose `matching` is this one's but for `alone`, which loses an update of every batch.
-INIT = "__path__.append({path!r})\n"
+INIT = "__path__.append({path!r})\nexec(open({path!r} + '/__init__.py').read())\n"
 ALONE = """
 import importlib.util
 

@@ -22,7 +22,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize("name", skyline_figures.FIGURES)
-@pytest.mark.wide
+@pytest.mark.long
 def test_skyline_figure_is_measured_checked_and_drawn(name, tmp_path):
     told = []
     report = skyline_figures.figure(name, tmp_path, window=1_200, seed=1, on_progress=told.append)

@@ -47,7 +47,7 @@ def test_topk_bench_of_a_wrong_engine_is_not_exact():
     assert bench.check(bench.build())["exact"] is False
 
 
-@pytest.mark.wide
+@pytest.mark.long
 def test_topk_bench_asks_the_window_index_that_is_named():
     report = run.bench(
         "topk", 200, messages=100, window=600, engines=["l2_scan"], windows={"topk": "ir_tree"}, rounds=1
@@ -69,7 +69,7 @@ def test_filled_buffers_are_those_of_a_refill_of_everybody_at_once():
 
 
 @pytest.mark.parametrize("index", list(TOPK.windows))
-@pytest.mark.wide
+@pytest.mark.long
 def test_window_gives_up_what_has_expired_while_it_slides(index):
     bench = Bench(make_case(TOPK, 50, 3_000, 500, 6, 4), 6, windows={"topk": index})
     running = bench.build()
