@@ -4,7 +4,6 @@ Places -> ETL (Spark) -> subscriptions -> topology (Ray) -> a handful of updates
 the oracle. It does nothing that the other commands do not do; read on in `gateway.commands` for those.
 """
 
-import math
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 from gateway.commands.etl import run_etl_shown
 from gateway.commands.run import run_shown
 from gateway.commands.verify import verify_shown
+from gateway.distance import distance_km
 from gateway.live import print_summary
 from gateway.places import write_places
 from gateway.terminal import Terminal, table
@@ -28,7 +28,6 @@ WINDOW = "count:10000"
 BATCH = 2000
 #: How many updates of each kind are shown, out of how many.
 SHOWN, CANDIDATES = 4, 800
-EARTH_RADIUS_KM = 6371.0
 LONGEST_TEXT = 36
 
 
@@ -221,14 +220,6 @@ def _tell(update: dict[str, Any], subscription: dict[str, Any], message: dict[st
         "distance_km": distance,
         "score": update["score"],
     }
-
-
-def distance_km(lon_a: float, lat_a: float, lon_b: float, lat_b: float) -> float:
-    """Great-circle distance in km on a sphere (haversine), for people to read; matching uses `matching.space`."""
-    half_dlat, half_dlon = math.radians(lat_b - lat_a) / 2, math.radians(lon_b - lon_a) / 2
-    share = math.cos(math.radians(lat_a)) * math.cos(math.radians(lat_b))
-    chord = math.sin(half_dlat) ** 2 + share * math.sin(half_dlon) ** 2
-    return 2 * EARTH_RADIUS_KM * math.asin(min(1.0, math.sqrt(chord)))
 
 
 def _print(out: Any, payload: dict[str, Any], verdict: Any) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from gateway.demo import distance_km
+from gateway.distance import distance_km
 from gateway.judging import REASONS, Scene, Verdict, judge
 from gateway.reading import Reading, Row, broken_file
 from gateway.rerun import CHUNK, FinishedRun, MessageExtras, open_run, relevant_rows

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gateway.demo import distance_km
+from gateway.distance import distance_km
 from gateway.reading import Reading, Subscriber
 from gateway.terminal import as_json, cell, plain, shown, table
 from matching.errors import ConfigError

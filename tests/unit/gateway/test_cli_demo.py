@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from gateway.demo import _clear, _dullness, _unlike, distance_km, sample_updates
+from gateway.demo import _clear, _dullness, _unlike, sample_updates
+from gateway.distance import distance_km
 from gateway.live import component_table, headline, print_summary
 from gateway.places import places, write_places
 from gateway.terminal import Terminal, cell, plain, table
