@@ -1,8 +1,8 @@
 """What a live stream leaves at its end: the folder of a run over files, made of the log.
 
 Messages as the ETL writes them, changes as a file of subscriptions has them, and the boundaries that were decided. So
-`skyray verify`, `show` and `explain` read it like any other, and `skyray run --batch log:PATH` can run it again. Used by
-`gateway.commands.live`.
+`skyray verify`, `show` and `explain` read it like any other, and `skyray run --batch log:PATH` can run it again.
+Used by `gateway.commands.live`.
 """
 
 import json
