@@ -49,6 +49,7 @@ class Costs(NamedTuple):
 @njit(cache=True, nogil=True)
 def expected(h, c, slot, weight, cell, worth, reach):
     """Expected number of evaluations of a subscription in a cell (definition 7); `weight` is what no cell changes."""
+    # what place cannot bring in this cell the text has to (lemma 1)
     least = worth - reach
     if is_spatial(c.alpha[slot]):
         chance = 1.0 if least < 0.0 else 0.0
@@ -88,13 +89,16 @@ def spread(h, c, slots, worth, costs, max_distance):
     for row in range(slots.shape[0]):
         slot = slots[row]
         unfilled = c.threshold[slot] == -math.inf
+        # four cells instead of one: three postings more for each keyword
         dear = 3.0 * c.term_count[slot] * costs.delta
         weight = costs.lifetime * chance_of_keyword(h, c, slot)
         if not costs.by_cost:
             path_to(c.x[slot], c.y[slot], costs.depth, path)
         reach = reach_in_box(c, slot, 0.0, 0.0, 1.0, max_distance)
+        # a stack, not recursion: the cells of every subscription go through the same few rows
         cells[0, 0], cells[0, 1] = 0, 0
         boxes[0, 0], boxes[0, 1], boxes[0, 2] = 0.0, 0.0, 1.0
+        # without a threshold the root is taken at once, whatever it costs
         boxes[0, 3] = 0.0 if unfilled else expected(h, c, slot, weight, 0, worth[row], reach)
         height = 1
         while height:
@@ -105,6 +109,7 @@ def spread(h, c, slots, worth, costs, max_distance):
             if level < costs.depth and not unfilled:
                 if not costs.by_cost:
                     apart = path[level] == cell
+                # nothing saves more than all that the cell costs, so most cells need no look at their quarters
                 elif own > dear:
                     apart = True
             half = side / 2.0
@@ -122,11 +127,13 @@ def spread(h, c, slots, worth, costs, max_distance):
                     cells[height, 0], cells[height, 1] = 4 * cell + 1 + quarter, level + 1
                     boxes[height, 0] = west + half * (quarter & 1)
                     boxes[height, 1] = south + half * (quarter >> 1)
+                    # its cost goes with it: it has just been worked out
                     boxes[height, 2], boxes[height, 3] = half, quarters[quarter]
                     height += 1
                 continue
             if found == out_row.shape[0]:
                 out_row, out_where, out_reach = _twice(out_row), _twice(out_where), _twice(out_reach)
+            # not kept on the stack: only cells that are taken are asked for it
             reach = reach_in_box(c, slot, west, south, side, max_distance)
             bucket = costs.buckets + 1 if unfilled else bucket_of(reach, c.alpha[slot], costs.buckets)
             out_row[found], out_where[found], out_reach[found] = row, place_of(cell, bucket), reach
@@ -147,6 +154,7 @@ def _twice(column: np.ndarray) -> np.ndarray:
 @njit(cache=True, nogil=True)
 def bin_of(relevance):
     """The bin of a text relevance."""
+    # of nothing there is no logarithm
     if relevance <= 0.0:
         return BINS - 1
     return min(BINS - 1, max(0, int(-_PER_OCTAVE * math.log2(relevance))))
@@ -161,6 +169,7 @@ def share_above(relevance: Float64) -> Float64:
 @njit(cache=True, nogil=True)
 def chance_of_text(h, keywords, least):
     """Probability that the text of a message that shares a keyword is more relevant than `least`."""
+    # any text will do, and none: no bin says so, since the last one takes all that is worth nearly nothing
     if least < 0.0:
         return 1.0
     if least >= 1.0:
@@ -173,6 +182,7 @@ def chance_of_keyword(h, c, slot):
     """Probability that a message has any of the keywords, as if they came independently."""
     none = 1.0
     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+        # before the first text has been counted every chance is 0, not 0 / 0
         none *= 1.0 - min(1.0, h.having[c.terms[at]] / max(1.0, h.facts[TEXTS]))
     return 1.0 - none
 
@@ -200,6 +210,7 @@ def count_message(h, path, terms):
     h.facts[PLACES] += 1.0
     h.facts[TEXTS] += 1.0
     for i in range(terms.shape[0]):
+        # what lies beyond is nobody's keyword yet
         if terms[i] < h.having.shape[0]:
             h.having[terms[i]] += 1.0
 

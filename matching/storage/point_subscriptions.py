@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from matching.errors import EngineError
-from matching.model import Float32, Float64, Int32, Int64, SubscriptionTable
+from matching.model import KEYWORDS_BY_KIND, Float32, Float64, Int32, Int64, SubscriptionTable
 from matching.storage.slots import SlotMap, resized
 
 #: A pool is compacted when it is full and this share of it is dead.
@@ -127,7 +127,8 @@ class PointSubscriptions:
         n = slots.shape[0]
         return SubscriptionTable(
             c.number[slots], self._kind[slots], np.zeros(n, np.int64), c.x[slots], c.y[slots],
-            np.full((n, 4), np.nan), c.k[slots], c.alpha[slots], offsets, c.terms[picked], c.weights[picked],
+            np.full((n, 4), np.nan), np.full(n, KEYWORDS_BY_KIND, np.int8), c.k[slots], c.alpha[slots], offsets,
+            c.terms[picked], c.weights[picked],
         )  # fmt: skip
 
     def remove(self, slots: Int32) -> None:

@@ -23,13 +23,13 @@ from matching.storage.block_pool import NO_BLOCK
 from matching.storage.slots import resized
 from matching.topk.results_kernels import (
     SPARE,
-    chain,
     clear_all,
     close_all,
     copy_results,
     expire_all,
     find_due,
     offer_all,
+    order_by_slot,
     pack,
     raise_all,
     shift_all,
@@ -125,7 +125,6 @@ class ResultBuffers:
             np.full(_SIZES.shape[0], NO_BLOCK, np.int64),
             np.zeros(2, np.int64),
         )
-        self._head = np.zeros(0, np.int32)
 
     def ensure_slots(self, capacity: int) -> None:
         """Have room for slots 0 to `capacity` - 1, new ones empty."""
@@ -146,12 +145,11 @@ class ResultBuffers:
         """
         if not slots.shape[0]:
             return
-        stored_seqs, stored_lives, following = self._chained(slots, seqs, lives)
-        done, last = int(slots.min()), int(slots.max())
+        done = least = int(slots.min())
+        last = int(slots.max())
+        begin, own_seqs, own_lives, own_scores = self._by_slot(slots, seqs, lives, scores, least, last)
         while done <= last:
-            done = offer_all(
-                self.view, self._head, following, stored_seqs, stored_lives, scores, k, done, last, _SIZES
-            )  # fmt: skip
+            done = offer_all(self.view, begin, own_seqs, own_lives, own_scores, k, least, done, last, _SIZES)
             if done <= last:
                 self._make_room()
 
@@ -186,7 +184,7 @@ class ResultBuffers:
         O(slots) for one pass over two columns, and O(entries) a slot that is due or hit.
         """
         v = self.view
-        stored_seqs, stored_lives, following = self._chained(slots, seqs, lives)
+        begin, own_seqs, own_lives, own_scores = self._by_slot(slots, seqs, lives, scores, 0, v.start.shape[0] - 1)
         room = max(1 << 16, 4 * slots.shape[0])
         touched, count = np.empty(v.start.shape[0], np.int32), np.empty(v.start.shape[0], np.int32)
         parts: list[tuple[np.ndarray, ...]] = []
@@ -198,9 +196,9 @@ class ResultBuffers:
             done[2:] = 0
             first = int(done[0])
             full = close_all(
-                self.view, self._head, following, stored_seqs, stored_lives, scores, self._shifted(floor), k,
-                dominators, threshold, passed_over, touched, count, slot, seq, score, enters, short, ends, before_seq,
-                before_score, done, _SIZES,
+                self.view, begin, own_seqs, own_lives, own_scores, self._shifted(floor), k, dominators, threshold,
+                passed_over, touched, count, slot, seq, score, enters, short, ends, before_seq, before_score, done,
+                _SIZES,
             )  # fmt: skip
             _, _, updates, shorts, entries = done.tolist()
             parts.append(
@@ -219,17 +217,17 @@ class ResultBuffers:
         slot, seq, score, enters, short = columns[:5]
         return Closed(touched[: done[1]], count[: done[1]], slot, seq, score, enters, short, before)
 
-    def _chained(self, slots: Int32, seqs: Int64, lives: Int64) -> tuple[Int32, Int32 | Int64, Int32]:
-        """Chain hits by slot (`chain`); seqs and lives as they are stored, and what follows each hit."""
+    def _by_slot(
+        self, slots: Int32, seqs: Int64, lives: Int64, scores: Float64, least: int, most: int
+    ) -> tuple[Int64, Int32, Int32 | Int64, Float64]:
+        """Hits in the order of slots, so that they are read one after the other: where those of each slot begin
+        (`order_by_slot`), and seqs, lives as they are stored, scores."""
         v = self.view
         if slots.shape[0] and (latest := int(seqs.max())) - v.used[1] >= _HALF:
             self._rebase(latest)
-        stored = (seqs - v.used[1]).astype(np.int32)
-        if self._head.shape[0] < v.start.shape[0]:
-            self._head = np.full(v.start.shape[0], -1, np.int32)
-        following = np.empty(slots.shape[0], np.int32)
-        chain(slots, self._head, following)
-        return stored, stored if self.seq_is_life else lives, following
+        begin, order = order_by_slot(slots, least, most)
+        stored = (seqs[order] - v.used[1]).astype(np.int32)
+        return begin, stored, stored if self.seq_is_life else lives[order], scores[order]
 
     def expire(self, slots: Int32, floor: int) -> None:
         """Drop from these slots whatever has life <= floor. O(entries)."""

@@ -4,9 +4,16 @@ import numpy as np
 from numba import njit
 
 from matching.storage.block_pool import allocate_block, forget_free, free_block
+from matching.storage.prefetch import prefetch
 
 #: Places a block keeps free when the pool is packed.
 SPARE = 2
+#: How many slots ahead of its use a block is asked for, and how many of its entries at most.
+_AHEAD, _ENTRIES_AHEAD = 24, 32
+#: Up to so many entries are moved one after the other.
+_FEW = 24
+#: Entries that share a cache line.
+_SCORES, _SEQS = 8, 16
 
 
 @njit(cache=True, nogil=True)
@@ -55,49 +62,64 @@ def _copy_entry(v, source, target):
 
 
 @njit(cache=True, nogil=True)
-def chain(slots, head, following):
-    """Chain the hits of each slot: head[slot] is its last, following[hit] the one before, -1 ends it."""
+def order_by_slot(slots, least, most):
+    """Hits by slot: (begin int64[most - least + 2], order int32[n]).
+
+    Those of a slot are order[begin[slot - least]] and on to before the next slot's, as they come. `slots` are from
+    `least` to `most`, so they are counted and not compared: O(n + most - least).
+    """
+    begin = np.zeros(most - least + 2, np.int64)
+    for slot in slots:
+        begin[slot - least + 1] += 1
+    for slot in range(most - least + 1):
+        begin[slot + 1] += begin[slot]
+    free, order = begin[:-1].copy(), np.empty(slots.shape[0], np.int32)
     for hit in range(slots.shape[0]):
-        # newest first; `_offer` counts dominators both ways, so any order will do
-        following[hit] = head[slots[hit]]
-        head[slots[hit]] = hit
+        place = slots[hit] - least
+        order[free[place]] = hit
+        free[place] += 1
+    return begin, order
 
 
 @njit(cache=True, nogil=True)
 def close_all(
-    v, head, following, seqs, lives, scores, floor, k, dominators, threshold, passed_over, touched, count, out_slot,
-    out_seq, out_score, out_enters, short, short_end, before_seq, before_score, done, sizes,
+    v, begin, seqs, lives, scores, floor, k, dominators, threshold, passed_over, touched, count, out_slot, out_seq,
+    out_score, out_enters, short, short_end, before_seq, before_score, done, sizes,
 ):  # fmt: skip
     """Close slots from done[0] on; stops where the pool (returns True) or the output (False) has no room for the next.
 
-    Unchains the hits it takes. `done` as in `ResultBuffers.close`; `short_end` has the end of each result before.
+    Hits are in the order of slots, `begin` as in `order_by_slot`. `done` as in `ResultBuffers.close`; `short_end` has
+    the end of each result before.
     """
-    was_seq, was_score = np.empty(64, np.int64), np.empty(64, np.float64)
+    was_seq, was_score, new = np.empty(64, np.int64), np.empty(64, np.float64), np.empty(64, np.int64)
     base = v.used[1]
     for slot in range(done[0], v.start.shape[0]):
-        hit = head[slot]
+        later = slot + _AHEAD
+        if later < v.start.shape[0] and (begin[later] < begin[later + 1] or v.oldest[later] <= floor):
+            _ask_for(v, later)
+        hits = begin[slot + 1] - begin[slot]
         # cheap first: most slots are neither hit nor due, and cost two columns
-        if hit < 0 and (v.oldest[slot] > floor or passed_over[slot]):
+        if hits == 0 and (v.oldest[slot] > floor or passed_over[slot]):
             continue
         wanted = k[slot]
         # all room is seen to beforehand, since a slot is closed whole or not at all: k may leave and k enter
         if done[2] + 2 * wanted > out_slot.shape[0] or done[4] + wanted > before_seq.shape[0]:
             done[0] = slot
             return False
-        if hit >= 0 and not _has_room(v, slot, hit, following, sizes):
+        if hits > 0 and not _has_room(v, slot, hits, sizes):
             done[0] = slot
             return True
         # the result as last told; seqs are compared whole, not less the base
         held = min(v.count[slot], wanted)
         if held > was_seq.shape[0]:
             was_seq, was_score = np.empty(2 * held, np.int64), np.empty(2 * held, np.float64)
+        if wanted > new.shape[0]:
+            new = np.empty(2 * wanted, np.int64)
         start = v.start[slot]
         for i in range(held):
             was_seq[i] = base + v.seq[start + i]
             was_score[i] = v.score[start + i]
-        _offer_chained(v, slot, hit, following, seqs, lives, scores, dominators[slot], sizes)
-        # the next call finds the column as this one did
-        head[slot] = -1
+        _offer_some(v, slot, begin[slot], begin[slot + 1], seqs, lives, scores, dominators[slot], sizes)
         # after the offers: whom the dying dominate lives no longer than they, and newcomers may be dead already
         _expire(v, slot, floor)
         touched[done[1]] = slot
@@ -114,23 +136,45 @@ def close_all(
             short_end[done[3]] = done[4]
             done[3] += 1
             continue
-        # both results in rank order; what left is told before what entered
+        # Both results in rank order, met step by step; what left is told before what entered, which waits meanwhile.
         start, now = v.start[slot], min(v.count[slot], wanted)
-        j = 0
-        for i in range(held):
-            while j < now and _above(v.score[start + j], base + v.seq[start + j], was_score[i], was_seq[i]):
-                j += 1
-            if j == now or base + v.seq[start + j] != was_seq[i]:
-                _note(out_slot, out_seq, out_score, out_enters, done, slot, was_seq[i], was_score[i], False)
-        i = 0
-        for j in range(now):
-            seq, score = base + v.seq[start + j], v.score[start + j]
-            while i < held and _above(was_score[i], was_seq[i], score, seq):
+        i = j = entered = 0
+        while i < held and j < now:
+            if was_seq[i] == base + v.seq[start + j]:
                 i += 1
-            if i == held or was_seq[i] != seq:
-                _note(out_slot, out_seq, out_score, out_enters, done, slot, seq, score, True)
+                j += 1
+            elif _above(was_score[i], was_seq[i], v.score[start + j], base + v.seq[start + j]):
+                _note(out_slot, out_seq, out_score, out_enters, done, slot, was_seq[i], was_score[i], False)
+                i += 1
+            else:
+                new[entered] = start + j
+                entered += 1
+                j += 1
+        for left in range(i, held):
+            _note(out_slot, out_seq, out_score, out_enters, done, slot, was_seq[left], was_score[left], False)
+        for at in new[:entered]:
+            _note(out_slot, out_seq, out_score, out_enters, done, slot, base + v.seq[at], v.score[at], True)
+        for at in range(start + j, start + now):
+            _note(out_slot, out_seq, out_score, out_enters, done, slot, base + v.seq[at], v.score[at], True)
     done[0] = v.start.shape[0]
     return False
+
+
+@njit(cache=True, nogil=True)
+def _ask_for(v, slot):
+    """Have the block of a slot on its way: blocks lie anywhere in the pool."""
+    start = v.start[slot]
+    if start < 0:
+        return
+    end = start + min(v.count[slot], _ENTRIES_AHEAD)
+    for at in range(start, end, _SCORES):
+        prefetch(v.score, at)
+    for at in range(start, end, _SEQS):
+        prefetch(v.seq, at)
+    if v.life.itemsize != v.seq.itemsize:  # in count windows they are one array
+        for at in range(start, end, _SCORES):
+            prefetch(v.life, at)
+    prefetch(v.dominators, start)
 
 
 @njit(cache=True, nogil=True)
@@ -147,13 +191,10 @@ def _note(out_slot, out_seq, out_score, out_enters, done, slot, seq, score, ente
 
 
 @njit(cache=True, nogil=True)
-def _has_room(v, slot, hit, following, sizes):
-    """Whether the pool has room for every move that the chained hits of a slot may ask for."""
-    needed = 0 if v.start[slot] < 0 else v.count[slot]
-    while hit >= 0:
-        needed += 1
-        hit = following[hit]
+def _has_room(v, slot, hits, sizes):
+    """Whether the pool has room for every move that so many hits of a slot may ask for."""
     its_class = -1 if v.start[slot] < 0 else v.size_class[slot]
+    needed = hits if its_class < 0 else v.count[slot] + hits
     end = v.used[0]
     # as if nothing were dropped and no block free: an upper limit, so that no move fails half-way
     while its_class < 0 or sizes[its_class] < needed:
@@ -163,50 +204,49 @@ def _has_room(v, slot, hit, following, sizes):
 
 
 @njit(cache=True, nogil=True)
-def offer_all(v, head, following, seqs, lives, scores, k, first, last, sizes):
+def offer_all(v, begin, seqs, lives, scores, k, least, first, last, sizes):
     """Offer the hits of slots `first` to `last`; returns the slot for which the pool has no room, or the one behind.
 
-    Slot by slot, since a buffer that many hits meet is then fetched from memory once. Unchains the hits it takes.
+    Slot by slot, since a buffer that many hits meet is then fetched from memory once. `begin` counts from slot `least`
+    on, as in `order_by_slot`.
     """
     for slot in range(first, last + 1):
-        hit = head[slot]
-        if hit < 0:
+        later = slot + _AHEAD
+        if later <= last and begin[later - least] < begin[later - least + 1]:
+            _ask_for(v, later)
+        low, high = begin[slot - least], begin[slot - least + 1]
+        if low == high:
             continue
-        if not _has_room(v, slot, hit, following, sizes):
+        if not _has_room(v, slot, high - low, sizes):
             return slot
-        _offer_chained(v, slot, hit, following, seqs, lives, scores, k[slot], sizes)
-        # the next call finds the column as this one did
-        head[slot] = -1
+        _offer_some(v, slot, low, high, seqs, lives, scores, k[slot], sizes)
     return last + 1
 
 
 @njit(cache=True, nogil=True)
-def _offer_chained(v, slot, hit, following, seqs, lives, scores, k, sizes):
-    """Offer all hits of a slot."""
-    while hit >= 0:
-        # a move that is needed finds its block: `_has_room` has added up those of all hits
+def _offer_some(v, slot, low, high, seqs, lives, scores, k, sizes):
+    """Offer hits `low` to before `high` to a slot, for which the pool has room (`_has_room`)."""
+    # newest first, which mostly outlives the rest; `_offer` counts dominators both ways, so any order will do
+    for hit in range(high - 1, low - 1, -1):
         if v.start[slot] < 0 or v.count[slot] == sizes[v.size_class[slot]]:
             _move_block(v, slot, 0 if v.start[slot] < 0 else v.size_class[slot] + 1, sizes)
         _offer(v, slot, seqs[hit], lives[hit], scores[hit], k)
-        hit = following[hit]
 
 
 @njit(cache=True, nogil=True)
 def _offer(v, slot, seq, life, score, k):
     """Insert one message into a block that has room, counting whom it dominates and who dominates it.
 
-    The loops over a whole column have no way out in their midst, so that they run over many entries at a time.
+    The loops over a column from its front have no way out in their midst, so that they run over many entries at a time.
     """
     start, end = v.start[slot], v.start[slot] + v.count[slot]
     # Entries that rank above the newcomer come first; of equal scores the newer does (spec R4), since Theorem 6.1
-    # needs ranks to be total.
-    place, behind = start, end
-    while place < behind:
-        middle = (place + behind) >> 1
-        if v.score[middle] < score or (v.score[middle] == score and v.seq[middle] < seq):
-            behind = middle
-        else:
-            place = middle + 1
+    # needs ranks to be total. Counted and not sought: a search by halves mispredicts most of its steps.
+    above = 0
+    all_scores, all_seqs = v.score[start:end], v.seq[start:end]
+    for i in range(all_scores.shape[0]):
+        above += (all_scores[i] > score) | ((all_scores[i] == score) & (all_seqs[i] > seq))
+    place = start + above
     # of those above, the ones that live as long dominate it
     dominators = 0
     lives = v.life[start:place]
@@ -215,24 +255,38 @@ def _offer(v, slot, seq, life, score, k):
     # k rank above it for as long as it lives: never a result
     if dominators >= k:
         return
+    # all below move one place on, and learn of the newcomer
     most = np.int16(0)
-    below, lives = v.dominators[place:end], v.life[place:end]
-    for i in range(below.shape[0]):
-        now = np.int16(below[i] + np.int16(lives[i] <= life))
-        below[i] = now
-        most = max(most, now)
-    if most >= k:
-        end = _drop_dominated(v, place, end, k)
-    _shift_up(v.score, place, end)
-    _shift_up(v.seq, place, end)
-    if v.life.itemsize != v.seq.itemsize:  # in count windows they are one array
-        _shift_up(v.life, place, end)
-    _shift_up(v.dominators, place, end)
+    if end - place > _FEW:
+        # many: column by column, since such loops run over many entries at a time
+        below, lives = v.dominators[place:end], v.life[place:end]
+        for i in range(below.shape[0]):
+            now = np.int16(below[i] + np.int16(lives[i] <= life))
+            below[i] = now
+            most = max(most, now)
+        _shift_up(v.score, place, end)
+        _shift_up(v.seq, place, end)
+        if v.life.itemsize != v.seq.itemsize:  # in count windows they are one array
+            _shift_up(v.life, place, end)
+        _shift_up(v.dominators, place, end)
+    else:
+        for at in range(end, place, -1):
+            v.score[at] = v.score[at - 1]
+            v.seq[at] = v.seq[at - 1]
+            its_life = v.life[at - 1]
+            if v.life.itemsize != v.seq.itemsize:
+                v.life[at] = its_life
+            now = np.int16(v.dominators[at - 1] + np.int16(its_life <= life))
+            v.dominators[at] = now
+            most = max(most, now)
     v.score[place] = score
     v.seq[place] = seq
     v.life[place] = life
     v.dominators[place] = dominators
-    v.count[slot] = end + 1 - start
+    end += 1
+    if most >= k:
+        end = _drop_dominated(v, place + 1, end, k)
+    v.count[slot] = end - start
     # a lower bound will do: dropping the oldest need not raise it
     v.oldest[slot] = min(v.oldest[slot], life)
 
@@ -297,20 +351,16 @@ def _expire(v, slot, floor):
     # cheap first: one column says that nothing here can be dead
     if v.oldest[slot] > floor:
         return
-    start = v.start[slot]
-    kept = 0
-    oldest = np.iinfo(np.int64).max
-    # closing ranks in place leaves them in order
-    for at in range(start, start + v.count[slot]):
-        if v.life[at] > floor:
-            to = start + kept
-            v.score[to] = v.score[at]
-            v.seq[to] = v.seq[at]
-            v.life[to] = v.life[at]
-            v.dominators[to] = v.dominators[at]
-            oldest = min(oldest, v.life[to])
-            kept += 1
-    v.count[slot] = kept
+    start, end = v.start[slot], v.start[slot] + v.count[slot]
+    kept, oldest = start, np.iinfo(np.int64).max
+    # closing ranks in place leaves them in order; each goes to where it may stay, which asks nothing of the others
+    for at in range(start, end):
+        life = np.int64(v.life[at])
+        _copy_entry(v, at, kept)
+        lives = life > floor
+        kept += lives
+        oldest = min(oldest, life if lives else oldest)
+    v.count[slot] = kept - start
     v.oldest[slot] = oldest
 
 

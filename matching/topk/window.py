@@ -46,7 +46,8 @@ class WindowAnswers(NamedTuple):
 
     `after` is 1 for messages of the batches after the boundary asked about (but for those that came too late to live
     even then), 0 for those alive at it. `threshold` (float64[rows]) is the score of the rank-th best alive, minus
-    infinity if there are fewer; messages below it are left out. `rank` (int32[rows]) is that of the queries.
+    infinity if there are fewer; messages below it are left out. `rank` (int32[rows]) is that of the queries. `read`
+    (int64[rows]) is what it took: postings, messages and bounds looked at.
     """
 
     rank: Int32
@@ -56,6 +57,7 @@ class WindowAnswers(NamedTuple):
     score: Float64
     after: Int8
     threshold: Float64
+    read: Int64
 
 
 class WindowIndex(Share):
@@ -120,14 +122,15 @@ class WindowIndex(Share):
         x, y, alpha, offsets, terms, weights = (
             column if column.flags.writeable else column.copy() for column in columns
         )
-        rows_asked = Asked(order, x, y, alpha, offsets, terms, weights, bars, best, self.max_distance)
+        read = np.zeros(rows, np.int64)
+        rows_asked = Asked(order, x, y, alpha, offsets, terms, weights, bars, best, self.max_distance, read)
         since = as_of.last_seq
         alive = self._search(rows_asked, Span(-1, since, as_of.floor, True))
         later = []
         last_seq = known[max(up_to, as_of.number)].last_seq
         if last_seq > since:
             later = self._search(rows_asked, Span(since, last_seq, as_of.floor, False))
-        return _assemble(asked, best[bars[:-1]], alive, later)
+        return _assemble(asked, best[bars[:-1]], alive, later)._replace(read=read)
 
     @classmethod
     def merge(cls, parts: list[WindowAnswers]) -> WindowAnswers:
@@ -183,7 +186,7 @@ def merge_answers(parts: list[WindowAnswers]) -> WindowAnswers:
     keep = score >= threshold[row]
     return _laid_out(
         asked_rank, threshold, row[keep], seq[keep], life[keep], score[keep], after[keep]
-    )  # fmt: skip
+    )._replace(read=np.sum([part.read for part in parts], axis=0))  # fmt: skip
 
 
 def _assemble(
@@ -209,7 +212,7 @@ def _laid_out(rank, threshold, row, seq, life, score, after) -> WindowAnswers:
         row, seq, life, score, after = row[keep], seq[keep], life[keep], score[keep], after[keep]
     offsets = np.zeros(threshold.shape[0] + 1, np.int64)
     np.cumsum(np.bincount(row, minlength=threshold.shape[0]), out=offsets[1:])
-    return WindowAnswers(rank, offsets, seq, life, score, after, threshold)
+    return WindowAnswers(rank, offsets, seq, life, score, after, threshold, np.zeros(threshold.shape[0], np.int64))
 
 
 @njit(cache=True, nogil=True)

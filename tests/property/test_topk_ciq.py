@@ -13,7 +13,7 @@ from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, Recipe, make_world
 
 #: The first of an engine compiles it.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.wide]
 
 
 class Cramped(Ciq):

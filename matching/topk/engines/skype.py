@@ -92,6 +92,7 @@ class Skype(TopkEngine):
         on = tuple(name for name, value in p._asdict().items() if value is True)
         self.lists = SkypeLists(space.max_distance, on, Shape(p.adaptive, p.group_size, p.cell_size, p.l2))
         self._counters = np.zeros(len(COUNTERS), np.int64)
+        self._chunk = np.array([self.together])  # messages taken together of late; answers never depend on it
 
     def insert(self, table: SubscriptionTable, posted: np.ndarray | None = None) -> Int32:
         """Add subscriptions with threshold minus infinity; returns their slots. O(n + terms), amortised O(log) a term.
@@ -133,7 +134,7 @@ class Skype(TopkEngine):
         before = self._counters.copy()
         found, next_row = scan(
             self.subscriptions.columns, self.lists.view, batch, self.max_distance, self.pruning, self._counters,
-            self.together, self.most_candidates, first_row, most_hits, slot, row, score,
+            self.together, self._chunk, self.most_candidates, first_row, most_hits, slot, row, score,
         )  # fmt: skip
         done = self._counters - before
         return found, next_row, int(done[SCANNED]), int(done[VERIFIED])

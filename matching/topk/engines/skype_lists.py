@@ -104,6 +104,7 @@ class SkypeLists:
         columns["node_floats"], columns["node_ints"] = np.zeros((0, FLOATS), np.float32), np.zeros((0, INTS), np.int32)
         self.view = Lists(**columns, used=np.zeros(4, np.int64))
         self._added = np.zeros(0, np.int32)
+        self._changed = 0  # postings that were added, removed or told another threshold since trees were looked at
 
     def insert(self, subscriptions: PointSubscriptions, slots: Int32, posted: np.ndarray) -> None:
         """Append the posted terms of new slots to the tails. O(their terms), amortised.
@@ -118,17 +119,26 @@ class SkypeLists:
         if self.view.used[0] + needed > self.view.slot.shape[0]:
             self._make_room(subscriptions, needed)
         _append(c, slots, posted, self.view, self._added, self._max_distance)
+        self._changed += int(np.count_nonzero(posted))
 
     def remove(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
         """Take the postings of these slots out, before `subscriptions` forgets the slots. O(their terms * depth)."""
         _remove(subscriptions.columns, slots, self.view)
+        self._changed += int(subscriptions.columns.term_count[slots].sum())
 
     def set_thresholds(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
         """Bring the bounds of these slots in line with their thresholds. O(their terms * (depth + group))."""
         _set_base(subscriptions.columns, slots, self.view)
+        self._changed += int(subscriptions.columns.term_count[slots].sum())
 
     def settle(self, subscriptions: PointSubscriptions) -> None:
-        """Build the trees that are due. O(terms) if none is; amortised O(log) a new posting."""
+        """Build the trees that are due. O(terms) if none is; amortised O(log) a new posting.
+
+        Looked for once half a group has changed in all: a tree may be late by so much, and small batches are many.
+        """
+        if self._changed < max(1, self._shape.group_size // 2):
+            return
+        self._changed = 0
         due = np.empty(self.view.start.shape[0], np.int32)
         due = due[: find_due(self.view, self._shape.group_size, due)]
         done = 0

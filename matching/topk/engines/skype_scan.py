@@ -39,6 +39,8 @@ _AHEAD = 256
 _LINE = 16
 #: The most messages that may be taken together: their number within the chunk must fit into 12 bits (`_by_term`).
 MOST_TOGETHER = 4096
+#: From so many candidates a message on messages are taken together until there are about so many in all.
+_DENSE, _DENSE_ROOM = 4096, 1 << 17
 #: Pairs of message and term that are led at once.
 _PAIRS = 64
 #: An empty place of the hash table of a message's terms.
@@ -343,11 +345,14 @@ def _by_row(candidates, ints, floats, row_of, rows):
 
 @njit(cache=True, nogil=True)
 def scan(
-    c, v, batch, max_distance, rules, counters, together, most_candidates, first_row, most_hits, slots, rows, scores
+    c, v, batch, max_distance, rules, counters, together, chunk, most_candidates, first_row, most_hits, slots, rows,
+    scores,
 ):  # fmt: skip
     """Match rows from `first_row` on; returns (hits, next row), hits = -1 if not one row fitted.
 
-    `together` messages are taken as a chunk, fewer where they have more than `most_candidates` candidates.
+    `together` messages are taken as a chunk, fewer where they have more than `most_candidates` candidates or more hits
+    than there is room for. How many went well is left in `chunk` (int64[1]), where the next call begins: what a chunk
+    that was too large has found is found again.
     """
     found = np.int64(0)  # a literal would have `_verify` compiled twice
     r = first_row
@@ -356,7 +361,7 @@ def scan(
     while r < batch.seq.shape[0]:
         if found >= most_hits:
             return found, r
-        last_row = min(r + together, batch.seq.shape[0])
+        last_row = min(r + min(chunk[0], together), batch.seq.shape[0])
         first = batch.term_offsets[r]
         pairs = batch.term_offsets[last_row] - first
         stats, signature = np.empty((pairs + last_row - r, 3), np.float32), np.empty(pairs + last_row - r, np.int32)
@@ -371,7 +376,7 @@ def scan(
         )  # fmt: skip
         if candidates < 0:  # thresholds are low: take fewer messages together
             counters[:] = before  # the same messages count when they are taken again
-            together = max(1, (last_row - r) // 4)
+            chunk[0] = max(1, (last_row - r) // 4)
             continue
         offsets, ordered, ordered_floats = _by_row(candidates, ints, floats, row_of, last_row - r)
         found, next_row = _verify(
@@ -380,7 +385,13 @@ def scan(
         )  # fmt: skip
         # hits ran out of room, or there are enough: the next call finds the candidates of the other rows anew
         if next_row < last_row:
+            chunk[0] = max(1, next_row - r)
             return (found if next_row > first_row else -1), next_row
+        if candidates > _DENSE * (last_row - r):
+            # nearly everybody is one: no use in sharing lists, and what is found should stay in the cache
+            chunk[0] = max(1, _DENSE_ROOM * (last_row - r) // candidates)
+        elif candidates < most_candidates >> 2:
+            chunk[0] = min(together, 2 * chunk[0])
         r = next_row
     return found, batch.seq.shape[0]
 

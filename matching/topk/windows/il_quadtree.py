@@ -163,6 +163,7 @@ def _search(trees, rows, asked, span):
             begin, end = parts[node, 2], parts[node, 3]
             if begin < end:
                 bounds, nodes = queue_room(bounds, nodes, count + end - begin)
+                asked.read[r] += end - begin
                 count = push_reaching(
                     (bounds, nodes), count, tiles, begin, end, 1, j, x, y, alpha, own[j], rest[j], max_distance,
                     best[bars[r]],

@@ -325,6 +325,7 @@ def _search(chains, ring, rows, asked, span):
             chunk = ends[term, 0] if term < ends.shape[0] else _NONE
             # the bar is read anew for each, as it rises with every find
             while chunk != _NONE:
+                asked.read[r] += 1
                 bound = upper_bound(chunk_bounds, chunk, x, y, alpha, own[j], rest[j], max_distance)
                 if bound >= best[bars[r]]:
                     if found + _CHUNK > scores.shape[0]:

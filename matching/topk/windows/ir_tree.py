@@ -202,6 +202,7 @@ def _gather(tree, node, asked, r, text, square):
         if keys[low] != term:
             continue
         any_term = True
+        asked.read[r] += entries[low + 1] - entries[low]
         # ascending terms, each widened before the product: in a leaf these are the last bits of `matching.naive`
         for e in range(entries[low], entries[low + 1]):
             at = child[e]

@@ -172,6 +172,7 @@ def visit_postings(near, link, begin, end, ring, rows, asked, span, r, j, own, r
     heap, heap_end = asked.bars[r], asked.bars[r + 1]
     row_bits, oldest, alive = ring
     bar = best[heap]
+    asked.read[r] += end - begin
     for p in range(begin, end):
         dx = x - near[p, 0]
         dy = y - near[p, 1]

@@ -57,6 +57,7 @@ class Asked(NamedTuple):
     bars : int64[rows + 1]    best[bars[r] : bars[r + 1]] is the min-heap of row r; its first entry is the bar
     best : float64[sum of ranks]     written
     max_distance : float
+    read : int64[rows]        written: postings, messages and bounds looked at
     """
 
     order: Int64
@@ -69,6 +70,7 @@ class Asked(NamedTuple):
     bars: Int64
     best: Float64
     max_distance: float
+    read: Int64
 
 
 class Span(NamedTuple):
@@ -141,6 +143,7 @@ def scan_rows(rows, asked, span):
     found = 0
     for r in range(asked.x.shape[0]):
         before = found
+        asked.read[r] += rows.point.shape[0]
         # few messages are finds: room for the next ones, not for all
         for begin in range(0, rows.point.shape[0], _STEP):
             if found + _STEP > scores.shape[0]:

@@ -158,6 +158,7 @@ def _search(s, rows, asked, span):
             if t >= 0:
                 begin, end = starts[t, 2], starts[t + 1, 2]
                 bounds, nodes = queue_room(bounds, nodes, count + end - begin)
+                asked.read[r] += end - begin
                 count = push_reaching(
                     (bounds, nodes), count, stretches, begin, end, 1, j, x, y, alpha, own[j], rest[j], max_distance,
                     best[bars[r]],
@@ -172,6 +173,7 @@ def _search(s, rows, asked, span):
                 bounds, nodes = queue_room(bounds, nodes, count + _STRETCH)
                 begin = starts[t, 1] + (node - starts[t, 2]) * _STRETCH
                 end = min(begin + _STRETCH, starts[t + 1, 1])
+                asked.read[r] += end - begin
                 count = push_reaching(
                     (bounds, nodes), count, blocks, begin, end, -1, j, x, y, alpha, own[j], rest[j], max_distance,
                     best[bars[r]],

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from matching.model import TOPK, MessageBatch, SubscriptionTable
+from matching.model import KEYWORDS_BY_KIND, TOPK, MessageBatch, SubscriptionTable
 from matching.naive import tally
 from matching.topk.engines import skype_bounds, skype_lists, skype_scan
 from matching.topk.engines.block_inverted_file import BlockInvertedFile
@@ -60,8 +60,8 @@ def table_of(rng, first: int, rows: int, grid: int | None = None, terms: int = 9
     alpha = np.where(rng.random(rows) < 0.3, rng.integers(0, 2, rows), rng.random(rows))
     number, nowhere = np.arange(first, first + rows), np.full((rows, 4), np.nan)
     return SubscriptionTable(
-        number, np.full(rows, TOPK, np.int8), np.zeros(rows, np.int64), x, y, nowhere, np.full(rows, 3, np.int32),
-        alpha, *texts(rng, rows, terms, 4),
+        number, np.full(rows, TOPK, np.int8), np.zeros(rows, np.int64), x, y, nowhere,
+        np.full(rows, KEYWORDS_BY_KIND, np.int8), np.full(rows, 3, np.int32), alpha, *texts(rng, rows, terms, 4),
     )  # fmt: skip
 
 

@@ -381,9 +381,14 @@ def test_window_index_broken_on_purpose_is_found_out(broken, monkeypatch):
 
 
 def test_window_bench_small_checks_and_times_every_index():
-    report = window_bench.bench(400, 1200, bulk=60, singles=5, batches=2, batch=100, rounds=1, seed=1)
+    report = window_bench.bench(600, 1200, bulk=60, singles=5, batches=2, batch=100, rounds=1, seed=1)
     assert [result["index"] for result in report["results"]] == list(WINDOW_INDEXES)
     for result in report["results"]:
-        assert result["exact"] and result["checked_rows"] > 0
+        assert result["exact"] and result["compared"] > 1_000 and result["compared_subscriptions"] == 500
         assert min(result[name] for name in ("bulk_us_a_query", "single_us_a_query", "store_us_a_message")) > 0
         assert result["bytes_a_message"] > 100
+
+
+def test_window_bench_that_compares_too_little_does_not_count():
+    report = window_bench.bench(40, 600, bulk=9, singles=1, batches=1, batch=50, rounds=1, indexes=["segments"])
+    assert not report["results"][0]["exact"] and "only" in report["results"][0]["warning"]
