@@ -80,6 +80,7 @@ class TopkRoom(Room):
         self._spans: list[tuple[int, int]] = []  # (floor, last seq) of the batches a time window reaches back to
         self._stamp = np.zeros(0, np.int64)  # when a slot was last hit: counts calls of the index
         self._last_stamp = 0
+        self._held_by_k = np.zeros(0, np.int64)  # how many subscriptions there are of each k
 
     def __len__(self) -> int:
         return len(self.engine) - int(np.count_nonzero(self._closing))
@@ -142,13 +143,17 @@ class TopkRoom(Room):
                 relaxes.append(self._relax(ask.request))
             else:
                 asks.append(ask)
-        self._observe(boundary, taken.lacking.slots.size)
+        self._observe(boundary, taken.lacking.slots)
         going_on = ~self.pending.waits[taken.touched]
         raised = self._raise(taken.touched[going_on], taken.count[going_on])
         step = Step(step.updates, tuple(asks), tuple(relaxes), raised, mine.work.plus(taken.work))
         for request, body in self.pending.early():
             step = _both(step, self.answer(request, body))
         return step
+
+    def pass_over(self, boundary: Boundary) -> None:
+        self._matched = self.pending.closed = boundary
+        self._observe(boundary, NOBODY)  # the rule learns how many messages the window holds, whoever comes later
 
     # -- answers
 
@@ -175,6 +180,7 @@ class TopkRoom(Room):
 
     def refill(self, slots: Int32, body: WindowAnswers, as_of: Boundary) -> Offers:
         self.buffers.clear(slots)
+        self.rule.refilled(self._k[slots], body.read)
         self.engine.subscriptions.columns.threshold[slots] = body.threshold
         row = np.repeat(np.arange(slots.size), np.diff(body.offsets))
         columns = Offers(slots[row], body.seq, body.life, body.score)
@@ -269,7 +275,7 @@ class TopkRoom(Room):
         row = np.repeat(np.arange(slots.size), np.diff(buffer.offsets))
         self._offer(Offers(slots[row], **buffer.columns))
         self.engine.set_thresholds(slots, own.rows["threshold"])
-        if state.whole["rule"].size:
+        if self.rule.knows(state.whole["rule"]):
             self.rule.restore(state.whole["rule"])
         self._spans = [(int(floor), int(last)) for floor, last in state.whole["spans"]]
         if self.replicas is not None:
@@ -298,9 +304,10 @@ class TopkRoom(Room):
     def _offer(self, offers: Offers) -> None:
         self.buffers.offer(*offers, self._dominators)
 
-    def _observe(self, boundary: Boundary, refills: int) -> None:
-        """Tell the rule what the batch brought."""
-        self.rule.observe(boundary.last_seq - boundary.first_seq + 1, self._window_size(boundary), len(self), refills)
+    def _observe(self, boundary: Boundary, short: Int32) -> None:
+        """Tell the rule what the batch brought, and who ran short."""
+        messages = boundary.last_seq - boundary.first_seq + 1
+        self.rule.observe(messages, self._window_size(boundary), self._held_by_k, self._k[short])
 
     def _window_size(self, boundary: Boundary) -> int:
         """About how many messages the window holds."""
@@ -325,6 +332,9 @@ class TopkRoom(Room):
         slots = self.engine.insert(added) if len(added) else NOBODY
         self._ensure_slots()
         self._version[slots] = 0
+        by_k = np.bincount(added.k, minlength=self._held_by_k.shape[0])
+        by_k[: self._held_by_k.shape[0]] += self._held_by_k
+        self._held_by_k = by_k
         return slots
 
     def _match_and_offer(self, boundary: Boundary, messages: MessageBatch, found: ReplicaHits | None) -> "_Outcome":
@@ -458,6 +468,7 @@ class TopkRoom(Room):
     def _forget(self, slots: Int32) -> None:
         """Free withdrawn slots."""
         self.buffers.clear(slots)
+        self._held_by_k -= np.bincount(self._k[slots], minlength=self._held_by_k.shape[0])
         self.pending.waits[slots] = self._closing[slots] = False
         self.engine.subscriptions.remove(slots)
 

@@ -72,22 +72,66 @@ def test_cost_rule_life_of_a_threshold_agrees_with_simulation(k, n):
     assert model == pytest.approx(fifo_windows(k, n, 1000, 3), rel=0.35)
 
 
+def held(**by_k: int) -> np.ndarray:
+    """How many subscriptions there are of each k, by k."""
+    counts = np.zeros(128, np.int64)
+    for name, count in by_k.items():
+        counts[int(name.removeprefix("k"))] = count
+    return counts
+
+
+def learned(rule: CostRule, k: int) -> dict:
+    return rule.describe()["by_k"][str(k)]
+
+
 def test_cost_rule_learns_from_more_refills_than_it_expected_and_keeps_that():
     learning = CostRule()
     (before,) = learning.ranks(column(10)).tolist()
     for _ in range(30):
-        learning.observe(50_000, 100_000.0, 1000, 3_000)
-        learning.ranks(column(10))
+        learning.observe(50_000, 100_000.0, held(k10=1000), np.full(3_000, 10, np.int32))
     (after,) = learning.ranks(column(10)).tolist()
-    assert after > before and learning.correction > 1.0
+    assert after > before and learned(learning, 10)["correction"] > 1.0
     again = CostRule()
     again.restore(learning.state())
     assert again.ranks(column(10)).tolist() == [after]
 
 
+def test_cost_rule_has_a_model_for_each_k():
+    """What is learned of one k says nothing of another, which today's first key would have stood for."""
+    learning = CostRule()
+    before = learning.ranks(column(1, 10, 100)).tolist()
+    for _ in range(4):
+        learning.observe(50_000, 100_000.0, held(k1=1000, k10=1000, k100=1000), np.full(5_000, 10, np.int32))
+    after = learning.ranks(column(1, 10, 100)).tolist()
+    assert after[1] > before[1] and after[0] <= before[0] and after[2] <= before[2]
+    assert learned(learning, 10)["correction"] > 2.0 > 1.0 >= learned(learning, 1)["correction"]
+
+
+@pytest.mark.parametrize("drift", [0.3, 1.0, 5.0])
+def test_cost_rule_correction_settles_at_how_much_oftener_refills_come(drift):
+    """And does not run to its limit, as a factor upon a factor would."""
+    learning, rng = CostRule(), np.random.default_rng(2)
+    for _ in range(60):
+        rank = int(learning.ranks(column(10))[0])
+        refills = rng.poisson(drift * 20_000 * 0.25 / learning._expected_life(10, float(rank)))
+        learning.observe(25_000, 100_000.0, held(k10=20_000), np.full(refills, 10, np.int32))
+    told = learning.describe()
+    assert told["by_k"]["10"]["correction"] == pytest.approx(drift, rel=0.5) and told["most_correction"] > 8 * drift
+
+
+def test_cost_rule_asks_for_more_where_refills_are_measured_to_take_more():
+    ranks = {}
+    for read in (0, 1_000_000):
+        measuring = CostRule()
+        measuring.refilled(np.full(500, 10, np.int32), np.full(500, read))
+        ranks[read] = measuring.ranks(column(10, 20)).tolist()
+    assert ranks[0][0] < ranks[1_000_000][0]
+    assert ranks[0][1] == ranks[1_000_000][1] == CostRule().ranks(column(20))[0], "of another k nothing was measured"
+
+
 def test_cost_rule_takes_the_size_of_the_window_from_the_stream():
     learning = CostRule()
     learning.ranks(column(10))
-    learning.observe(10, 1e6, 1, 0)
+    learning.observe(10, 1e6, held(k10=1), column())
     assert learning.window == 1e6
     assert learning.ranks(column(10))[0] >= CostRule().ranks(column(10))[0]

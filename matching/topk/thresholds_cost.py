@@ -1,0 +1,211 @@
+"""The rule `cost`: taking in and refilling cost least together, by a model for each k that learns from the stream.
+
+With n messages of a window of N above a threshold, a new message brings a hit with probability n / N, which costs a
+walk over the buffer, k * (1 + ln(n / k)) entries on average, and `hit_steps` besides. The number of those above goes up
+and down like a birth-death process with a Poisson law of mean n; the messages until it falls below k follow from that
+law, times 0.7 for arrivals leaving in the order in which they came (spec 2.3, checked there against a simulation).
+
+Two things are measured, for each k apart. What a refill takes: the window tells what it read for every answer. And how
+often refills come: where that is more (or less) often than the model says, because the stream drifts, or results are
+told batch by batch, the model's rate is corrected. The optimum is flat and depends on the logarithm of what refills
+cost, so a few dozen of them are enough to know it.
+
+Refills happen when the window is poor, so thresholds set there are too low on average and stay so (the ratchet of spec
+2.3): a buffer that has grown to what `_CAP` times the aim would give is cut back to what the aim gives.
+"""
+
+from dataclasses import astuple, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from matching.model import Float64, Int32, Int64
+from matching.topk.thresholds_base import ThresholdRule
+
+#: A rule asks for at least so many more than k.
+LEAST_SPARE = 3
+
+
+@dataclass
+class _OfOneK:
+    """What is known of the subscriptions with one k; counts are halved when a window has passed.
+
+    expected, seen : float    refills that the model, uncorrected, makes of the batches, and those there were
+    answered, read : float    refills answered, and what the window read for them
+    correction : float        by which the model's rate is multiplied
+    """
+
+    expected: float = 0.0
+    seen: float = 0.0
+    answered: float = 0.0
+    read: float = 0.0
+    correction: float = 1.0
+
+
+class CostRule(ThresholdRule):
+    """Aim at the number of messages above the threshold at which taking in and refilling cost least together.
+
+    Parameters
+    ----------
+    refill_steps : float
+        Cost of a refill over a window of 1,000,000 messages, in entries of a buffer walked over, growing with the root
+        of the window: what is taken for it until some have been measured.
+    hit_steps : float
+        Cost of a hit besides the walk, likewise: 700 ns were measured, at 2 entries a buffer as at 100.
+    """
+
+    name = "cost"
+    _CAP = 1.8
+    _FIFO = 0.7
+    #: Far beyond what streams need: 0.1 to 3 were seen.
+    _MOST_CORRECTION = 64.0
+    #: What is assumed of refills weighs as much as so many that are measured.
+    _ASSUMED = 4.0
+    #: A refill takes so many steps, each thing it reads and each message it asks for so many more: a step is 2.5 ns,
+    #: and refills of k = 1, 10, 100 took 96, 55 and 140 us more each where there were more of them.
+    _REFILL, _READ, _ASKED_FOR = 12_000.0, 5.0, 300.0
+    #: The optimum is found anew when the cost of refills has changed by this factor.
+    _CHANGED = 1.25
+
+    def __init__(self, refill_steps: float = 200_000.0, hit_steps: float = 200.0):
+        self.refill_steps = refill_steps
+        self.hit_steps = hit_steps
+        self.window = 1e5
+        self._passed = 0.0  # messages since counts were halved
+        self._by_k: dict[int, _OfOneK] = {}
+        self._solved: dict[int, tuple[float, tuple[int, int, int]]] = {}  # by k: refill cost, columns
+
+    def ranks(self, k: Int32) -> Int32:
+        return self._columns(k)[0]
+
+    def cuts(self, k: Int32, count: Int32) -> Int32:
+        _, aim, cap = self._columns(k)
+        return np.where(count > cap, aim, 0).astype(np.int32)
+
+    def observe(self, messages: int, window: float, held: Int64, short: Int32) -> None:
+        if not 0.5 < window / self.window < 2.0:
+            self.window = max(1.0, window)
+            self._solve_anew()
+        for k in np.flatnonzero(held).tolist():
+            rank = self._columns_of(k)[0]
+            refills = held[k] * messages / (self._expected_life(k, float(rank)) * self.window)
+            self._of(k).expected += float(refills)
+        for k, refills in zip(*np.unique(short, return_counts=True), strict=True):
+            self._of(int(k)).seen += int(refills)
+        self._passed += messages
+        if self._passed >= self.window:  # a window has passed
+            self._passed = 0.0
+            self._learn()
+
+    def refilled(self, k: Int32, read: Int64) -> None:
+        distinct, of_row = np.unique(k, return_inverse=True)
+        answered, taken = np.bincount(of_row), np.bincount(of_row, read)
+        for value, refills, of_all in zip(distinct.tolist(), answered.tolist(), taken.tolist(), strict=True):
+            known = self._of(value)
+            is_first = not known.answered
+            known.answered += refills
+            known.read += of_all
+            if is_first:
+                self._solve_anew([value])
+
+    def describe(self) -> dict[str, Any]:
+        by_k = {}
+        for k, (_, (rank, aim, cap)) in sorted(self._solved.items()):
+            known = self._of(k)
+            by_k[str(k)] = {
+                "refill_rank": rank, "aim": aim, "cap": cap, "correction": known.correction,
+                "refill_steps": self._refill_cost(k) / known.correction,
+                "read_a_refill": known.read / known.answered if known.answered else None,
+            }  # fmt: skip
+        return {"rule": self.name, "window": self.window, "most_correction": self._MOST_CORRECTION, "by_k": by_k}
+
+    def state(self) -> Float64:
+        """Window and messages passed, then each k with what is known of it and its optimum, 0 without."""
+        known = []
+        for k, each in self._by_k.items():
+            cost, columns = self._solved.get(k, (0.0, (0, 0, 0)))
+            known.append([k, *astuple(each), cost, *columns])
+        return np.concatenate([[self.window, self._passed], np.array(known, np.float64).ravel()])
+
+    def knows(self, state: Float64) -> bool:
+        return state.size % 10 == 2
+
+    def restore(self, state: Float64) -> None:
+        self.window, self._passed = float(state[0]), float(state[1])
+        self._by_k, self._solved = {}, {}
+        for k, *known, cost, rank, aim, cap in state[2:].reshape(-1, 10).tolist():
+            self._by_k[int(k)] = _OfOneK(*known)
+            if cost:
+                self._solved[int(k)] = cost, (int(rank), int(aim), int(cap))
+
+    def _of(self, k: int) -> _OfOneK:
+        return self._by_k.setdefault(k, _OfOneK())
+
+    def _learn(self) -> None:
+        """Correct the rates by what has been counted, and forget half of it."""
+        for known in self._by_k.values():
+            # one refill more on both sides: a few by chance are no drift
+            ratio = (known.seen + 1.0) / (known.expected + 1.0)
+            known.correction = float(np.clip(ratio, 1.0 / self._MOST_CORRECTION, self._MOST_CORRECTION))
+            known.expected, known.seen, known.answered, known.read = (
+                0.5 * count for count in (known.expected, known.seen, known.answered, known.read)
+            )
+        self._solve_anew()
+
+    def _solve_anew(self, some: list[int] | None = None) -> None:
+        """Forget the optima whose costs have changed; of `some` k or of all."""
+        for k in list(self._solved) if some is None else some:
+            if k in self._solved:
+                ratio = self._refill_cost(k) / self._solved[k][0]
+                if not 1.0 / self._CHANGED < ratio < self._CHANGED:
+                    del self._solved[k]
+
+    def _refill_cost(self, k: int) -> float:
+        """Steps of a refill but for what it asks for, times how much oftener it comes than the model says."""
+        known, assumed = self._of(k), self.refill_steps * (self.window / 1e6) ** 0.5
+        measured = self._REFILL * known.answered + self._READ * known.read
+        return known.correction * (assumed * self._ASSUMED + measured) / (self._ASSUMED + known.answered)
+
+    def _columns_of(self, k: int) -> tuple[int, int, int]:
+        if k not in self._solved:
+            cost = self._refill_cost(k)  # which also sees that k is among those known
+            self._solved[k] = cost, self._solve(k, cost, self._of(k).correction * self._ASKED_FOR)
+        return self._solved[k][1]
+
+    def _columns(self, k: Int32) -> tuple[Int32, Int32, Int32]:
+        if k.size and np.all(k == k[0]):  # as a rule; sorting 100,000 of them takes longer than the rest
+            distinct, of_row = k[:1], np.zeros(k.size, np.int64)
+        else:
+            distinct, of_row = np.unique(k, return_inverse=True) if k.size else (k, k.astype(np.int64))
+        table = np.array([self._columns_of(value) for value in distinct.tolist()], np.int32).reshape(-1, 3)[of_row]
+        return table[:, 0], table[:, 1], table[:, 2]
+
+    def _solve(self, k: int, refill: float, asked_for: float) -> tuple[int, int, int]:
+        """Rank a refill asks for, entries a buffer is cut back to, entries above which it is cut."""
+        candidates = np.arange(k + 1, 6 * k + 60, max(1, k // 16))
+        costs = [
+            n * (_entries(k, n) + self.hit_steps) + (refill + asked_for * n) / self._expected_life(k, n)
+            for n in candidates.tolist()
+        ]
+        n = float(candidates[int(np.argmin(costs))])
+        aim = max(k + 1, round(_entries(k, n)))
+        cap = max(aim + LEAST_SPARE, round(_entries(k, self._CAP * n)))
+        return max(k + LEAST_SPARE, round(n)), aim, cap
+
+    @staticmethod
+    @lru_cache(maxsize=1 << 16)  # every stream has a rule of its own, and all ask about the same few k
+    def _expected_life(k: int, n: float) -> float:
+        """Windows that pass until fewer than k messages are above a threshold that n were above. O(n)."""
+        last = int(n + 12.0 * n**0.5 + 30.0)
+        j = np.arange(last + 1)
+        log_factorial = np.concatenate([[0.0], np.cumsum(np.log(j[1:]))])
+        share = np.exp(j * np.log(n) - n - log_factorial)
+        above = np.cumsum(share[::-1])[::-1]
+        span = np.arange(k, int(n) + 1)
+        return CostRule._FIFO * float(np.sum(above[span] / (span * np.maximum(share[span], 1e-300)))) + 1e-9
+
+
+def _entries(k: int, n: float) -> float:
+    """Mean size of the k-skyband of n messages (spec 2.2)."""
+    return k * (1.0 + np.log(max(n / k, 1.0)))
