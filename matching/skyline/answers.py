@@ -74,32 +74,58 @@ def joined(parts: list[Candidates]) -> Candidates:
 
 def useful(found: Candidates) -> Candidates:
     """Without candidates that another one of the row dominates which lives at least as long; O(n log n + n * kept)."""
-    rows = found.offsets.shape[0] - 1
-    row = np.repeat(np.arange(rows), np.diff(found.offsets))
-    # whoever may leave another out stands before it
-    order = np.lexsort((-found.text, -found.spatial, -found.life, row))
-    useful = np.zeros(row.shape[0], np.bool_)
-    _markuseful(found.offsets, order, found.spatial, found.text, useful)
-    offsets = np.zeros(rows + 1, np.int64)
-    np.cumsum(np.bincount(row[useful], minlength=rows), out=offsets[1:])
-    return Candidates(offsets, found.seq[useful], found.life[useful], found.spatial[useful], found.text[useful])
+    useful = np.zeros(found.seq.shape[0], np.bool_)
+    _mark_useful(found.offsets, found.life, found.spatial, found.text, useful)
+    before = np.zeros(useful.shape[0] + 1, np.int64)
+    np.cumsum(useful, out=before[1:])
+    return Candidates(
+        before[found.offsets], found.seq[useful], found.life[useful], found.spatial[useful], found.text[useful]
+    )
 
 
 @njit(cache=True, nogil=True)
-def _markuseful(offsets, order, spatial, text, useful):
-    kept = np.empty(order.shape[0], np.int64)
+def _mark_useful(offsets, life, spatial, text, useful):
+    longest = 0
     for row in range(offsets.shape[0] - 1):
+        longest = max(longest, offsets[row + 1] - offsets[row])
+    kept = np.empty(longest, np.int64)
+    for row in range(offsets.shape[0] - 1):
+        begin, end = offsets[row], offsets[row + 1]
+        # The longest-living first, so that nothing kept is beaten later but by its like. Messages mostly die in the
+        # order they came in.
+        order = np.arange(begin, end)
+        for i in range(begin + 1, end):
+            if life[i] < life[i - 1]:
+                order = begin + np.argsort(life[begin:end])
+                break
         count = 0
-        for i in range(offsets[row], offsets[row + 1]):
-            at = order[i]
+        for at in order[::-1]:
             beaten = False
-            # Lives are not compared: whoever stands before lives as long. Nor are those left out: what beat one of them
-            # beats whatever it would have beaten.
+            # Those left out are not compared: what beat one of them beats whatever it would have beaten.
             for k in range(count):
                 if dominates(spatial[kept[k]], text[kept[k]], spatial[at], text[at]):
                     beaten = True
                     break
-            if not beaten:
-                kept[count] = at
-                count += 1
-                useful[at] = True
+            if beaten:
+                continue
+            # those of the same life stand last
+            first = count
+            while first > 0 and life[kept[first - 1]] == life[at]:
+                first -= 1
+            left = first
+            for k in range(first, count):
+                if not dominates(spatial[at], text[at], spatial[kept[k]], text[kept[k]]):
+                    kept[left] = kept[k]
+                    left += 1
+            kept[left] = at
+            count = left + 1
+        for k in range(count):
+            useful[kept[k]] = True
+
+
+@njit(cache=True, nogil=True)
+def sort_rows(values, ends, order):
+    """Into order (int64[n]): positions such that values ascend between each end and the next. O(n log of a row)."""
+    for row in range(ends.shape[0] - 1):
+        begin, end = ends[row], ends[row + 1]
+        order[begin:end] = begin + np.argsort(values[begin:end])

@@ -92,7 +92,7 @@ class SkylineRoom(Room):
         self.pending = Pending(self)
         self.scanned = self.pairs = 0
         self._matched = Boundary(-1, 0, -1, NO_FLOOR)
-        self._met = _NONE
+        self._met = self._missed = _NONE
         self._home = np.zeros(0, np.int32)  # by slot
 
     def __len__(self) -> int:
@@ -105,6 +105,10 @@ class SkylineRoom(Room):
     @property
     def met(self) -> Int64:
         return self._met
+
+    @property
+    def missed(self) -> Int64:
+        return self._missed
 
     def holds(self, numbers: Int64) -> Bools:
         return self.engine.subscriptions.find(numbers) >= 0
@@ -125,7 +129,7 @@ class SkylineRoom(Room):
         leaving, staying = self._find_removed(turn)
         past, self._matched = self._matched.floor, boundary
         if not len(self.engine) and not len(staying):
-            self._met = _NONE
+            self._met = self._missed = _NONE
             nothing = self._found(_NOTHING_OFFERED, _NONE.astype(np.int32), _NONE)
             return Matched(_Matched(News(boundary, _NOTHING_OFFERED), _NONE.astype(np.int32), Work()),
                            (nothing,) * self.site.tasks)  # fmt: skip
@@ -136,6 +140,8 @@ class SkylineRoom(Room):
         self.scanned += hits.scanned + lost.scanned
         self.pairs += hits.slot.shape[0]
         self._met = alive.seq[np.unique(hits.row)]
+        withheld = turn.withheld.take(alive_rows(boundary, turn.withheld, turn.ended.seq))
+        self._missed = withheld.seq[index.match(withheld).row] if len(withheld) else _NONE
         offers = Offers(hits.slot, alive.seq[hits.row], alive.life[hits.row], hits.spatial, hits.text)
         lost_seqs = before.seq[lost.row]
 
@@ -182,6 +188,10 @@ class SkylineRoom(Room):
             before = join_skylines([lacking.before, no_skylines(fresh.shape[0])])
             asks = (self.pending.pend(news.boundary, slots, before),)
         return Step(updates, asks, work=mine.work)
+
+    def pass_over(self, boundary: Boundary) -> None:
+        self._matched = self.pending.closed = boundary
+        self._met = _NONE
 
     # -- answers
 

@@ -15,7 +15,7 @@ from numba import njit
 
 from matching.boolean.engines.cell_term import CellTerm
 from matching.errors import EngineError
-from matching.model import BOOLEAN, SKYLINE, Float64, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.model import BOOLEAN, KEYWORDS_BY_KIND, SKYLINE, Float64, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.skyline.window import Contents, SkylineQueries
 from matching.space import Space
 from matching.storage.slots import SlotMap, as_input, grown_length, resized
@@ -147,7 +147,7 @@ class SkylineSubscriptions:
         nowhere, zeros = np.full(n, np.nan), np.zeros(n, np.int64)
         return SubscriptionTable(
             self.slots.number[slots], np.full(n, SKYLINE, np.int8), zeros, nowhere, nowhere, asked.region,
-            zeros.astype(np.int32), nowhere, asked.term_offsets, asked.terms,
+            np.full(n, KEYWORDS_BY_KIND, np.int8), zeros.astype(np.int32), nowhere, asked.term_offsets, asked.terms,
             np.zeros(asked.terms.shape[0], np.float32),
         )  # fmt: skip
 
@@ -186,10 +186,10 @@ class SkylineSubscriptions:
         number = self._posting_numbers(slots)
         count = number.shape[0]
         region = np.repeat(asked.region, np.diff(asked.term_offsets), axis=0)
-        blank, zero = np.full(count, np.nan), np.zeros(count, np.int32)
+        blank, by_kind = np.full(count, np.nan), np.full(count, KEYWORDS_BY_KIND, np.int8)
         return SubscriptionTable(
-            number, np.full(count, BOOLEAN, np.int8), np.zeros(count, np.int64), blank, blank, region, zero, blank,
-            np.arange(count + 1), asked.terms, np.ones(count, np.float32),
+            number, np.full(count, BOOLEAN, np.int8), np.zeros(count, np.int64), blank, blank, region, by_kind,
+            np.zeros(count, np.int32), blank, np.arange(count + 1), asked.terms, np.ones(count, np.float32),
         )  # fmt: skip
 
 

@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from matching.alone import Alone
 from matching.kind import Site, Turn
 from matching.kinds import KINDS
-from matching.model import NO_MESSAGES, SKYLINE, MessageBatch, Removals, SubscriptionTable, concatenate
+from matching.model import (
+    KEYWORDS_BY_KIND,
+    NO_MESSAGES,
+    SKYLINE,
+    MessageBatch,
+    Removals,
+    SubscriptionTable,
+    concatenate,
+)
 from matching.naive import Extras, Oracle, Result, tally
 from matching.skyline.window import SkylineWindow
 from matching.window import Boundary, Window
@@ -100,7 +108,8 @@ def subscriptions(recipe: Recipe, seed: int, numbers: np.ndarray, at: int) -> Su
     nowhere = np.full(count, np.nan)
     return SubscriptionTable(
         numbers, np.full(count, SKYLINE, np.int8), np.full(count, at), nowhere, nowhere, region,
-        np.zeros(count, np.int32), nowhere, offsets, terms, np.ones(terms.size, np.float32),
+        np.full(count, KEYWORDS_BY_KIND, np.int8), np.zeros(count, np.int32), nowhere, offsets, terms,
+        np.ones(terms.size, np.float32),
     )  # fmt: skip
 
 

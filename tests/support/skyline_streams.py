@@ -86,7 +86,7 @@ class Model:
 
     def candidates(self, region: list[float], terms: list[int], as_of: Boundary | None = None) -> list[tuple]:
         """(seq, life, spatial, text) in ascending seq."""
-        query = Subscription(0, 0, 0, 0.0, 0.0, tuple(region), 0, 0.0, dict.fromkeys(terms, 1.0))
+        query = Subscription(0, 0, 0, 0.0, 0.0, tuple(region), 0, 0, 0.0, dict.fromkeys(terms, 1.0))
         found = []
         for seq, message in self.alive(as_of or self.boundary).items():
             if set(terms) & set(message.weights):

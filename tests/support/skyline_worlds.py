@@ -11,7 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matching.model import SKYLINE, MessageBatch, Removals, SubscriptionTable, UpdateBatch, join_messages
+from matching.model import (
+    KEYWORDS_BY_KIND,
+    SKYLINE,
+    MessageBatch,
+    Removals,
+    SubscriptionTable,
+    UpdateBatch,
+    join_messages,
+)
 from matching.naive import SKYLINE as SKYLINE_KIND
 from matching.naive import Extras, Oracle, Standing, Update, tally
 from matching.skyline.engine import SkylineEngine
@@ -202,6 +210,6 @@ def _subscriptions(rng: np.random.Generator, recipe: Recipe, number: np.ndarray,
     nowhere = np.full(number.size, np.nan)
     return SubscriptionTable(
         number.astype(np.int64), np.full(number.size, SKYLINE, np.int8), np.full(number.size, at), nowhere, nowhere,
-        np.concatenate([corner, corner + side], axis=1), np.zeros(number.size, np.int32), nowhere, offsets, terms,
-        np.ones(terms.size, np.float32),
+        np.concatenate([corner, corner + side], axis=1), np.full(number.size, KEYWORDS_BY_KIND, np.int8),
+        np.zeros(number.size, np.int32), nowhere, offsets, terms, np.ones(terms.size, np.float32),
     )  # fmt: skip

@@ -1,9 +1,9 @@
 """The plain window index of `skyline` subscriptions: inverted lists over the messages in the order of their arrival.
 
-Messages are appended to columns, their terms to a pool; every place of the pool points to the one before it with the
-same term, so that the newest place of a term leads to all of them. Whatever dies stays where it is until the columns
-are full and half of it is dead; then all that live are written anew. An arrival costs one step a term, an end or an
-expiry nothing, a query the lists of all its keywords, wherever the messages stand.
+Messages are appended to columns, and to the list of each of their terms, where a posting says about where its message
+stands (`matching.skyline.windows.postings`). Whatever dies stays where it is until the columns are full and half of it
+is dead; then all that live are written anew. An arrival costs one step a term, an end or an expiry nothing, a query a
+look at every posting of its keywords, wherever the messages stand.
 
 The tuple bolts hold their share of the window here too. They are ahead of those who ask, so they are asked as of a
 boundary of the past: what died since the oldest that may be named counts as alive until nobody can ask for it.
@@ -19,8 +19,10 @@ from numba import njit
 
 from matching.errors import EngineError
 from matching.model import Float64, Int32, Int64, MessageBatch, take_ragged
+from matching.skyline.answers import sort_rows
 from matching.skyline.subscriptions import spatial_relevance
 from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
+from matching.skyline.windows.postings import HEADER, LONGEST, linked, new_postings, with_terms
 from matching.space import Space
 from matching.storage.slots import as_input, grown_length, resized
 from matching.window import Boundary
@@ -37,9 +39,7 @@ class Ring(NamedTuple):
     ended : int64[n]          number of the batch that ended it, above all of them if none did
     lon, lat : float64[n]
     term_offsets : int64[n + 1]
-    terms, row : int32[pool]  term and message of a place
-    before : int32[pool]      the place before it with the same term, -1 if there is none
-    newest : int32[terms]     the last place of a term
+    terms : int32[pool]
     """
 
     seq: Int64
@@ -49,9 +49,6 @@ class Ring(NamedTuple):
     lat: Float64
     term_offsets: Int64
     terms: Int32
-    row: Int32
-    before: Int32
-    newest: Int32
 
 
 class InvertedWindow(SkylineWindow):
@@ -62,8 +59,8 @@ class InvertedWindow(SkylineWindow):
     def __init__(self, space: Space, kept_boundaries: int = 0):
         super().__init__(space, kept_boundaries)
         whole, real = np.zeros(0, np.int64), np.zeros(0)
-        short = np.zeros(0, np.int32)
-        self.ring = Ring(whole, whole, whole, real, real, np.zeros(1, np.int64), short, short, short, short)
+        self.ring = Ring(whole, whole, whole, real, real, np.zeros(1, np.int64), np.zeros(0, np.int32))
+        self.postings = new_postings()
         self.rows = 0
         self.checked = 0
 
@@ -108,20 +105,23 @@ class InvertedWindow(SkylineWindow):
         ends, done = np.zeros(count + 1, np.int64), 0
         row, spatial, text = np.empty(room, np.int32), np.empty(room), np.empty(room)
         while True:
-            done, checked = _search(self.ring, as_of, region, offsets, terms, done, ends, row, spatial, text)
+            done, checked = _search(
+                self.ring, self.postings, as_of, region, offsets, terms, done, ends, row, spatial, text
+            )
             self.checked += checked
             if done == count:
                 break
             room = max(2 * room, int(ends[done + 1]))
             row, spatial, text = resized(row, room), resized(spatial, room), resized(text, room)
         total = int(ends[-1])
-        order = np.lexsort((row[:total], np.repeat(np.arange(count), np.diff(ends))))
+        order = np.empty(total, np.int64)
+        sort_rows(row, ends, order)
         rows = row[:total][order]
         return Candidates(ends, self.ring.seq[rows], self.ring.life[rows], spatial[:total][order], text[:total][order])
 
     def size_bytes(self) -> int:
         """Memory held, room for growth included."""
-        return sum(column.nbytes for column in self.ring)
+        return sum(column.nbytes for column in (*self.ring, *self.postings))
 
     @property
     def _places(self) -> int:
@@ -153,16 +153,12 @@ class InvertedWindow(SkylineWindow):
                 rows, pool = grown_length(rows, 2 * end), grown_length(pool, 2 * places)
             self._rewrite(max(rows, end), max(pool, places))
             end, places = self.rows + seq.shape[0], self._places + int(term_offsets[-1])
-        highest = int(terms.max(initial=-1))
-        if highest >= self.ring.newest.shape[0]:
-            newest = resized(self.ring.newest, grown_length(self.ring.newest.shape[0], highest + 1), -1)
-            self.ring = self.ring._replace(newest=newest)
         ring, first, place = self.ring, self.rows, self._places
         ring.seq[first:end], ring.life[first:end], ring.ended[first:end] = seq, life, ended
         ring.lon[first:end], ring.lat[first:end] = lon, lat
         ring.term_offsets[first + 1 : end + 1] = term_offsets[1:] + place
         ring.terms[place:places] = terms
-        _link(ring, first, end)
+        self._link(first, end)
         self.rows = end
 
     def _rewrite(self, rows: int, pool: int) -> None:
@@ -179,69 +175,77 @@ class InvertedWindow(SkylineWindow):
             lat=resized(old.lat[live], rows),
             term_offsets=new_offsets,
             terms=resized(old.terms[picked], pool),
-            row=np.zeros(pool, np.int32),
-            before=np.zeros(pool, np.int32),
-            newest=np.full(old.newest.shape[0], -1, np.int32),
         )
         self.rows = live.shape[0]
-        _link(self.ring, 0, self.rows)
+        self.postings = new_postings(self.postings.chunk.shape[0], self.postings.row.shape[0])
+        self._link(0, self.rows)
+
+    def _link(self, first: int, end: int) -> None:
+        """Enter the terms of rows `first` to `end` - 1 into the lists."""
+        ring = self.ring
+        offsets, terms = ring.term_offsets, ring.terms
+        postings = with_terms(self.postings, int(terms[offsets[first] : offsets[end]].max(initial=-1)))
+        self.postings = linked(postings, offsets, terms, ring.lon, ring.lat, first, end)
 
 
 @njit(cache=True, nogil=True)
-def _link(ring, first, end):
-    """Enter the terms of rows `first` to `end` - 1 into the lists."""
-    for row in range(first, end):
-        for place in range(ring.term_offsets[row], ring.term_offsets[row + 1]):
-            ring.row[place] = row
-            # rows ascend, so the newest message stands first and leads to older ones
-            ring.before[place] = ring.newest[ring.terms[place]]
-            ring.newest[ring.terms[place]] = place
-
-
-@njit(cache=True, nogil=True)
-def _search(ring, as_of, region, offsets, terms, first, ends, out_row, out_spatial, out_text):
+def _search(ring, p, as_of, region, offsets, terms, first, ends, out_row, out_spatial, out_text):
     """Answer queries from `first` on; returns the first that did not fit (its end is in `ends`), messages checked."""
-    checked = 0
+    checked, hits = 0, np.empty(LONGEST, np.int32)
     for query in range(first, region.shape[0]):
         end = ends[query]
+        box = region[query]
         begin, last = offsets[query], offsets[query + 1]
+        # rounded as the places of postings are: what the box holds, this holds too
+        west, south, east, north = np.float32(box[0]), np.float32(box[1]), np.float32(box[2]), np.float32(box[3])
         for j in range(begin, last):
             # no message has had a term from there on, the one for unknown words included
-            place = ring.newest[terms[j]] if terms[j] < ring.newest.shape[0] else np.int32(-1)
-            while place >= 0:
-                row = ring.row[place]
-                place = ring.before[place]
-                checked += 1
-                lon, lat = ring.lon[row], ring.lat[row]
-                # columns before the text; what a later batch brought or ended does not count yet
-                if not (
-                    region[query, 0] <= lon <= region[query, 2] and region[query, 1] <= lat <= region[query, 3]
-                ) or not (
-                    ring.life[row] > as_of.floor and ring.ended[row] > as_of.number and ring.seq[row] <= as_of.last_seq
-                ):
-                    continue
-                # A message comes up in the list of each keyword it has: it counts in that of the first one.
-                common, k, p, p_last = 0, begin, ring.term_offsets[row], ring.term_offsets[row + 1]
-                while k < last and p < p_last:
-                    if terms[k] < ring.terms[p]:
-                        k += 1
-                    elif terms[k] > ring.terms[p]:
-                        p += 1
-                    else:
-                        if common == 0 and k != j:
-                            break
-                        common += 1
-                        k += 1
-                        p += 1
-                if common == 0:
-                    continue
-                # counted without room too: the caller learns how much is needed, and asks this query anew
-                if end < out_row.shape[0]:
-                    out_row[end] = row
-                    out_spatial[end] = spatial_relevance(region[query], lon, lat)
-                    out_text[end] = common / (last - begin + p_last - ring.term_offsets[row] - common)
-                end += 1
+            start = p.chunk[terms[j]] if terms[j] < p.chunk.shape[0] else np.int32(-1)
+            used = p.used[terms[j]] if start >= 0 else np.int32(0)
+            while start >= 0:
+                checked += used - HEADER
+                # without a branch: half of the comparisons come out either way, and a wrong guess costs more than all
+                inside = 0
+                for at in range(start + HEADER, start + used):
+                    hits[inside] = p.row[at]
+                    inside += (west <= p.lon[at]) & (p.lon[at] <= east) & (south <= p.lat[at]) & (p.lat[at] <= north)
+                for row in hits[:inside]:
+                    lon, lat = ring.lon[row], ring.lat[row]
+                    if not (box[0] <= lon <= box[2] and box[1] <= lat <= box[3]):
+                        continue
+                    # what a later batch brought or ended does not count yet
+                    if ring.life[row] <= as_of.floor or ring.ended[row] <= as_of.number:
+                        continue
+                    common = _common(ring, row, terms, begin, last, j) if ring.seq[row] <= as_of.last_seq else 0
+                    if common == 0:
+                        continue
+                    # counted without room too: the caller learns how much is needed, and asks this query anew
+                    if end < out_row.shape[0]:
+                        out_row[end] = row
+                        out_spatial[end] = spatial_relevance(box, lon, lat)
+                        length = ring.term_offsets[row + 1] - ring.term_offsets[row]
+                        out_text[end] = common / (last - begin + length - common)
+                    end += 1
+                start, used = p.row[start], p.row[start + 1]
         ends[query + 1] = end
         if end > out_row.shape[0]:
             return query, checked
     return region.shape[0], checked
+
+
+@njit(cache=True, nogil=True)
+def _common(ring, row, terms, begin, last, j):
+    """How many keywords a message has; 0 unless keyword `j` is the first, since it comes up in the list of each."""
+    common, k, p, p_last = 0, begin, ring.term_offsets[row], ring.term_offsets[row + 1]
+    while k < last and p < p_last:
+        if terms[k] < ring.terms[p]:
+            k += 1
+        elif terms[k] > ring.terms[p]:
+            p += 1
+        else:
+            if common == 0 and k != j:
+                return 0
+            common += 1
+            k += 1
+            p += 1
+    return common

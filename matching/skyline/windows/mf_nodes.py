@@ -14,7 +14,7 @@ from matching.skyline.windows import memo as memo_module
 from matching.skyline.windows.filters import FULLEST, INNER, LEAF, Filters
 from matching.skyline.windows.memo import Memo
 from matching.skyline.windows.messages import object_of
-from matching.skyline.windows.rtree import FANOUT, STACK, WRITES, RTree
+from matching.skyline.windows.rtree import FANOUT, LISTS, STACK, WRITES, RTree
 
 #: How many times as many places as are taken a filter has at least, so that it need not be built anew at once, and how
 #: often it may be doubled when it is built.
@@ -130,6 +130,8 @@ def add_keywords(mf, node, hashed):
     # a leaf counts references, even of what takes no place
     changed = 1 if leaf else 0
     for each in hashed:
+        # one that turns out to be there already is counted like any other: it had to be looked for in both buckets
+        mf.tree.meta[LISTS] += 1
         if leaf:
             answer = filters_module.add(mf.filters.words, start, bits, each, LEAF)
         # nearly always: above, the same words come again and again

@@ -256,6 +256,7 @@ def _forget_keywords(mf, log, leaf, slots):
     start, bits = nodes.start[leaf], nodes.bits[leaf]
     for slot in slots[: slots.shape[0] if has_filter(mf, leaf) else 0]:
         for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
+            mf.tree.meta[LISTS] += 1
             if filters_module.remove_entry(words, start, bits, filters_module.hash_term(log.terms[p])):
                 nodes.places[leaf] -= 1
     mf.tree.meta[WRITES] += 1

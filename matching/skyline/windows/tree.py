@@ -18,10 +18,10 @@ from collections import deque
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.errors import EngineError
 from matching.model import Float64, Int32, Int64, MessageBatch
+from matching.skyline.answers import sort_rows
 from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
 from matching.skyline.windows.messages import NEVER, MessageLog, heap_expired, heap_push, heap_remove
 from matching.space import Space
@@ -44,7 +44,8 @@ class Work(NamedTuple):
     """Work since the start.
 
     nodes_read, nodes_written : tree nodes or quadtree cells that updates have read and written
-    lists : int                inverted lists and counts of terms that updates have changed
+    lists : int                inverted lists and counts of terms that updates have changed, terms put into filters or
+                               taken out of them
     memo : int                 entries of the update memo that were changed
     visited : int              nodes, cells and inverted lists that queries have read
     checked : int              messages that queries have looked at
@@ -59,7 +60,8 @@ class Work(NamedTuple):
 
     @property
     def operations(self) -> int:
-        """Update operations: one for each node or cell read or written, each list or count and memo entry changed."""
+        """Update operations: each node or cell read or written, list or count changed, term put into a filter or taken
+        out, memo entry changed."""
         return self.nodes_read + self.nodes_written + self.lists + self.memo
 
 
@@ -242,14 +244,6 @@ class TreeWindow(SkylineWindow):
 def tables_of(**tables: Any) -> dict[str, dict[str, np.ndarray]]:
     """Groups of arrays from NamedTuples of arrays, by name."""
     return {name: table._asdict() for name, table in tables.items()}
-
-
-@njit(cache=True, nogil=True)
-def sort_rows(values, ends, order):
-    """Into order (int64[n]): positions such that values ascend between each end and the next. O(n log of a row)."""
-    for row in range(ends.shape[0] - 1):
-        begin, end = ends[row], ends[row + 1]
-        order[begin:end] = begin + np.argsort(values[begin:end])
 
 
 def _room(length: int) -> CandidateColumns:

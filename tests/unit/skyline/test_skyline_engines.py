@@ -8,10 +8,10 @@ from matching.kind import Turn as RoomTurn
 from matching.kinds import KINDS
 from matching.model import (
     ENTER,
+    KEYWORDS_BY_KIND,
     LEAVE,
     NO_MESSAGES,
     SKYLINE,
-    TOPK,
     MessageBatch,
     Removals,
     SubscriptionTable,
@@ -51,7 +51,8 @@ def subscriptions(*rows: tuple[int, tuple[float, float, float, float], list[int]
     return SubscriptionTable(
         np.array([row[0] for row in rows], np.int64), np.full(count, kind, np.int8), np.zeros(count, np.int64),
         np.zeros(count), np.zeros(count), np.array([row[1] for row in rows], float).reshape(count, 4),
-        np.zeros(count, np.int32), np.zeros(count), offsets, terms, np.ones(terms.size, np.float32),
+        np.full(count, KEYWORDS_BY_KIND, np.int8), np.zeros(count, np.int32), np.zeros(count), offsets, terms,
+        np.ones(terms.size, np.float32),
     )  # fmt: skip
 
 
@@ -172,17 +173,6 @@ def test_skyline_subscriptions_come_from_the_window_and_go_with_what_they_held(e
         feed(added=subscriptions((number, SQUARE[1], [1, 2])), removed=removals(number - 1) if number > 3 else None)
     assert feed(removed=removals(1, 39)) == [(1, 1, LEAVE), (39, 0, LEAVE)]
     assert feed((3, 0.0, 0.0, [1, 2])) == [] and feed.held() == []
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_skyline_room_leaves_other_kinds_alone(engine):
-    feed = Feed(engine)
-    told = feed(
-        (0, 0.0, 0.0, [1]),
-        added=subscriptions((7, SQUARE[1], [1]), kind=TOPK),
-        removed=removals(3, kind=TOPK),
-    )  # fmt: skip
-    assert told == [] and len(feed.room) == 0
 
 
 def test_skyline_room_refuses_what_does_not_fit_and_changes_nothing():
