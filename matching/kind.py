@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from matching.errors import EngineError
 from matching.fading import Fading
 from matching.model import (
+    NO_MESSAGES,
     Float64,
     Int32,
     Int64,
@@ -121,6 +122,7 @@ class Turn(NamedTuple):
     held : bool[n]               whether this task matches it
     removed : Removals           all of the kind, wherever they are
     owned : callable, optional   which pairs are told here, where several tasks may find the same one
+    withheld : MessageBatch      messages that this task would answer for and is kept from: counted (`Room.missed`)
     """
 
     boundary: Boundary
@@ -131,6 +133,7 @@ class Turn(NamedTuple):
     held: Bools
     removed: Removals
     owned: Owned | None = None
+    withheld: MessageBatch = NO_MESSAGES
 
 
 class Matched(NamedTuple):
@@ -206,6 +209,19 @@ class Room(ABC):
     def close(self, mine: Any, found: list[Any]) -> Step:
         """Close the next batch that was matched, with what other tasks found in it for those at home here."""
 
+    def pass_over(self, boundary: Boundary) -> None:
+        """Close the next batch while nobody is here, nobody comes with it and nobody waits: nothing comes of it.
+
+        Small batches are many, and kinds without subscriptions should cost them nothing: rooms that know a shorter way
+        than an empty batch take it.
+        """
+        nobody = np.zeros(0, np.int8)
+        turn = Turn(
+            boundary, empty(MessageBatch), empty(MessageBatch), empty(SubscriptionTable), NO_SEQS, nobody > 0,
+            Removals(NO_SEQS, nobody, NO_SEQS),
+        )  # fmt: skip
+        self.close(self.match(turn).mine, [])
+
     def answer(self, request: int, body: Any) -> Step:
         """Take the merged answer to a question, and lead who waited for it up to the last boundary closed.
 
@@ -239,6 +255,11 @@ class Room(ABC):
     @property
     def met(self) -> Int64:
         """Seqs of those messages of the last batch that mattered to somebody here; only kinds with regions say."""
+        return np.zeros(0, np.int64)
+
+    @property
+    def missed(self) -> Int64:
+        """Seqs, one a pair, of withheld messages of the last batch that would have mattered; as `met`."""
         return np.zeros(0, np.int64)
 
     def claims(self, numbers: Int64) -> tuple[Float64, Int32]:

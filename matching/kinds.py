@@ -10,7 +10,7 @@ from matching.boolean.engines.inverted_list import InvertedList
 from matching.boolean.engines.lfilter import LFilter
 from matching.boolean.engines.mbr_trie import MbrTrie
 from matching.boolean.engines.pt_quadtree import PtQuadtree
-from matching.boolean.engines.rt_tree import RtTree
+from matching.boolean.engines.rt_tree import InvertedRTree, RtTree
 from matching.boolean.room import BooleanRoom
 from matching.decay.engines.block_inverted_file import BlockInvertedFile as FadingBlockInvertedFile
 from matching.decay.engines.ciq import Ciq as FadingCiq
@@ -64,7 +64,7 @@ KINDS = Kinds(
             fields=("match",),
             standing=False,
             windowed=False,
-            engines=_by_name(CellTerm, HashedCells, InvertedList, LFilter, MbrTrie, PtQuadtree, RtTree),
+            engines=_by_name(CellTerm, HashedCells, InvertedList, InvertedRTree, LFilter, MbrTrie, PtQuadtree, RtTree),
             recipe=Recipe("LFilter", frequent=True, shown="match", load=10_000, degrees=0.5),
         ),
         Kind(

@@ -40,8 +40,8 @@ CHANGES = ("match", "enter", "leave")
 
 #: Stands for a subscription's keyword that the vocabulary lacks. No message carries it and it sorts last.
 UNKNOWN_TERM = 2**31 - 1
-#: `k` of a subscription that at least one keyword is enough for, of a kind that needs all by itself.
-ANY_KEYWORD = -1
+#: Codes in `SubscriptionTable.match`: as many keywords as its kind asks for, or one where the kind asks for all.
+KEYWORDS_BY_KIND, ANY_KEYWORD = range(2)
 
 
 class Names(NamedTuple):
@@ -133,8 +133,8 @@ class SubscriptionTable(NamedTuple):
     x, y : float64[n]         the point in the unit square; NaN for kinds with a region
     region : float64[n, 4]    west, south, east, north in degrees, closed; west > east crosses the antimeridian
                               (some kinds only); NaN for kinds with a point
-    k : int32[n]              0 where the kind has none; `ANY_KEYWORD` where at least one keyword is enough for a kind
-                              that needs all by itself
+    match : int8[n]           how many of its keywords a message must have: `KEYWORDS_BY_KIND` or `ANY_KEYWORD`
+    k : int32[n]              0 where the kind has none
     alpha : float64[n]        share of the spatial score; NaN where the kind has none
     term_offsets : int64[n+1]
     terms : int32[nnz]        ascending, without repeats; `UNKNOWN_TERM` at most once, last, only where all are needed
@@ -147,6 +147,7 @@ class SubscriptionTable(NamedTuple):
     x: Float64
     y: Float64
     region: Float64
+    match: Int8
     k: Int32
     alpha: Float64
     term_offsets: Int64
@@ -166,6 +167,7 @@ class SubscriptionTable(NamedTuple):
             self.x[rows],
             self.y[rows],
             self.region[rows],
+            self.match[rows],
             self.k[rows],
             self.alpha[rows],
             offsets,
@@ -272,6 +274,7 @@ def _columns(table_type: type) -> dict:
     """Empty arrays for the fields of a table type, by the role of each name."""
     dtypes = {
         "kind": np.int8,
+        "match": np.int8,
         "change": np.int8,
         "k": np.int32,
         "rank": np.int32,

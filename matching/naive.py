@@ -73,6 +73,7 @@ class Subscription(NamedTuple):
     x: float
     y: float
     region: tuple[float, float, float, float]
+    match: int
     k: int
     alpha: float
     weights: Mapping[int, float]
@@ -155,12 +156,12 @@ def messages_of(batch: MessageBatch, extras: Extras | None = None) -> Iterator[M
 def subscriptions_of(table: SubscriptionTable) -> Iterator[Subscription]:
     """The rows of a table, in order. O(terms)."""
     offsets, terms, weights = table.term_offsets.tolist(), table.terms.tolist(), table.weights.tolist()
-    columns = (table.number, table.kind, table.at, table.x, table.y, table.region, table.k, table.alpha)
+    columns = (table.number, table.kind, table.at, table.x, table.y, table.region, table.match, table.k, table.alpha)
     for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         cut = slice(offsets[row], offsets[row + 1])
-        number, kind, at, x, y, region, k, alpha = values
+        number, kind, at, x, y, region, match, k, alpha = values
         keywords = dict(zip(terms[cut], weights[cut], strict=True))
-        yield Subscription(number, kind, at, x, y, tuple(region), k, alpha, keywords)
+        yield Subscription(number, kind, at, x, y, tuple(region), match, k, alpha, keywords)
 
 
 def updates_of(batch: UpdateBatch) -> Iterator[Update]:
@@ -207,7 +208,7 @@ def boolean_match(subscription: Subscription, message: Message) -> bool:
     Nothing wraps: a point at longitude 180 is not at -180, though a region across the antimeridian contains both."""
     place = (message.west, message.south, message.east, message.north)
     contained = [term in message.weights for term in subscription.weights]
-    return (any(contained) if subscription.k == ANY_KEYWORD else all(contained)) and any(
+    return (any(contained) if subscription.match == ANY_KEYWORD else all(contained)) and any(
         boxes_meet(box, place) for box in boxes(subscription.region)
     )
 

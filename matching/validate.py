@@ -24,7 +24,7 @@ import numpy as np
 from matching.errors import ConfigError
 from matching.fields import FIRST_US, coordinate, encodes, event_time_us, identifier, share, whole_number
 from matching.kind_table import Kind, Kinds
-from matching.model import ANY_KEYWORD, TERM, UNKNOWN_TERM, SubscriptionTable
+from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, TERM, UNKNOWN_TERM, SubscriptionTable
 from matching.reasons import MAX_K, MAX_LINE_BYTES, MAX_SUBSCRIPTION_TERMS
 from matching.space import Space
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
@@ -90,8 +90,8 @@ class ParsedSubscription(NamedTuple):
     """A checked subscription.
 
     `kind` is the code of the kind; `x`, `y` are in the unit square (NaN for kinds with a region), `region` is west,
-    south, east, north in degrees (NaN for kinds with a point); `k` is 0 and `alpha` NaN where the kind has none
-    (`k` is `ANY_KEYWORD` with match "any").
+    south, east, north in degrees (NaN for kinds with a point); `match` is a code of `matching.model`; `k` is 0 and
+    `alpha` NaN where the kind has none.
     `terms` ascend, `idf` goes with them (0 for `UNKNOWN_TERM`). `words` are all terms as people read them. `unknown`
     and `stopped` count those the vocabulary lacks and those it removed. Where all keywords are needed and one is
     unknown, `UNKNOWN_TERM` comes last and nothing can match.
@@ -102,6 +102,7 @@ class ParsedSubscription(NamedTuple):
     x: float
     y: float
     region: tuple[float, float, float, float]
+    match: int
     k: int
     alpha: float
     terms: tuple[int, ...]
@@ -318,10 +319,11 @@ def subscription_row(
     place = _region_of(obj, kind) if kind.place == "region" else _point_of(obj, space)
     if isinstance(place, str):
         return place
-    match = obj.get("match")
-    if match not in (None, "all", "any") or (match == "any" and "match" not in kind.fields):
+    asked = obj.get("match")
+    if asked not in (None, "all", "any") or (asked == "any" and "match" not in kind.fields):
         return "bad_match"
-    k, alpha = ANY_KEYWORD if match == "any" else 0, math.nan
+    match = ANY_KEYWORD if asked == "any" else KEYWORDS_BY_KIND
+    k, alpha = 0, math.nan
     if "k" in kind.fields:
         k = whole_number(obj.get("k"))
         if k is None or not 1 <= k <= MAX_K:
@@ -338,10 +340,10 @@ def subscription_row(
         or (obj.get("until") is not None and (until is None or not at < until < 2**62))
     ):
         return "bad_span"
-    found = _keywords_of(obj.get("keywords"), kind.all_keywords and match != "any", vocabulary)
+    found = _keywords_of(obj.get("keywords"), kind.all_keywords and match != ANY_KEYWORD, vocabulary)
     if isinstance(found, str):
         return found
-    return ParsedSubscription(subscription_id, kind.code, *place, k, alpha, *found, at, until)
+    return ParsedSubscription(subscription_id, kind.code, *place, match, k, alpha, *found, at, until)
 
 
 @lru_cache(maxsize=1024)
@@ -454,6 +456,7 @@ def build_table(parsed: Sequence[ParsedSubscription], numbers: Sequence[int], at
         x=np.array([row.x for row in parsed], np.float64),
         y=np.array([row.y for row in parsed], np.float64),
         region=np.array([row.region for row in parsed], np.float64).reshape(len(parsed), 4),
+        match=np.array([row.match for row in parsed], np.int8),
         k=np.array([row.k for row in parsed], np.int32),
         alpha=np.array([row.alpha for row in parsed], np.float64),
         term_offsets=offsets,

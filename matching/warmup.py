@@ -9,6 +9,8 @@ range messages, objects that end, refills, expiry, both kinds of window, a resto
 import sys
 import time
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from matching.fading import Fading
 from matching.kind import Question, Site, Turn
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
-from matching.model import ANY_KEYWORD, NO_MESSAGES, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, NO_MESSAGES, Int64, MessageBatch, Removals, SubscriptionTable
 from matching.space import EARTH, Space
 from matching.window import Boundary, Window
 
@@ -46,11 +48,26 @@ def warmup(
         Every engine and every window index there is, instead.
     """
     for kind in kinds.run:
-        names = tuple(kind.engines) if all_of_them else (kind.chosen((engines or {}).get(kind.name)),)
-        for name in names:
-            warm_engine(kind, name)
-        for name in kind.windows if all_of_them else ((windows or {}).get(kind.name),) if kind.windowed else ():
-            _warm_window(kind, name)
+        _warm_kind(kind, engines or {}, windows or {}, all_of_them)
+
+
+def _warm_kind(kind: Kind, engines: Mapping[str, str], windows: Mapping[str, str], all_of_them: bool) -> None:
+    for name in kind.engines if all_of_them else (kind.chosen(engines.get(kind.name)),):
+        warm_engine(kind, name)
+    for name in kind.windows if all_of_them else (windows.get(kind.name),) if kind.windowed else ():
+        _warm_window(kind, name)
+
+
+def _warm_in_parallel(all_of_them: bool) -> None:
+    """A process a core, a kind at a time: the compiler takes one core, and kinds share few kernels."""
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        done = [pool.submit(_warm_named, kind.name, all_of_them) for kind in KINDS.run]
+        for each in done:
+            each.result()
+
+
+def _warm_named(name: str, all_of_them: bool) -> None:
+    _warm_kind(KINDS.named(name), {}, {}, all_of_them)
 
 
 def warm_engine(kind: Kind, name: str) -> None:
@@ -120,9 +137,9 @@ def subscriptions(kind: Kind, numbers: Int64, at: int) -> SubscriptionTable:
     if not kind.wraps:
         region[:, 0], region[:, 2] = -150.0, 170.0
     point = kind.place == "point"
-    k = np.full(count, 2 if "k" in kind.fields else 0, np.int32)
+    match = np.full(count, KEYWORDS_BY_KIND, np.int8)
     if "match" in kind.fields:
-        k[np.arange(count) % 5 == 4] = ANY_KEYWORD
+        match[np.arange(count) % 5 == 4] = ANY_KEYWORD
     return SubscriptionTable(
         np.asarray(numbers, np.int64),
         np.full(count, kind.code, np.int8),
@@ -130,7 +147,8 @@ def subscriptions(kind: Kind, numbers: Int64, at: int) -> SubscriptionTable:
         place if point else nowhere,
         place if point else nowhere,
         np.full((count, 4), np.nan) if point else region,
-        k,
+        match,
+        np.full(count, 2 if "k" in kind.fields else 0, np.int32),
         np.linspace(0, 1, count) if "alpha" in kind.fields else nowhere,
         *_texts(count, 1 if kind.all_keywords and at % 4 else 2 + kind.all_keywords),
     )
@@ -156,5 +174,5 @@ def _texts(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 if __name__ == "__main__":
     begun = time.perf_counter()
-    warmup(all_of_them="--all" in sys.argv)
+    _warm_in_parallel("--all" in sys.argv)
     sys.stdout.write(f"kernels ready in {time.perf_counter() - begun:.1f} s\n")

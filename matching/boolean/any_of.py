@@ -6,18 +6,33 @@ parts are turned back into hits of their owner, each pair once. That costs m pos
 nobody asks for it. Read on in `matching.boolean.engine`, which has one of these when it is needed.
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
-from matching.model import UNKNOWN_TERM, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.boolean.match_set import MatchSet
+from matching.model import KEYWORDS_BY_KIND, UNKNOWN_TERM, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.storage.region_subscriptions import RegionSubscriptions
 from matching.storage.slots import resized
-
-if TYPE_CHECKING:
-    from matching.boolean.engine import BooleanEngine
 
 #: Parts are numbered slot * WIDTH + position; no subscription has more keywords (`matching.validate`).
 WIDTH = 1 << 16
+
+
+class Parts(Protocol):
+    """The engine that parts stand in, as far as they need one."""
+
+    subscriptions: RegionSubscriptions
+
+    def insert(self, table: SubscriptionTable) -> None: ...
+
+    def remove(self, numbers: Int64) -> None: ...
+
+    def match(self, batch: MessageBatch) -> MatchSet: ...
+
+    def arrays(self) -> dict[str, np.ndarray]: ...
+
+    def allocated_bytes(self) -> int: ...
 
 
 class AnyOf:
@@ -25,11 +40,11 @@ class AnyOf:
 
     Parameters
     ----------
-    parts : BooleanEngine    empty, or restored together with `count`; taken over
+    parts : engine           empty, or restored together with `count`; taken over
     count : int32[slots]     parts of each slot of the engine they belong to
     """
 
-    def __init__(self, parts: "BooleanEngine", count: Int32 | None = None):
+    def __init__(self, parts: Parts, count: Int32 | None = None):
         self.parts = parts
         self.count = np.zeros(0, np.int32) if count is None else count
 
@@ -43,11 +58,11 @@ class AnyOf:
         if int(slots.max(initial=-1)) >= self.count.shape[0]:
             self.count = resized(self.count, max(2 * self.count.shape[0], int(slots.max()) + 1))
         self.count[slots] = np.bincount(row, minlength=len(table))
-        columns = {name: getattr(table, name)[row] for name in ("kind", "at", "x", "y", "region", "alpha")}
+        columns = {name: getattr(table, name)[row] for name in ("kind", "at", "x", "y", "region", "k", "alpha")}
         self.parts.insert(
             SubscriptionTable(
                 number=slots[row].astype(np.int64) * WIDTH + position,
-                k=np.zeros(row.shape[0], np.int32),
+                match=np.full(row.shape[0], KEYWORDS_BY_KIND, np.int8),
                 term_offsets=np.arange(row.shape[0] + 1),
                 terms=table.terms[known],
                 weights=table.weights[known],

@@ -13,30 +13,23 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.any_of import AnyOf
+from matching.boolean.match_set import MatchSet
 from matching.errors import EngineError
-from matching.model import ANY_KEYWORD, BOOLEAN, UNKNOWN_TERM, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.model import (
+    ANY_KEYWORD,
+    BOOLEAN,
+    KEYWORDS_BY_KIND,
+    UNKNOWN_TERM,
+    Int32,
+    Int64,
+    MessageBatch,
+    SubscriptionTable,
+)
 from matching.space import Space
 from matching.storage.region_subscriptions import RegionSubscriptions
 from matching.storage.slots import as_input, resized
 
 _FEWEST_HITS = 1 << 12
-
-
-class MatchSet(NamedTuple):
-    """Matching pairs, each once, in ascending row and no order within a row; and the work it took to find them.
-
-    number : int64[m]    subscription
-    row : int32[m]       message, as row of the batch
-    scanned : int        postings looked at
-    verified : int       pairs whose subscription had to be tested: what the index could not rule out by itself
-    matched : int        m
-    """
-
-    number: Int64
-    row: Int32
-    scanned: int
-    verified: int
-    matched: int
 
 
 class Messages(NamedTuple):
@@ -98,7 +91,7 @@ class BooleanEngine(ABC):
             raise EngineError(
                 f"engine {self.name}: takes boolean subscriptions, not kind {other}; use table.of_kind(BOOLEAN)"
             )
-        loose = table.k == ANY_KEYWORD
+        loose = table.match == ANY_KEYWORD
         if not np.any(loose):
             slots = self.subscriptions.insert(table)
             if slots.shape[0]:
@@ -179,10 +172,10 @@ class BooleanEngine(ABC):
         slots = slots[np.argsort(self.subscriptions.slots.number[slots])]
         owner, terms = self.subscriptions.keywords(slots)
         n = slots.shape[0]
-        some = np.zeros(n, np.int32)
+        match = np.full(n, KEYWORDS_BY_KIND, np.int8)
         if self._any_of is not None:
             loose_owner, loose_terms = self._any_of.keywords(slots)
-            some[loose_owner] = ANY_KEYWORD
+            match[loose_owner] = ANY_KEYWORD
             owner, terms = np.concatenate([owner, loose_owner]), np.concatenate([terms, loose_terms])
         never = np.flatnonzero(np.bincount(owner, minlength=n) == 0)
         owner = np.concatenate([owner, never])
@@ -192,8 +185,8 @@ class BooleanEngine(ABC):
         nowhere, zeros = np.full(n, np.nan), np.zeros(n, np.int64)
         return SubscriptionTable(
             self.subscriptions.slots.number[slots], np.full(n, BOOLEAN, np.int8), zeros, nowhere, nowhere,
-            self.subscriptions.columns.region[slots], some, nowhere, offsets, terms[np.argsort(owner, kind="stable")],
-            np.zeros(terms.shape[0], np.float32),
+            self.subscriptions.columns.region[slots], match, zeros.astype(np.int32), nowhere, offsets,
+            terms[np.argsort(owner, kind="stable")], np.zeros(terms.shape[0], np.float32),
         )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:

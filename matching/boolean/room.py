@@ -15,7 +15,7 @@ from numba import njit
 from matching.boolean.engine import BooleanEngine
 from matching.errors import EngineError
 from matching.kind import Bools, Matched, Room, Site, Step, Turn, Work
-from matching.model import MATCH, Float64, Int32, Int64, SubscriptionTable, UpdateBatch
+from matching.model import MATCH, Float64, Int32, Int64, MessageBatch, SubscriptionTable, UpdateBatch
 from matching.space import Space
 from matching.storage.slots import SlotMap, as_input, find_slot
 from matching.storage.state import State
@@ -37,6 +37,7 @@ class BooleanRoom(Room):
         self.engine = engine(site.space)
         self._closed = -1
         self._matched_seq = np.zeros(0, np.int64)  # of each match of the last batch, ascending
+        self._missed_seq = np.zeros(0, np.int64)  # likewise, of withheld messages
 
     def __len__(self) -> int:
         return len(self.engine)
@@ -48,6 +49,10 @@ class BooleanRoom(Room):
     @property
     def met(self) -> Int64:
         return self._matched_seq[np.diff(self._matched_seq, prepend=-1) > 0]
+
+    @property
+    def missed(self) -> Int64:
+        return self._missed_seq
 
     def holds(self, numbers: Int64) -> Bools:
         return self.engine.holds(numbers)
@@ -76,26 +81,37 @@ class BooleanRoom(Room):
         changed = self._check(added, gone)
         self._closed = boundary.number
         self.engine.insert(added)
-        hits = self.engine.match(messages)
-        number, seq = hits.number, messages.seq[hits.row]
-        if turn.owned is not None and number.shape[0]:
-            rows = self.engine.subscriptions
-            mine = turn.owned(rows.columns.region[rows.slots.find(number)], messages, hits.row)
-            number, seq = number[mine], seq[mine]
-        if len(changed):
-            since = np.full(len(changed), -_NEVER_ENDS, np.int64)
-            until = np.full(len(changed), _NEVER_ENDS, np.int64)
-            since[changed.find(added.number)] = added.at
-            until[changed.find(gone)] = gone_at
-            number, seq = _alive(changed, since, until, number, seq)
+        since = np.full(len(changed), -_NEVER_ENDS, np.int64)
+        until = np.full(len(changed), _NEVER_ENDS, np.int64)
+        since[changed.find(added.number)] = added.at
+        until[changed.find(gone)] = gone_at
+
+        def found(some: MessageBatch) -> tuple[Int64, Int64, int, int]:
+            """Numbers and seqs of what is told, postings scanned and pairs verified."""
+            hits = self.engine.match(some)
+            number, seq = hits.number, some.seq[hits.row]
+            if turn.owned is not None and number.shape[0]:
+                rows = self.engine.subscriptions
+                mine = turn.owned(rows.columns.region[rows.slots.find(number)], some, hits.row)
+                number, seq = number[mine], seq[mine]
+            if len(changed):
+                number, seq = _alive(changed, since, until, number, seq)
+            return number, seq, hits.scanned, hits.verified
+
+        number, seq, scanned, verified = found(messages)
+        self._missed_seq = found(turn.withheld)[1] if len(turn.withheld) else seq[:0]
         self.engine.remove(gone)
         count = number.shape[0]
         self._matched_seq = seq
         updates = UpdateBatch(seq, number, seq, np.full(count, MATCH, np.int8), np.full(count, np.nan))
-        return Matched(Step(updates, work=Work(hits.scanned, hits.verified, count)))
+        return Matched(Step(updates, work=Work(scanned, verified, count)))
 
     def close(self, mine: Step, found: list[Any]) -> Step:
         return mine
+
+    def pass_over(self, boundary: Boundary) -> None:
+        self._closed = boundary.number
+        self._matched_seq = self._matched_seq[:0]
 
     def claims(self, numbers: Int64) -> tuple[Float64, Int32]:
         rows = self.engine.subscriptions

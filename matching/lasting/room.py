@@ -80,6 +80,9 @@ class LastingRoom(Room):
     def close(self, mine: Step, found: list[Any]) -> Step:
         return mine
 
+    def pass_over(self, boundary: Boundary) -> None:
+        self._closed = boundary.number
+
     def results(self) -> ResultBatch:
         slots = self.engine.subscriptions.live_slots()
         held = self.engine.best.held(slots)

@@ -13,7 +13,7 @@ from matching.errors import CheckpointError, ConfigError
 from tests.support.simulated_disk import Halted
 from tests.support.stories import product
 from topology.core import committing
-from topology.core.store import CheckpointStore
+from topology.core.store import FORMAT, CheckpointStore
 from topology.running import run
 
 pytestmark = pytest.mark.fault
@@ -123,17 +123,18 @@ def test_run_without_any_whole_checkpoint_is_refused(monkeypatch, tmp_path):
         run(product().config(out), resume=True)
 
 
-def test_run_saved_by_a_later_release_is_refused_and_stays_as_it_was(monkeypatch, tmp_path):
+@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+def test_run_saved_by_another_release_is_refused_and_stays_as_it_was(monkeypatch, tmp_path, other):
     out = tmp_path / "out"
     manifest = died(out, monkeypatch, 4).newest()
     assert manifest is not None
     path = out / "checkpoints" / f"epoch-{manifest.epoch:06d}.json"
     with monkeypatch.context() as patch:
-        patch.setattr("topology.core.store.FORMAT", 9)
+        patch.setattr("topology.core.store.FORMAT", other)
         CheckpointStore(str(path.parent)).commit(manifest)
-    assert json.loads(path.read_text())["format"] == 9
+    assert json.loads(path.read_text())["format"] == other
     before = sorted(file.name for file in path.parent.iterdir())
-    with pytest.raises(CheckpointError, match="format 9, this release reads format 1"):
+    with pytest.raises(CheckpointError, match=f"format {other}, this release reads format {FORMAT}"):
         run(product().config(out), resume=True)
     assert sorted(file.name for file in path.parent.iterdir()) == before
 

@@ -154,8 +154,18 @@ TestMbrTrieMachine = machine("mbr_trie")
 TestPtQuadtreeMachine = machine("pt_quadtree")
 TestLFilterMachine = machine("lfilter")
 TestRtTreeMachine = machine("rt_tree")
+TestIrTreeMachine = machine("ir_tree")
 
 
 def test_machines_cover_every_engine():
-    with_machine = {"cell_term", "hashed_cells", "inverted_list", "mbr_trie", "pt_quadtree", "lfilter", "rt_tree"}
+    with_machine = {
+        "cell_term",
+        "hashed_cells",
+        "inverted_list",
+        "mbr_trie",
+        "pt_quadtree",
+        "lfilter",
+        "rt_tree",
+        "ir_tree",
+    }
     assert set(KIND.engines) == with_machine

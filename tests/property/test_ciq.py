@@ -7,14 +7,14 @@ from matching.decay.engines.block_inverted_file import BlockInvertedFile
 from matching.decay.engines.ciq import Ciq
 from matching.decay.engines.inverted_file import InvertedFile
 from matching.fading import Fading
-from matching.model import DECAY, MessageBatch, SubscriptionTable
+from matching.model import DECAY, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
 from matching.naive import tally
 from tests.support.celled import Cramped, CrampedH, cells_of, check_blocks, check_cells
 from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, Recipe, make_world
 
 #: The first of an engine compiles it.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.wide]
 
 
 class SmallBlocks(BlockInvertedFile):
@@ -146,7 +146,8 @@ def test_engine_bounds_a_subscription_of_one_keyword_by_it_alone_whatever_bits_a
     index.insert(
         SubscriptionTable(
             np.arange(n), np.full(n, DECAY, np.int8), np.zeros(n, np.int64), middle, middle, np.full((n, 4), np.nan),
-            ones.astype(np.int32), 0.0 * ones, np.arange(n + 1), np.arange(n, dtype=np.int32), ones.astype(np.float32),
+            np.full(n, KEYWORDS_BY_KIND, np.int8), ones.astype(np.int32), 0.0 * ones, np.arange(n + 1),
+            np.arange(n, dtype=np.int32), ones.astype(np.float32),
         )
     )  # fmt: skip
 

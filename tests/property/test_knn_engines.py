@@ -6,7 +6,7 @@ import pytest
 from matching.knn.engines.balls import BallLists
 from matching.knn.engines.influence_grid import InfluenceGrid
 from matching.knn.engines.inverted_file import InvertedFile
-from matching.model import KNN, MessageBatch, SubscriptionTable
+from matching.model import KEYWORDS_BY_KIND, KNN, MessageBatch, SubscriptionTable
 from tests.support.covering import tiered
 from tests.support.lasting import EveryPair, differences
 from tests.support.worlds import SPACE, Recipe, make_world
@@ -60,8 +60,8 @@ def subscriptions(points, k: int, terms=(0,)) -> SubscriptionTable:
     nowhere = np.full(n, np.nan)
     return SubscriptionTable(
         np.arange(n), np.full(n, KNN, np.int8), np.zeros(n, np.int64), x, y, np.full((n, 4), np.nan),
-        np.full(n, k, np.int32), nowhere, np.arange(n + 1) * len(terms), np.tile(np.array(terms, np.int32), n),
-        np.ones(n * len(terms), np.float32),
+        np.full(n, KEYWORDS_BY_KIND, np.int8), np.full(n, k, np.int32), nowhere, np.arange(n + 1) * len(terms),
+        np.tile(np.array(terms, np.int32), n), np.ones(n * len(terms), np.float32),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from matching.model import ANY_KEYWORD, BOOLEAN, MessageBatch, Removals, SubscriptionTable
+from matching.model import ANY_KEYWORD, BOOLEAN, KEYWORDS_BY_KIND, MessageBatch, Removals, SubscriptionTable
 from matching.naive import Oracle
 from matching.space import EARTH, Space
 from matching.window import NO_FLOOR, Boundary
@@ -34,7 +34,8 @@ def table(
         nowhere,
         nowhere,
         np.array([box for box, _ in rows], np.float64).reshape(count, 4),
-        np.where(loose if loose is not None else np.zeros(count, bool), ANY_KEYWORD, 0).astype(np.int32),
+        np.where(loose if loose is not None else np.zeros(count, bool), ANY_KEYWORD, KEYWORDS_BY_KIND).astype(np.int8),
+        np.zeros(count, np.int32),
         nowhere,
         offsets,
         terms,

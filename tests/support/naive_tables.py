@@ -8,6 +8,7 @@ import numpy as np
 from matching.model import (
     CHANGES,
     DECAY,
+    KEYWORDS_BY_KIND,
     KNN,
     TOPK,
     MessageBatch,
@@ -39,7 +40,9 @@ def message(seq, terms=(1,), x=0.0, y=0.0, box=None, life=None, counts=None, tim
     )
 
 
-def subscription(number, kind, terms=(1,), at=0, x=0.0, y=0.0, region=WORLD, k=1, alpha=0.5) -> Subscription:
+def subscription(
+    number, kind, terms=(1,), at=0, x=0.0, y=0.0, region=WORLD, k=1, alpha=0.5, match=KEYWORDS_BY_KIND
+) -> Subscription:
     """A subscription; columns that its kind lacks are blanked as in a real table."""
     if kind in (TOPK, DECAY, KNN):
         region = (math.nan, math.nan, math.nan, math.nan)
@@ -47,7 +50,7 @@ def subscription(number, kind, terms=(1,), at=0, x=0.0, y=0.0, region=WORLD, k=1
         x, y, k = math.nan, math.nan, 0
     if kind not in (TOPK, DECAY):
         alpha = math.nan
-    return Subscription(number, kind, at, x, y, region, k, alpha, weighted(terms))
+    return Subscription(number, kind, at, x, y, region, match, k, alpha, weighted(terms))
 
 
 def batch(messages: Sequence[Message]) -> tuple[MessageBatch, Extras]:
@@ -85,6 +88,7 @@ def table(subscriptions: Sequence[Subscription]) -> SubscriptionTable:
         x=column("x", np.float64),
         y=column("y", np.float64),
         region=column("region", np.float64).reshape(-1, 4),
+        match=column("match", np.int8),
         k=column("k", np.int32),
         alpha=column("alpha", np.float64),
         term_offsets=offsets,

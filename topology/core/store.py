@@ -27,7 +27,7 @@ from topology.core.component import Saved
 from topology.core.disk import Disk, Output, open_disk, written
 
 #: `format` in manifests that this release reads and writes.
-FORMAT = 1
+FORMAT = 2
 #: Checkpoints that are kept: if the newest proves damaged there is another.
 KEPT = 2
 
@@ -122,7 +122,7 @@ class CheckpointStore:
         Raises
         ------
         CheckpointError
-            If the newest one is of a later format: it must not be taken for damaged.
+            If the newest one is of another format: it must not be taken for damaged.
         """
         self.refused = []
         for epoch in sorted(self._epochs(), reverse=True):
@@ -130,7 +130,7 @@ class CheckpointStore:
                 manifest = self._read_manifest(epoch)
                 for file in manifest.files:
                     self._read_task(file, manifest.number)
-            except _LaterFormat:
+            except _OtherFormat:
                 raise
             except CheckpointError as error:
                 self.refused.append(f"checkpoint {epoch}: {error}")
@@ -334,8 +334,8 @@ class Written(NamedTuple):
     fatal: str = ""
 
 
-class _LaterFormat(CheckpointError):
-    """A checkpoint of a later release."""
+class _OtherFormat(CheckpointError):
+    """A checkpoint of an older or later release."""
 
 
 def _encode(manifest: Manifest) -> bytes:
@@ -353,9 +353,9 @@ def _encode(manifest: Manifest) -> bytes:
 def _decode(data: frames.Buffer, origin: str, epoch: int) -> Manifest:
     try:
         told = json.loads(bytes(data))
-        later = isinstance(told, dict) and isinstance(told.get("format"), int) and told["format"] > FORMAT
-        if later and _checksum(told["format"], told["checkpoint"]) == told["checksum"]:
-            raise _LaterFormat(
+        other = isinstance(told, dict) and isinstance(told.get("format"), int) and told["format"] != FORMAT
+        if other and _checksum(told["format"], told["checkpoint"]) == told["checksum"]:
+            raise _OtherFormat(
                 f"{origin}: format {told['format']}, this release reads format {FORMAT}; go on with the release that "
                 "wrote it"
             )

@@ -4,8 +4,9 @@ The paper's estimates (CIKM 2015, equations 1 to 6) count steps of binary search
 and equally frequent. Neither holds for words, so where the tree can be asked it is: the first level of the trie is
 probed before anything is decided, and what lies below each node that was hit is known. The constants were fitted to
 times of the kernels: each way forced, over groups of 25 messages of like work, 300,000 subscriptions, all four kinds of
-message of `benchmarks.lfilter`. Nine in ten of the groups then take 0.7 to 1.4 times what is expected here, over a
-hundredfold range. Only the ratios matter; `benchmarks.lfilter` shows whether they still lead to the right choices.
+message. Nine in ten of the groups then take 0.7 to 1.4 times what is expected here, over a
+hundredfold range. Only the ratios matter; `skyray bench boolean --figure choice` shows whether they still lead to the
+right choices.
 """
 
 import numpy as np

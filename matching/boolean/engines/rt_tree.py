@@ -1,10 +1,14 @@
-"""Opponent: R-trees over the regions whose nodes know the rarest keywords below them (the R^t-tree of the literature).
+"""Opponents: R-trees over the regions whose nodes know keywords below them.
 
-Source: the token-carrying R-tree of Li et al., "Location-aware publish/subscribe" (KDD 2013), the opponent that the
-MBRTrie and PT-Quadtree paper compares with. A subscription stands in one leaf under its rarest keyword; a node lists
-the keywords below it, each with the children that lead to them, and a message goes down into children that have one of
-its terms and whose box it meets. What it meets in a leaf is tested pair by pair. Upper nodes know nearly every
-keyword, so they prune by place alone: what `matching.boolean.engines.cell_term` avoids by asking for the keyword first.
+`rt_tree` has the rarest keyword of each subscription (the R^t-tree of the literature), `ir_tree` all of them: an
+inverted file in each node, as in the IR-tree of Cong et al. (PVLDB 2009), made for texts of which any word is asked.
+
+Source: the token-carrying R-tree of Li et al., "Location-aware publish/subscribe" (KDD 2013); the MBRTrie and
+PT-Quadtree paper compares with both, with the former in a further form (R^t++) whose choice of several tokens a
+subscription it does not describe: that is not here. A subscription stands in one leaf; a node lists the keywords below
+it, each with the children that lead to them, and a message goes down into children that have one of its terms and whose
+box it meets. What it meets in a leaf is tested pair by pair. Upper nodes know nearly every keyword, so they prune by
+place alone: what `matching.boolean.engines.cell_term` avoids by asking for the keyword first.
 
 Changes: a stack of packed trees (sort-tile-recursive), each at least twice as large as the next. Who comes is packed
 together with the trees on top that are not larger; who goes is struck out in its leaf, and a tree that is half struck
@@ -56,6 +60,8 @@ class RtTree(BooleanEngine):
     """Boolean subscriptions in R-trees with keywords in the nodes; see the module."""
 
     name = "rt_tree"
+    #: Whether nodes know all keywords of a subscription, or the rarest.
+    every_keyword = False
 
     def __init__(self, space: Space):
         super().__init__(space)
@@ -104,7 +110,9 @@ class RtTree(BooleanEngine):
             self._tree = self._tree[:kept].copy()
         if slots.shape[0] == 0:
             return
-        slots, levels, spans, keywords, masks = _packed(as_input(slots, np.int32), self.subscriptions.columns)
+        slots, levels, spans, keywords, masks = _packed(
+            as_input(slots, np.int32), self.subscriptions.columns, self.every_keyword
+        )
         entry, node, keyword = self._used.tolist()
         self._place[slots] = np.arange(entry, entry + slots.shape[0])
         self._put("entry", entry, slots)
@@ -139,7 +147,39 @@ class RtTree(BooleanEngine):
         return self._tree.nbytes + self._place.nbytes + sum(pool.nbytes for pool in self._pools.values())
 
 
-def _packed(slots: Int32, columns):
+class InvertedRTree(RtTree):
+    """Boolean subscriptions in R-trees with an inverted file in each node; see the module."""
+
+    name = "ir_tree"
+    every_keyword = True
+
+
+@njit(cache=True, nogil=True)
+def _pairs(terms, start, slots, every):
+    """Entries and keywords by which nodes know them: int64[m] each. The last keyword of a subscription is stored as
+    its complement."""
+    count = 0
+    for slot in slots:
+        place = start[slot]
+        count += 1
+        while every and terms[place] >= 0:
+            place += 1
+            count += 1
+    entry, keyword = np.empty(count, np.int64), np.empty(count, np.int64)
+    at = 0
+    for i in range(slots.shape[0]):
+        place = start[slots[i]]
+        while True:
+            term = terms[place]
+            entry[at], keyword[at] = i, ~term if term < 0 else term
+            at += 1
+            place += 1
+            if term < 0 or not every:
+                break
+    return entry, keyword
+
+
+def _packed(slots: Int32, columns, every_keyword: bool):
     """Slots in the order of the leaves, and the boxes, spans, keywords and masks of the nodes. O(n log n)."""
     region = columns.region[slots]
     crosses = region[:, 0] > region[:, 2]
@@ -152,9 +192,8 @@ def _packed(slots: Int32, columns):
     slice_of[by_lon] = np.arange(slots.shape[0]) // slice_size
     order = np.lexsort((region[:, 1] + region[:, 3], slice_of))
     slots, box = slots[order], region[order]
-    keyword = columns.terms[columns.start[slots]]
-    keyword = np.where(keyword < 0, ~keyword, keyword).astype(np.int64)
-    below, boxes, spans, keywords, masks = np.arange(slots.shape[0]), [], [], [], []
+    below, keyword = _pairs(columns.terms, columns.start, slots, every_keyword)
+    boxes, spans, keywords, masks = [], [], [], []
     offset = 0
     while True:
         parent = below // FANOUT
@@ -188,8 +227,8 @@ def _children(forest, node, terms, alive, first, last):
     mask, end = np.uint32(0), last
     low, behind = forest.span[node, 0], forest.span[node, 1]
     for j in range(first, last):
-        # Nodes know the rarest keyword of each subscription alone: a message that matches has it. Both ascend, so the
-        # search goes on from where the last one ended.
+        # Whoever matches has all keywords, so one of those that nodes know. Both ascend, so the search goes on from
+        # where the last one ended.
         high = behind
         while low < high:
             middle = (low + high) >> 1

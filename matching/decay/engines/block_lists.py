@@ -211,6 +211,7 @@ def _append(c, slots, v, added, described):
             index = v.count[term]
             place = v.start[term] + index
             v.count[term] += 1
+            # a threshold that rises finds its postings by this, without a search
             c.position[at] = place
             v.slot[place], v.ordinal[place] = slot, j
             v.x[place], v.y[place], v.level[place] = c.x[slot], c.y[slot], described.level[i]
@@ -231,6 +232,7 @@ def _move_list(c, v, term, added):
     room = room_for(count, added)
     new = v.used[0]
     v.used[0] = new + room
+    # the old places stay behind until a quarter of the pool is dead
     v.used[1] += v.room[term]
     for i in range(count):
         _copy_place(c, v, old + i, new + i)
@@ -248,6 +250,7 @@ def _copy_place(c, v, source, target):
     """Copy a posting and tell its subscription where it now is."""
     slot = v.slot[source]
     v.slot[target], v.ordinal[target] = slot, v.ordinal[source]
+    # a hole is nobody's, and its old owner may be gone
     if slot >= 0:
         c.position[c.term_start[slot] + v.ordinal[source]] = target
     v.x[target], v.y[target], v.level[target] = v.x[source], v.y[source], v.level[source]
@@ -308,6 +311,7 @@ def _widen(v, term, index, place):
     """A posting has come to the end of a list."""
     first, block = v.first_summary[term], index // BLOCK
     group = first + _blocks(v.room[term]) + block // GROUP
+    # the first of its block: the row may hold what another list has left there
     if index % BLOCK == 0:
         _clear(v.summaries[first + block])
         if block % GROUP == 0:
@@ -329,6 +333,7 @@ def _summarise(v, term):
         for place in range(start + block * BLOCK, min(start + block * BLOCK + BLOCK, start + v.count[term])):
             if v.slot[place] >= 0:
                 _include(v, row, place)
+        # of the block, not of its postings once more
         for column in (WEST, SOUTH, LEVEL):
             group[column] = min(group[column], row[column])
         for column in (EAST, NORTH, TEXT_SLOPE, REST):
@@ -347,6 +352,7 @@ def _rebuild(c, v, dirty, far, factor, floats, ints):
     """Put these lists in order, without holes. `floats` and `ints` are scratch for the longest."""
     for term in dirty:
         start, count = v.start[term], 0
+        # in place: the front never overtakes a posting that is still to be moved
         for place in range(start, start + v.count[term]):
             if v.slot[place] >= 0:
                 if start + count != place:
@@ -354,6 +360,7 @@ def _rebuild(c, v, dirty, far, factor, floats, ints):
                 count += 1
         v.count[term], v.holes[term], v.changes[term] = count, 0, 0
         v.built[term], v.dirty[term] = count, False
+        # a list of one block is read from end to end, in whatever order
         if v.first_summary[term] < 0:
             continue
         if count > BLOCK:
@@ -372,6 +379,7 @@ def _sort(c, v, start, count, far, factor, floats, ints):
         # a typical text: alone it is worth a tenth, any second keyword makes nearly nothing of it
         reach[i] += v.text_slope[place] * v.rest[place] * np.float32(0.1)
     order = order_postings(v.x[start:last], v.y[start:last], reach, BLOCK)
+    # by way of scratch: in a new order a place takes one posting and gives up another
     for i in range(count):
         place = start + i
         ints[0, i], ints[1, i] = v.slot[place], v.ordinal[place]
@@ -392,6 +400,7 @@ def _compact(order, c, v):
     """Close the gaps between lists, in `order` of their places; rooms are kept."""
     end = 0
     for term in order:
+        # nobody has had this keyword yet, and `start` says nothing
         if v.room[term] == 0:
             continue
         old = v.start[term]
@@ -408,6 +417,7 @@ def _compact_summaries(order, v):
     end = 0
     for term in order:
         old, rows = v.first_summary[term], _summaries_of(v.room[term])
+        # in ascending order of where they stand, as lists are moved
         for i in range(rows):
             v.summaries[end + i] = v.summaries[old + i]
         v.first_summary[term] = end

@@ -110,6 +110,7 @@ def _level(c, slot, max_distance, reference):
     """The threshold at the reference time, as a distance; lower where float32 ends, which only lets more through."""
     if c.threshold[slot] == -math.inf:
         return NO_LEVEL
+    # e**69 over the least slope is still a float32
     return np.float32(math.exp(min(c.threshold[slot] - reference, 69.0)) / _slope(c, slot, max_distance))
 
 
@@ -123,6 +124,7 @@ def _describe(c, slots, fading, max_distance, reference, described):
         described.text_slope[i] = (1.0 - c.alpha[slot]) / _slope(c, slot, max_distance)
         start, count = c.term_start[slot], c.term_count[slot]
         for j in range(count):
+            # with none of the others in the message each of them counts by smoothing alone
             rest, signature = 1.0, np.uint32(0)
             for other in range(count):
                 if other != j:
@@ -138,6 +140,7 @@ def _set_all(c, v, places, max_distance, reference):
     """The levels of all postings, from another reference time on."""
     for place in range(places):
         slot = v.slot[place]
+        # not of a hole: its level says that nobody reaches it
         if slot >= 0 and c.number[slot] >= 0:
             v.level[place] = _level(c, slot, max_distance, reference)
 
@@ -169,9 +172,11 @@ def _scan(
             all_bits |= bit_of(terms[i])
         for i in range(terms.shape[0]):
             term = terms[i]
+            # nobody's keyword, or nobody's any more
             if term >= v.start.shape[0] or v.count[term] == 0:
                 continue
             worth = np.float32(probability(counts[i], length, share_of(fading, term), fading.smoothing))
+            # a second keyword may also be one that the message lacks: then it counts as the most common word at most
             others = max(second if worth == largest else largest, most_common)
             # bits are shared, so the term's own stays in: a hit only loosens the bound
             candidates, scanned = candidates_of(v, term, x32, y32, far, factor, worth, others, all_bits, passed, found)
@@ -187,8 +192,10 @@ def _scan(
                 slot = found[nth]
                 text = text_relevance(c, slot, terms, counts, length, fading)
                 key = key_of(relevance(c, slot, x, y, text, max_distance), lifted)
+                # a key of minus infinity may still fill a result that is short of k; `offer` knows
                 if key > c.threshold[slot] or key == -math.inf:
                     prefetch(best.start, slot * RESULT_WORDS)
+                    # its threshold may rise, which is written at each of its postings
                     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
                         prefetch(v.level, c.position[at])
                     found[reached], keys[reached] = slot, key
@@ -202,10 +209,12 @@ def _scan(
                 slot = found[nth]
                 before = c.threshold[slot]
                 outcome = offer(c, best, slot, batch.seq[r], keys[nth])
+                # the whole message again once there is room: what has been offered is not offered twice
                 if outcome == NO_ROOM:
                     return r
                 if outcome == A_RESULT:
                     counters[2] += 1
+                    # not of a result that is short of k, nor where the k-th key is what it was
                     if c.threshold[slot] > before:
                         raise_level(c, v, slot, _level(c, slot, max_distance, reference))
     return batch.seq.shape[0]

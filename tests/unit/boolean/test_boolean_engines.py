@@ -7,11 +7,11 @@ from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
 from matching.boolean.engines.cell_term import CellTerm
 from matching.boolean.engines.cells import LANES, box_of, lattice, level_bits, level_of, message_word, subscription_word
 from matching.boolean.engines.inverted_list import InvertedList
-from matching.boolean.engines.rt_tree import RtTree
+from matching.boolean.engines.rt_tree import InvertedRTree, RtTree
 from matching.errors import ConfigError, EngineError
 from matching.kind_table import Kind
 from matching.kinds import KINDS
-from matching.model import ANY_KEYWORD, TOPK, UNKNOWN_TERM, SubscriptionTable
+from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, TOPK, UNKNOWN_TERM, MessageBatch, SubscriptionTable
 from matching.space import Space
 from matching.storage.slots import as_input
 from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, table
@@ -35,7 +35,9 @@ def crowd():
 def test_table_of_kinds_refuses_unknown_names_with_the_choices():
     assert KIND.engine() is KIND.engine("cell_term") is CellTerm and next(iter(KIND.engines)) == CellTerm.name
     assert all(KIND.engine(name).name == name for name in KIND.engines)  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match="hashed_cells, inverted_list, lfilter, mbr_trie, pt_quadtree, rt_tree"):
+    with pytest.raises(
+        ConfigError, match="hashed_cells, inverted_list, ir_tree, lfilter, mbr_trie, pt_quadtree, rt_tree"
+    ):
         KIND.engine("r_tree")
     with pytest.raises(ConfigError, match="unknown kind 'bool'; choose from boolean, topk, decay, knn, skyline"):
         KINDS.named("bool")
@@ -278,8 +280,8 @@ def loose_crowd(crowd):
     """A crowd of which every third is content with any keyword, some messages, and who matches."""
     subscriptions, messages = crowd
     subscriptions, messages = subscriptions.take(np.arange(5_000)), messages.take(np.arange(0, len(messages), 3))
-    k = np.where(np.arange(5_000) % 3 == 0, ANY_KEYWORD, 0).astype(np.int32)
-    loose = SubscriptionTable(**(subscriptions._asdict() | {"k": k}))
+    match = np.where(np.arange(5_000) % 3 == 0, ANY_KEYWORD, KEYWORDS_BY_KIND).astype(np.int8)
+    loose = SubscriptionTable(**(subscriptions._asdict() | {"match": match}))
     wanted = oracle_pairs(loose, messages)
     assert len(wanted) > 2 * len(oracle_pairs(subscriptions, messages))
     return loose, messages, wanted
@@ -318,6 +320,12 @@ def test_rt_tree_is_a_stack_of_trees_each_twice_the_next_and_nothing_of_the_gone
     assert engine_pairs(engine, messages) == oracle_pairs(subscriptions.take(np.sort(kept)), messages)
 
 
+def worldwide(messages: MessageBatch) -> MessageBatch:
+    """The same texts, each about the whole earth."""
+    sides = zip(("west", "south", "east", "north"), EVERYWHERE, strict=True)
+    return MessageBatch(**(messages._asdict() | {name: np.full(len(messages), side) for name, side in sides}))
+
+
 def test_rt_tree_prunes_by_place_and_by_keyword(crowd):
     subscriptions, messages = crowd
     engine, every = RtTree(WORLD), InvertedList(WORLD)
@@ -326,13 +334,24 @@ def test_rt_tree_prunes_by_place_and_by_keyword(crowd):
     work, all_work = engine.match(messages), every.match(messages)
     assert work.matched == all_work.matched > 0
     assert work.verified * 4 < all_work.scanned
-    sides = {
-        name: np.full(len(messages), side)
-        for name, side in zip(("west", "south", "east", "north"), EVERYWHERE, strict=True)
-    }
-    worldwide = type(messages)(**(messages._asdict() | sides))
     # Without a place to go by, keywords lead to the very lists of the inverted list, and to nobody else.
-    assert engine.match(worldwide).verified == every.match(worldwide).scanned
+    assert engine.match(worldwide(messages)).verified == every.match(worldwide(messages)).scanned
+
+
+def test_ir_tree_looks_at_whoever_has_one_of_the_terms_and_lies_near_enough(crowd):
+    subscriptions, messages = crowd
+    some, every = RtTree(WORLD), InvertedRTree(WORLD)
+    for each in (some, every):
+        each.insert(subscriptions)
+    work, all_work = some.match(messages), every.match(messages)
+    assert work.matched == all_work.matched > 0
+    assert work.verified < all_work.verified, "the rarest keyword alone rules out more"
+    offsets = subscriptions.term_offsets
+    sharing = 0
+    for row in range(len(messages)):
+        terms = messages.terms[messages.term_offsets[row] : messages.term_offsets[row + 1]]
+        sharing += int(np.count_nonzero(np.add.reduceat(np.isin(subscriptions.terms, terms), offsets[:-1])))
+    assert every.match(worldwide(messages)).verified == sharing
 
 
 def test_cell_term_that_takes_a_lattice_cell_for_a_degree_is_caught():

@@ -16,10 +16,10 @@ from matching.model import (
     concatenate,
     empty,
 )
-from matching.naive import Oracle, tally
+from matching.naive import tally
 from matching.window import NO_FLOOR, Boundary, Window
 from tests.support.boolean_tables import SPACE, batch, no_removals, removals, table
-from tests.support.rooms import Tasks, kind_of
+from tests.support.rooms import Tasks
 from tests.support.worlds import Recipe, make_world
 
 EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)
@@ -153,22 +153,6 @@ def test_room_pairs_of_range_messages_are_told_by_their_owner(stream):
     assert seqs(updates, 1) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("engine", KIND.engines)
-@pytest.mark.parametrize("seed", range(6))
-def test_room_through_a_random_world_agrees_with_the_oracle_at_every_batch(engine, seed):
-    recipe = Recipe(kinds=(0,), ranges=0.3, grid=(None, 8)[seed % 2], subscriptions=150, terms=6, churn=0.9)
-    world = make_world(recipe, seed)
-    oracle = Oracle(Window.parse(recipe.window), SPACE.max_distance)
-    tasks, told = Tasks(kind_of("boolean", engine), SPACE, world.window), 0
-    for boundary, messages, changes in world.batches:
-        wanted = tally(oracle.advance(boundary, messages, changes.added, changes.removed))
-        assert tally(tasks.process(boundary, messages, changes.added, changes.removed).updates) == wanted
-        told += sum(wanted.values())
-        if boundary.number % 4 == 3:
-            tasks.go_on()
-    assert told > 100
-
-
 def test_room_that_forgets_to_filter_changes_is_caught(monkeypatch):
     world = make_world(Recipe(kinds=(0,), subscriptions=150, terms=6, churn=0.9), 1)
     monkeypatch.setattr("matching.boolean.room._alive", lambda changed, since, until, number, seq: (number, seq))
@@ -191,17 +175,6 @@ def test_room_counts_its_work(stream):
     step = stream.step(boundary, messages, table([(EVERYWHERE, [1]), (EVERYWHERE, [1, 2])], at=5), no_removals())
     assert (step.work.scanned, step.work.matched) == (20, 5)
     assert 10 <= step.work.verified <= 20
-
-
-@pytest.mark.parametrize("engine", KIND.engines)
-def test_room_of_a_world_of_mixed_kinds_takes_its_own(engine):
-    """Every update is a match that the oracle knows."""
-    world = make_world(Recipe(subscriptions=40, terms=5), 2)
-    expected, _ = world.expected()
-    found = told_of(world, Tasks(kind_of("boolean", engine), SPACE, world.window))
-    for told, wanted in zip(found, expected, strict=True):
-        assert told == type(told)({row: count for row, count in wanted.items() if row[3] == MATCH})
-    assert sum(sum(each.values()) for each in found) > 0
 
 
 def test_room_claims_for_those_that_want_all_their_keywords(stream):

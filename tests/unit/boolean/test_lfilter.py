@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from numba import config
 
-from benchmarks.lfilter import GROUPS, message_groups
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
 from matching.boolean.engines.cells import box_of, lattice
 from matching.boolean.engines.lfilter import _ONE_IN, _SURE, FILTERS, VERIFICATIONS, LFilter
@@ -15,6 +14,7 @@ from matching.boolean.engines.pt_quadtree import COVER, END, NON_COVER, PtQuadtr
 from matching.boolean.engines.pt_quadtree_build import MOST_TOKENS, box_within, greedy_pivots
 from matching.space import Space
 from matching.storage.slots import as_input
+from tests.support.boolean_groups import GROUPS, message_groups
 from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, table
 
 PARTED = (MbrTrie, PtQuadtree, LFilter)

@@ -20,7 +20,7 @@ from matching.decay.engines.block_lists import (
 )
 from matching.decay.engines.block_order import order_postings
 from matching.decay.engines.block_search import candidates_of
-from matching.model import DECAY, SubscriptionTable
+from matching.model import DECAY, KEYWORDS_BY_KIND, SubscriptionTable
 from matching.storage.point_subscriptions import PointSubscriptions
 
 #: The first of an engine compiles it.
@@ -39,7 +39,8 @@ def subscriptions_at(rng, numbers, terms):
     none = np.full((count, 4), np.nan)
     return SubscriptionTable(
         np.array(numbers), np.full(count, DECAY, np.int8), np.zeros(count, np.int64), x, y, none,
-        np.full(count, 3, np.int32), rng.random(count), offsets, flat, np.ones(len(flat), np.float32),
+        np.full(count, KEYWORDS_BY_KIND, np.int8), np.full(count, 3, np.int32), rng.random(count), offsets, flat,
+        np.ones(len(flat), np.float32),
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ Subscriptions are made by the traits of a kind alone, so that a new row of the t
 """
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from matching.storage.state import State
 from matching.window import Boundary, Window
 from tests.support.any_kind import (
     FADING,
+    Recipe,
     expected,
     make_turns,
     messages_of,
@@ -140,6 +142,51 @@ def test_room_over_any_small_stream_tells_what_the_oracle_tells(kind):
     assert count > 60, "a stream in which nothing happens proves nothing"
 
 
+def test_room_that_grows_and_shrinks_by_hundreds_tells_what_the_oracle_tells(kind):
+    """Columns grow, pools of terms are compacted, slots are used again; saved when most have gone."""
+    turns = make_turns(kind, 11, Recipe(batches=8, sizes=(8,), first=300, arrivals=120, departures=320))
+    told, results = expected(turns, WINDOW)
+    tasks, held = Tasks(kind, SPACE, WINDOW), []
+    for turn, wanted in zip(turns, told, strict=True):
+        assert (
+            tally(tasks.process(turn.boundary, turn.messages, turn.added, turn.removed, turn.ended).updates) == wanted
+        )
+        held.append(len(tasks.room))
+        if turn.boundary.number == 5:
+            tasks.go_on()
+    assert without_text(tasks.results()) == results
+    assert min(held) < 100 < 300 <= max(held) and sum(sum(each.values()) for each in told) > 300
+
+
+def test_room_that_everybody_has_left_is_as_new(kind):
+    alone, oracle, told = Alone([kind], SPACE, WINDOW, fading=FADING), oracle_of(WINDOW), []
+    rng = np.random.default_rng(12)
+    for number in range(6):
+        boundary, messages = boundary_of(number), batch_of(rng, number)
+        coming = {0: range(20), 4: range(20, 40)}.get(number, ())
+        added = subscriptions_of(rng, kind, np.array(coming, np.int64), boundary.first_seq)
+        removed = removals_of(kind, *(range(20) if number == 2 else ()), at=boundary.last_seq + 1)
+        wanted = tally(oracle.advance(boundary, messages, added, removed, extras_of(messages)))
+        assert tally(alone.process(boundary, messages, added, removed).updates) == wanted
+        told.append(sum(wanted.values()))
+        if number in (2, 3):
+            assert len(alone.room) == 0 == len(alone.results()) == len(alone.room.state().table)
+            assert not alone.room.holds(np.arange(20)).any()
+    assert told[3] == 0 < min(told[0], told[4])
+
+
+def test_room_beside_other_kinds_tells_of_its_own_alone(kind):
+    turns = make_turns(KINDS.run, 13)
+    told, _ = expected(turns, WINDOW)
+    tasks, own, count = Tasks(kind, SPACE, WINDOW), set(), 0
+    for turn, wanted in zip(turns, told, strict=True):
+        own |= set(turn.added.number[turn.added.kind == kind.code].tolist())
+        got = tally(tasks.process(turn.boundary, turn.messages, turn.added, turn.removed, turn.ended).updates)
+        assert got == Counter({row: times for row, times in wanted.items() if row[1] in own})
+        count += len(got)
+    assert count > 20
+
+
 def test_room_is_complete_through_what_it_has_told(kind):
     """Whoever asks the window is late, and says so; the others are not."""
     rng = np.random.default_rng(6)
@@ -164,6 +211,37 @@ def test_room_is_complete_through_what_it_has_told(kind):
         asks += step.asks
     assert told == wanted and sum(told.values()) > 0
     assert room.complete_through == 5
+
+
+@pytest.mark.parametrize("shorter", [True, False], ids=["own way", "empty batch"])
+def test_room_that_was_passed_over_goes_on_with_whoever_comes(kind, shorter):
+    """Also once all have left again."""
+    rng = np.random.default_rng(11)
+    room = kind.make_room(Site(SPACE, WINDOW, fading=FADING))
+    oracle, share = oracle_of(WINDOW), kind.window()(SPACE, 9) if kind.windowed else None
+    told_in_all = 0
+    for number in range(12):
+        boundary, messages = boundary_of(number), batch_of(rng, number)
+        added = subscriptions_of(
+            rng, kind, 100 * number + np.arange(30) if number in (3, 8) else [], boundary.first_seq
+        )
+        removed = removals_of(kind, *range(300, 330), at=boundary.first_seq) if number == 6 else NOTHING
+        wanted = tally(oracle.advance(boundary, messages, added, removed, extras_of(messages)))
+        if share is not None:
+            share.store(boundary, messages, NO_MESSAGES.seq)
+        if not len(room) and not len(added):
+            room.pass_over(boundary) if shorter else Room.pass_over(room, boundary)
+            assert not wanted and room.met.size == 0
+        else:
+            step = step_of(room, turn_of(boundary, messages, added, removed))
+            told = tally(step.updates)
+            for ask in step.asks:
+                assert share is not None
+                told += tally(room.answer(ask.request, share.merge([share.answer(ask.question)])).updates)
+            assert told == wanted
+            told_in_all += sum(told.values())
+        assert room.complete_through == number
+    assert told_in_all > 20
 
 
 def test_room_refuses_answers_to_what_nobody_has_asked(room):
@@ -201,11 +279,12 @@ def test_room_says_of_every_subscription_what_it_asks(kind):
 
 
 def said_by(table: SubscriptionTable) -> dict[int, tuple]:
-    """By number: kind, region, k and words of each."""
+    """By number: kind, region, match, k and words of each."""
     told = {}
     for row, number in enumerate(table.number.tolist()):
         terms = table.terms[table.term_offsets[row] : table.term_offsets[row + 1]].tolist()
-        told[number] = (int(table.kind[row]), repr(table.region[row].tolist()), int(table.k[row]), terms)
+        plain = (int(column[row]) for column in (table.kind, table.match, table.k))
+        told[number] = (*plain, repr(table.region[row].tolist()), terms)
     return told
 
 

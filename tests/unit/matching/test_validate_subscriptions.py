@@ -12,7 +12,7 @@ import pytest
 from matching.errors import ConfigError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
-from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KNN, SKYLINE, TOPK, UNKNOWN_TERM
+from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KEYWORDS_BY_KIND, KNN, SKYLINE, TOPK, UNKNOWN_TERM
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS, REASONS, explain
 from matching.space import Space
 from matching.text import Vocabulary
@@ -145,8 +145,8 @@ def test_subscription_row_unknown_and_stop_terms_elsewhere_are_ignored_and_count
 
 def test_subscription_row_any_keyword_leaves_out_those_that_cannot_come():
     row = parsed("boolean", match="any", keywords=["ramen", "nobody", "the"])
-    assert (row.k, row.terms, row.unknown, row.stopped) == (ANY_KEYWORD, (1,), 1, 1)
-    assert parsed("boolean", match="all").k == parsed("boolean").k == 0
+    assert (row.match, row.k, row.terms, row.unknown, row.stopped) == (ANY_KEYWORD, 0, (1,), 1, 1)
+    assert parsed("boolean", match="all").match == parsed("boolean").match == KEYWORDS_BY_KIND
 
 
 def test_subscription_row_whole_floats_count_as_whole_numbers():
@@ -202,7 +202,8 @@ def test_build_table_mixed_kinds_fills_columns():
     assert table.weights.tolist() == [np.float32(3 / norm), np.float32(2 / norm), 1.0, 0.0, 1.0]
     dtypes = [column.dtype.name for column in table]
     assert dtypes == [
-        "int64", "int8", "int64", "float64", "float64", "float64", "int32", "float64", "int64", "int32", "float32",
+        "int64", "int8", "int64", "float64", "float64", "float64", "int8", "int32", "float64", "int64",
+        "int32", "float32",
     ]  # fmt: skip
 
 
@@ -232,9 +233,9 @@ def parse_as(kind, **changes):
     ("kind", "changes", "outcome"),
     [
         ("beacon", {"alpha": 0.5}, (5, 0.5, 0, 0.5, (0, 1))),
-        ("beacon", {"alpha": 0.5, "match": "any"}, (5, 0.5, ANY_KEYWORD, 0.5, (0, 1))),
+        ("beacon", {"alpha": 0.5, "match": "any"}, (5, 0.5, 0, 0.5, (0, 1), ANY_KEYWORD)),
         ("beacon", {"alpha": 1, "keywords": "tea zebra"}, (5, 0.5, 0, 1.0, (2, UNKNOWN_TERM))),
-        ("beacon", {"alpha": 1, "keywords": "tea zebra", "match": "any"}, (5, 0.5, ANY_KEYWORD, 1.0, (2,))),
+        ("beacon", {"alpha": 1, "keywords": "tea zebra", "match": "any"}, (5, 0.5, 0, 1.0, (2,), ANY_KEYWORD)),
         ("beacon", {"alpha": 1, "keywords": "the tea"}, "stop_term"),
         ("beacon", {}, "bad_alpha"),
         ("beacon", {"alpha": 1, "region": [1, 2, 3, 4]}, "wrong_place"),
@@ -258,7 +259,7 @@ def test_subscription_row_of_a_kind_handed_in_goes_by_what_its_row_says(kind, ch
     row = parse_as(kind, **changes)
     if isinstance(row, ParsedSubscription):
         x, alpha = (None if math.isnan(value) else value for value in (row.x, row.alpha))
-        row = (row.kind, x, row.k, alpha, row.terms)
+        row = (row.kind, x, row.k, alpha, row.terms, *([row.match] if row.match != KEYWORDS_BY_KIND else []))
     assert row == outcome
 
 
