@@ -95,8 +95,11 @@ class DistributionBolt(Bolt):
             self._count(slice(None), part, self.query_tasks)
         else:
             ends = self.table.route_ended(ended) if len(ended) else [_NO_ROWS] * self.query_tasks
-            for task, (rows, gone) in enumerate(zip(self.table.route(messages), ends, strict=True)):
-                part = Part(boundary, batch.published_s, _rows_of(messages, rows), _rows_of(ended, gone))
+            sent = self.table.route(messages)
+            apart = self.table.withheld(messages, sent) if self.table.loses else [_NO_ROWS] * self.query_tasks
+            for task, (rows, gone, kept) in enumerate(zip(sent, ends, apart, strict=True)):
+                columns = _rows_of(messages, rows), _rows_of(ended, gone)
+                part = Part(boundary, batch.published_s, *columns, messages.take(kept) if kept.size else NO_MESSAGES)
                 self.context.emit("parts", part, to=task)
                 self._count(task, part, 1)
         self.messages += len(messages)
@@ -130,17 +133,18 @@ class DistributionBolt(Bolt):
 
     def state(self) -> dict[str, np.ndarray]:
         counts = np.array([self.messages, self.sent_in_all, self.sent_bytes])
-        return self.table.state() | {"counts": counts, "sent": self.sent.copy()}
+        return self.table.state() | self.table.counts() | {"counts": counts, "sent": self.sent.copy()}
 
     def restore(self, saved: Saved) -> None:
         """Routing tables are made anew from what the query tasks have saved."""
         before = saved.tasks("distribution")
+        self.router = self.router.restored(before, saved.work.get("query", ()))
+        self.table = self.router.table()
         if self.context.task == 0:  # figures of all that is done
             self.messages, self.sent_in_all, self.sent_bytes = np.sum([task["counts"] for task in before], 0).tolist()
             if before[0]["sent"].shape[0] == self.query_tasks:
                 self.sent = np.sum([task["sent"] for task in before], 0)
-        self.router = self.router.restored(before, saved.work.get("query", ()))
-        self.table = self.router.table()
+            self.table.count_from(before)
         first = saved.number + 1
         self.inputs = InOrder({"batches": 1, "changes": 1}, first=first, name=f"distribution:{self.context.task}")
         self.last_batch = self.last_changes = saved.number

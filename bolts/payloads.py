@@ -76,13 +76,15 @@ class Part(NamedTuple):
     """The part of a batch that one receiver gets; empty parts are sent too and serve as the marker of the batch.
 
     `ended` are those of `StreamBatch.ended` that the receiver answers for: query tasks match them, tuple tasks hold
-    them.
+    them. `withheld` are messages that a signature keeps from a query task although it may lose them: what it would have
+    matched is counted there, and told to nobody.
     """
 
     boundary: Boundary
     published_s: float
     messages: MessageBatch
     ended: MessageBatch = NO_MESSAGES
+    withheld: MessageBatch = NO_MESSAGES
 
 
 class MessageIds(NamedTuple):

@@ -21,6 +21,7 @@ from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import (
     ANY_KEYWORD,
+    KEYWORDS_BY_KIND,
     Float64,
     Int32,
     Int64,
@@ -65,7 +66,7 @@ class KeywordRouter(Router):
                 f"router {self.name}: subscription {which} is of a kind that cannot be placed by its keywords; "
                 "use --router hashing or location"
             )
-        loose = strict & (table.k == ANY_KEYWORD)
+        loose = strict & (table.match == ANY_KEYWORD)
         if np.any(loose):
             raise EngineError(
                 f"router {self.name}: subscription {table.number[loose][0]} asks for any of its keywords, and this "
@@ -194,10 +195,10 @@ def warmup() -> None:
     """Compile, or load from the cache, the kernels of this module and of `matching.storage.prefixes`."""
     one, number = np.ones(1, np.int32), np.zeros(1, np.int64)
     half, offsets = np.full(1, 0.5), np.array([0, 1])
-    kind = np.full(1, np.argmax(KINDS.traits.replicas), np.int8)
+    kind, match = np.full(1, np.argmax(KINDS.traits.replicas), np.int8), np.full(1, KEYWORDS_BY_KIND, np.int8)
     weight, nobody = np.ones(1, np.float32), Removals(number[:0], kind[:0], number[:0])
     point = SubscriptionTable(
-        number, kind, number, half, half, np.full((1, 4), np.nan), one, half, offsets, one, weight
+        number, kind, number, half, half, np.full((1, 4), np.nan), match, one, half, offsets, one, weight
     )  # fmt: skip
     table = PrefixRouter(1).table()
     table.change(point, nobody)

@@ -24,7 +24,7 @@ from distribution.signatures.signature import SignatureSpec
 from distribution.signatures.spatial import Domain
 from matching.kind_table import Traits
 from matching.kinds import KINDS
-from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.model import KEYWORDS_BY_KIND, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
 from matching.space import Space
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
@@ -281,6 +281,7 @@ def warmup() -> None:
         somewhere,
         somewhere,
         np.full((1, 4), np.nan),
+        np.full(1, KEYWORDS_BY_KIND, np.int8),
         one,
         somewhere,
         np.array([0, 1]),

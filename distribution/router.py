@@ -24,6 +24,9 @@ from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import ChangeList, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
 
+#: What routing tables save of their figures has this name.
+_COUNTED = "signatures"
+
 
 class RoutingTable:
     """What one distribution task knows of the subscriptions; this plainest one knows nothing and sends to all.
@@ -71,6 +74,16 @@ class RoutingTable:
         """What `Router.restored` goes by, under names that no other router uses; the rest is made of subscriptions."""
         return {}
 
+    def counts(self) -> dict[str, np.ndarray]:
+        """Figures of what is done, to be saved."""
+        return {} if self._board is None else {_COUNTED: self._board.counts()}
+
+    def count_from(self, told: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Count on from what all distribution tasks have saved."""
+        saved = [each[_COUNTED] for each in told if _COUNTED in each]
+        if self._board is not None and saved:
+            self._board.count_from(np.sum(saved, axis=0))
+
     def apply(self, patch: SignaturePatch) -> None:
         """Take in what a query task tells of its subscriptions; only where the router has `signatures`."""
         raise NotImplementedError
@@ -82,6 +95,16 @@ class RoutingTable:
     def route(self, messages: MessageBatch) -> list[Int64]:
         """Rows to send to each query task, ascending. Only where not `sends_all`."""
         raise NotImplementedError
+
+    @property
+    def loses(self) -> bool:
+        """Whether `route` keeps messages back that somebody waits for, as some signatures do."""
+        return self._board is not None and self._board.loses
+
+    def withheld(self, messages: MessageBatch, sent: list[Int64]) -> list[Int64]:
+        """Of each query task the rows that it is not sent and may miss, to be counted; only where `loses`."""
+        assert self._board is not None, "only where signatures lose messages"
+        return self._board.withheld(messages, sent)
 
     def route_ended(self, ended: MessageBatch) -> list[Int64]:
         """Rows of ended messages to send to each query task, for the kinds that hear of ends; as `route`."""

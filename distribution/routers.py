@@ -72,7 +72,7 @@ def router_named(
             f"use {' or '.join(SIGNING)}, or leave signatures off"
         )
     made: Any = _CLASSES[name]
-    traits, spec = kinds.traits, spec_of(signatures, space, kinds.traits)
+    traits, spec = kinds.traits, spec_of(signatures, space, kinds.traits, tasks)
     if name == LocationRouter.name:
         return made(tasks, space, *load(), spec, traits)
     if name in PLACING:

@@ -73,9 +73,10 @@ class RunConfig(BaseSettings):
     placement_sample: int = Field(
         default=10_000, ge=1, description="first messages by which kop, sop, dkm-sks and ps2stream estimate costs"
     )
-    signatures: Literal["off", "spatial", "spatial+text"] = Field(
+    signatures: Literal["off", "spatial", "spatial+text", "minwise", "approximate"] = Field(
         default="off",
-        description="what query tasks tell of their subscriptions to regions, to be sent fewer messages",
+        description="what query tasks tell of their subscriptions to regions, to be sent fewer messages; minwise: "
+        "keywords by min-wise hashing, approximate: the same read as an estimate, which LOSES updates and counts them",
     )
     query_bolts: Tasks = Field(default=2, description="tasks that hold subscriptions")
     tuple_bolts: Tasks = Field(default=1, description="tasks that hold the window")

@@ -71,20 +71,26 @@ def began_with(config: RunConfig) -> dict[str, Any]:
 def signature_figures(mode: str, parts: dict[str, list[dict[str, Any]]], messages: int) -> dict[str, Any]:
     """What signatures cost and save.
 
-    The optimum is a message sent only where it matches a boolean subscription or is a candidate of a skyline one.
+    The optimum is a message sent only where it matches a boolean subscription or is a candidate of a skyline one; those
+    that were lost are among it.
     """
     if mode == "off":
         return {"mode": mode}
     routing = parts["distribution"]
     asked, kept_back = (sum(part[f"signature_{name}"] for part in routing) for name in ("asked", "kept_back"))
-    sent, useful = asked - kept_back, sum(part["messages_met"] for part in parts["query"])
-    each = max(1, messages)
+    useful, lost = (sum(part[f"messages_{name}"] for part in parts["query"]) for name in ("met", "lost"))
+    sent, each = asked - kept_back, max(1, messages)
+    pairs = {kind: sum(part["pairs_lost"][kind] for part in parts["query"]) for kind in parts["query"][0]["pairs_lost"]}
     return {
         "mode": mode,
         "bytes": routing[0]["signature_bytes"],
         "patch_bytes": sum(part["signature_patch_bytes"] for part in routing),
         "asked_per_message": asked / each,
         "let_through_per_message": sent / each,
-        "optimum_per_message": useful / each,
+        "optimum_per_message": (useful + lost) / each,
         "false_positive_share": (sent - useful) / sent if sent else 0.0,
+        "kept_back": kept_back,
+        "lost": lost,
+        "lost_share": lost / (useful + lost) if lost else 0.0,
+        "lost_pairs": {kind: count for kind, count in pairs.items() if count},
     }

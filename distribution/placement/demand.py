@@ -94,7 +94,7 @@ def _words(table: SubscriptionTable, traits: Traits, costs: Costs) -> tuple[Int6
     padded = np.append(terms, np.int32(-1))
     first = np.where(some, padded[offsets[:-1]], -1).astype(np.int32)
     last = np.where(some, padded[offsets[1:] - 1], -1)
-    strict = traits.all_keywords[table.kind] & (table.k != ANY_KEYWORD)
+    strict = traits.all_keywords[table.kind] & (table.match != ANY_KEYWORD)
     never = strict & (last == UNKNOWN_TERM)
     row = np.repeat(np.arange(len(table)), np.diff(offsets))
     # terms ascend in each row and the rarest term has the smallest id

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from matching.kind_table import Traits
 from matching.kinds import KINDS
-from matching.model import UNKNOWN_TERM, Float64, Int32, Int64, SubscriptionTable, take_ragged
+from matching.model import ANY_KEYWORD, UNKNOWN_TERM, Float64, Int32, Int64, SubscriptionTable, take_ragged
 from matching.storage.region_subscriptions import RegionSubscriptions
 
 
@@ -60,8 +60,8 @@ def keywords_claimed(table: SubscriptionTable, traits: Traits) -> tuple[Int64, I
 
 
 def is_loose(table: SubscriptionTable, traits: Traits) -> NDArray[np.bool_]:
-    """bool[n]: wants any of its keywords, not all of them, by its kind or by itself (with a negative k)."""
-    return ~traits.all_keywords[table.kind] | (table.k < 0)
+    """bool[n]: wants any of its keywords, not all of them, by its kind or by itself."""
+    return ~traits.all_keywords[table.kind] | (table.match == ANY_KEYWORD)
 
 
 def claims_of_rows(rows: RegionSubscriptions, number: Int64) -> Claims:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from distribution.signatures.claims import Claims, claims_of, claims_of_rows, is_loose, keywords_claimed
 from distribution.signatures.counted import CountedSet
 from distribution.signatures.cuckoo import CuckooFilter
+from distribution.signatures.minwise import BINS, MOST_IN_ALL, READINGS, MinwiseFilter
 from distribution.signatures.patches import FilterPatch, SignaturePatch
 from distribution.signatures.spatial import (
     CELLS_A_SIDE,
@@ -34,7 +35,7 @@ from distribution.signatures.spatial import (
     message_boxes,
     region_boxes,
 )
-from distribution.signatures.text import BINS, LEVELS, MinwiseFilter, claimed_pairs, message_pairs, nodes_down_to
+from distribution.signatures.text import LEVELS, claimed_pairs, message_pairs
 from matching.errors import ConfigError, EngineError
 from matching.kind_table import Traits
 from matching.kinds import KINDS
@@ -48,11 +49,11 @@ from matching.space import Space
 from matching.storage.region_subscriptions import RegionSubscriptions
 
 #: As written after `--signatures`.
-MODES = ("off", "spatial", "spatial+text")
+MODES = ("off", "spatial", "spatial+text", "minwise", "approximate")
 SPATIAL_FILTERS = ("bitmap", "cuckoo")
-TEXT_FILTERS = ("cuckoo", "minwise", "approximate")
-#: What `MODES` mean for `SignatureSpec.text`.
-_TEXT = {"spatial": False, "spatial+text": True}
+TEXT_FILTERS = ("cuckoo", *READINGS)
+#: What `MODES` mean for `SignatureSpec.text_filter`, of those that have a textual half.
+_TEXT = {"spatial+text": "cuckoo", "minwise": "minwise", "approximate": "approximate"}
 #: A new filter has room for a quarter more than it holds, and is made anew when three quarters of it are empty.
 _HEADROOM, _SPARSEST, _FEWEST = 0.25, 0.25, 256
 
@@ -67,8 +68,8 @@ class SignatureSpec(NamedTuple):
     side : int              cells a side of the world, a power of two
     levels : int            of the quadtree of keywords below its root; 2**levels <= side
     rate : float            false positives of a full cuckoo filter, for one item; a message asks for some 40 pairs
-    spatial_filter, text_filter : str    see `SPATIAL_FILTERS`, `TEXT_FILTERS`; only `approximate` loses matches
-    bins : int              of a min-wise signature
+    spatial_filter, text_filter : str    see `SPATIAL_FILTERS`, `TEXT_FILTERS`; only those that `loses` names lose any
+    bins, most : int        of a min-wise signature: bins of a row, and rows of a task
     traits : Traits         of the kinds there are
     """
 
@@ -80,6 +81,7 @@ class SignatureSpec(NamedTuple):
     spatial_filter: str = "bitmap"
     text_filter: str = "cuckoo"
     bins: int = BINS
+    most: int = MOST_IN_ALL
     traits: Traits = KINDS.traits
 
     def check(self) -> "SignatureSpec":
@@ -100,12 +102,23 @@ class SignatureSpec(NamedTuple):
                 f"signature filters {self.spatial_filter!r} and {self.text_filter!r}: choose from "
                 f"{', '.join(SPATIAL_FILTERS)} and from {', '.join(TEXT_FILTERS)}"
             )
+        if self.bins < 1 or self.most < 1:
+            raise ConfigError(f"signature of {self.most} rows of {self.bins} bins: each must be 1 or more")
         return self
 
+    @property
+    def loses(self) -> bool:
+        """Whether messages are kept back that somebody waits for: by an estimate of what they have in common."""
+        return self.text and self.text_filter in READINGS[1:]
 
-def spec_of(mode: str, space: Space, traits: Traits = KINDS.traits) -> SignatureSpec | None:
-    """The signatures that `--signatures` asks for; None for `off`."""
-    return None if mode == "off" else SignatureSpec(space, text=_TEXT[mode], traits=traits).check()
+
+def spec_of(mode: str, space: Space, traits: Traits = KINDS.traits, tasks: int = 1) -> SignatureSpec | None:
+    """The signatures that `--signatures` asks for, of so many query tasks; None for `off`."""
+    if mode == "off":
+        return None
+    words = _TEXT.get(mode, "cuckoo")
+    most = max(1, MOST_IN_ALL // tasks)
+    return SignatureSpec(space, text=mode in _TEXT, text_filter=words, most=most, traits=traits).check()
 
 
 class Summary:
@@ -337,11 +350,12 @@ class SignatureReplica:
         if not self._noted:
             self._notes = None
 
-    def may_match(self, messages: MessageBatch) -> NDArray[np.bool_]:
+    def may_match(self, messages: MessageBatch, lossless: bool = False) -> NDArray[np.bool_]:
         """bool[n]: false for messages that no subscription of the task can match. O(cells and pairs of them).
 
-        Points are looked up in one cell and, with text, once a term and level in use; messages that the first half
-        keeps back are not looked up in the second.
+        A signature that loses some says false for others too, unless it is read `lossless`. Points are looked up in one
+        cell and, with text, once a term and level in use; messages that the first half keeps back are not looked up in
+        the second.
         """
         spec = self.spec
         boxes = message_boxes(spec.space, messages, spec.side)
@@ -354,7 +368,7 @@ class SignatureReplica:
         if not spec.text:
             return passed
         rows = np.flatnonzero(passed)
-        passed[rows] = self._knows_a_term(messages, rows, Boxes(np.arange(rows.size), boxes.cells[rows]))
+        passed[rows] = self._knows_a_term(messages, rows, Boxes(np.arange(rows.size), boxes.cells[rows]), lossless)
         return passed
 
     @property
@@ -367,13 +381,13 @@ class SignatureReplica:
         """Claims that wait for a patch."""
         return sum(claims.rows for _, claims in self._noted)
 
-    def _knows_a_term(self, messages: MessageBatch, rows: Int64, boxes: Boxes) -> NDArray[np.bool_]:
+    def _knows_a_term(self, messages: MessageBatch, rows: Int64, boxes: Boxes, lossless: bool) -> NDArray[np.bool_]:
         spec = self.spec
         levels = self._levels | (self._notes.levels if self._notes is not None else 0)
         term_offsets, picked = take_ragged(messages.term_offsets, rows)
         terms = messages.terms[picked]
         offsets, items, passed = message_pairs(boxes, spec.side, spec.levels, term_offsets, terms, levels)
-        if isinstance(self.pairs, MinwiseFilter) and self.pairs.approximate:
+        if isinstance(self.pairs, MinwiseFilter) and self.pairs.loses and not lossless:
             passed = passed | self.pairs.any_of(offsets, items)
         elif self.pairs is not None:
             passed = passed | any_of_row(offsets, self.pairs.contains(items))
@@ -410,14 +424,36 @@ class SignatureBoard:
 
     def wanted(self, messages: MessageBatch, rows: Int64, task: int, counted: bool = True) -> Int64:
         """Those of `rows` (ascending) that a subscription of the task may match, or, of messages that were ended, may
-        have matched; the latter are not `counted`, since they are no messages of their own. Who is subscribed now
-        decides for them as well: an end matters to nobody else."""
+        have matched; the latter are not `counted`, since they are no messages of their own, and none of them is lost.
+        Who is subscribed now decides for them as well: an end matters to nobody else."""
         chosen = messages if rows.size == len(messages) else messages.take(rows)
-        left = rows[self.replicas[task].may_match(chosen)]
+        left = rows[self.replicas[task].may_match(chosen, lossless=not counted)]
         if counted:
             self.asked += rows.size
             self.kept_back += rows.size - left.size
         return left
+
+    @property
+    def loses(self) -> bool:
+        """See `SignatureSpec.loses`."""
+        return self.replicas[0].spec.loses
+
+    def counts(self) -> Int64:
+        """What has been asked, kept back, and taken in bytes of patches."""
+        return np.array([self.asked, self.kept_back, self.patch_bytes])
+
+    def count_from(self, counts: Int64) -> None:
+        """Count on from there."""
+        self.asked, self.kept_back, self.patch_bytes = counts.tolist()
+
+    def withheld(self, messages: MessageBatch, sent: Sequence[Int64]) -> list[Int64]:
+        """Of each task, the rows that are not `sent` to it although they may match: among them is all that is lost."""
+        found = []
+        for replica, rows in zip(self.replicas, sent, strict=True):
+            passed = replica.may_match(messages, lossless=True)
+            passed[rows] = False
+            found.append(np.flatnonzero(passed))
+        return found
 
     def describe(self) -> dict[str, Any]:
         """Figures for the report of a run."""
@@ -437,12 +473,12 @@ def make_filter(kind: str, spec: SignatureSpec, items: Int64, size: int) -> Filt
     if kind == "bitmap":
         made = CellBitmap(size)
     else:
-        made = MinwiseFilter(nodes_down_to(spec.levels), spec.bins, approximate=kind == "approximate")
+        made = MinwiseFilter(spec.levels, spec.bins, spec.most, kind)
     made.insert(items)
     return made
 
 
-_CLASSES = {"cuckoo": CuckooFilter, "bitmap": CellBitmap, "minwise": MinwiseFilter, "approximate": MinwiseFilter}
+_CLASSES = {"cuckoo": CuckooFilter, "bitmap": CellBitmap} | dict.fromkeys(READINGS, MinwiseFilter)
 _NOTHING = np.zeros(0, np.int64)
 _NO_WORDS = np.zeros(0, np.uint64)
 _NO_PATCH = FilterPatch(False, _NO_WORDS, _NOTHING, _NOTHING, _NOTHING)

@@ -7,39 +7,24 @@ message (spec 4.7, L1), one node a level. A subscription that wants all of its k
 rarest alone, one that wants any (`skyline`) under each. All nodes share one filter, a `CuckooFilter` of pairs, so that
 no node is full while another is empty.
 
-Beside it stands the papers' signature, one-permutation min-wise hashing (`MinwiseFilter`), which as printed loses
-matches and has to be asked for by name.
+Beside it stands the papers' signature (`distribution.signatures.minwise`), which as printed loses matches.
 
 Read on in `distribution.signatures.signature`.
 """
-
-import math
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from distribution.signatures.cuckoo import hashes
+from distribution.signatures.minwise import TERM_BITS
 from distribution.signatures.spatial import Boxes
 from matching.model import Int32, Int64
 from matching.storage.slots import as_input
 
 #: Levels of the quadtree below the root: nodes of 1/64 of the world's side, about the router's cells.
 LEVELS = 6
-#: Bins of a min-wise signature, as in the paper.
-BINS = 2500
 #: A message with more pairs than this (a wide range message) is let through without a look.
 MOST_PAIRS = 4096
-#: Shift that makes room for a term below a node.
-_TERM_BITS = 31
-_TERM_MASK = (1 << _TERM_BITS) - 1
-_PERMUTATION = 0x2545F491
-_EMPTY = np.int32(2**31 - 1)
-
-
-def nodes_down_to(levels: int) -> int:
-    """Nodes of a quadtree with `levels` levels below its root."""
-    return (4 ** (levels + 1) - 1) // 3
 
 
 def claimed_pairs(
@@ -83,85 +68,12 @@ def message_pairs(
     return offsets, pairs, beyond
 
 
-class MinwiseFilter:
-    """One-permutation min-wise signatures of the keywords in each node; the methods of the other filters.
-
-    The printed rule estimates the resemblance of two keyword sets and throws away messages that matter, as a rule all
-    of them (`approximate`). Read otherwise (`minwise`, spec 4.7, L2) the same bins never lose one: a keyword is
-    certainly absent if its bin is empty or holds only larger values, and otherwise let through.
-
-    Deleted keywords stay, which lets more through, until a new filter is made.
-
-    Parameters
-    ----------
-    nodes, bins : int
-    approximate : bool
-        Whether `any_of` applies the paper's rule (12), (14) with lambda = 1 / sqrt(bins): loses matches.
-    unbiased : bool
-        With `approximate`: divide by the bins that are not empty in both, as the estimator is meant to.
-    """
-
-    def __init__(self, nodes: int, bins: int = BINS, approximate: bool = False, unbiased: bool = False):
-        self.least = np.full((nodes, bins), _EMPTY, np.int32)
-        self.state = np.array([0, int(approximate), int(unbiased)], np.int64)
-
-    def __len__(self) -> int:
-        """Pairs inserted and not deleted."""
-        return int(self.state[0])
-
-    def insert(self, items: Int64) -> int:
-        """Insert distinct pairs; all go in. O(n)."""
-        _insert(self.least, *_places(items))
-        self.state[0] += items.shape[0]
-        return items.shape[0]
-
-    def delete(self, items: Int64) -> None:
-        """Count pairs out; what they left stays."""
-        self.state[0] -= items.shape[0]
-
-    def contains(self, items: Int64) -> NDArray[np.bool_]:
-        """bool[n]: false where the keyword is certainly not in the node. Never false for a member. O(n)."""
-        found = np.empty(items.shape[0], np.bool_)
-        _maybe_there(self.least, *_places(items), found)
-        return found
-
-    def any_of(self, offsets: Int64, items: Int64) -> NDArray[np.bool_]:
-        """bool[rows]: whether a row of pairs (as of `message_pairs`) is let through by the paper's rule. O(n)."""
-        passed = np.empty(offsets.shape[0] - 1, np.bool_)
-        occupied = np.count_nonzero(self.least != _EMPTY, axis=1)
-        threshold = 1.0 / math.sqrt(self.least.shape[1])
-        nodes, places = _places(items)
-        offsets = as_input(offsets, np.int64)
-        _resembles(self.least, occupied, offsets, nodes, places, bool(self.state[2]), threshold, passed)
-        return passed
-
-    @property
-    def approximate(self) -> bool:
-        """Whether to ask `any_of` instead of `contains`."""
-        return bool(self.state[1])
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """`words` int32[nodes, bins], `state` int64[3] (views)."""
-        return {"words": self.least, "state": self.state}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "MinwiseFilter":
-        """Continue from `arrays`; they are copied."""
-        made = cls(0, 1)
-        made.least, made.state = arrays["words"].copy(), arrays["state"].copy()
-        return made
-
-    @property
-    def nbytes(self) -> int:
-        return self.least.nbytes + self.state.nbytes
-
-
 @njit(cache=True, nogil=True)
 def _pair(level, x, y, term):
     """The number of (node, term): nodes are numbered level by level, row by row."""
     # Levels above have (4**level - 1) / 3 nodes. With 31 bits of term it stays below 2**62, as `hashes` wants.
     node = ((1 << (2 * level)) - 1) // 3 + (y << level) + x
-    return (node << _TERM_BITS) | np.int64(term)
+    return (node << TERM_BITS) | np.int64(term)
 
 
 @njit(cache=True, nogil=True)
@@ -233,65 +145,7 @@ def _list_asked(row, boxes, finest, levels, used, term_offsets, terms, beyond, p
                 shift = finest + levels - level
                 for y in range(boxes[i, 1] >> shift, (boxes[i, 3] >> shift) + 1):
                     for x in range(boxes[i, 0] >> shift, (boxes[i, 2] >> shift) + 1):
-                        # All terms of a node together: `_resembles` compares node by node.
+                        # All terms of a node together: the min-wise filter compares node by node.
                         for at in range(term_offsets[row[i]], term_offsets[row[i] + 1]):
                             pairs[end] = _pair(level, x, y, terms[at])
                             end += 1
-
-
-def _places(pairs: Int64) -> tuple[Int64, Int64]:
-    """Node of each pair, and the place of its keyword in the permutation; the last place stands for an empty bin."""
-    places = np.minimum(hashes(pairs & _TERM_MASK, _PERMUTATION), int(_EMPTY) - 1)
-    return as_input(pairs >> _TERM_BITS, np.int64), as_input(places, np.int64)
-
-
-@njit(cache=True, nogil=True)
-def _bin_of(place, bins):
-    # Bins are runs of the permutation: equal parts of 31 bits.
-    return (place * bins) >> _TERM_BITS
-
-
-@njit(cache=True, nogil=True)
-def _insert(least, nodes, places):
-    for i in range(nodes.shape[0]):
-        bin_ = _bin_of(places[i], least.shape[1])
-        # An empty bin holds the largest value, never 0, or it would win every minimum (spec 4.7).
-        if places[i] < least[nodes[i], bin_]:
-            least[nodes[i], bin_] = places[i]
-
-
-@njit(cache=True, nogil=True)
-def _maybe_there(least, nodes, places, out):
-    for i in range(nodes.shape[0]):
-        lowest = least[nodes[i], _bin_of(places[i], least.shape[1])]
-        # A keyword that was put in left its own value or a smaller one in its bin (spec 4.7, L2).
-        out[i] = lowest != _EMPTY and lowest <= places[i]
-
-
-@njit(cache=True, nogil=True)
-def _resembles(least, occupied, offsets, nodes, places, unbiased, threshold, out):
-    """out[r]: whether in some node the row's keywords and the node's seem to have more in common than `threshold`."""
-    bins = least.shape[1]
-    mine = np.full(bins, _EMPTY, np.int32)
-    for r in range(out.shape[0]):
-        out[r] = False
-        first, last = offsets[r], offsets[r + 1]
-        while first < last:
-            node, end = nodes[first], first
-            while end < last and nodes[end] == node:
-                bin_ = _bin_of(places[end], bins)
-                mine[bin_] = min(mine[bin_], places[end])
-                end += 1
-            # Bins empty in both are no match: counted as one, they would let everything through (spec 4.7).
-            equal, only_mine = 0, 0
-            for at in range(first, end):
-                bin_ = _bin_of(places[at], bins)
-                if mine[bin_] != _EMPTY:  # a bin that two keywords share is looked at once
-                    equal += mine[bin_] == least[node, bin_]
-                    only_mine += least[node, bin_] == _EMPTY
-                    mine[bin_] = _EMPTY
-            # Rule (12) as printed divides by all bins; the estimator wants those that are not empty in both.
-            compared = occupied[node] + only_mine if unbiased else bins
-            # Rule (14): as printed it asks for more than sqrt(bins) equal ones, and a message fills a few (spec 4.7).
-            out[r] = out[r] or equal > threshold * compared
-            first = end

@@ -4,10 +4,10 @@ import numpy as np
 
 from distribution.signatures.claims import claims_of
 from distribution.signatures.cuckoo import CuckooFilter
-from distribution.signatures.signature import QuerySignature, SignatureReplica, SignatureSpec
+from distribution.signatures.signature import TEXT_FILTERS, QuerySignature, SignatureReplica, SignatureSpec
 from distribution.signatures.spatial import CellCounts, Numbering, region_boxes, whole_domain
 from matching.kinds import KINDS
-from matching.model import MessageBatch, SubscriptionTable
+from matching.model import KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
 from matching.space import EARTH, Space
 from matching.storage.slots import as_input
 
@@ -16,10 +16,10 @@ _ROWS = 40
 
 def warmup() -> None:
     """Compile, or load from the cache, every kernel, by a signature that comes, travels and goes."""
-    spec = SignatureSpec(Space(*EARTH), side=16, levels=2, bins=8)
+    spec = SignatureSpec(Space(*EARTH), side=16, levels=2, bins=8, most=4)
     messages, claims = _messages(), claims_of(_subscriptions())
     nothing = claims.take(np.zeros(0, np.int64))
-    for text in ("cuckoo", "minwise", "approximate"):
+    for text in TEXT_FILTERS:
         for spatial in ("bitmap", "cuckoo"):
             chosen = spec._replace(spatial_filter=spatial, text_filter=text)
             signature = QuerySignature(chosen, whole_domain(), 0)
@@ -54,6 +54,7 @@ def _subscriptions() -> SubscriptionTable:
     region = np.stack([lon, lat, lon + 10.0, lat + 10.0], axis=1)
     kind = np.full(_ROWS, np.argmax(KINDS.traits.region), np.int8)
     terms, weights = np.arange(_ROWS, dtype=np.int32), np.ones(_ROWS, np.float32)
-    no_k = np.zeros(_ROWS, np.int32)
-    offsets = np.arange(_ROWS + 1)
-    return SubscriptionTable(number, kind, number, nowhere, nowhere, region, no_k, nowhere, offsets, terms, weights)
+    match, no_k = np.full(_ROWS, KEYWORDS_BY_KIND, np.int8), np.zeros(_ROWS, np.int32)
+    return SubscriptionTable(
+        number, kind, number, nowhere, nowhere, region, match, no_k, nowhere, np.arange(_ROWS + 1), terms, weights
+    )  # fmt: skip

@@ -58,7 +58,9 @@ def plan_of(
     side=64,
 ):
     """The topology with signatures, coarse ones, so that cells and nodes come and go."""
-    spec = SignatureSpec(SPACE, mode == "spatial+text", side, 4, 0.01, *filters, bins=8) if mode != "off" else None
+    spec = None
+    if mode != "off":
+        spec = SignatureSpec(SPACE, mode == "spatial+text", side, 4, 0.01, *filters, bins=8, most=10)
     if router == "hashing":
         placed = HashingRouter(query, spec)
     else:
@@ -253,7 +255,7 @@ def settings_of(folder, out: str, **more) -> RunConfig:
 def test_run_reports_what_signatures_save_and_cost(folder):
     told = {}
     for router in ("hashing", "location"):
-        for mode in ("off", "spatial", "spatial+text"):
+        for mode in ("off", "spatial", "minwise", "spatial+text"):
             summary = run(settings_of(folder, f"{router}-{mode}", router=router, signatures=mode))
             told[router, mode] = summary["digest"], summary["routing"]
     assert len({json.dumps(digest) for digest, _ in told.values()}) == 1
@@ -264,8 +266,10 @@ def test_run_reports_what_signatures_save_and_cost(folder):
     assert signatures["optimum_per_message"] <= signatures["let_through_per_message"] < signatures["asked_per_message"]
     assert 0.0 <= signatures["false_positive_share"] < 1.0
     assert signatures["bytes"] > 0 and signatures["patch_bytes"] > 0
-    through = [told["hashing", mode][1]["messages_sent_per_message"] for mode in ("off", "spatial", "spatial+text")]
-    assert through == sorted(through, reverse=True) and through[2] < through[1] < through[0] == 3
+    modes = ("off", "spatial", "minwise", "spatial+text")
+    through = [told["hashing", mode][1]["messages_sent_per_message"] for mode in modes]
+    assert through == sorted(through, reverse=True) and through[3] < through[1] < through[0] == 3 and through[2] < 3
+    assert all(figures["signatures"].get("lost", 0) == 0 for _, figures in told.values())
 
 
 def test_run_signatures_with_a_router_by_keyword_are_refused(folder):

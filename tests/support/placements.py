@@ -4,7 +4,7 @@ import numpy as np
 
 from distribution.placement.costs import SampleCosts
 from matching.kinds import KINDS
-from matching.model import ANY_KEYWORD, ChangeList, MessageBatch, Names, Removals, SubscriptionTable
+from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, ChangeList, MessageBatch, Names, Removals, SubscriptionTable
 from matching.space import Space
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
@@ -39,10 +39,11 @@ def draw_subscriptions(
     region = np.stack([west, np.minimum(lat, other_lat), east, np.maximum(lat, other_lat)], axis=1)
     region[~boxed] = np.nan
     k = np.where(np.array(["k" in row.fields for row in rows], bool), rng.integers(1, 6, count), 0)
-    k = np.where(np.array(["match" in row.fields for row in rows], bool) & (rng.random(count) < 0.3), ANY_KEYWORD, k)
+    loose = np.array(["match" in row.fields for row in rows], bool) & (rng.random(count) < 0.3)
+    match = np.where(loose, ANY_KEYWORD, KEYWORDS_BY_KIND).astype(np.int8)
     return SubscriptionTable(
         first + np.arange(count), kind, np.full(count, at), np.where(boxed, np.nan, x), np.where(boxed, np.nan, y),
-        region, k.astype(np.int32), np.where(boxed, np.nan, 0.5), *_texts(rng, count, terms + 2, 1, 4),
+        region, match, k.astype(np.int32), np.where(boxed, np.nan, 0.5), *_texts(rng, count, terms + 2, 1, 4),
     )  # fmt: skip
 
 

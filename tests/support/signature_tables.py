@@ -7,13 +7,23 @@ from distribution.signatures.signature import QuerySignature, SignatureReplica, 
 from distribution.signatures.spatial import whole_domain
 from matching.kind import Room, Site, Turn
 from matching.kinds import KINDS
-from matching.model import BOOLEAN, NO_MESSAGES, SKYLINE, UNKNOWN_TERM, MessageBatch, Removals, SubscriptionTable
+from matching.model import (
+    ANY_KEYWORD,
+    BOOLEAN,
+    KEYWORDS_BY_KIND,
+    NO_MESSAGES,
+    SKYLINE,
+    UNKNOWN_TERM,
+    MessageBatch,
+    Removals,
+    SubscriptionTable,
+)
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
 #: Coarse, so that cells and nodes are shared by many.
-SMALL = SignatureSpec(SPACE, side=16, levels=3, rate=0.01, bins=16)
+SMALL = SignatureSpec(SPACE, side=16, levels=3, rate=0.01, bins=16, most=12)
 
 
 def random_subscriptions(
@@ -36,9 +46,12 @@ def random_subscriptions(
     unknown = np.flatnonzero((rng.random(count) < 0.1) & (np.diff(offsets) > 0) & (kind == BOOLEAN))
     flat[offsets[1:][unknown] - 1] = UNKNOWN_TERM
     nowhere, number = np.full(count, np.nan), np.arange(count)
-    any_of = np.where((kind == BOOLEAN) & (rng.random(count) < loose), -1, 0).astype(np.int32)
+    match = np.where((kind == BOOLEAN) & (rng.random(count) < loose), ANY_KEYWORD, KEYWORDS_BY_KIND).astype(np.int8)
     weights = np.ones(flat.shape[0], np.float32)
-    return SubscriptionTable(number, kind, number, nowhere, nowhere, region, any_of, nowhere, offsets, flat, weights)
+    no_k = np.zeros(count, np.int32)
+    return SubscriptionTable(
+        number, kind, number, nowhere, nowhere, region, match, no_k, nowhere, offsets, flat, weights
+    )  # fmt: skip
 
 
 def random_messages(seed: int, count: int, ranges: bool = False, terms: int = 30) -> MessageBatch:
@@ -72,7 +85,8 @@ def matching(table: SubscriptionTable, messages: MessageBatch) -> np.ndarray:
         boxes = [(west, east)] if west <= east else [(west, 180.0), (-180.0, east)]
         for i in range(len(messages)):
             words = set(messages.terms[messages.term_offsets[i] : messages.term_offsets[i + 1]].tolist())
-            text = keywords <= words if table.kind[row] == BOOLEAN and table.k[row] == 0 else bool(keywords & words)
+            every = table.kind[row] == BOOLEAN and table.match[row] != ANY_KEYWORD
+            text = keywords <= words if every else bool(keywords & words)
             meets = any(low <= messages.east[i] and messages.west[i] <= high for low, high in boxes)
             found[i] |= text and meets and south <= messages.north[i] and messages.south[i] <= north
     return found

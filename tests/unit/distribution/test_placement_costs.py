@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from distribution.placement.costs import LEAST_MESSAGES, SampleCosts, UniformCosts, areas
 from distribution.placement.demand import demand_of
 from matching.kinds import KINDS
-from matching.model import ANY_KEYWORD, UNKNOWN_TERM, SubscriptionTable
+from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, UNKNOWN_TERM, SubscriptionTable
 from matching.space import Space
 from tests.support.placements import SPACE, costs_of, draw_messages, draw_subscriptions
 
@@ -48,7 +48,7 @@ def test_costs_equal_a_plain_count(seed, messages):
         assert costs.of_boxes(box[None])[0] == pytest.approx(share(sample, box))
         for term in range(14):
             assert of_all[numbered[term]] == pytest.approx(share(sample, box, term))
-        strict = TRAITS.all_keywords[table.kind[row]] and table.k[row] != ANY_KEYWORD
+        strict = TRAITS.all_keywords[table.kind[row]] and table.match[row] != ANY_KEYWORD
         terms = words_of(table.term_offsets, table.terms, row)
         met_by = terms[:1] if strict else terms
         assert whole[row] == pytest.approx(sum(share(sample, box, term) for term in met_by))
@@ -138,11 +138,11 @@ def test_demand_of_the_nearest_is_the_square_around_their_ball_within_the_world(
 
 def test_demand_of_all_keywords_is_by_the_rarest_alone():
     costs = costs_of(draw_messages(np.random.default_rng(4), 200))
-    region = {"region": np.array([[0.0, 0.0, 45.0, 45.0]]), "k": np.zeros(1, np.int32)}
+    region = {"region": np.array([[0.0, 0.0, 45.0, 45.0]]), "match": np.array([KEYWORDS_BY_KIND], np.int8)}
     demand = demand_of(one_of("boolean", **region), TRAITS, SPACE, costs)
     assert demand.words.tolist() == costs.numbered(np.array([2], np.int32)).tolist() and demand.rarest[0] == 2
     assert demand.box[0].tolist() == [0.5, 0.25, 0.625, 0.375] and (demand.x[0], demand.y[0]) == (0.5625, 0.3125)
-    loose = demand_of(one_of("boolean", **region | {"k": np.array([ANY_KEYWORD], np.int32)}), TRAITS, SPACE, costs)
+    loose = demand_of(one_of("boolean", **region | {"match": np.array([ANY_KEYWORD], np.int8)}), TRAITS, SPACE, costs)
     assert len(loose.words) == 2
     never = one_of("boolean", **region | {"terms": np.array([2, UNKNOWN_TERM], np.int32)})
     assert len(demand_of(never, TRAITS, SPACE, costs).words) == 0, "it cannot match, so nobody meets it"

@@ -6,7 +6,7 @@ import pytest
 from distribution.location import LocationRouter
 from distribution.routers import ROUTERS, placeable
 from matching.kinds import KINDS
-from matching.model import MessageBatch, Removals, SubscriptionTable
+from matching.model import KEYWORDS_BY_KIND, MessageBatch, Removals, SubscriptionTable
 from matching.space import EARTH, Space
 
 SPACE = Space(*EARTH)
@@ -22,8 +22,9 @@ def test_location_router_sends_them_every_message_that_shares_a_keyword(kind):
     alpha = np.full(50, 0.5 if "alpha" in kind.fields else np.nan)
     nowhere, terms = np.full((50, 4), np.nan), (np.arange(50) % 2).astype(np.int32)
     table = SubscriptionTable(
-        np.arange(50), np.full(50, kind.code, np.int8), np.zeros(50, np.int64), x, y, nowhere, np.full(50, 3, np.int32),
-        alpha, np.arange(51), terms, np.ones(50, np.float32),
+        np.arange(50), np.full(50, kind.code, np.int8), np.zeros(50, np.int64), x, y, nowhere,
+        np.full(50, KEYWORDS_BY_KIND, np.int8), np.full(50, 3, np.int32), alpha, np.arange(51), terms,
+        np.ones(50, np.float32),
     )  # fmt: skip
     router = LocationRouter(3, SPACE, x, y)
     known = router.table()

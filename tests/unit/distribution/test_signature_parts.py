@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from distribution.signatures import claims as claims_module
 from distribution.signatures import signature as signature_module
 from distribution.signatures.claims import Claims, claims_of, claims_of_rows
+from distribution.signatures.minwise import nodes_down_to
 from distribution.signatures.patches import SignaturePatch
 from distribution.signatures.signature import QuerySignature, SignatureBoard, SignatureReplica, SignatureSpec
 from distribution.signatures.spatial import (
@@ -22,7 +23,7 @@ from distribution.signatures.spatial import (
     region_boxes,
     whole_domain,
 )
-from distribution.signatures.text import MinwiseFilter, claimed_pairs, message_pairs, nodes_down_to
+from distribution.signatures.text import claimed_pairs, message_pairs
 from matching.errors import ConfigError, EngineError
 from matching.model import ANY_KEYWORD, BOOLEAN, SKYLINE, TOPK, UNKNOWN_TERM, MessageBatch
 from matching.naive import common_terms, messages_of, skyline_scores, subscriptions_of
@@ -207,28 +208,6 @@ def test_pairs_unused_levels_are_not_asked_and_wide_messages_pass():
     assert pairs.size == 4
 
 
-def test_minwise_read_without_loss_passes_every_member_and_certifies_strangers():
-    made = MinwiseFilter(nodes_down_to(1), 64)
-    members = np.arange(5)[:, None] * 2**31 + np.arange(0, 40, 4)
-    made.insert(members.ravel())
-    assert made.contains(members.ravel()).all()
-    strangers = (np.arange(5)[:, None] * 2**31 + np.arange(1001, 2001)).ravel()
-    assert 0.02 < made.contains(strangers).mean() < 0.3
-    assert not MinwiseFilter(2, 64).contains(strangers[:10] % 2**31).any()
-
-
-@pytest.mark.parametrize(("unbiased", "known"), [(False, 0), (True, 1)])
-def test_minwise_by_the_printed_rule_loses_messages_of_nine_known_words(unbiased, known):
-    """Spec 4.7: matches in at most nine of 2500 bins never exceed 50; over non-empty bins small nodes pass."""
-    made = MinwiseFilter(1, 2500, approximate=True, unbiased=unbiased)
-    made.insert(np.arange(200))
-    message = np.arange(9, dtype=np.int64)
-    assert made.contains(message).all()
-    assert made.any_of(np.array([0, 9]), message).tolist() == [bool(known)]
-    made.insert(np.arange(200, 4000))
-    assert not made.any_of(np.array([0, 9]), message).any(), "nor does either rule pass it in a node of 4000 words"
-
-
 # -- claims
 
 
@@ -237,8 +216,8 @@ def test_claims_all_of_boolean_by_the_rarest_and_any_of_skyline_by_each():
     claims = claims_of(table)
     texts = [table.terms[a:b].tolist() for a, b in itertools.pairwise(table.term_offsets.tolist())]
     expected = []
-    for text, kind, k in zip(texts, table.kind, table.k, strict=True):
-        every = kind == BOOLEAN and k == 0
+    for text, kind, match in zip(texts, table.kind, table.match, strict=True):
+        every = kind == BOOLEAN and match != ANY_KEYWORD
         known = [term for term in text if term != UNKNOWN_TERM]
         if known and not (every and known != text):
             expected.append(known[:1] if every else known)
@@ -251,7 +230,7 @@ def test_claims_from_rows_and_rooms_equal_those_from_the_table():
     table = random_subscriptions(5, 100, kinds=(BOOLEAN,), loose=0.0)
     rows = RegionSubscriptions()
     rows.insert(table)
-    loose = type(table)(**(table._asdict() | {"k": np.full(100, ANY_KEYWORD, np.int32)}))
+    loose = type(table)(**(table._asdict() | {"match": np.full(100, ANY_KEYWORD, np.int8)}))
     for one, other in zip(claims_of(_known(loose)), claims_of_rows(rows, table.number), strict=True):
         assert np.array_equal(one, other)
     room = room_of_boolean()
@@ -465,16 +444,3 @@ def test_patch_survives_a_frame():
     replica.apply(again)
     assert (again.task, again.serial, again.through, again.levels) == patch[:4]
     assert np.array_equal(replica.pairs.arrays()["words"], patch.pairs.words)
-
-
-def test_approximate_signature_keeps_back_what_matters():
-    """The lossy rule is opt-in because of this."""
-    table, messages = random_subscriptions(7, 100), random_messages(7, 200)
-    lost = {}
-    for text in ("cuckoo", "minwise", "approximate"):
-        signature, replica = in_touch(SMALL._replace(text_filter=text, bins=2500))
-        signature.change(claims_of(table), no_claims())
-        replica.apply(signature.patch(0, noted=True))
-        matters = matching(table, messages)
-        lost[text] = np.count_nonzero(matters & ~replica.may_match(messages)) / np.count_nonzero(matters)
-    assert lost == {"cuckoo": 0.0, "minwise": 0.0, "approximate": 1.0}
