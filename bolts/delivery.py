@@ -41,6 +41,7 @@ from matching.model import (
 from matching.window import Boundary, Window
 from topology.core.component import Bolt, Context, Delivery, Saved
 from topology.core.disk import Output, open_disk
+from topology.core.metrics import LatencyHistogram
 
 #: Updates in a file of a run that is not saved as it goes.
 PART_ROWS = 5_000_000
@@ -79,6 +80,8 @@ class DeliveryBolt(Bolt):
         Codes of the kinds whose results may hold messages that have left the window.
     listener : str, optional
         Path of a socket where somebody wants to be told of updates at once (`bolts.telling`).
+    steady_from : int
+        Seq of a message: the latency of batches that begin before it is told apart, as that of the warm-up.
 
     Notes
     -----
@@ -96,6 +99,7 @@ class DeliveryBolt(Bolt):
         query: str = "query",
         lasting: Sequence[int] = (),
         listener: str | None = None,
+        steady_from: int = 0,
     ):
         if sink not in SINKS:
             raise ConfigError(f"sink {sink!r}: choose one of {', '.join(SINKS)}")
@@ -109,6 +113,7 @@ class DeliveryBolt(Bolt):
         self.query = query
         self.lasting = tuple(lasting)
         self.listener = listener
+        self.steady_from = steady_from
         self.sink: Sink | None = None
         self.teller: Teller | None = None
 
@@ -138,6 +143,7 @@ class DeliveryBolt(Bolt):
         self.cutting = False
         self.finished: list[Output] = []
         self.used = False
+        self.warm_up = LatencyHistogram()
         self.sink = self._make_sink()
         if self.listener is not None:
             self.teller = Teller(self.listener, context.incarnation)
@@ -226,7 +232,8 @@ class DeliveryBolt(Bolt):
     def report(self) -> dict[str, Any]:
         """Digest, updates by kind of change, `complete_through`, batches, results, bytes written and in memory.
 
-        `held_back`: updates that came before those of the subscription that theirs replaced.
+        `held_back`: updates that came before those of the subscription that theirs replaced. `warm_up`: latency of
+        batches that are not counted among the others'.
         """
         return {
             "digest": self.digest.hex(),
@@ -240,6 +247,7 @@ class DeliveryBolt(Bolt):
             "sink": self.sink_name,
             "message_ids_held": self.messages.end - self.messages.first,
             "id_bytes": self.messages.nbytes + self.subscriptions.nbytes,
+            "warm_up": self.warm_up.summary(),
         }
 
     def quiet(self) -> bool:
@@ -404,7 +412,9 @@ class DeliveryBolt(Bolt):
                 f"{self.context.component}: an update as of seq {int(updates.as_of.max())}, not published"
             )
         seconds = now_s - np.array([published.published_s for published in self.open])
-        some = rows > 0
+        warming = np.array([published.boundary.first_seq < self.steady_from for published in self.open], np.bool_)
+        self.warm_up.record(seconds[warming], rows[warming])
+        some = (rows > 0) & ~warming
         self.context.record_latency(seconds[some], rows[some])
 
     def _forget(self) -> None:

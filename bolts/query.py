@@ -25,6 +25,7 @@ from matching.kinds import KINDS
 from matching.model import (
     NO_MESSAGES,
     ChangeList,
+    MessageBatch,
     Removals,
     ResultBatch,
     SubscriptionTable,
@@ -91,6 +92,8 @@ class QueryBolt(Bolt):
         self.finished = self.told = False
         self.subscriptions = self.raises_sent = 0
         self.met = 0  # messages that mattered to a subscription to a region here
+        self.lost = 0  # those that would have, and were kept from it
+        self.lost_pairs = dict.fromkeys(self.rooms, 0)
         self.signature = self._new_signature()
 
     def _new_signature(self) -> QuerySignature | None:
@@ -155,6 +158,8 @@ class QueryBolt(Bolt):
             "found_sent": {names[code]: exchange.sent for code, exchange in self.exchanges.items()},
             "raises_sent": self.raises_sent,
             "messages_met": self.met,
+            "messages_lost": self.lost,
+            "pairs_lost": {names[code]: pairs for code, pairs in self.lost_pairs.items()},
             "engines": {names[code]: self.kinds[code].chosen(self.engines.get(names[code])) for code in self.rooms},
         }
 
@@ -171,11 +176,17 @@ class QueryBolt(Bolt):
         self.subscriptions += int(np.count_nonzero(held))
         if self.signature is not None:
             self._sign(part.boundary.number, added.take(np.flatnonzero(held)), changes.removed)
-        updates, met = [empty(UpdateBatch)], []
+        updates, met, missed = [empty(UpdateBatch)], [], [np.zeros(0, np.int64)]
+        coming = set(added.kind.tolist())
         for kind in self.kinds.run:
             room = self.rooms[kind.code]
+            if kind.code not in coming and self._nobody_at(kind.code, part.boundary.number):
+                room.pass_over(part.boundary)
+                continue
             matched = room.match(self._turn(kind, part, changes, held))
             met.append(room.met)
+            missed.append(room.missed)
+            self.lost_pairs[kind.code] += missed[-1].shape[0]
             if kind.code in self.exchanges:
                 self.exchanges[kind.code].put(part.boundary.number, matched)
                 updates += self._close(kind.code)
@@ -183,8 +194,15 @@ class QueryBolt(Bolt):
                 updates.append(self._follow(kind.code, room.close(matched.mine, [])))
         met = [seqs for seqs in met if seqs.shape[0]]
         self.met += met[0].shape[0] if len(met) == 1 else np.unique(np.concatenate(met)).shape[0] if met else 0
+        if len(part.withheld):
+            self.lost += np.unique(np.concatenate(missed)).shape[0]
         told = concatenate([each for each in updates if len(each)] or updates[:1])
         self.context.emit("updates", Closed(part.boundary, self.complete_through, told))
+
+    def _nobody_at(self, code: int, batch: int) -> bool:
+        """Whether nobody of a kind is here, waits, or may be asked by other tasks: all before this batch is told."""
+        room = self.rooms[code]
+        return code not in self.exchanges and not len(room) and room.complete_through == batch - 1
 
     def _turn(self, kind: Kind, part: Part, changes: ChangeList, held: np.ndarray) -> Turn:
         """What a batch is for one kind."""
@@ -199,15 +217,17 @@ class QueryBolt(Bolt):
         else:
             here = np.flatnonzero(mine)
         added = changes.added.take(rows[here])
-        messages = part.messages
-        wanted = router.rows_for(kind.code, messages, task)
-        if wanted is not None and wanted.size < len(messages):
-            messages = messages.take(wanted)
+        messages, withheld = (self._answered(kind.code, each) for each in (part.messages, part.withheld))
         ended = part.ended if kind.needs_ended else NO_MESSAGES
-        shared = kind.stands == "box" and router.shares_pairs(part.messages)
+        shared = kind.stands == "box" and any(router.shares_pairs(some) for some in (messages, withheld) if len(some))
         owned = self._owned if shared else None
         removed = changes.removed.of_kind(kind.code)
-        return Turn(part.boundary, messages, ended, added, home[here], mine[here], removed, owned)
+        return Turn(part.boundary, messages, ended, added, home[here], mine[here], removed, owned, withheld)
+
+    def _answered(self, kind: int, messages: MessageBatch) -> MessageBatch:
+        """Those that this task answers for."""
+        wanted = self.router.rows_for(kind, messages, self.context.task) if len(messages) else None
+        return messages if wanted is None or wanted.size == len(messages) else messages.take(wanted)
 
     def _close(self, code: int) -> list[UpdateBatch]:
         """Close what can be closed now of a kind that tasks share."""
@@ -296,7 +316,8 @@ class QueryBolt(Bolt):
 
     def state(self) -> dict[str, np.ndarray]:
         counts = np.array([self.subscriptions, self.raises_sent])
-        arrays = {"boundary": np.array(self.boundary, np.int64), "counts": counts}
+        met = np.array([self.met, self.lost, *self.lost_pairs.values()])
+        arrays = {"boundary": np.array(self.boundary, np.int64), "counts": counts, "met": met}
         for code, room in self.rooms.items():
             state = room.state()
             if self.router.shares and not self.kinds[code].standing:  # held by several, saved by the lowest of them
@@ -310,7 +331,11 @@ class QueryBolt(Bolt):
         self.boundary = Boundary(*map(int, saved.parts["query"][0]["boundary"]))
         self._begin(saved.number + 1)
         if self.context.task == 0:  # figures of all that is done
-            self.subscriptions, self.raises_sent = np.sum([task["counts"] for task in saved.tasks("query")], 0).tolist()
+            before = saved.tasks("query")
+            self.subscriptions, self.raises_sent = np.sum([task["counts"] for task in before], 0).tolist()
+            if "met" in before[0]:
+                self.met, self.lost, *pairs = np.sum([task["met"] for task in before], 0).tolist()
+                self.lost_pairs = dict(zip(self.lost_pairs, pairs, strict=True))
         self.router = self.router.restored(saved.tasks("distribution"), saved.work.get("query", ()))
         self.signature = self._new_signature()
         states = self.kinds.saved_states(saved.parts["query"])

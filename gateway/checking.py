@@ -147,7 +147,7 @@ def _met(parsed: ParsedSubscription, kind: Kind, stream: _Stream) -> int:
         return 0
     lists = [stream.rows[stream.offsets[term] : stream.offsets[term + 1]] for term in parsed.terms]
     rows, count = np.unique(np.concatenate(lists), return_counts=True)
-    if kind.all_keywords and parsed.k != ANY_KEYWORD:
+    if kind.all_keywords and parsed.match != ANY_KEYWORD:
         rows = rows[count == len(lists)]
     if kind.place != "region":
         return int(rows.size)

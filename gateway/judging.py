@@ -129,7 +129,7 @@ def judge(scene: Scene, subscription: Subscription, message: Message) -> Verdict
 
 
 def _needs_all(subscription: Subscription) -> bool:
-    return subscription.kind == BOOLEAN and subscription.k != ANY_KEYWORD
+    return subscription.kind == BOOLEAN and subscription.match != ANY_KEYWORD
 
 
 def _boolean(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:

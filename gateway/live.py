@@ -116,6 +116,7 @@ def print_summary(out: Any, report: Mapping[str, Any]) -> None:
         ("latency", ", ".join(_quantiles(figures["latency"])) or None),
         ("copies of a subscription", figures["replication_ratio"]),
         ("query bolts for a message", figures["messages_sent_per_message"]),
+        ("lost by signatures", lost_by(report.get("routing", {}).get("signatures", {}))),
         ("digest", report.get("digest")),
     ]
     pairs = [(label, value) for label, value in pairs if value is not None]
@@ -123,6 +124,17 @@ def print_summary(out: Any, report: Mapping[str, Any]) -> None:
     for label, value in pairs:
         out.print(f"{label:<{wide}}  {cell(value)}", markup=False)
     out.print(component_table(_topology(report).get("components", {})))
+
+
+def lost_by(signatures: Mapping[str, Any]) -> str | None:
+    """What signatures that lose messages have kept back, and what of it mattered; None where none do."""
+    if signatures.get("mode") != "approximate":
+        return None
+    pairs = ", ".join(f"{count:,} pairs of {kind}" for kind, count in signatures["lost_pairs"].items())
+    return (
+        f"{signatures['lost_share']:.1%} of the messages that mattered ({signatures['lost']:,} of "
+        f"{signatures['kept_back']:,} kept back{': ' + pairs if pairs else ''})"
+    )
 
 
 def headline(report: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,11 @@ Latency is corrected for coordinated omission: it counts from the moment a messa
 import json
 import math
 import os
+import tempfile
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -23,18 +25,34 @@ from matching.kinds import KINDS
 from matching.model import Float64, MessageBatch
 from matching.space import EARTH, Space
 from matching.window import Window
+from topology.core.committing import Checkpoints
+from topology.core.marking import Cadence
+from topology.core.metrics import RunReport
 from topology.core.plan import Plan
+from topology.core.store import CheckpointStore
+from topology.running import shared_by_default
+
+
+class Executor(StrEnum):
+    """Where the tasks of a load test run."""
+
+    ray = "ray"
+    local = "local"
 
 
 def load_test(
     *,
     rate: Annotated[float, typer.Option(help="Messages a second.")],
-    seconds: Annotated[float, typer.Option(help="How long to publish.")] = 30.0,
+    seconds: Annotated[float, typer.Option(help="How long to publish and measure.")] = 30.0,
+    warm_up: Annotated[float, typer.Option(min=0.0, help="Seconds before that, which are told apart.")] = 5.0,
     window: Annotated[str, typer.Option(help="count:N or time:SECONDS.")] = "count:20000",
-    batch: Annotated[int | None, typer.Option(min=1, help="Messages between two boundaries; rate / 10.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Messages of a batch at most; rate / 10.")] = None,
+    linger_ms: Annotated[float, typer.Option(min=0.0, help="How long a message waits for others; 0: for all.")] = 10.0,
     query_bolts: Annotated[int, typer.Option(min=1, help="Tasks that hold subscriptions.")] = 1,
     router: Annotated[str, typer.Option(help=f"{', '.join(ROUTERS[:-1])} or {ROUTERS[-1]}.")] = "hashing",
     credits: Annotated[int, typer.Option(min=1, help="Batches in flight at most.")] = 8,
+    checkpoint_every: Annotated[float, typer.Option(min=0.0, help="Seconds between checkpoints; 0: none.")] = 10.0,
+    executor: Annotated[Executor, typer.Option(help="ray, or local: in one process.")] = Executor.ray,
     address: Annotated[str | None, typer.Option(help="Ray cluster to join, HOST:PORT or auto; else one's own.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of messages and subscriptions.")] = 0,
     subscriptions: Mapping[str, int] | None = None,
@@ -45,10 +63,14 @@ def load_test(
 
     Parameters
     ----------
-    batch : int, optional
-        A batch lingers batch / rate seconds at the source, which is part of latency.
+    warm_up : float
+        For so long messages are published that do not count: all subscriptions come with the first batch.
+    batch, linger_ms
+        A batch closes when it is full, or when its first message has waited for so long, which is part of latency.
     router : str
         One of `distribution.routers.ROUTERS`.
+    checkpoint_every : float
+        The run is saved into a folder that is removed at the end.
     subscriptions : mapping of kind to int, optional
         How many of a kind, all there before the first message; by default as many as its recipe says.
     kinds : Kinds
@@ -57,23 +79,27 @@ def load_test(
     Returns
     -------
     dict
-        `rate`, `reached_rate`, `kept_up`, `latency` (count, p50_s, p99_s, max_s), `updates_per_s`, `behind_at_end_s`,
-        `furthest_behind_s`, the settings, and `topology` (the whole report).
+        `rate`, `reached_rate`, `kept_up`, `latency` (count, p50_s, p99_s, max_s), `warm_up` (the same of what came
+        before), `updates_per_s`, `batches`, `checkpoints` (how many), `behind_at_end_s`, `furthest_behind_s`, the
+        settings, and `topology` (the whole report).
 
     Raises
     ------
     ConfigError, TopologyError
         With what is wrong and where; what the router cannot place is refused before anything starts.
     """
-    from topology.core.runner import run_ray
-
-    limit = round(rate * seconds)
-    if limit < 1:
+    limit, warming = round(rate * (seconds + warm_up)), round(rate * warm_up)
+    if limit <= warming:
         raise ConfigError(f"rate {rate} for {seconds} s is no message at all: raise one of them")
     batch = batch or max(1, round(rate / 10))
     counts = {kind.name: kind.recipe.load for kind in kinds.run} | dict(subscriptions or {})
-    plan = load_plan(rate, limit, batch, counts, window, query_bolts, router, credits, seed, kinds)
-    report = run_ray(plan, address=address, on_progress=on_progress)
+    pace = Pace(rate, limit, batch, linger_ms / 1e3 or None, warming)
+    plan = load_plan(pace, counts, window, query_bolts, router, credits, seed, kinds)
+    with tempfile.TemporaryDirectory(prefix="skyray-loadtest-") as folder:
+        saved = None
+        if checkpoint_every:
+            saved = Checkpoints(CheckpointStore(os.path.join(folder, "checkpoints")), Cadence(checkpoint_every), folder)
+        report = _execute(plan, executor, address, on_progress, saved)
     delivery = report.components["delivery"].tasks[0].figures
     source = report.components["messages"].tasks[0].figures
     updates = sum(delivery["updates"].values())
@@ -84,21 +110,52 @@ def load_test(
         "behind_at_end_s": source["behind_at_end_s"],
         "furthest_behind_s": source["furthest_behind_s"],
         "messages": limit,
+        "batches": source["batches"],
         "updates": updates,
         "updates_per_s": updates / report.elapsed_s,
         "latency": report.components["delivery"].latency,
+        "warm_up": delivery["warm_up"],
+        "checkpoints": len(report.checkpoints),
         "settings": {
-            "seconds": seconds, **counts, "window": window, "batch": batch, "query_bolts": query_bolts,
-            "router": router, "credits": credits, "address": address, "seed": seed,
+            "seconds": seconds, "warm_up": warm_up, **counts, "window": window, "batch": batch, "linger_ms": linger_ms,
+            "query_bolts": query_bolts, "router": router, "credits": credits, "checkpoint_every": checkpoint_every,
+            "executor": str(executor), "address": address, "seed": seed,
         },
         "topology": report.as_dict(),
     }  # fmt: skip
 
 
+def _execute(
+    plan: Plan,
+    executor: Executor,
+    address: str | None,
+    on_progress: Callable[[Any], None] | None,
+    checkpoints: Checkpoints | None,
+) -> RunReport:
+    """Run a plan as `skyray run` does."""
+    if executor == Executor.local:
+        from topology.core.local import run_local
+
+        return run_local(plan, on_progress=on_progress, checkpoints=checkpoints)
+    from topology.core.runner import run_ray
+
+    together = shared_by_default(plan, address)
+    return run_ray(plan, address=address, on_progress=on_progress, together=together, checkpoints=checkpoints)
+
+
+class Pace(NamedTuple):
+    """When messages are published: `rate` a second, `limit` in all, of which the first `warming` do not count, in
+    batches of `batch` at most that close after `linger_s`, None: when they are full."""
+
+    rate: float
+    limit: int
+    batch: int
+    linger_s: float | None = None
+    warming: int = 0
+
+
 def load_plan(
-    rate: float,
-    limit: int,
-    batch: int,
+    pace: Pace,
     counts: Mapping[str, int],
     window: str,
     query_bolts: int,
@@ -107,7 +164,7 @@ def load_plan(
     seed: int = 0,
     kinds: Kinds = KINDS,
 ) -> Plan:
-    """The topology of a load test that publishes `limit` messages; parameters and errors as in `load_test`."""
+    """The topology of a load test; parameters and errors as in `load_test`."""
     from bolts.delivery import DeliveryBolt
     from spouts.generated import GeneratedSource, Recipe
     from spouts.paced import GeneratedSubscriptions, PacedSpout
@@ -130,12 +187,12 @@ def load_plan(
     lasting = tuple(kind.code for kind in kinds if kind.lasting)
     _check_placeable(router, counts, kinds)
     return wire(
-        PacedSpout(recipe, span, space, batch, limit, rate, asked),
+        PacedSpout(recipe, span, space, pace.batch, pace.limit, pace.rate, asked, pace.linger_s),
         subscriptions,
         router_named(router, query_bolts, space, load, kinds=kinds, costs=costs),
         space,
         span,
-        DeliveryBolt(os.devnull, span, credits, sink="count", lasting=lasting),
+        DeliveryBolt(os.devnull, span, credits, sink="count", lasting=lasting, steady_from=pace.warming),
         kinds=kinds,
         fading=fading,
         credits=credits,
@@ -162,19 +219,19 @@ def _check_placeable(router: str, counts: Mapping[str, int], kinds: Kinds) -> No
 
 def render(report: dict[str, Any]) -> str:
     """The report as lines for people."""
-    latency = report["latency"]
     lines = [
         f"rate asked for   {report['rate']:,.0f} messages/s",
         f"rate reached     {report['reached_rate']:,.0f} messages/s" + ("" if report["kept_up"] else "   NOT KEPT UP"),
         f"behind schedule  {report['behind_at_end_s']:.2f} s at the end, {report['furthest_behind_s']:.2f} s at worst",
         f"updates          {report['updates']:,} ({report['updates_per_s']:,.0f}/s)",
+        f"batches          {report['batches']:,}, {report['checkpoints']:,} checkpoints",
     ]
-    if latency.get("count"):
-        lines.append(
-            "latency          "
-            f"p50 {latency['p50_s'] * 1e3:,.0f} ms, p99 {latency['p99_s'] * 1e3:,.0f} ms, "
-            f"longest {latency['max_s'] * 1e3:,.0f} ms, from due to update"
-        )
+    for name, latency in (("latency", report["latency"]), ("while warming up", report["warm_up"])):
+        if latency.get("count"):
+            lines.append(
+                f"{name:17}p50 {latency['p50_s'] * 1e3:,.0f} ms, p99 {latency['p99_s'] * 1e3:,.0f} ms, "
+                f"longest {latency['max_s'] * 1e3:,.0f} ms, from due to update"
+            )
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from matching.kind_table import Kinds
-from matching.model import UNKNOWN_TERM, Int64, MessageBatch, SubscriptionTable, take_ragged
+from matching.model import KEYWORDS_BY_KIND, UNKNOWN_TERM, Int64, MessageBatch, SubscriptionTable, take_ragged
 
 
 class Aside(NamedTuple):
@@ -79,6 +79,7 @@ def matching_nothing(table: SubscriptionTable, ranges: Sequence[tuple[int, int]]
         "x": table.x * nan,
         "y": table.y * nan,
         "region": np.where(inside[:, None], 0.0, table.region),
+        "match": np.where(inside, np.int8(KEYWORDS_BY_KIND), table.match),
         "k": np.where(inside, np.int32(0), table.k),
         "alpha": table.alpha * nan,
         "term_offsets": offsets,

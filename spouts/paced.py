@@ -1,7 +1,8 @@
 """Made-up messages at a set rate, and subscriptions that take after them: what a load test puts into a topology.
 
 The schedule is fixed before the first message: message n is due n / rate seconds after the start. A batch goes out once
-all its messages are due and a credit is there, and says that it was published when its first message was due,
+all its messages are due, or once its first has lingered for so long, with all that are due by then; where it had to
+wait for a credit it takes what has become due meanwhile. It says that it was published when its first message was due,
 however long it then had to wait. So latencies count from the schedule, a stalled engine cannot make its own stall
 invisible by slowing the source (coordinated omission), and every latency is that of the batch's oldest message.
 Read on in `gateway.loadtest`.
@@ -17,7 +18,7 @@ from bolts.payloads import StreamBatch
 from matching.errors import ConfigError
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import ChangeList, Float64, Names, Removals, SubscriptionTable, empty
+from matching.model import KEYWORDS_BY_KIND, ChangeList, Float64, Names, Removals, SubscriptionTable, empty
 from matching.space import Space
 from matching.window import Window
 from spouts.generated import GeneratedSource, GeneratedSpout, Recipe
@@ -38,12 +39,17 @@ class PacedSpout(GeneratedSpout):
         As in `GeneratedSpout`; `limit` is needed, since the stream must end.
     rate : float
         Messages a second.
+    linger_s : float, optional
+        A message waits no longer for others to go with it; None: until the batch is full.
 
     Raises
     ------
     ConfigError
-        If the rate is not positive.
+        If the rate is not positive, or the linger time is negative.
     """
+
+    #: It waits for what is due, and whoever shared its process would wait, too.
+    patient = True
 
     def __init__(
         self,
@@ -54,26 +60,30 @@ class PacedSpout(GeneratedSpout):
         limit: int,
         rate: float,
         asked: Collection[str] = (),
+        linger_s: float | None = None,
     ):
         if not rate > 0:
             raise ConfigError(f"rate {rate}: a paced stream needs a positive rate")
+        if linger_s is not None and linger_s < 0:
+            raise ConfigError(f"linger time {linger_s} s: cannot be negative")
         super().__init__(recipe, window, space, batch, limit, asked=asked)
         self.rate = rate
+        self.linger_s = linger_s
+        self._largest = batch
         self._start_s: float | None = None
         self._latest_start_s = 0.0
         self._ended_s = 0.0
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
         """Wait until the batch is due, then emit it; late batches go out at once."""
+        first = self.cutter.next_seq
+        if self._start_s is None:  # where a run goes on, its next message is due now, whenever it was interrupted
+            self._start_s = self._context.now() - first / self.rate
+        due_s = self._await_due(first)
         batch = self._next()
         if batch is None:
             return None
-        first, last = batch.boundary.first_seq, batch.boundary.last_seq
-        if self._start_s is None:  # where a run goes on, its next message is due now, whenever it was interrupted
-            self._start_s = self._context.now() - first / self.rate
-        due_s = self._start_s + (last + 1) / self.rate
-        while (wait_s := due_s - self._context.now()) > 0:
-            threading.Event().wait(min(wait_s, _LONGEST_WAIT_S))
+        last = batch.boundary.last_seq
         self._ended_s = self._context.now()
         self._latest_start_s = max(self._latest_start_s, self._ended_s - due_s)
         published_s = self._start_s + first / self.rate
@@ -81,6 +91,21 @@ class PacedSpout(GeneratedSpout):
         self._context.emit("batches", payload, to=number % self._receivers)
         self._context.count("messages", len(batch.messages))
         return Tick(number, first, last)
+
+    def _await_due(self, first: int) -> float:
+        """Wait for the batch from message `first` on, and let it take what is due then; returns when it was due."""
+        start_s, rate = self._start_s or 0.0, self.rate
+        size = min(self._largest, (self.cutter.limit or first) - first)
+        due_s = start_s + (first + size) / rate
+        if self.linger_s is not None:
+            # its first message is due 1 / rate before the second is, as the last of a full batch is
+            due_s = min(due_s, start_s + (first + 1) / rate + self.linger_s)
+        while (wait_s := due_s - self._context.now()) > 0:
+            threading.Event().wait(min(wait_s, _LONGEST_WAIT_S))
+        if self.linger_s is not None:
+            due = int((self._context.now() - start_s) * rate) - first
+            self.cutter.batch = max(1, min(self._largest, due))
+        return due_s
 
     def state(self) -> dict[str, np.ndarray]:
         """Beside the position: how far behind the schedule it fell."""
@@ -177,6 +202,7 @@ class GeneratedSubscriptions(Spout):
             x=np.where(is_point, messages.x[like], np.nan),
             y=np.where(is_point, messages.y[like], np.nan),
             region=region,
+            match=np.full(count, KEYWORDS_BY_KIND, np.int8),
             k=rng.integers(low, high + 1).astype(np.int32),
             alpha=alpha,
             term_offsets=np.array(offsets, np.int64),

@@ -4,16 +4,32 @@
 and the window that a run executes.
 """
 
+from collections.abc import Iterator
+from inspect import Parameter
 from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 
-from gateway.options import Command, Json, example
+from gateway.options import Command, Json, Late, example, of_signature
 from gateway.packages import from_checkout
 from gateway.terminal import Terminal, table
+from matching.errors import ConfigError
 
 app = typer.Typer()
+
+
+def _runner() -> ModuleType:
+    return from_checkout("benchmarks.run", "`skyray bench`")
+
+
+def _options() -> Iterator[Parameter]:
+    """None where there is no checkout: the command says so itself, and its help stays readable."""
+    try:
+        runner = _runner()
+    except ConfigError:
+        return
+    yield from of_signature(runner.bench)
 
 
 @app.command(
@@ -22,30 +38,7 @@ app = typer.Typer()
 )
 def bench(
     kind: Annotated[str, typer.Argument(help="{running}.")],
-    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
-    window: Annotated[int | None, typer.Option(min=1, help="Messages in the window, for kinds that have one.")] = None,
-    messages: Annotated[int | None, typer.Option(min=1, help="Messages to time.")] = None,
-    engines: Annotated[
-        str | None,
-        typer.Option(
-            help="Names separated by commas; all engines by default. Where there are peers, they can be named too: "
-            "postgis, postgis_region, sqlite, sqlite_rtree, duckdb and strtree."
-        ),
-    ] = None,
-    figure: Annotated[
-        str | None, typer.Option(help="Figure of the kind; a wrong name is answered with those there are.")
-    ] = None,
-    messages_from: Annotated[
-        str | None, typer.Option(help="Resample the messages of this output folder of `skyray etl`.")
-    ] = None,
-    workload: Annotated[
-        str | None,
-        typer.Option(
-            help="Recipe of the workload, as places=uniform,stop_words=no,keywords=1-3,regions=city,words=long."
-        ),
-    ] = None,
-    out: Annotated[str | None, typer.Option(help="Folder for a figure (benchmarks/results/figures).")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 0,
+    options: Annotated[dict[str, Any], Late(_options)],
     progress: Annotated[
         bool | None,
         typer.Option(help="A plain line a step on standard error; by default where that is no terminal."),
@@ -53,27 +46,15 @@ def bench(
     json: Json = False,
 ) -> int:
     """Time the engines of a kind beside each other, checked against the oracle first. Needs a checkout."""
-    runner = from_checkout("benchmarks.run", "`skyray bench`")
-    options = {"window": window, "messages": messages, "engines": engines, "figure": figure}
-    options |= {"messages_from": messages_from, "workload": workload, "out": out}
-    given = {name: value for name, value in options.items() if value is not None}
-    return run_bench(Terminal(json), runner, kind, subscriptions, seed, given, progress)
+    return run_bench(Terminal(json), _runner(), kind, options, progress)
 
 
 def run_bench(
-    terminal: Terminal,
-    runner: ModuleType,
-    kind: str,
-    subscriptions: int,
-    seed: int,
-    options: dict[str, Any],
-    progress: bool | None = None,
+    terminal: Terminal, runner: ModuleType, kind: str, options: dict[str, Any], progress: bool | None = None
 ) -> int:
     """`skyray bench`: 1 if an engine was not exact; `progress` as in `Terminal.steps`, False for none in lines."""
-    if "engines" in options:
-        options["engines"] = [name for name in options["engines"].split(",") if name]
     with terminal.steps(f"bench {kind}", in_lines=progress) as on_progress:
-        report = runner.bench(kind, subscriptions, seed=seed, on_progress=on_progress, **options)
+        report = runner.bench(kind, on_progress=on_progress, **options)
     if "figure" in report:
         terminal.answer(report, lambda console: console.print(*_figure_tables(report)))
         return 0 if report["exact"] else 1

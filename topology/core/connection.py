@@ -91,7 +91,7 @@ def connected(address: str | None, log_to_driver: bool = False) -> Iterator[None
     if address is not None:
         _use_token()
         _try(address)
-    with _ended_with_the_block() as tell_guard:
+    with _stdout_kept(), _ended_with_the_block() as tell_guard:
         try:
             with _signals_kept():
                 _start(address, log_to_driver=log_to_driver, logging_level=logging.ERROR)
@@ -150,6 +150,20 @@ def _signals_kept() -> Iterator[None]:
         yield
     finally:
         ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER, utils.set_sigterm_handler = in_cpp, in_python
+
+
+@contextmanager
+def _stdout_kept() -> Iterator[None]:
+    """Standard output is the caller's, who may write one JSON document there: what Ray says goes to standard error.
+
+    Warnings of raylets it prints on standard output, also where nobody asked for what workers print.
+    """
+    printed = ray_worker.print_worker_logs
+    ray_worker.print_worker_logs = lambda data, _, ignore_prefix=False: printed(data, sys.stderr, ignore_prefix)
+    try:
+        yield
+    finally:
+        ray_worker.print_worker_logs = printed
 
 
 # -- a cluster that runs already

@@ -164,7 +164,7 @@ def test_generate_boolean_match_any_draws_the_same_and_says_so(etl, tmp_path):
         assert [row.pop("match") for row in made] == [match] * COUNT
         assert made == plain
     table = load_changes([tmp_path / "boolean.jsonl"], load_vocabulary(etl), EARTH).table
-    assert table.k.tolist() == [ANY_KEYWORD] * COUNT
+    assert table.match.tolist() == [ANY_KEYWORD] * COUNT
 
 
 def test_generate_until_share_ends_so_many_within_the_stream(etl, tmp_path, rows):

@@ -12,7 +12,7 @@ import pytest
 
 import gateway.cli as cli
 from distribution.routers import ROUTERS
-from gateway.loadtest import load_plan, load_test
+from gateway.loadtest import Executor, Pace, load_plan, load_test, render
 from gateway.packages import home
 from gateway.per_kind import each_kind, words_of
 from matching.errors import ConfigError
@@ -24,7 +24,7 @@ LOAD = {"boolean": 300, "topk": 60}
 
 
 def plan_of(router, counts, query_bolts=2, kinds=KINDS):
-    return load_plan(1e6, 900, 300, counts, "count:500", query_bolts, router, kinds=kinds)
+    return load_plan(Pace(1e6, 900, 300), counts, "count:500", query_bolts, router, kinds=kinds)
 
 
 def streams(plan):
@@ -96,6 +96,19 @@ def test_load_test_without_counts_makes_what_the_recipes_say():
         "knn": 0,
         "skyline": 0,
     }
+
+
+def test_load_test_in_one_process_is_saved_and_tells_the_warm_up_apart():
+    report = load_test(
+        rate=2000, seconds=0.5, warm_up=0.25, executor=Executor.local, subscriptions={"boolean": 200, "topk": 50},
+        window="count:500", checkpoint_every=0.1,
+    )  # fmt: skip
+    assert report["messages"] == 1500 and report["checkpoints"] >= 1
+    # full batches would be 8; a message waits 10 ms at most, in which twenty are due
+    assert report["batches"] > 20
+    assert report["latency"]["count"] > 0 and report["warm_up"]["count"] > 0
+    assert report["latency"]["count"] + report["warm_up"]["count"] == report["updates"]
+    assert "while warming up" in render(report) and "checkpoints" in render(report)
 
 
 # ------------------------------------------------------------------------------------------------ what people type

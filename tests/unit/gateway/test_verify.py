@@ -464,7 +464,7 @@ def by_hand(rows, started, changes, model):
         kind = int(table.kind[0])
         made = subscription(
             row, kind, weights, int(table.at[0]), float(table.x[0]), float(table.y[0]),
-            tuple(table.region[0].tolist()), int(table.k[0]), float(table.alpha[0]),
+            tuple(table.region[0].tolist()), int(table.k[0]), float(table.alpha[0]), int(table.match[0]),
         )  # fmt: skip
         wanted.append(made)
     ended = list(zip(changes.removed.number.tolist(), changes.removed.at.tolist(), strict=True))

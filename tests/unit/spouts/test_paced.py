@@ -68,6 +68,30 @@ def test_paced_spout_publishes_no_sooner_than_due():
     assert source["messages"] == 1600
 
 
+def test_paced_spout_closes_a_batch_when_its_first_message_has_lingered():
+    """The stall makes batches larger and not later: what became due meanwhile goes at once, up to the largest size."""
+    delivery = StallingDelivery("unused", WINDOW, 2, sink="count")
+    plan = wire(
+        PacedSpout(RECIPE, WINDOW, SPACE, 400, 1600, 2000.0, linger_s=0.005),
+        GeneratedSubscriptions(RECIPE, WINDOW, SPACE, {"boolean": 50}),
+        HashingRouter(1),
+        SPACE,
+        WINDOW,
+        delivery,
+        credits=2,
+    )
+    source = run_local(plan).components["messages"].tasks[0].figures
+    assert source["messages"] == 1600
+    # 16 full batches of 100 would be; the stall of 0.6 s leaves 0.2 s, in which a batch has ten or some more
+    assert 8 < source["batches"] < 160
+    assert source["furthest_behind_s"] >= 0.3
+
+
+def test_paced_spout_negative_linger_time_is_refused():
+    with pytest.raises(ConfigError, match="linger time -0.1 s"):
+        PacedSpout(RECIPE, WINDOW, SPACE, 100, 100, 10.0, linger_s=-0.1)
+
+
 @pytest.mark.parametrize("rate", [0.0, -1.0])
 def test_paced_spout_without_a_rate_is_refused(rate):
     with pytest.raises(ConfigError, match="positive rate"):
@@ -99,6 +123,7 @@ def test_generated_subscriptions_are_those_of_earlier_versions():
         "x": "f7a93c876b14",
         "y": "2d77d3c642c4",
         "region": "59dd4ea3689e",
+        "match": "5dcc1b5872dd",
         "k": "473e1f32d8ea",
         "alpha": "19c48c58a887",
         "term_offsets": "4b5f6987fb22",
