@@ -61,7 +61,8 @@ docs: $(DOCUMENTING)
 INTERRUPTIBLE := import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 PLAIN := tests/unit tests/property tests/end_to_end/test_routers.py tests/end_to_end/test_topology_exact.py \
 	$(addprefix tests/fault/test_,damaged_checkpoints.py going_on.py simulation.py)
-TIER := $(if $(WIDE),-m "not long and not cluster and not browser")
+EVERY_ROW := -m "not long and not cluster and not browser"
+TIER := $(if $(WIDE),$(EVERY_ROW))
 test: $(WARMED)
 ifneq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest $(ARGS)
@@ -77,8 +78,8 @@ ENGINE_TESTS := tests/unit/boolean tests/unit/topk tests/unit/skyline tests/unit
 test-long: $(WARMED)
 	@$(BIN)/python -m pytest -m "wide or long or cluster or browser" --hypothesis-profile searching --timeout 3600 $(ARGS)
 	@$(BIN)/python -m pytest tests/property --hypothesis-profile searching --timeout 3600
-	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest --timeout 3600 $(ENGINE_TESTS)
-	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest --timeout 3600 $(ENGINE_TESTS)
+	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(EVERY_ROW) --timeout 3600 $(ENGINE_TESTS)
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(EVERY_ROW) --timeout 3600 $(ENGINE_TESTS)
 	@$(MAKE) --no-print-directory mutants ARGS=
 
 # Needs the kernels as they are; what a fault changes is compiled, or run without the compiler, in a copy.

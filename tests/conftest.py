@@ -1,6 +1,8 @@
-"""What tests of several folders share: one Ray for the whole session."""
+"""What tests of several folders share: one Ray for the whole session, and what of a matrix is `wide`."""
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -9,6 +11,29 @@ from hypothesis import settings
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("searching", derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
+
+
+@pytest.hookimpl(tryfirst=True)  # marks are looked at after this
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Rows about an engine or window index that runs take only if told to are `wide`: each compiles for up to 50 s."""
+    from matching.kinds import KINDS
+
+    by_name = [names for kind in KINDS.run for names in (tuple(kind.engines), tuple(kind.windows)) if names]
+    opponents = {name for names in by_name for name in names[1:]} - {names[0] for names in by_name}
+    for item in items:
+        row = getattr(item, "callspec", None)
+        if row is not None and not opponents.isdisjoint(_words(row.params)):
+            item.add_marker("wide")
+
+
+def _words(row: dict[str, Any]) -> Iterator[str]:
+    """The texts in a row of a matrix, and the names of its classes; of what is a row itself, of its values."""
+    for value in row.values():
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else (value,)
+        for part in parts:
+            name = getattr(part, "name", None) if isinstance(part, type) else part
+            if isinstance(name, str):
+                yield name
 
 
 @pytest.fixture(scope="session")

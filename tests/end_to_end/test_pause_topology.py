@@ -128,7 +128,7 @@ def test_topology_paused_goes_on_with_another_router(etl, files, whole, tmp_path
         saved = None
         able = [name for name, placed in KINDS.items() if placed == kinds or len(kinds) < len(placed)]
         for place, router in enumerate(able * 2):
-            signatures = "spatial" if router == "location" else "off"
+            signatures = "minwise" if router == "location" else "off"
             plan = plan_of(etl, files, tmp_path, kinds, router, SIZES[place % 4], window, signatures=signatures)
             saved = pause_local(plan, 2 * place + 2, seed=place, resume=saved)
         plan = plan_of(etl, files, tmp_path, kinds, "hashing", SIZES[1], window)

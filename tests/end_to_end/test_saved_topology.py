@@ -28,7 +28,7 @@ CASES = [
     ("hashing", "off", "count:90", {}, {}),
     ("hashing", "spatial+text", "time:40", {"topk": "l2_scan", "skyline": "eager"}, {"topk": "il_quadtree"}),
     ("location", "off", "time:40", {"boolean": "lfilter", "skyline": "lazy"}, {"skyline": "mf_rtree"}),
-    ("location", "spatial", "count:90", {"topk": "inverted_file", "skyline": "bnl"}, {"topk": "ir_tree"}),
+    ("location", "minwise", "count:90", {"topk": "inverted_file", "skyline": "bnl"}, {"topk": "ir_tree"}),
     ("keyword", "off", "count:90", {"boolean": "mbr_trie", "topk": "block_inverted_file"}, {"topk": "inverted_ring"}),
     ("prefix", "off", "time:40", {"boolean": "rt_tree"}, {}),
     ("dkm-sks", "off", "count:90", {}, {}),

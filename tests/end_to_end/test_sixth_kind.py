@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gateway.generate import generate_subscriptions
-from gateway.loadtest import load_plan
+from gateway.loadtest import Pace, load_plan
 from matching.errors import ConfigError
 from matching.kind import NO_SEQS, Matched, Room, Share, Step
 from matching.kind_table import Kind, Recipe
@@ -462,10 +462,10 @@ def test_kind_handed_in_is_a_load_of_load_tests():
     digests = set()
     for router in ("hashing", "location"):
         counts = {"earliest": 20, "boolean": 40}
-        plan = load_plan(1e6, 600, 100, counts, "count:300", 2, router, kinds=MORE)
+        plan = load_plan(Pace(1e6, 600, 100), counts, "count:300", 2, router, kinds=MORE)
         report = run_local(plan)
         assert report.components["delivery"].tasks[0].figures["updates"]["enter"] > 20
         digests.add(report.components["delivery"].tasks[0].figures["digest"])
     assert len(digests) == 1
     with pytest.raises(ConfigError, match="of kind earliest, .* or --earliest 0"):
-        load_plan(1e6, 600, 100, {"earliest": 1}, "count:300", 2, "keyword", kinds=MORE)
+        load_plan(Pace(1e6, 600, 100), {"earliest": 1}, "count:300", 2, "keyword", kinds=MORE)

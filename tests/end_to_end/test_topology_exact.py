@@ -10,7 +10,7 @@ from distribution.parts import CELLS_A_SIDE
 from distribution.router import RoutingTable
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import BOOLEAN, TOPK, MessageBatch, Removals, SubscriptionTable, take_rows
+from matching.model import BOOLEAN, KEYWORDS_BY_KIND, TOPK, MessageBatch, Removals, SubscriptionTable, take_rows
 from matching.topk import thresholds
 from matching.topk.room import TopkRoom
 from tests.support.covering import tiered
@@ -159,7 +159,8 @@ def test_location_table_sends_what_is_near_across_a_border():
     offsets, nowhere = np.arange(count + 1), np.full((count, 4), np.nan)
     rows = SubscriptionTable(
         number, np.full(count, TOPK, np.int8), np.zeros(count, np.int64), border + hair, y, nowhere,
-        np.ones(count, np.int32), np.ones(count), offsets, number.astype(np.int32), one,
+        np.full(count, KEYWORDS_BY_KIND, np.int8), np.ones(count, np.int32), np.ones(count), offsets,
+        number.astype(np.int32), one,
     )  # fmt: skip
     table = router.table()
     table.change(rows, Removals(number[:0], rows.kind[:0], number[:0]))
@@ -183,8 +184,8 @@ def test_location_pair_that_touches_at_the_antimeridian_is_told_by_exactly_one()
     region = np.array([[170.0, -10.0, -170.0, 10.0]])
     rows = SubscriptionTable(
         np.zeros(1, np.int64), np.full(1, BOOLEAN, np.int8), np.zeros(1, np.int64), np.full(1, np.nan),
-        np.full(1, np.nan), region, np.zeros(1, np.int32), np.full(1, np.nan), np.array([0, 1]), np.zeros(1, np.int32),
-        np.ones(1, np.float32),
+        np.full(1, np.nan), region, np.full(1, KEYWORDS_BY_KIND, np.int8), np.zeros(1, np.int32), np.full(1, np.nan),
+        np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32),
     )  # fmt: skip
     for west, east in ((100.0, 170.0), (-180.0, -170.0), (-180.0, 180.0), (-170.0, 175.0), (-170.0, 100.0)):
         sides = (np.full(1, west), np.full(1, -5.0), np.full(1, east), np.full(1, 5.0))

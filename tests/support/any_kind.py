@@ -15,6 +15,7 @@ from matching.fading import Fading
 from matching.kind_table import Kind
 from matching.model import (
     ANY_KEYWORD,
+    KEYWORDS_BY_KIND,
     UNKNOWN_TERM,
     MessageBatch,
     Removals,
@@ -164,8 +165,9 @@ def subscriptions_of(
         across = rng.random(rows) < 0.2
         region[across] = region[across][:, [2, 1, 0, 3]]
     k = rng.integers(1, 5, rows) if "k" in kind.fields else np.zeros(rows)
+    match = np.full(rows, KEYWORDS_BY_KIND, np.int8)
     if "match" in kind.fields:
-        k = np.where(rng.random(rows) < 0.3, ANY_KEYWORD, k)
+        match[rng.random(rows) < 0.3] = ANY_KEYWORD
     offsets, terms, weights = words(rng, rows, 1, 2)
     hopeless = np.flatnonzero(rng.random(rows) < never)
     # an unknown word where the kind may be asked for one, else one that nobody ever says
@@ -177,6 +179,7 @@ def subscriptions_of(
         rng.random(rows) if point else nowhere,
         rng.random(rows) * 0.5 if point else nowhere,
         np.full((rows, 4), np.nan) if point else region,
+        match,
         k.astype(np.int32),
         rng.random(rows) if "alpha" in kind.fields else nowhere,
         offsets,

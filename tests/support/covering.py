@@ -33,12 +33,23 @@ def pairwise(settings: dict[str, tuple], seed: int = 0) -> list[dict]:
     return chosen
 
 
-def tiered(cases: Iterable[Any], one_in: int, first: int = 0) -> list[Any]:
-    """Cases for `parametrize`: a commit waits for one in so many; of the others half are `wide`, half `long`."""
+def tiered(cases: Iterable[Any], one_in: int, first: int = 0, plain: dict[str, Any] | None = None) -> list[Any]:
+    """Cases for `parametrize`: a commit waits for one in so many; of the others half are `wide`, half `long`.
+
+    Those that a commit waits for have the `plain` values; where that changes one, the case as it was is `wide` too.
+    """
     cases = list(cases)
     others = [number for number in range(len(cases)) if number % one_in != first]
     marks = {number: (pytest.mark.wide, pytest.mark.long)[place % 2] for place, number in enumerate(others)}
-    return [_marked(case, marks[number]) if number in marks else case for number, case in enumerate(cases)]
+    made = []
+    for number, case in enumerate(cases):
+        if number in marks:
+            made.append(_marked(case, marks[number]))
+        elif plain and case | plain != case:
+            made += [case | plain, _marked(case, pytest.mark.wide)]
+        else:
+            made.append(case)
+    return made
 
 
 def _marked(case: Any, mark: Any) -> Any:

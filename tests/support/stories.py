@@ -22,6 +22,7 @@ from topology.wiring import build_plan
 #: Subscriptions of each kind, messages, and messages of a batch of the product's story.
 SUBSCRIPTIONS, MESSAGES, BATCH = 12, 240, 20
 ROUTERS = ("hashing", "location")
+SIGNATURES = ("off", "spatial+text", "minwise")
 
 
 class LedgerStory:
@@ -67,14 +68,15 @@ class ProductStory:
 
     def config(self, out: Path, rng: random.Random | None = None) -> RunConfig:
         """Settings of a run that is saved at every chance, of as many tasks as `rng` says."""
-        router, query, tuples, distribution = ROUTERS[0], 1, 1, 1
+        router, query, tuples, distribution, signatures = ROUTERS[0], 1, 1, 1, "off"
         if rng is not None:
+            signatures = rng.choice(SIGNATURES)
             router, query = rng.choice(ROUTERS), rng.randint(1, 4)
             tuples, distribution = rng.randint(1, 2), rng.randint(1, 2)
         return RunConfig(
             messages=self._etl, subscriptions=tuple(self._files), out=out, window=self.window, batch=BATCH,
             executor="local", router=router, query_bolts=query, tuple_bolts=tuples, distribution_bolts=distribution,
-            sink="parquet", checkpoint_every=0.001, seed=1,
+            signatures=signatures, sink="parquet", checkpoint_every=0.001, seed=1,
         )  # fmt: skip
 
     def plan(self, root: str, rng: random.Random | None) -> Plan:

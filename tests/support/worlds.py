@@ -16,6 +16,7 @@ from bolts.payloads import StreamBatch
 from matching.fading import Fading
 from matching.model import (
     BOOLEAN,
+    KEYWORDS_BY_KIND,
     KNN,
     TOPK,
     ChangeList,
@@ -198,7 +199,8 @@ def _subscriptions(rng, recipe: Recipe, number, at) -> SubscriptionTable:
     blank = np.where(boolean, np.nan, 1.0)
     alpha = np.where(kind == KNN, np.nan, alpha)
     return SubscriptionTable(
-        number, kind, at, x * blank, y * blank, region, np.where(boolean, 0, k).astype(np.int32), alpha * blank, *ragged
+        number, kind, at, x * blank, y * blank, region, np.full(rows, KEYWORDS_BY_KIND, np.int8),
+        np.where(boolean, 0, k).astype(np.int32), alpha * blank, *ragged,
     )  # fmt: skip
 
 
