@@ -84,6 +84,9 @@ def make_case(
     *,
     recipe: TopkRecipe | BooleanRecipe | None = None,
     messages_from: str | None = None,
+    checked: int | None = None,
+    batch: int | None = None,
+    versions: float = _VERSIONS,
 ) -> Case:
     """The standard case of a kind.
 
@@ -98,6 +101,10 @@ def make_case(
         What subscriptions to points, or messages and subscriptions to boxes, are like.
     messages_from : str
         ETL output directory whose messages are resampled; synthetic ones without.
+    checked, batch : int
+        Messages that are checked of a kind with a window, all that there are up to 5,000; messages a batch likewise.
+    versions : float
+        How often an object speaks in a window, of a kind whose messages are ended.
 
     Raises
     ------
@@ -106,12 +113,12 @@ def make_case(
     """
     timed = messages or 20_000
     part = -(-timed // rounds)
-    batch = min(part, MOST_A_BATCH)
+    batch = batch or min(part, MOST_A_BATCH)
     drawn = recipe if isinstance(recipe, BooleanRecipe) else PLAIN_BOOLEAN
     if kind.windowed:
         timed, filled = part * rounds, window or 100_000
         # those that are checked come before those that are timed
-        count = filled + -(-min(timed, _CHECKED) // batch) * batch + timed
+        count = filled + -(-(checked or min(timed, _CHECKED)) // batch) * batch + timed
     else:
         filled, count = _HISTORY, _HISTORY + timed
     if messages_from is None:
@@ -131,7 +138,7 @@ def make_case(
         stream = join_messages([stream.take(np.arange(filled)), widened(later, seed)])
     ends = None
     if kind.needs_ended:
-        stream, _, ends = versions_of_objects(stream, filled, _VERSIONED, _VERSIONS, _STRAY_DEG, seed)
+        stream, _, ends = versions_of_objects(stream, filled, _VERSIONED, versions, _STRAY_DEG, seed)
     table = everybody.take(np.arange(subscriptions))
     lengths = np.diff(stream.term_offsets)[0 if kind.windowed else filled :]
     facts: dict[str, Any] = {
@@ -150,7 +157,7 @@ def make_case(
     elif messages_from is not None:
         facts |= {"places": "real", "words": "real"}
     if ends is not None:
-        facts |= {"versioned": _VERSIONED, "versions_a_window": _VERSIONS, "stray_deg": _STRAY_DEG}
+        facts |= {"versioned": _VERSIONED, "versions_a_window": versions, "stray_deg": _STRAY_DEG}
     fresh = everybody.take(np.arange(subscriptions, subscriptions + coming))
     span = Window("count", filled)
     return Case(

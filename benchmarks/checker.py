@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matching.model import ENTER, LEAVE, SKYLINE, Float64, Int64, MessageBatch, SubscriptionTable
+from matching.model import ENTER, LEAVE, SKYLINE, Float64, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.window import Boundary
 
 
@@ -22,6 +22,25 @@ class Eligible(NamedTuple):
     row: Int64
     score: Float64
     text: Float64
+
+
+class Words(NamedTuple):
+    """Messages by word, ascending in each: `term`, `owner` (row) and `weights` (float64) of every place."""
+
+    term: Int32
+    owner: Int64
+    weights: Float64
+
+    @classmethod
+    def of(cls, messages: MessageBatch) -> "Words":
+        """O(terms log terms)."""
+        order = np.argsort(messages.terms, kind="stable")
+        owner = np.repeat(np.arange(len(messages)), np.diff(messages.term_offsets))
+        return cls(messages.terms[order], owner[order], messages.weights[order].astype(np.float64))
+
+    def lists(self, terms: np.ndarray) -> list[slice]:
+        """Where the places of each term are."""
+        return [slice(*np.searchsorted(self.term, [term, term + 1]).tolist()) for term in terms.tolist()]
 
 
 class Expected(NamedTuple):
@@ -58,57 +77,60 @@ def expected(
     if ends is not None:
         by = np.flatnonzero(ends[:count] >= 0)
         ended_at[ends[by]] = by
-    order = np.argsort(messages.terms, kind="stable")
-    words, owner = messages.terms[order], np.repeat(np.arange(count), np.diff(messages.term_offsets))[order]
-    weights = messages.weights[order].astype(np.float64)
+    words = Words.of(messages)
     updates, results = Counter(), Counter()
     for at in range(len(table)):
-        terms = table.terms[table.term_offsets[at] : table.term_offsets[at + 1]]
-        lists = [slice(*np.searchsorted(words, [term, term + 1]).tolist()) for term in terms.tolist()]
-        row, place = np.unique(np.concatenate([owner[each] for each in lists]), return_inverse=True)
-        # term by term, ascending: a message has each once, and sums have the last bits of the oracle's
-        places = np.split(place, np.cumsum([each.stop - each.start for each in lists])[:-1])
-        if table.kind[at] == SKYLINE:
-            common = np.zeros(row.shape[0], np.int64)
-            for part in places:
-                common[part] += 1
-            eligible = _in_region(messages, table.region[at], row, common, terms.shape[0])
-        else:
-            own = table.weights[table.term_offsets[at] : table.term_offsets[at + 1]].astype(np.float64)
-            text = np.zeros(row.shape[0])
-            for part, each, weight in zip(places, lists, own, strict=True):
-                text[part] += weight * weights[each]
-            away = np.sqrt((table.x[at] - messages.x[row]) ** 2 + (table.y[at] - messages.y[row]) ** 2)
-            alpha = table.alpha[at]
-            score = alpha * (1.0 - away / max_distance) + (1.0 - alpha) * text
-            eligible = Eligible(row, score, np.full(row.shape[0], np.nan))
-        _tell(messages, eligible, ended_at, boundaries, int(table.number[at]), int(table.kind[at]), int(table.k[at]),
+        found = eligible(messages, words, table, at, max_distance)
+        _tell(messages, found, ended_at, boundaries, int(table.number[at]), int(table.kind[at]), int(table.k[at]),
               updates, results)  # fmt: skip
     return Expected(updates, results)
 
 
-def _in_region(messages: MessageBatch, region: Float64, row: Int64, common: Int64, keywords: int) -> Eligible:
-    """Those inside a region, with both relevances of a skyline."""
+def eligible(messages: MessageBatch, words: Words, table: SubscriptionTable, at: int, max_distance: float) -> Eligible:
+    """The messages that share a word with a subscription, and stand in its region if it has one. O(their postings)."""
+    own = slice(*table.term_offsets[at : at + 2].tolist())
+    lists = words.lists(table.terms[own])
+    if table.kind[at] == SKYLINE:
+        return in_region(messages, table.region[at], [words.owner[each] for each in lists])
+    row, place = np.unique(np.concatenate([words.owner[each] for each in lists]), return_inverse=True)
+    # term by term, ascending: a message has each once, and sums have the last bits of the oracle's
+    places = np.split(place, np.cumsum([each.stop - each.start for each in lists])[:-1])
+    text = np.zeros(row.shape[0])
+    for part, each, weight in zip(places, lists, table.weights[own].astype(np.float64), strict=True):
+        text[part] += weight * words.weights[each]
+    away = np.sqrt((table.x[at] - messages.x[row]) ** 2 + (table.y[at] - messages.y[row]) ** 2)
+    alpha = table.alpha[at]
+    score = alpha * (1.0 - away / max_distance) + (1.0 - alpha) * text
+    return Eligible(row, score, np.full(row.shape[0], np.nan))
+
+
+def in_region(messages: MessageBatch, region: Float64, lists: Sequence[Int64]) -> Eligible:
+    """Those inside a region with a keyword, and both relevances of a skyline; `lists`: rows by keyword. O(lists)."""
     west, south, east, north = region
-    lon, lat = (messages.west[row] + messages.east[row]) / 2.0, (messages.south[row] + messages.north[row]) / 2.0
-    inside = (west <= lon) & (lon <= east) & (south <= lat) & (lat <= north)
-    row, common, lon, lat = row[inside], common[inside], lon[inside], lat[inside]
-    away = np.sqrt((lon - (west + east) / 2.0) ** 2 + (lat - (south + north) / 2.0) ** 2)
+    lon, lat = (messages.west + messages.east) / 2.0, (messages.south + messages.north) / 2.0
+    there = [each[(west <= lon[each]) & (lon[each] <= east)] for each in lists]
+    there = [each[(south <= lat[each]) & (lat[each] <= north)] for each in there]
+    row, common = np.unique(np.concatenate(there), return_counts=True)
+    away = np.sqrt((lon[row] - (west + east) / 2.0) ** 2 + (lat[row] - (south + north) / 2.0) ** 2)
     half = np.sqrt((east - west) * (east - west) + (north - south) * (north - south)) / 2.0
     spatial = np.maximum(0.0, 1.0 - away / half) if half > 0.0 else np.ones(row.shape[0])
     lengths = np.diff(messages.term_offsets)[row]
-    return Eligible(row, spatial, common / (keywords + lengths - common))
+    return Eligible(row, spatial, common / (len(lists) + lengths - common))
 
 
 def _tell(messages, eligible, ended_at, boundaries, number, kind, k, updates, results) -> None:
     """Count what a subscription is told and what it holds in the end."""
     held: dict[int, float] = {}
     best = np.zeros(0, np.int64)
+    # from the nearest on, of equally near ones the better text first: sorted once for all boundaries
+    order = np.lexsort((-eligible.text, -eligible.score)) if kind == SKYLINE else best
     for boundary in boundaries:
         there = (eligible.row <= boundary.last_seq) & (messages.life[eligible.row] > boundary.floor)
         there &= (kind != SKYLINE) | (ended_at[eligible.row] > boundary.last_seq)
-        alive = np.flatnonzero(there)
-        best = _not_dominated(eligible, alive) if kind == SKYLINE else _highest(eligible, alive, k)
+        if kind == SKYLINE:
+            best = _not_dominated(eligible, order[there[order]])
+        else:
+            best = _highest(eligible, np.flatnonzero(there), k)
         now = dict(zip(eligible.row[best].tolist(), eligible.score[best].tolist(), strict=True))
         if boundary is not boundaries[0]:
             for seq in held.keys() - now.keys():
@@ -129,13 +151,13 @@ def _highest(eligible: Eligible, alive: Int64, k: int) -> Int64:
     return alive[np.lexsort((-eligible.row[alive], -eligible.score[alive]))][:k]
 
 
-def _not_dominated(eligible: Eligible, alive: Int64) -> Int64:
+def _not_dominated(eligible: Eligible, ordered: Int64) -> Int64:
     """Those whom nobody is as good as in both and better than in one, by spatial relevance and then seq."""
-    pairs, which = np.unique(
-        np.stack([eligible.score[alive], eligible.text[alive]], axis=1), axis=0, return_inverse=True
-    )
-    # from the nearest on, of equally near ones the better text first: whoever follows must have a better text than all
-    text = pairs[::-1, 1]
-    before = np.concatenate([[-1.0], np.maximum.accumulate(text)[:-1]])
-    kept = alive[(text > before)[::-1][which.reshape(-1)]]
+    near, text = eligible.score[ordered], eligible.text[ordered]
+    first = np.ones(ordered.shape[0], np.bool_)
+    first[1:] = (near[1:] != near[:-1]) | (text[1:] != text[:-1])
+    # whoever is farther, or as near with less text, must have a better text than all before; coincident ones stay with
+    # the first of them
+    before = np.concatenate([[-1.0], np.maximum.accumulate(text)[:-1]]) if ordered.size else text
+    kept = ordered[(text > before)[first][np.cumsum(first) - 1]]
     return kept[np.lexsort((eligible.row[kept], -eligible.score[kept]))]

@@ -1,25 +1,32 @@
 """What saving a run as it goes costs: `python -m benchmarks.checkpoints --messages ETL --subscriptions FILE...`.
 
-The product itself, with and without checkpoints, turn about in one process; every turn must tell the same. Beside the
-throughput of both stand what a checkpoint is: its bytes, the longest copy of a query task, for which the stream stands
-still, the time from there to the manifest, and how long a plain write of as many bytes takes, forced to disk.
+The product itself, with and without checkpoints, turn about in one process; every turn must tell the same, and the
+first is verified. Beside the throughput of both stand what a checkpoint is: its bytes, the longest copy of a query
+task, for which the stream stands still, the time from there to the manifest, and how long a plain write of as many
+bytes takes, forced to disk.
 """
 
 import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.provenance import provenance
+from benchmarks.verified import verdict_of_run
 from topology.running import run
 from topology.settings import RunConfig
 
+#: Subscriptions of each kind that are verified.
+_CHECKED = 1_000
 
-def main() -> None:
-    """Print one JSON object; `--out` keeps it."""
+
+def main() -> int:
+    """Print one JSON object; `--out` keeps it. Returns 1 if the figure does not count."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints", description=__doc__)
     parser.add_argument("--messages", type=Path, required=True)
     parser.add_argument("--subscriptions", type=Path, nargs="+", required=True)
@@ -52,6 +59,7 @@ def main() -> None:
         assert len(digests) == 1, "the turns have told different things"
         saved = [epoch for report in turns["with"] for epoch in report["topology"]["checkpoints"]]
         assert saved and not [epoch for epoch in saved if "failed" in epoch], "no checkpoint, or one that failed"
+        checked = verdict_of_run(Path(folder) / "without-0", _CHECKED)
         largest = max(epoch["size_bytes"] for epoch in saved)
         plain_s = statistics.median(_plain_write(Path(folder) / "plain", largest) for _ in range(3))
     rate = {name: [_rate(report) for report in reports] for name, reports in turns.items()}
@@ -69,14 +77,15 @@ def main() -> None:
         "query_copy_s": [epoch["copies_s"].get("query:0") for epoch in saved],
         "longest_write_s": [epoch["longest_write_s"] for epoch in saved],
         "plain_write_s": plain_s,
-        "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
+        **checked,
+        "made_by": provenance(),
         "epochs": saved,
     }
     text = json.dumps(told, indent=1)
     print(text)
     if options.out is not None:
         options.out.write_text(text + "\n")
+    return 0 if checked["exact"] else 1
 
 
 def _rate(report: dict[str, Any]) -> float:
@@ -98,4 +107,4 @@ def _plain_write(path: Path, size_bytes: int) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,6 +12,7 @@ import resource
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -25,7 +26,7 @@ from benchmarks.verdict import verdict
 from benchmarks.workload import WORLD
 from matching.alone import Alone
 from matching.boolean.engine import BooleanEngine
-from matching.kind import Step, Work
+from matching.kind import Question, Step, Work
 from matching.model import (
     NO_MESSAGES,
     Int64,
@@ -116,6 +117,8 @@ class Bench:
         self._full = self._boundary(0, 0, case.filled - 1)
         self._filled: dict[tuple[str | None, tuple[tuple[str, str], ...]], State] = {}
         self._sample: SubscriptionTable | None = None
+        #: What a window has answered, by the question: engines that are filled one by one ask the same.
+        self._answers: dict[tuple[bytes, ...], Any] = {}
         #: What the oracle told of the sample, by the boundaries of the batches: updates, and results at the end.
         self._told: dict[tuple[Boundary, ...], tuple[Counter, Counter]] = {}
         # Whoever leaves is picked at random: the latest to come would be the cheapest to forget.
@@ -134,7 +137,7 @@ class Bench:
         """
         alone = self._alone(name, options)
         state, messages = self.filled(name, options), self._alive(self._full)
-        watch, begun = Stopwatch(alone), perf_counter()
+        watch, begun = Stopwatch(alone.room, alone.share if alone.shares else None), perf_counter()
         alone.restore(self._full, messages, {self.kind.code: state})
         build_s = perf_counter() - begun
         if self.kind.windowed:
@@ -158,13 +161,45 @@ class Bench:
         Returns
         -------
         dict
-            What `benchmarks.verdict` says; of kinds with results also `compared_results`.
+            What `benchmarks.verdict` says; of kinds with results also `compared_results`, of those with a window the
+            refills, and the messages that expired or were ended, in the batches that were compared.
         """
-        told, boundaries = [], []
+        told, boundaries, refilled = [], [], _refills(running)
         for boundary, _, step in self._take_checked(running):
             boundaries.append(boundary)
             told.append(step.updates)
-        updates = concatenate(told)
+        return self._held_against(running, boundaries, concatenate(told), refilled)
+
+    def check_in_turns(self, engines: Mapping[str, Running]) -> dict[str, dict[str, Any]]:
+        """Let engines of a kind with a window take the batches that are checked in turns, and time them meanwhile.
+
+        For engines so slow that nothing more can be asked of them: what `check` says, and medians over the batches.
+        """
+        told: dict[str, list[UpdateBatch]] = {name: [] for name in engines}
+        pace: dict[str, list[float]] = {name: [] for name in engines}
+        before, boundaries, done = {name: _refills(running) for name, running in engines.items()}, [], 0
+        while done < self._checked:
+            for name, running in engines.items():
+                boundary, batch, step = self._take(running, self._checked - done)
+                told[name].append(step.updates)
+                pace[name].append(running.pace_s)
+            boundaries.append(boundary)
+            done += len(batch)
+        measured = {}
+        for name, running in engines.items():
+            report = self._held_against(running, boundaries, concatenate(told[name]), before[name])
+            measured[name] = report | {
+                "us_per_message": 1e6 * median(pace[name]),
+                "messages_timed": done,
+                "refills_per_message": report["compared_refills"] / done,
+                "updates_per_message": sum(len(each) for each in told[name]) / done,
+            }
+        return measured
+
+    def _held_against(
+        self, running: Running, boundaries: list[Boundary], updates: UpdateBatch, refilled: int
+    ) -> dict[str, Any]:
+        """What an engine has told in these batches, held against the oracle; `refilled` times it had asked before."""
         sample = self._sampled(updates)
         asked = tuple(boundaries) if self.kind.windowed else ()
         if asked not in self._told:  # the oracle takes longer than most engines, and they ask the same
@@ -178,11 +213,21 @@ class Bench:
             same = same and results_of(of_numbers(running.alone.results(), sample.number)) == standing
         report = verdict(same, sum(wanted.values()), len({event[1] for event in wanted}))
         if self.kind.standing:
-            report["compared_results"] = sum(standing.values())
+            report |= {"compared_results": sum(standing.values()), "compared_refills": _refills(running) - refilled}
+            report |= self._gone(boundaries[-1])
         else:
             report["checked_messages"] = boundaries[-1].last_seq + 1 - boundaries[0].first_seq
             self._start_over(running)
         return report
+
+    def _gone(self, last: Boundary) -> dict[str, int]:
+        """How many messages of the window have expired or been ended at a boundary since it was full."""
+        life = self.case.messages.life[: last.last_seq + 1]
+        gone = {"compared_expired": int(np.count_nonzero((life > self._full.floor) & (life <= last.floor)))}
+        if self.case.ends is not None:
+            ends = self.case.ends[self.case.filled : last.last_seq + 1]
+            gone["compared_ended"] = int(np.count_nonzero(ends >= 0))
+        return gone
 
     def memory(self, running: Running) -> dict[str, Any]:
         """Bytes a live subscription of the room's arrays, those of the window, peak of the whole process so far."""
@@ -305,6 +350,8 @@ class Bench:
 
         def some(rows: Int64) -> State:
             alone, end = self._alone(name, options), self.case.filled
+            if self.kind.kept_by_engine:
+                self._answer_once(alone)
             # two steps, so that the room sees a window of this length and not a sudden batch
             alone.process(Boundary(0, 0, -1, NO_FLOOR), NO_MESSAGES, empty(SubscriptionTable), NO_REMOVALS)
             whole, full = self.case.messages.take(np.arange(end)), self._full
@@ -318,6 +365,18 @@ class Bench:
         # the kernels let go of the interpreter, and nothing is timed here
         with ThreadPoolExecutor(cores) as pool:
             return join_states(list(pool.map(some, np.array_split(np.arange(len(self.case.table)), cores))))
+
+    def _answer_once(self, alone: Alone) -> None:
+        """Let a window be asked by the first engine alone; what others ask as well is not asked anew."""
+        answer = alone.share.answer
+
+        def once(question: Question) -> Any:
+            key = tuple(column.tobytes() for column in question.rows)
+            if key not in self._answers:
+                self._answers[key] = answer(question)
+            return self._answers[key]
+
+        alone.share.answer = once
 
     # -- the oracle
 

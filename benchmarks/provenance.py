@@ -13,8 +13,9 @@ _ROOT = Path(__file__).parents[1]
 def provenance() -> dict[str, Any]:
     """`commit` (with `+` if files differ from it; None outside a checkout), `command`, `cores`, `load_average`."""
     cores = os.cpu_count() or 1
-    # the folder a program lies in is nobody's business
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    # where things lie on this machine is nobody's business
+    program, *words = sys.argv
+    command = shlex.join([Path(program).name, *(Path(word).name if os.path.isabs(word) else word for word in words)])
     return {"commit": _commit(), "command": command, "cores": cores, "load_average": list(os.getloadavg())}
 
 

@@ -1,4 +1,4 @@
-"""Time the engines of a kind beside each other: what `skyray bench KIND` and `python -m benchmarks.run KIND` run.
+"""Time the engines of a kind beside each other: what `skyray bench KIND` runs.
 
 Every engine is built, held against the oracle on a sample, and then timed in turns with the others (A B A B), so that a
 slow minute of the machine hits all alike; the figures are medians over the turns. Any kind that `matching.kinds` has an
@@ -6,17 +6,16 @@ engine for can be measured: `benchmarks.cases` makes a case of it, `benchmarks.h
 are measured against, are in `benchmarks.peers`; figures of a kind in the module `benchmarks.figures.KIND`.
 """
 
-import argparse
 import importlib
-import importlib.util
-import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from benchmarks.cases import make_case
 from benchmarks.harness import Bench
@@ -27,51 +26,57 @@ from benchmarks.workload import BooleanRecipe
 from matching.errors import ConfigError
 from matching.kind_table import Kind
 from matching.kinds import KINDS
+from matching.topk.engines.skype import PAPER, Skype
 from matching.warmup import warm_engine
 
 #: What is kept of a run of each benchmark.
 RESULTS = Path(__file__).parent / "results"
-_ROUNDS = 7
+#: Beside the engines of a kind: the default one with the rules of its paper alone.
+VARIANTS: Mapping[str, Mapping[str, Any]] = {"topk": {"skype_paper": partial(Skype, pruning=PAPER)}}
+_ENGINES = (
+    "names separated by commas; all engines by default. Where there are peers, they can be named too: postgis, "
+    "postgis_region, sqlite, sqlite_rtree, duckdb and strtree; and skype_paper, which is skype by its paper's rules"
+)
 
 
 def bench(
     kind: str,
-    subscriptions: int = 100_000,
+    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions are live.")] = 100_000,
     *,
-    window: int | None = None,
-    messages: int | None = None,
-    engines: Sequence[str] | None = None,
-    windows: Mapping[str, str] | None = None,
-    figure: str | None = None,
-    seed: int = 0,
-    rounds: int = _ROUNDS,
-    messages_from: str | None = None,
-    workload: str | None = None,
-    out: str | None = None,
+    window: Annotated[int | None, typer.Option(min=1, help="Messages in the window, for kinds that have one.")] = None,
+    messages: Annotated[int | None, typer.Option(min=1, help="Messages to time.")] = None,
+    engines: Annotated[str | Sequence[str] | None, _ENGINES] = None,
+    window_index: Annotated[
+        str | None, "name of the window index, for kinds that have one; by default that of a run"
+    ] = None,
+    figure: Annotated[
+        str | None, "measure and draw this figure instead; a wrong name is answered with those there are"
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 0,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each engine.")] = 7,
+    messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
+    workload: Annotated[
+        str | None, "recipe of the workload, as places=uniform,stop_words=no,keywords=1-3,regions=city,words=long"
+    ] = None,
+    out: Annotated[str | None, "folder for a figure (benchmarks/results/figures)"] = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Measure engines of a kind on one synthetic workload.
+    """Measure engines of a kind on one synthetic workload; what is annotated is an option of `skyray bench`.
 
     Parameters
     ----------
     kind : str                   one of `matching.kinds` that there is a room for
-    subscriptions : int          how many are live
-    window, messages : int       messages in the window (kinds that have one), messages timed (`benchmarks.cases`)
-    engines : sequence of str    names of the kind's engines, or of its peers (`benchmarks.peers`); all engines of the
-                                 kind by default
-    windows : mapping            kind to name of the window index, the default one without
-    seed, rounds : int           of the workload; turns of each engine
-    figure : str                 measure and draw this figure instead, into folder `out`
-    messages_from : str          ETL output directory whose messages are resampled; synthetic ones without
-    workload : str               recipe of a `boolean` workload (`benchmarks.workload.BooleanRecipe.parse`)
+    window, messages : int       by default what `benchmarks.cases` has for the kind
+    workload : str               `benchmarks.workload.BooleanRecipe.parse`; for `boolean` alone
     on_progress : callable       told what is going on, a sentence at a time
 
     Returns
     -------
     dict    `kind`, `made_by` (`benchmarks.provenance`), `workload`, `results`: for each engine its name, what
-            `benchmarks.verdict` says, `build_s`, and the figures of the kind: medians over the rounds, which are there
-            one by one as `rounds`; memory is that before the first of them, and in `at_end` that after the last;
-            `absent`: name, reason and line of installation of each peer that cannot run here, if there are any
+            `benchmarks.verdict` says, `build_s`, the `rules` it runs with, if it could do without some, and the figures
+            of the kind: medians over the rounds, which are there one by one as `rounds`; memory is that before the
+            first of them, and in `at_end` that after the last; `absent`: name, reason and line of installation of each
+            peer that cannot run here, if there are any
 
     Raises
     ------
@@ -79,15 +84,21 @@ def bench(
         For a kind that has no room, or an engine that the kind does not have.
     """
     row = kind_named(kind)
+    windows = {} if window_index is None else {kind: window_index}
+    if isinstance(engines, str):
+        engines = [name for name in engines.split(",") if name]
     if workload is not None and row.stands != "box":
         raise ConfigError(f"workload {workload!r}: only boolean has recipes yet; leave --workload out")
     if figure is not None:
+        if windows:
+            raise ConfigError("figures ask the window index of a run: leave --window-index out")
         folder = Path(out) if out else RESULTS / "figures"
         given = {"window": window, "messages": messages, "engines": engines, "messages_from": messages_from}
-        return _draw(kind, figure, folder, subscriptions=subscriptions, seed=seed, on_progress=on_progress, **given)
+        page = importlib.import_module(f"benchmarks.figures.{kind}").PAGE  # drawing takes a second to import
+        return page.figure(figure, folder, subscriptions, seed=seed, on_progress=on_progress, **given)
     peers = {name: peer for name, peer in PEERS.items() if peer.kind == kind}
     chosen = tuple(dict.fromkeys(engines or row.engines))
-    row = replace(row, engines={**row.engines, **peers})
+    row = replace(row, engines={**row.engines, **VARIANTS.get(kind, {}), **peers})
     for name in chosen:
         row.engine(name)
     tell = on_progress or (lambda _: None)
@@ -126,14 +137,6 @@ def kind_named(name: str) -> Kind:
     return KINDS.named(name)
 
 
-def _draw(kind: str, figure: str, folder: Path, **given: Any) -> dict[str, Any]:
-    """Measure and draw a figure of a kind."""
-    module = f"benchmarks.figures.{kind}"
-    if importlib.util.find_spec(module) is None:
-        raise ConfigError(f"figure {figure!r}: no figure can be drawn for {kind} yet; leave --figure out")
-    return importlib.import_module(module).figure(figure, folder, **given)  # drawing takes a second to import
-
-
 def _time_beside(made: Bench, chosen: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
     """Build and check the engines, and time them in turns."""
     built, results = {}, {}
@@ -148,6 +151,8 @@ def _time_beside(made: Bench, chosen: Sequence[str], tell: Callable[[str], None]
             if "warning" in checked:
                 tell(f"{name}: {checked['warning']}")
             memory = made.memory(built[name])
+            if isinstance(engine := getattr(built[name].room, "engine", None), Skype):
+                checked["rules"] = engine.pruning._asdict()
             results[name] = {"engine": name, **checked, "build_s": built[name].build_s, **memory}
         for turn in range(made.rounds):
             for name in chosen:
@@ -164,31 +169,3 @@ def _time_beside(made: Bench, chosen: Sequence[str], tell: Callable[[str], None]
 
 def _told(absent: Sequence[Absence]) -> list[dict[str, str]]:
     return [missing._asdict() for missing in absent]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; returns 1 if a figure does not count."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Time the engines of a kind.")
-    parser.add_argument("kind", choices=sorted(kind.name for kind in KINDS.run))
-    parser.add_argument("--subscriptions", type=int, default=100_000)
-    parser.add_argument("--window", type=int)
-    parser.add_argument("--messages", type=int)
-    parser.add_argument("--engines", type=lambda text: text.split(","), help="names separated by commas")
-    parser.add_argument("--window-index", help="name of the window index (kinds that have one)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rounds", type=int, default=_ROUNDS)
-    parser.add_argument("--workload", help="recipe of a boolean workload, as places=uniform,words=long")
-    options = vars(parser.parse_args(arguments))
-    kind, index = options.pop("kind"), options.pop("window_index")
-    windows = {} if index is None else {kind: index}
-    report = bench(kind, options.pop("subscriptions"), windows=windows, on_progress=_say, **options)
-    sys.stdout.write(json.dumps(report, indent=2) + "\n")
-    return 0 if all(result["exact"] for result in report["results"]) else 1
-
-
-def _say(sentence: str) -> None:
-    sys.stderr.write(sentence + "\n")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Where the time of a room goes: its index, what it keeps, its updates, refills, the window.
 
-The parts of a `matching.alone.Alone` of one kind get a clock around their methods, on the very objects of a benchmark
+The parts of a room, and of a share of the window, get a clock around their methods, on the very objects of a benchmark
 and nowhere else; a few calls a batch, so the clocks cost nothing that shows. A room that lacks a part has no share of
 it. Read on in `benchmarks.harness`.
 """
@@ -8,12 +8,13 @@ it. Read on in `benchmarks.harness`.
 from time import perf_counter
 from typing import Any
 
-from matching.alone import Alone
+from matching.kind import Room, Share
 
 #: Part, path to an object, methods. What runs inside a refill counts as refill, whatever it calls.
 _CLOCKED = (
     ("index", "room.engine", ("match", "set_thresholds", "withdraw")),
     ("index", "room.engine", ("match",)),
+    ("index", "room.replicas.engine", ("match",)),
     ("index", "room.engine.subscriptions", ("match", "match_at", "withdraw", "remove")),
     ("kept", "room.buffers", ("close", "offer", "expire", "due", "held", "raise_threshold", "clear")),
     ("kept", "room.engine", ("apply", "forget")),
@@ -26,16 +27,16 @@ _CLOCKED = (
 
 
 class Stopwatch:
-    """Wall-clock seconds by part of one `Alone`, from its building or the last `reset` on.
+    """Wall-clock seconds by part of a room and its share, if there is one, from its building or the last `reset` on.
 
     A part that runs inside another stops the other's clock, save that a refill keeps all that it calls.
     """
 
-    def __init__(self, alone: Alone):
+    def __init__(self, room: Room, share: Share | None = None):
         self.seconds: dict[str, float] = {}
         self._running: list[str] = []
         self._since = 0.0
-        roots = {"room": alone.room} | ({"share": alone.share} if alone.shares else {})
+        roots = {"room": room, "share": share}
         for name, path, methods in _CLOCKED:
             root, *attributes = path.split(".")
             owner: Any = roots.get(root)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.model import BOOLEAN, SKYLINE, TOPK, Float64, Int64, MessageBatch, SubscriptionTable
+from matching.model import BOOLEAN, KEYWORDS_BY_KIND, SKYLINE, TOPK, Float64, Int64, MessageBatch, SubscriptionTable
 from matching.space import EARTH, Space
 
 WORLD = Space(*EARTH)
@@ -338,6 +338,7 @@ def _table(
         "x": nowhere,
         "y": nowhere,
         "region": np.full((count, 4), np.nan),
+        "match": np.full(count, KEYWORDS_BY_KIND, np.int8),
         "k": np.zeros(count, np.int32),
         "alpha": nowhere,
     }

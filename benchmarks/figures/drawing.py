@@ -1,4 +1,4 @@
-"""Figures on paper: what `benchmarks.figures` and `benchmarks.figures.boolean` have measured, as JSON and PNG.
+"""Figures on paper: what `benchmarks.figures` has measured, as JSON and PNG.
 
 A report has `figure`, `x_label`, `x`, and `panels`, and perhaps `over`, what all panels have in common. A panel has
 `y_label`, `log` (of x, of y), perhaps a `title` and an `x` and `x_label` of its own, and one of `series` (name to a
@@ -99,7 +99,7 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
         # below the panel, where it hides no line
         below = axis.transAxes + ScaledTranslation(0.0, -_LEGEND_BELOW_IN, shape.dpi_scale_trans)
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, ncols=2, frameon=False)
-    if "over" in report:
+    if report.get("over"):
         shape.suptitle(report["over"])
     shape.tight_layout()
     shape.savefig(path, dpi=100, pil_kwargs={"optimize": True})

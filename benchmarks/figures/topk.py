@@ -11,10 +11,8 @@ Each checks answers against the oracle before it measures, takes the engines in 
 written as JSON and as PNG. Read on in `benchmarks.harness`.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -23,13 +21,11 @@ import numpy as np
 
 from benchmarks import thresholds as threshold_bench
 from benchmarks.adversarial import STREAMS, make_stream
-from benchmarks.cases import make_case
-from benchmarks.figures.sweeps import Tell, beside, draw, sweep
+from benchmarks.figures.sweeps import Asked, Page, Report, Sweep, Variants, all_exact, beside, column, up_to
 from benchmarks.harness import NO_REMOVALS, Bench
 from benchmarks.workload import PLAIN, WORLD, TopkRecipe
 from distribution.router import Router
 from distribution.routers import PLACING, ROUTERS, router_named
-from matching.errors import ConfigError
 from matching.kind import Site, Thresholds
 from matching.kinds import KINDS
 from matching.model import MessageBatch
@@ -40,9 +36,7 @@ from matching.window import Window
 
 _TOPK = KINDS.named("topk")
 _SIZES = (100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000)
-_ENGINES = ("skype", "l2_scan", "ciq", "block_inverted_file", "inverted_file")
-_ROUNDS = 3
-_MESSAGES = 6_000
+_REPEATS = 3
 #: Of streams: long enough for whole batches, so that no engine tells changes oftener than another.
 _MOST_OF_STREAM_S = 15.0
 _BOLTS = (4, 8, 16, 32, 64)
@@ -50,64 +44,11 @@ _BOLTS = (4, 8, 16, 32, 64)
 _SENDING = [name for name in ROUTERS if name not in PLACING]
 
 
-def figure(
-    name: str,
-    out: Path,
-    subscriptions: int = 100_000,
-    window: int | None = None,
-    messages: int | None = None,
-    engines: Sequence[str] | None = None,
-    seed: int = 0,
-    messages_from: str | None = None,
-    on_progress: Tell | None = None,
-) -> dict[str, Any]:
-    """Measure and draw a figure; writes `topk-NAME.json` and `topk-NAME.png` into `out`.
-
-    Raises
-    ------
-    ConfigError
-        For a name nobody knows, messages to resample, which no figure of this kind does, or if matplotlib is not
-        installed.
-    """
-    if messages_from is not None:
-        raise ConfigError("figures of topk are of synthetic messages: leave --messages-from out")
-    chosen = tuple(engines or _ENGINES)
-    return draw(
-        _TOPK, FIGURES, name, out, chosen, on_progress,
-        lambda measure, tell: measure(subscriptions, window or 100_000, messages or _MESSAGES, chosen, seed, tell),
+def _thresholds(asked: Asked) -> Report:
+    window = asked.window or 0
+    report = threshold_bench.bench(
+        asked.subscriptions, window, 3, seed=asked.seed, engine=asked.engines[0], on_progress=asked.tell
     )  # fmt: skip
-
-
-def _bench(subscriptions, messages, window, seed, recipe=PLAIN, kind=_TOPK) -> Bench:
-    case = make_case(kind, subscriptions, messages * _ROUNDS, window, _ROUNDS, seed, recipe=recipe)
-    return Bench(case, _ROUNDS)
-
-
-def _subscriptions(subscriptions, window, messages, engines, seed, tell):
-    sizes = [size for size in _SIZES if size <= max(subscriptions, _SIZES[1])]
-    return sweep(
-        "subscriptions", sizes, lambda n: _bench(n, messages, window, seed), engines, tell, log=True
-    )  # fmt: skip
-
-
-def _by_recipe(label: str, values: Sequence[Any], recipe: Callable[[Any], TopkRecipe]):
-    def measure(subscriptions, window, messages, engines, seed, tell):
-        return sweep(
-            label, values, lambda v: _bench(subscriptions, messages, window, seed, recipe(v)), engines, tell, log=False
-        )  # fmt: skip
-
-    return measure
-
-
-def _window(subscriptions, window, messages, engines, seed, tell):
-    sizes = [size for size in (10_000, 30_000, 100_000, 300_000, 1_000_000) if size <= max(window, 100_000)]
-    return sweep(
-        "messages in the window", sizes, lambda n: _bench(subscriptions, messages, n, seed), engines, tell, log=True
-    )  # fmt: skip
-
-
-def _thresholds(subscriptions, window, messages, engines, seed, tell):
-    report = threshold_bench.bench(subscriptions, window, 3, seed=seed, engine=engines[0], on_progress=tell)
     names = [result["rule"] for result in report["results"]]
     wanted = {
         "us a message": "us_per_message",
@@ -122,48 +63,21 @@ def _thresholds(subscriptions, window, messages, engines, seed, tell):
     return {"x_label": "threshold rule", "x": names, "panels": panels, "exact": exact, "rows": report}
 
 
-def _pruning(subscriptions, window, messages, engines, seed, tell):
+def _pruning() -> dict[str, Any]:
+    """Engine `skype` with all rules, without each of them, and with the paper's alone."""
     rules = [name for name, value in Pruning()._asdict().items() if value is True]
-    variants = {"all": Pruning(), **{f"no {rule}": Pruning()._replace(**{rule: False}) for rule in rules}}
-    variants["paper's rules"] = PAPER
-    engines = {name: partial(Skype, pruning=pruning) for name, pruning in variants.items()}
-    load = _bench(subscriptions, messages, window, seed, kind=replace(_TOPK, engines=engines))
-    built = {name: load.build(name) for name in variants}
-    measured = beside(load, built, tell)
-    for name, running in built.items():
-        index = running.room.engine
-        assert isinstance(index, Skype)
-        measured[name]["counters"] = index.counters()
-    panels = [
-        {"y_label": "us a message", "log": (False, True), "bars": _column(measured, "us_per_message")},
-        {
-            "y_label": "postings scanned a message",
-            "log": (False, True),
-            "bars": _column(measured, "scanned_per_message"),
-        },
-        {
-            "y_label": "pairs verified a message",
-            "log": (False, True),
-            "bars": _column(measured, "verified_per_message"),
-        },
-    ]
-    exact = all(row["exact"] for row in measured.values())
-    return {"x_label": "rules", "x": list(variants), "panels": panels, "exact": exact,
-            "rows": {"workload": load.workload, "variants": measured}}  # fmt: skip
+    ways = {"all": Pruning(), **{f"no {rule}": Pruning()._replace(**{rule: False}) for rule in rules}}
+    return {name: partial(Skype, pruning=pruning) for name, pruning in (ways | {"paper's rules": PAPER}).items()}
 
 
-def _column(measured: dict[str, dict[str, Any]], key: str) -> dict[str, float]:
-    return {name: row[key] for name, row in measured.items()}
-
-
-def _routers(subscriptions, window, messages, engines, seed, tell):
+def _routers(asked: Asked) -> Report:
     """Every query bolt's share of the work, one after the other in this process; the busiest one sets the pace."""
-    load = _bench(subscriptions, messages, window, seed)
+    load, engines, tell = asked.bench(), asked.engines, asked.tell
     table, least = load.case.table, load.filled(engines[0]).rows["threshold"]
-    stream = load.messages_after(messages)
-    sample = np.random.default_rng(seed).integers(0, len(table), 20_000)
-    exact = load.check(load.build(engines[0]))["exact"]
-    rows, wanted = [], _pairs_without_router(table, least, stream, engines[0])
+    stream = load.messages_after(asked.messages or 0)
+    sample = np.random.default_rng(asked.seed).integers(0, len(table), 20_000)
+    checked = load.check(load.build(engines[0]))
+    exact, rows, wanted = checked["exact"], [], _pairs_without_router(table, least, stream, engines[0])
     for tasks in _BOLTS:
         for name in _SENDING:
             router = router_named(name, tasks, WORLD, lambda: (table.x[sample], table.y[sample]))
@@ -187,7 +101,7 @@ def _routers(subscriptions, window, messages, engines, seed, tell):
         }
         for label, (key, logarithmic) in labels.items()
     ]
-    return {"x_label": "query bolts", "x": list(_BOLTS), "panels": panels, "exact": exact,
+    return {"x_label": "query bolts", "x": list(_BOLTS), "panels": panels, **checked, "exact": exact,
             "rows": {"workload": load.workload, "simulated": rows}}  # fmt: skip
 
 
@@ -216,7 +130,7 @@ def _median_s(work: Callable[[], Any]) -> tuple[float, Any]:
     """Median seconds of a few calls, after one that is not counted: it compiles, or builds what is built on use."""
     work()
     times, result = [], None
-    for _ in range(_ROUNDS):
+    for _ in range(_REPEATS):
         begun = perf_counter()
         result = work()
         times.append(perf_counter() - begun)
@@ -260,32 +174,47 @@ def _simulate(router: Router, table, least, stream, engine: str) -> dict[str, An
     }
 
 
-def _streams(subscriptions, window, messages, engines, seed, tell):
-    size = min(subscriptions, 20_000)
-    measured: dict[str, dict[str, Any]] = {}
-    exact = True
+def _streams(asked: Asked) -> Report:
+    size, rows = min(asked.subscriptions, 20_000), []
     for name in STREAMS:
-        tell(f"stream {name}")
-        case = make_stream(name, size, size, messages * _ROUNDS, seed)
-        load = Bench(case, _ROUNDS)
-        built = {engine: load.build(engine) for engine in engines}
-        measured[name] = beside(load, built, tell, _MOST_OF_STREAM_S)
-        exact = exact and all(row["exact"] for row in measured[name].values())
-    series = {engine: [measured[name][engine]["us_per_message"] for name in STREAMS] for engine in engines}
-    panel = {"y_label": "us a message", "log": (False, True), "groups": series}
-    return {"x_label": "stream", "x": list(STREAMS), "panels": [panel], "exact": exact, "rows": measured}
+        asked.tell(f"stream {name}")
+        case = make_stream(name, size, size, (asked.messages or 0) * asked.rounds, asked.seed)
+        rows.append(beside(Bench(case, asked.rounds), asked.engines, asked.tell, _MOST_OF_STREAM_S))
+    panel = {"y_label": "us a message", "log": (False, True), "groups": column(rows, asked.engines, "us_per_message")}
+    measured = {name: row["engines"] for name, row in zip(STREAMS, rows, strict=True)}
+    return {"x_label": "stream", "x": list(STREAMS), "panels": [panel], "exact": all_exact(rows), "rows": measured}
 
 
-FIGURES: dict[str, Callable[..., dict[str, Any]]] = {
-    "subscriptions": _subscriptions,
-    "k": _by_recipe("k", (5, 10, 20, 50, 100), lambda k: TopkRecipe(k=(k, k))),
-    "alpha": _by_recipe(
-        "alpha", (0.1, 0.3, 0.5, 0.7, 0.9, "uniform"), lambda a: PLAIN if a == "uniform" else TopkRecipe(alpha=(a, a))
-    ),
-    "keywords": _by_recipe("keywords", (1, 2, 3, 4, 5), lambda n: TopkRecipe(keywords=(n, n))),
-    "window": _window,
-    "thresholds": _thresholds,
-    "routers": _routers,
-    "pruning": _pruning,
-    "streams": _streams,
+_ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9, "uniform")
+_WINDOWS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+_COUNTED = {
+    "us a message": "us_per_message",
+    "postings scanned a message": "scanned_per_message",
+    "pairs verified a message": "verified_per_message",
 }
+
+PAGE = Page(
+    _TOPK,
+    {
+        "subscriptions": Sweep("subscriptions", up_to(_SIZES, _SIZES[1]), lambda n: {"subscriptions": n}, log=True),
+        "k": Sweep("k", (5, 10, 20, 50, 100), lambda k: {"recipe": TopkRecipe(k=(k, k))}),
+        "alpha": Sweep("alpha", _ALPHAS, lambda a: {"recipe": PLAIN if a == "uniform" else TopkRecipe(alpha=(a, a))}),
+        "keywords": Sweep("keywords", (1, 2, 3, 4, 5), lambda n: {"recipe": TopkRecipe(keywords=(n, n))}),
+        "window": Sweep(
+            "messages in the window",
+            lambda asked: [size for size in _WINDOWS if size <= max(asked.window or 0, 100_000)],
+            lambda n: {"window": n},
+            log=True,
+        ),
+        "thresholds": _thresholds,
+        "routers": _routers,
+        "pruning": Variants(
+            "rules", _pruning(), _COUNTED, told=lambda running: {"counters": running.room.engine.counters()}
+        ),
+        "streams": _streams,
+    },
+    engines=("skype", "l2_scan", "ciq", "block_inverted_file", "inverted_file"),
+    messages=6_000,
+    window=100_000,
+    resampled=False,
+)

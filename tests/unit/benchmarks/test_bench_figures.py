@@ -13,9 +13,9 @@ from matching.errors import ConfigError
 @pytest.mark.parametrize("name", ["k", "routers", "pruning"])
 def test_figure_is_measured_checked_and_drawn(name, tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "_BOLTS", (2, 3))
-    monkeypatch.setattr(figures, "_ROUNDS", 1)
+    monkeypatch.setattr(figures, "PAGE", figures.PAGE._replace(rounds=1))
     told = []
-    report = figures.figure(name, tmp_path, 300, 300, 60, ("skype", "l2_scan"), 1, None, told.append)
+    report = figures.PAGE.figure(name, tmp_path, 300, 300, 60, ("skype", "l2_scan"), 1, None, told.append)
     assert report["exact"] is True
     stored = json.loads((tmp_path / f"topk-{name}.json").read_text())
     assert stored["figure"] == name and len(stored["panels"]) >= 1
@@ -30,17 +30,17 @@ def test_figure_is_measured_checked_and_drawn(name, tmp_path, monkeypatch):
 
 def test_figure_of_an_unknown_name_is_refused_with_the_names_there_are(tmp_path):
     with pytest.raises(ConfigError, match="subscriptions, k, alpha"):
-        figures.figure("nothing", tmp_path)
+        figures.PAGE.figure("nothing", tmp_path)
 
 
 def test_figure_of_real_messages_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="leave --messages-from out"):
-        figures.figure("k", tmp_path, messages_from="etl")
+        figures.PAGE.figure("k", tmp_path, messages_from="etl")
 
 
 def test_routers_simulated_find_the_same_hits(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "_BOLTS", (3,))
-    report = figures.figure("routers", tmp_path, 400, 400, 100, ("l2_scan",), 2)
+    report = figures.PAGE.figure("routers", tmp_path, 400, 400, 100, ("l2_scan",), 2)
     rows = {row["router"]: row for row in report["rows"]["simulated"]}
     assert rows["hashing"]["replication"] == rows["location"]["replication"] == 1.0
     assert rows["hashing"]["sent_per_message"] == 3.0
@@ -70,13 +70,13 @@ def test_routers_that_miss_or_repeat_pairs_are_not_exact(broken, tmp_path, monke
     else:
         monkeypatch.setitem(routers._CLASSES, "location", OneRowTwice)
     monkeypatch.setattr(figures, "_BOLTS", (3,))
-    monkeypatch.setattr(figures, "_ROUNDS", 1)
-    assert not figures.figure("routers", tmp_path, 400, 400, 100, ("l2_scan",), 2)["exact"]
+    monkeypatch.setattr(figures, "PAGE", figures.PAGE._replace(rounds=1))
+    assert not figures.PAGE.figure("routers", tmp_path, 400, 400, 100, ("l2_scan",), 2)["exact"]
 
 
 def test_figure_alpha_ends_with_the_uniform_workload(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "_ROUNDS", 1)
-    report = figures.figure("alpha", tmp_path, 200, 200, 40, ("l2_scan",), 3)
+    monkeypatch.setattr(figures, "PAGE", figures.PAGE._replace(rounds=1))
+    report = figures.PAGE.figure("alpha", tmp_path, 200, 200, 40, ("l2_scan",), 3)
     assert report["x"][-1] == "uniform"
     asked = [row["workload"]["alpha"] for row in report["rows"]]
     assert asked[0] == [0.1, 0.1] and asked[-1] == [0.0, 1.0]

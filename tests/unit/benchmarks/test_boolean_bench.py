@@ -75,8 +75,8 @@ def test_bench_reports_every_figure_for_every_engine():
 def test_bench_command_tells_its_steps_unless_told_not_to(capfd):
     told = {}
     for progress in (None, False):
-        options = {"messages": 60, "engines": "cell_term"}
-        assert run_bench(Terminal(as_json=True), run, "boolean", 300, 4, options, progress) == 0
+        options = {"subscriptions": 300, "seed": 4, "messages": 60, "engines": "cell_term"}
+        assert run_bench(Terminal(as_json=True), run, "boolean", options, progress) == 0
         out, told[progress] = capfd.readouterr()
         assert json.loads(out)["kind"] == "boolean"
     assert "bench boolean: building cell_term\n" in told[None] and "turn 7 of 7: cell_term\n" in told[None]

@@ -5,10 +5,11 @@ import re
 
 import pytest
 
+from benchmarks import made_by
 from benchmarks.run import RESULTS
 
 DOCS = RESULTS.parents[1] / "docs"
-PAGES = (DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")))
+PAGES = (DOCS.parent / "README.md", *sorted({*DOCS.glob("*.md")} - {made_by.PAGE}))
 MOST_BYTES = 200_000
 
 
@@ -35,3 +36,21 @@ def test_results_that_are_kept_are_named_and_those_that_are_named_are_kept():
     drawn = {path.with_suffix(".json").name for path in RESULTS.rglob("*.png")}
     ours = {name for name in named if re.match(r"(boolean|topk|skyline|lfilter|memory|signatures)", name)}
     assert ours - kept - drawn - set(sizes.values()) == set()
+
+
+def test_page_of_origins_is_that_of_the_files(monkeypatch):
+    monkeypatch.undo()
+    assert made_by.PAGE.read_text() == made_by.page()
+
+
+def test_page_of_origins_changes_with_the_files_and_says_what_is_too_little(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    made = {"commit": "abc", "command": "cli.py bench knn --json", "cores": 3, "load_average": [1.25, 0, 0]}
+    told = {"made_by": made, "results": [{"compared": 5_000, "compared_subscriptions": 900}, {"compared": 999}]}
+    (results / "knn-9.json").write_text(json.dumps(told))
+    (results / "old.json").write_text(json.dumps({"kept_by": "def"}))
+    one, two = made_by.page(results).splitlines()[-2:]
+    assert "`abc` | `skyray bench knn --json` | 3 | 1.2 | 999 of 0: too little" in one
+    assert "by `def` | - | - | - | not said" in two

@@ -66,6 +66,6 @@ def test_knn_bench_of_a_wrong_engine_or_of_too_little_is_not_exact(engine, subsc
 
 def test_knn_figures_nobody_knows_or_of_a_window_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="choose one of subscriptions, k, keywords"):
-        figures.figure("alpha", tmp_path)
+        figures.PAGE.figure("alpha", tmp_path)
     with pytest.raises(ConfigError, match="no window"):
-        figures.figure("k", tmp_path, window=9)
+        figures.PAGE.figure("k", tmp_path, window=9)

@@ -16,7 +16,7 @@ from benchmarks.peers.sqlite import SQLite
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages, widened
 from matching.boolean.engines.inverted_list import InvertedList
 from matching.errors import ConfigError
-from matching.model import BOOLEAN, MessageBatch, SubscriptionTable
+from matching.model import BOOLEAN, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,7 @@ def test_peer_compares_closed_boxes_in_doubles(peer):
     weights = np.full(2 * count, np.sqrt(0.5), np.float32)
     table = SubscriptionTable(
         whole, np.full(count, BOOLEAN, np.int8), np.zeros(count, np.int64), nowhere, nowhere, region,
-        np.zeros(count, np.int32), nowhere, offsets, terms, weights,
+        np.full(count, KEYWORDS_BY_KIND, np.int8), np.zeros(count, np.int32), nowhere, offsets, terms, weights,
     )  # fmt: skip
     peer.insert(table)
     x, y = WORLD.project(np.array([lon, lon]), np.array([lat, lat]))

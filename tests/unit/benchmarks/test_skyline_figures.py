@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from benchmarks.figures import skyline as skyline_figures
+from benchmarks.figures import skyline_engines
 from benchmarks.figures.skyline import TREES
 from benchmarks.run import bench
 from matching.errors import ConfigError
 from matching.skyline.windows.i3 import I3
+
+#: Engines and indexes that no run takes unless told to.
+pytestmark = pytest.mark.wide
 
 
 @pytest.fixture(autouse=True)
@@ -21,11 +25,11 @@ def small(monkeypatch):
     monkeypatch.setattr(skyline_figures, "_ROUNDS", 1)
 
 
-@pytest.mark.parametrize("name", skyline_figures.FIGURES)
+@pytest.mark.parametrize("name", ["updates", "space", "queries", "cleaning"])
 @pytest.mark.long
 def test_skyline_figure_is_measured_checked_and_drawn(name, tmp_path):
     told = []
-    report = skyline_figures.figure(name, tmp_path, window=1_200, seed=1, on_progress=told.append)
+    report = skyline_figures.PAGE.figure(name, tmp_path, window=1_200, seed=1, on_progress=told.append)
     assert report["exact"] is True and told
     stored = json.loads((tmp_path / f"skyline-{name}.json").read_text())
     assert stored["figure"] == name
@@ -42,8 +46,28 @@ def test_skyline_figure_is_what_the_bench_command_draws(tmp_path):
 
 
 def test_skyline_figure_updates_gives_the_share_of_operations(tmp_path):
-    report = skyline_figures.figure("updates", tmp_path, window=2_000, engines=["mf_rtree", "ir_tree"], seed=2)
+    report = skyline_figures.PAGE.figure("updates", tmp_path, window=2_000, engines=["mf_rtree", "ir_tree"], seed=2)
     assert report["rows"]["mf_rtree_share_of"]["mf_rtree"]["ir_tree"] < 0.5
+
+
+@pytest.mark.wide
+def test_skyline_figure_of_engines_says_what_was_compared_and_how_many_times_the_first_each_takes(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(skyline_engines, "_BATCH", 200)
+    monkeypatch.setattr(skyline_engines, "_BETWEEN", 500)
+    pair = ("eager_star", "bnl")
+    report = skyline_figures.PAGE.figure("engines", tmp_path, 300, 2_000, 400, pair, 1)
+    assert report["exact"] and report["x"] == [500, 1_000, 2_000]
+    for row in report["rows"]:
+        fast, slow = (row["engines"][name] for name in pair)
+        assert fast["compared"] == slow["compared"] > 0
+        assert fast["compared_expired"] == slow["compared_expired"] > 0 < fast["compared_ended"]
+        assert 0 < fast["compared_refills"] < slow["compared_refills"]
+        assert fast["times_the_first"] == 1.0 and fast["us_per_message"] > 0 < slow["us_per_message"]
+    for wrong in ("ir_tree", "nothing"):
+        with pytest.raises(ConfigError, match="eager_star"):
+            skyline_figures.PAGE.figure("engines", tmp_path, 300, 4_000, 300, (wrong,), 1)
 
 
 class Forgetful(I3):
@@ -56,7 +80,7 @@ class Forgetful(I3):
 
 def test_skyline_figure_of_a_wrong_index_is_not_exact(tmp_path, monkeypatch):
     monkeypatch.setitem(TREES, "i3", Forgetful)
-    assert not skyline_figures.figure("space", tmp_path, window=1_200, engines=["i3"], seed=1)["exact"]
+    assert not skyline_figures.PAGE.figure("space", tmp_path, window=1_200, engines=["i3"], seed=1)["exact"]
 
 
 def test_skyline_figure_stream_replaces_the_version_before(tmp_path):
@@ -69,7 +93,7 @@ def test_skyline_figure_stream_replaces_the_version_before(tmp_path):
 
 def test_skyline_figure_of_an_unknown_name_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="updates, space, queries, cleaning"):
-        skyline_figures.figure("nothing", tmp_path)
+        skyline_figures.PAGE.figure("nothing", tmp_path)
     for index in ("nothing", "inverted"):
         with pytest.raises(ConfigError, match="mf_rtree"):
-            skyline_figures.figure("space", tmp_path, engines=[index])
+            skyline_figures.PAGE.figure("space", tmp_path, engines=[index])

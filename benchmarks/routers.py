@@ -1,0 +1,210 @@
+"""Routers over the whole way: index, buffers, hits between tasks, refills, packing; simulated to 64 bolts, and on Ray.
+
+    python -m benchmarks.routers [--kinds topk,skyline,boolean] [--subscriptions N] [--window N] [--messages N]
+                                 [--batch N] [--bolts 1,4,16,64] [--ray 1,2,4] [--routers A,B] [--rounds 3]
+                                 [--out DIR] > results.json
+
+Simulated, each task's time is booked to it in one process, with what packing and unpacking takes between processes, and
+the busiest task sets the pace: what one would have with a core for every task and a network that takes no time. On Ray
+everything is there, and so are only as many cores as the machine has. Routers take turns in every round; medians are
+told, after every one of them has been seen to tell the same updates as one bolt that was checked
+(`benchmarks.whole_way`). With `--out` the figures are drawn too.
+"""
+
+import argparse
+import json
+import logging
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import ray
+
+from benchmarks.cases import make_case
+from benchmarks.provenance import provenance
+from benchmarks.whole_way import Stream, checked, filled, plan_of, stream_of, weighed
+from distribution.routers import ROUTERS, placeable
+from matching.kinds import KINDS
+from topology.core.component import Saved
+from topology.core.local import run_local
+from topology.core.metrics import RunReport
+from topology.core.runner import run_ray
+from topology.running import LIGHT
+
+#: One of those that place by cost stands for all: they differ in balance alone (`benchmarks.placement_work`).
+_LEFT_OUT = ("kop", "sop", "ps2stream")
+_SIZES = {"topk": 100_000, "skyline": 5_000, "boolean": 200_000}
+_PARTS = ("index", "kept", "updates", "refills", "packing")
+
+
+def routers_of(kind: str) -> list[str]:
+    """Those that can place a kind."""
+    return [name for name in ROUTERS if name not in _LEFT_OUT and not placeable(name, KINDS, kind, False)]
+
+
+def simulated(stream: Stream, router: str, bolts: int, saved: Saved) -> dict[str, Any]:
+    """One run in this process: microseconds a message of the busiest tasks, and what went between tasks."""
+    with tempfile.TemporaryDirectory(prefix="skyray-routers-") as out, weighed() as book:
+        plan = plan_of(stream, router, bolts, out)
+        report = run_local(plan, resume=saved)
+    each_us = 1e6 / stream.timed
+    spent: dict[str, list[float]] = {}
+    for name, part in report.components.items():
+        if part.kind == "spout":
+            continue  # its messages lie in memory
+        addresses = plan.addresses_of(name)
+        spent[name] = [
+            each_us * (sum(task.busy_s.values()) + 1e-9 * (book.unpacking[at] - book.out_of[at]))
+            for at, task in zip(addresses, part.tasks, strict=True)
+        ]
+    tasks, query = report.components["query"].tasks, plan.addresses_of("query")
+    busiest = int(np.argmax(spent["query"]))
+    clocked = tasks[busiest].figures["clocked_s"]
+    packing = 1e-9 * (book.packing[query[busiest]] + book.unpacking[query[busiest]])
+    parts = {name: each_us * clocked.get(name, 0.0) for name in _PARTS[:-1]} | {"packing": each_us * packing}
+    parts["found"] = each_us * tasks[busiest].busy_s.get("found", 0.0)
+    row = {
+        "us_per_message": max(map(max, spent.values())),
+        "slowest": max(spent, key=lambda name: max(spent[name])),
+        "query_us": max(spent["query"]),
+        "query_max_to_mean": max(spent["query"]) / (sum(spent["query"]) / bolts),
+        "all_us": sum(map(sum, spent.values())),
+        "busiest_query_us": parts,
+        **{f"{name}_us": max(spent[name]) for name in ("distribution", "tuples", "delivery")},
+        "bytes_per_message": book.carried_bytes / stream.timed,
+    }
+    messages, sent, _ = np.sum([task["counts"] for task in saved.parts["distribution"]], axis=0).tolist()
+    parts = [task.figures for task in report.components["distribution"].tasks]
+    row["sent_per_message"] = (sum(part["sent"] for part in parts) - sent) / (
+        sum(part["messages"] for part in parts) - messages
+    )
+    return row | _told(report, stream)
+
+
+def _told(report: RunReport, stream: Stream) -> dict[str, Any]:
+    """Digest, and the papers' measures of routing."""
+    parts = {name: [task.figures for task in part.tasks] for name, part in report.components.items()}
+    held, kind = len(stream.case.table), stream.case.kind.name
+    return {
+        "digest": parts["delivery"][0]["digest"],
+        "found_per_message": sum(part["found_sent"].get(kind, 0) for part in parts["query"]) / stream.timed,
+        "held_per_subscription": sum(part["held"][kind] for part in parts["query"]) / held,
+    }
+
+
+def on_ray(stream: Stream, router: str, bolts: int) -> dict[str, Any]:
+    """One run on Ray from the start; what is timed begins when the batch that brought everybody is done."""
+    with tempfile.TemporaryDirectory(prefix="skyray-routers-") as out:
+        report = run_ray(plan_of(stream, router, bolts, out), together=(LIGHT,))
+    loaded_s = report.components["messages"].tasks[0].figures["loaded_s"]
+    first = stream.boundaries[stream.loaded].first_seq
+    left = stream.boundaries[-1].last_seq + 1 - first
+    return {"us_per_message": 1e6 * (report.elapsed_s - loaded_s) / left} | _told(report, stream)
+
+
+def compare(
+    stream: Stream,
+    chosen: Sequence[str],
+    ways: Sequence[int],
+    rays: Sequence[int],
+    rounds: int,
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    """Every router and number of bolts, in turns; a row each, and what the check says."""
+    judged, digest = checked(stream)
+    tell(f"{stream.case.kind.name}: one bolt {judged}")
+    routers = [name for name in routers_of(stream.case.kind.name) if not chosen or name in chosen]
+    with tempfile.TemporaryDirectory(prefix="skyray-routers-") as out:
+        saved = filled(stream, out)
+    cells = [("simulated", router, bolts) for bolts in ways for router in routers]
+    cells += [("ray", router, bolts) for bolts in rays for router in routers]
+    turns: dict[tuple, list[dict[str, Any]]] = {cell: [] for cell in cells}
+    for turn in range(rounds + 1):
+        for way, router, bolts in cells:
+            if turn == 0 and (way == "ray" or bolts != ways[0]):
+                continue  # what is compiled or loaded on first use is so by then
+            row = simulated(stream, router, bolts, saved) if way == "simulated" else on_ray(stream, router, bolts)
+            if turn:
+                turns[way, router, bolts].append(row)
+            tell(f"  turn {turn} of {rounds}: {way} {router} {bolts}: {row['us_per_message']:.1f} us a message")
+    rows = []
+    for (way, router, bolts), mine in turns.items():
+        middle = sorted(mine, key=lambda row: row["us_per_message"])[len(mine) // 2]
+        us = median(row["us_per_message"] for row in mine)
+        same = {row["digest"] for row in mine} == {digest}
+        rows.append(
+            {"way": way, "router": router, "query_bolts": bolts, **middle, "us_per_message": us, "same_updates": same}
+        )
+        rows[-1]["messages_per_s"] = 1e6 / us
+    for row in rows:
+        alike = (row["way"], "hashing", row["query_bolts"])
+        base = [each for each in rows if (each["way"], each["router"], each["query_bolts"]) == alike]
+        row["times_hashing"] = base[0]["us_per_message"] / row["us_per_message"] if base else None
+        judged["exact"] = judged["exact"] and row["same_updates"]
+    return {"kind": stream.case.kind.name, **judged, "workload": stream.case.facts, "rows": rows}
+
+
+def picture(measured: list[dict[str, Any]], ways: Sequence[int]) -> dict[str, Any]:
+    """The report that `benchmarks.figures.drawing` draws: messages a second over simulated bolts, a panel a kind."""
+    panels = []
+    for one in measured:
+        series: dict[str, list[float]] = {}
+        for row in one["rows"]:
+            if row["way"] == "simulated":
+                series.setdefault(row["router"], []).append(row["messages_per_s"])
+        panels.append({"title": one["kind"], "y_label": "messages/s, whole way", "log": (True, True), "series": series})
+    return {"figure": "routers-whole-way", "x_label": "query bolts", "x": list(ways), "panels": panels}
+
+
+def main() -> int:
+    """Command line; 1 if a router told other updates than what was checked, or too few were compared."""
+
+    def numbers(text: str) -> list[int]:
+        return [int(part) for part in text.split(",") if part]
+
+    parser = argparse.ArgumentParser(description="Routers over the whole way.")
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(_SIZES))
+    parser.add_argument("--subscriptions", type=int, help="of each kind; as many as suit it by default")
+    parser.add_argument("--window", type=int, default=50_000)
+    parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--batch", type=int, default=1_000)
+    parser.add_argument("--bolts", type=numbers, default=[1, 4, 16, 64])
+    parser.add_argument("--ray", type=numbers, default=[1, 2, 4])
+    parser.add_argument("--routers", type=lambda text: text.split(","), default=[], help="all that can by default")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder for routers-whole-way.json and .png")
+    given = parser.parse_args()
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    measured = []
+    if given.ray:  # one session for all runs
+        ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", logging_level=logging.WARNING)
+    for name in given.kinds:
+        kind = KINDS.named(name)
+        count = given.subscriptions or _SIZES[name]
+        case = make_case(kind, count, given.messages, given.window, max(1, given.messages // given.batch), given.seed)
+        stream = stream_of(case, given.batch)
+        if given.ray and len(stream.boundaries) <= stream.loaded:
+            parser.error(f"--messages {given.messages}: on Ray the first {stream.loaded} batches do not count")
+        measured.append(compare(stream, given.routers, given.bolts, given.ray, given.rounds, tell))
+    ray.shutdown()
+    report = {"made_by": provenance(), "credits": 4, "batch": given.batch, "rounds": given.rounds, "measured": measured}
+    print(json.dumps(report, indent=1))
+    if given.out and given.bolts:
+        from benchmarks.figures.drawing import pyplot, write
+
+        write(pyplot(), picture(measured, given.bolts) | {"rows": report}, given.out / "routers-whole-way")
+    return 0 if all(one["exact"] for one in measured) else 1
+
+
+if __name__ == "__main__":
+    from benchmarks import routers  # actors cannot import classes of the main script
+
+    sys.exit(routers.main())

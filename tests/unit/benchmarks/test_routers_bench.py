@@ -1,0 +1,53 @@
+"""The benchmark of routers: all tell what was checked, one that loses something is noticed, time is booked."""
+
+import numpy as np
+import pytest
+
+from benchmarks.cases import make_case
+from benchmarks.routers import compare, routers_of
+from benchmarks.whole_way import checked, filled, stream_of
+from distribution.location import LocationTable
+from matching.kinds import KINDS
+
+WIDE = pytest.mark.wide
+
+
+def small(kind: str, subscriptions: int = 60):
+    case = make_case(KINDS.named(kind), subscriptions, 400, 600, 4, 3)
+    return stream_of(case, 100)
+
+
+def told(kind: str, routers, ways, subscriptions: int = 60):
+    return compare(small(kind, subscriptions), routers, ways, (), 1, lambda _: None)
+
+
+@pytest.mark.parametrize("kind", ["skyline", pytest.param("topk", marks=WIDE), pytest.param("boolean", marks=WIDE)])
+def test_every_router_tells_what_one_bolt_tells_and_that_is_right(kind):
+    judged, _ = checked(small(kind, 2_000))
+    assert judged["exact"] and judged["compared"] > 30
+    report = told(kind, [], (1, 3))
+    assert len(report["rows"]) == 2 * len(routers_of(kind)) and all(row["same_updates"] for row in report["rows"])
+    assert report["exact"]
+    for row in report["rows"]:
+        inside = sum(row["busiest_query_us"].values())
+        assert 0 < row["query_us"] <= row["us_per_message"] <= row["all_us"] and inside > 0
+        assert min(row["busiest_query_us"][part] for part in ("index", "packing")) > 0
+    one, three = (
+        [row for row in report["rows"] if row["query_bolts"] == n and row["router"] == "hashing"] for n in (1, 3)
+    )
+    assert (one[0]["sent_per_message"], three[0]["sent_per_message"]) == (1, 3)
+
+
+def test_router_that_keeps_a_message_back_is_noticed(monkeypatch):
+    route = LocationTable.route
+    monkeypatch.setattr(LocationTable, "route", lambda self, messages: [rows[::2] for rows in route(self, messages)])
+    same = {row["router"]: row["same_updates"] for row in told("boolean", ["hashing", "location"], (2,), 9_000)["rows"]}
+    assert same == {"hashing": True, "location": False}
+
+
+def test_filled_stream_goes_on_behind_the_batch_that_brought_everybody(tmp_path):
+    stream = small("topk")
+    saved = filled(stream, str(tmp_path))
+    assert saved.number == stream.joined
+    passed = int(np.sum([task["counts"][0] for task in saved.parts["distribution"]]))
+    assert passed == 600 + 100 and passed + stream.timed == len(stream.messages)
