@@ -182,11 +182,12 @@ def test_workload_follows_its_recipe():
     assert set(np.diff(table.term_offsets)) == {2}
 
 
-def test_bench_by_recipe_and_from_real_messages_is_exact(tmp_path):
+@pytest.mark.parametrize("engines", [NAMES[:1], pytest.param(NAMES, marks=pytest.mark.wide)], ids=["default", "every"])
+def test_bench_by_recipe_and_from_real_messages_is_exact(tmp_path, engines):
     real = write_etl(tmp_path, random_rows(300))
     for options in ({"workload": "words=30-60,shape=range,regions=country"}, {"messages_from": str(real)}):
-        report = run.bench("boolean", 1_000, messages=100, seed=2, rounds=1, **options)
-        assert [result["exact"] for result in report["results"]] == [True] * len(NAMES)
+        report = run.bench("boolean", 1_000, messages=100, seed=2, engines=engines, rounds=1, **options)
+        assert [result["exact"] for result in report["results"]] == [True] * len(engines)
         assert report["results"][0]["compared"] > 0
     assert report["workload"]["messages_from"] == "resampled" and report["workload"]["words"] == "real"
     with pytest.raises(ConfigError, match="own places and words"):

@@ -106,6 +106,7 @@ def test_tree_emptied_by_expiry_is_as_new_and_fills_again(variant):
         assert len(window.log) == 0 and window.lists.meta[0] == 0
 
 
+@pytest.mark.wide
 def test_mf_rtree_cleaned_whole_has_an_empty_memo():
     _, _, window = run((MfRtree, {"bounded": False}), Recipe(6, 300, 800, 40, 8, grid=None, objects=400), 4)
     assert window.mf.memo.meta[0] > 0 and len(window.log) > len(window)
