@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.topk.engines.l2_scan import whole_score
+from matching.topk.engines.l2_scan import exact_score, whole_score
 from matching.topk.engines.skype_bounds import (
     CELLS,
     EARLY_STOP,
@@ -39,8 +39,8 @@ _AHEAD = 256
 _LINE = 16
 #: The most messages that may be taken together: their number within the chunk must fit into 12 bits (`_by_term`).
 MOST_TOGETHER = 4096
-#: From so many candidates a message on messages are taken together until there are about so many in all.
-_DENSE, _DENSE_ROOM = 4096, 1 << 17
+#: From so many candidates a message on, which must be one in so many of its postings, it is scanned by itself.
+_DENSE, _DENSE_SHARE = 1024, 4
 #: Pairs of message and term that are led at once.
 _PAIRS = 64
 #: An empty place of the hash table of a message's terms.
@@ -190,6 +190,18 @@ def _by_term(batch, first_row, last_row, row_of):
 
 
 @njit(cache=True, nogil=True)
+def _is_plain(rules):
+    """Whether postings are cut by just the rules that `bound_l2` applies."""
+    return rules.l2 and rules.exact_distance and not rules.prefix and not rules.inner_outer
+
+
+@njit(cache=True, nogil=True)
+def _dense(postings, candidates, rows):
+    """Whether so many of the postings of so many messages are candidates that pruning costs more than it saves."""
+    return candidates > _DENSE * rows and candidates * _DENSE_SHARE > postings
+
+
+@njit(cache=True, nogil=True)
 def _find_candidates(
     v, batch, first_row, last_row, stats, signature, row_of, order, max_distance, rules, counters, room, ints, floats
 ):  # fmt: skip
@@ -205,8 +217,7 @@ def _find_candidates(
     words = passed.view(np.uint64)
     runs, run_away = np.empty((1024, 2), np.int64), np.empty(1024, np.float32)
     run_end = np.empty(_PAIRS, np.int64)  # where the runs of each pair end
-    # just the rules that `bound_l2` applies
-    plain = rules.l2 and rules.exact_distance and not rules.prefix and not rules.inner_outer
+    plain = _is_plain(rules)
     merge = plain and not rules.early_stop
     diagonal = np.float32(max_distance)
     p_x, p_y, p_slope, p_base, p_own, p_rest = v.x, v.y, v.slope, v.base, v.own, v.rest
@@ -280,17 +291,19 @@ def _find_candidates(
                             run_away[run], weight, rest, stats[at, 1], stats[at, 2], norm, diagonal, rules, counters,
                             passed,
                         )  # fmt: skip
-                    while passing + size > at_place.shape[0]:
+                    while passing + size + 8 > at_place.shape[0]:
                         at_place, at_pair = _longer(at_place), _longer(at_pair)
+                    before_block = passing
                     for word in range((size + 7) >> 3):
                         # eight at once, as most do not pass
                         if words[word] == 0:
                             continue
-                        for p in range(block + (word << 3), min(end, block + ((word + 1) << 3))):
-                            if passed[p - block]:
-                                at_place[passing] = p
-                                at_pair[passing] = j
-                                passing += 1
+                        # all are written down and those that passed stay: which ones do cannot be foreseen, and a
+                        # wrong guess costs more than a store. Beyond the block nobody passes.
+                        for p in range(word << 3, (word + 1) << 3):
+                            at_place[passing] = block + p
+                            passing += passed[p]
+                    at_pair[before_block:passing] = j
                 run += 1
         if passing > fresh.shape[0]:
             fresh = np.empty((2 * passing, 2), np.int32)
@@ -352,7 +365,7 @@ def scan(
 
     `together` messages are taken as a chunk, fewer where they have more than `most_candidates` candidates or more hits
     than there is room for. How many went well is left in `chunk` (int64[1]), where the next call begins: what a chunk
-    that was too large has found is found again.
+    that was too large has found is found again. 0 stands for messages to which nearly everybody is a candidate.
     """
     found = np.int64(0)  # a literal would have `_verify` compiled twice
     r = first_row
@@ -361,6 +374,15 @@ def scan(
     while r < batch.seq.shape[0]:
         if found >= most_hits:
             return found, r
+        postings, verified = counters[POSTINGS], counters[VERIFIED]
+        if chunk[0] == 0:
+            now_found = _scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores)
+            if now_found < 0:
+                return (found if r > first_row else -1), r
+            found, r = now_found, r + 1
+            if not _dense(counters[POSTINGS] - postings, counters[VERIFIED] - verified, 1):
+                chunk[0] = 1
+            continue
         last_row = min(r + min(chunk[0], together), batch.seq.shape[0])
         first = batch.term_offsets[r]
         pairs = batch.term_offsets[last_row] - first
@@ -387,13 +409,60 @@ def scan(
         if next_row < last_row:
             chunk[0] = max(1, next_row - r)
             return (found if next_row > first_row else -1), next_row
-        if candidates > _DENSE * (last_row - r):
-            # nearly everybody is one: no use in sharing lists, and what is found should stay in the cache
-            chunk[0] = max(1, _DENSE_ROOM * (last_row - r) // candidates)
+        if _is_plain(rules) and _dense(counters[POSTINGS] - postings, candidates, last_row - r):
+            # no use in sharing lists, nor in writing down who is one
+            chunk[0] = 0
         elif candidates < most_candidates >> 2:
             chunk[0] = min(together, 2 * chunk[0])
         r = next_row
     return found, batch.seq.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores):
+    """Match a message to whom nearly everybody is a candidate; returns hits so far, -1 if they have no room.
+
+    Its lists are scanned flat and whom their bounds let through is verified on the spot: what trees, signatures and
+    candidates in the order of memory save is less than they cost.
+    """
+    passed = np.zeros(_BLOCK, np.uint8)
+    before, first, last = found, batch.term_offsets[r], batch.term_offsets[r + 1]
+    terms, weights = batch.terms[first:last], batch.weights[first:last]
+    x, y = batch.x[r], batch.y[r]
+    square = 0.0
+    # from the last term back, so that the norm of what follows is at hand
+    for i in range(terms.shape[0] - 1, -1, -1):
+        rest = np.float32(math.sqrt(square))
+        square += np.float64(weights[i]) ** 2
+        term = terms[i]
+        # a term above all that were ever posted has no list
+        if term >= v.start.shape[0]:
+            continue
+        start, count = v.start[term], v.count[term]
+        counters[POSTINGS] += count
+        counters[SCANNED] += count
+        for block in range(start, start + count, _BLOCK):
+            end = min(block + _BLOCK, start + count)
+            bound_l2(
+                v.x, v.y, v.slope, v.base, v.own, v.rest, block, end, np.float32(x), np.float32(y), weights[i], rest,
+                passed,
+            )  # fmt: skip
+            for p in range(block, end):
+                slot = v.slot[p]
+                # a tombstone fails all bounds, but for what is not a number
+                if passed[p - block] == 0 or slot < 0:
+                    continue
+                counters[VERIFIED] += 1
+                score = exact_score(c, slot, term, x, y, terms, weights, max_distance)
+                if math.isnan(score):
+                    counters[FIRST_COMMON] += 1
+                elif score >= c.threshold[slot]:
+                    if found == slots.shape[0]:
+                        return np.int64(-1)
+                    slots[found], rows[found], scores[found] = slot, r, score
+                    found += 1
+    counters[HITS] += found - before
+    return found
 
 
 @njit(cache=True, nogil=True)

@@ -475,3 +475,30 @@ def test_skype_batch_from_the_object_store_needs_no_kernel_of_its_own():
     assert not read_only.seq.flags.writeable
     index.match(read_only)
     assert len(getattr(kernel, "signatures", ())) == before
+
+
+@pytest.mark.parametrize("room", [1 << 17, 50])
+def test_skype_scans_messages_flat_while_nearly_everybody_is_a_candidate(room):
+    rng, index = np.random.default_rng(8), Skype(SPACE)
+    live = index.insert(table_of(rng, 0, 4_000))
+    leaving = rng.choice(live, 700, replace=False)
+    # in the middle of it: what is gone stays in the lists as tombstones, and newcomers lie in their tails
+    steps = [
+        (-np.inf, True, lambda: live),
+        (-np.inf, True, lambda: (index.remove(leaving), np.setdiff1d(live, leaving))[1]),
+        (-np.inf, True, lambda: np.concatenate([np.setdiff1d(live, leaving), index.insert(table_of(rng, 5_000, 300))])),
+        (0.4, True, lambda: index.subscriptions.live_slots()),
+        (0.95, False, lambda: index.subscriptions.live_slots()),
+        (-np.inf, True, lambda: index.subscriptions.live_slots()),
+    ]
+    for number, (threshold, flat, change) in enumerate(steps):
+        standing = change()
+        index.set_thresholds(standing, threshold)
+        index._hit_room = room
+        for _ in range(2):  # the first leaves the way of the step before
+            batch = messages_of(rng, 60)
+            batch = batch.take(np.flatnonzero(np.diff(batch.term_offsets) > 3)[:6])  # one of few words has few candidates
+            expected = brute_force(index.subscriptions, batch, standing)
+            assert len(expected) > (3_000 if flat else 0), "a step in which nobody is hit proves nothing"
+            assert found_by(index, batch) == expected, f"step {number}"
+        assert (int(index._chunk[0]) == 0) is flat, f"step {number}"
