@@ -497,7 +497,7 @@ def test_skype_scans_messages_flat_while_nearly_everybody_is_a_candidate(room):
         index._hit_room = room
         for _ in range(2):  # the first leaves the way of the step before
             batch = messages_of(rng, 60)
-            batch = batch.take(np.flatnonzero(np.diff(batch.term_offsets) > 3)[:6])  # one of few words has few candidates
+            batch = batch.take(np.flatnonzero(np.diff(batch.term_offsets) > 3)[:6])  # few words, few candidates
             expected = brute_force(index.subscriptions, batch, standing)
             assert len(expected) > (3_000 if flat else 0), "a step in which nobody is hit proves nothing"
             assert found_by(index, batch) == expected, f"step {number}"
