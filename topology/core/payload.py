@@ -20,6 +20,8 @@ import xxhash
 #: Every array starts at a multiple of this in the packed bytes: kernels are compiled for aligned arrays only.
 _ALIGNMENT = 16
 _LENGTH_BYTES = 8
+#: By how far a part goes beyond the last such multiple.
+_PADDING = [memoryview(bytes(-length % _ALIGNMENT)) for length in range(_ALIGNMENT)]
 
 _SCALARS = (type(None), bool, int, float, str, bytes, np.generic)
 
@@ -41,32 +43,49 @@ def seal(payload: Any) -> tuple[Any, int]:
         Naming the first field that is neither array, scalar nor tuple of such.
     """
     views: dict[int, np.ndarray] = {}
-    sealed = _seal(payload, "payload", views)
+    try:
+        sealed = _seal(payload, views)
+    except _UnfitError as unfit:
+        raise TypeError(f"{'.'.join(['payload', *reversed(unfit.path)])} is {unfit.what}") from None
     return sealed, sum(view.nbytes for view in views.values())
 
 
-def _seal(value: Any, path: str, views: dict[int, np.ndarray]) -> Any:
+class _UnfitError(Exception):
+    """Something that cannot travel; the fields that lead to it are added on the way up, innermost first."""
+
+    def __init__(self, what: str):
+        super().__init__(what)
+        self.what, self.path = what, list[str]()
+
+
+def _seal(value: Any, views: dict[int, np.ndarray]) -> Any:
+    # a small batch spends a tenth of its time here, so names of fields are looked up for those that need them alone
     if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
-            raise TypeError(f"{path} is an array of Python objects: use a number or byte dtype")
         view = views.get(id(value))
         if view is None:
+            if value.dtype.hasobject:
+                raise _UnfitError("an array of Python objects: use a number or byte dtype")
             view = value
             if value.flags.writeable:
                 view = value.view()
-                view.flags.writeable = False
+                view.setflags(write=False)
             views[id(value)] = view
         return view
     if isinstance(value, _SCALARS):
         return value
     if isinstance(value, tuple):
-        names = getattr(type(value), "_fields", None) or range(tuple.__len__(value))
-        fields = [_seal(field, f"{path}.{name}", views) for name, field in zip(names, value, strict=True)]
+        fields = []
+        try:
+            for field in value:
+                fields.append(_seal(field, views))
+        except _UnfitError as unfit:
+            names = getattr(type(value), "_fields", None) or range(tuple.__len__(value))
+            unfit.path.append(str(names[len(fields)]))
+            raise
         # not _make(): that counts by len(), which a table type may define as its number of rows
         return tuple.__new__(type(value), fields)
-    raise TypeError(
-        f"{path} is a {type(value).__qualname__}: a payload is a NamedTuple of numpy arrays and scalars, or of such"
-    )
+    name = type(value).__qualname__
+    raise _UnfitError(f"a {name}: a payload is a NamedTuple of numpy arrays and scalars, or of such")
 
 
 def pack(payload: Any, piece_bytes: int) -> list[bytes]:
@@ -82,7 +101,9 @@ def pack(payload: Any, piece_bytes: int) -> list[bytes]:
     prefix = np.array([lengths.shape[0]], np.int64).tobytes() + lengths.tobytes()
     parts: list[memoryview] = []
     for part in (memoryview(prefix), memoryview(head), *buffers):
-        parts += (part, memoryview(bytes(-part.nbytes % _ALIGNMENT)))
+        parts += (part, _PADDING[part.nbytes % _ALIGNMENT])
+    if sum(part.nbytes for part in parts) <= piece_bytes:
+        return [b"".join(parts)]
     pieces: list[bytes] = []
     piece: list[memoryview] = []
     room = piece_bytes
