@@ -176,17 +176,23 @@ def _suffixes(batch, first_row, last_row, stats, signature):
 
 
 @njit(cache=True, nogil=True)
-def _by_term(batch, first_row, last_row, row_of):
-    """Pairs of message and term, as places of the term, by term and then along the curve; fills `row_of` a place."""
+def _by_term(v, batch, first_row, last_row, row_of):
+    """Pairs of a message and a term that somebody asks for, as places of the term, by term and then along the curve;
+    fills `row_of` a place."""
     first = batch.term_offsets[first_row]
     key = np.empty(batch.term_offsets[last_row] - first, np.int64)
+    places = np.empty(key.shape[0], np.int32)
+    asked = 0
     for r in range(first_row, last_row):
         # 12 bits for the place, 12 for the message (`MOST_TOGETHER`); no two keys are equal, so any sort will do
         near = _morton(batch.x[r], batch.y[r]) << 12 | (r - first_row)
         for j in range(batch.term_offsets[r] - first, batch.term_offsets[r + 1] - first):
             row_of[j] = r - first_row
-            key[j] = np.int64(batch.terms[first + j]) << 24 | near
-    return np.argsort(key)
+            term = batch.terms[first + j]
+            # a term above all that were ever posted has no list; what is not asked for is written over
+            key[asked], places[asked] = np.int64(term) << 24 | near, j
+            asked += term < v.start.shape[0] and v.count[term] > 0
+    return places[np.argsort(key[:asked])]
 
 
 @njit(cache=True, nogil=True)
@@ -233,9 +239,6 @@ def _find_candidates(
             j = pairs[n]
             run_end[n] = run_count
             term = batch.terms[first + j]
-            # a term above all that were ever posted has no list
-            if term >= v.start.shape[0] or v.count[term] == 0:
-                continue
             r = row_of[j]
             start, built = v.start[term], v.built[term]
             counters[POSTINGS] += v.count[term]
@@ -389,7 +392,7 @@ def scan(
         stats, signature = np.empty((pairs + last_row - r, 3), np.float32), np.empty(pairs + last_row - r, np.int32)
         row_of = np.empty(pairs, np.int32)
         _suffixes(batch, r, last_row, stats, signature)
-        order = _by_term(batch, r, last_row, row_of)
+        order = _by_term(v, batch, r, last_row, row_of)
         before = counters.copy()
         # a message alone cannot be taken in parts: it gets the memory it needs
         room = most_candidates if last_row - r > 1 else 1 << 31
