@@ -111,7 +111,8 @@ class Bench:
         self.windows = dict(windows or {})
         self._part = -(-case.timed // rounds)
         spare = len(case.messages) - case.filled - case.timed if case.kind.windowed else min(_CHECKED, case.timed)
-        self._checked = checked or spare
+        # without a window all messages are there to be checked, and there are no more
+        self._checked = checked or spare if case.kind.windowed else min(checked or spare, case.timed)
         self._sample_size = sample or _SAMPLE[case.kind.windowed][0]
         self._newest_life = np.maximum.accumulate(case.messages.life)  # stream time, where the window goes by time
         self._full = self._boundary(0, 0, case.filled - 1)

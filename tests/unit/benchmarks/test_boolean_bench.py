@@ -196,6 +196,12 @@ def test_bench_by_recipe_and_from_real_messages_is_exact(tmp_path, engines):
         run.bench("topk", 100, workload="words=long")
 
 
+def test_check_of_more_messages_than_there_are_ends_with_the_last():
+    bench = Bench(make_case(BOOLEAN, 3_000, 300, rounds=1, seed=4), 1, checked=500)
+    checked = bench.check(bench.build(NAMES[0]))
+    assert checked["exact"] and checked["checked_messages"] == 300
+
+
 def test_messages_of_a_slow_engine_end_when_its_time_is_up(monkeypatch):
     asked = []
 
