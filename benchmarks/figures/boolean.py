@@ -4,7 +4,7 @@ The evaluation of Yu, Li and Feng, "A Cost-based Method for Location-Aware Publi
 
     probing         ways of probing inside engine `mbr_trie`                                            (figure 7)
     lengths         mbr_trie, pt_quadtree, lfilter and the default against the length of messages       (figure 8)
-    opponents       lfilter beside rt_tree, inverted_list and the default                               (figure 9)
+    opponents       lfilter beside rt_tree, ir_tree, inverted_list and the default                      (figure 9)
     choice          lfilter as it chooses, beside its parts and each way forced upon it
     opponents-usa   the same with 1 to 6 keywords, no stop words and small regions, as of shops with titles  (figure 10)
     scalability     lfilter against the number of subscriptions, at several lengths                     (figure 11)
@@ -46,7 +46,7 @@ _MESSAGES = {"short": 6_000, "long": 600}
 _MOST_S = 1.5
 _CHECKED = (5_000, 2_000)
 _PAPER = ("mbr_trie", "pt_quadtree", "lfilter")
-_OPPONENTS = ("lfilter", "rt_tree", "inverted_list")
+_OPPONENTS = ("lfilter", "rt_tree", "ir_tree", "inverted_list")
 _PROBING = ("cheapest", "probe_token_set", "probe_trie")
 #: Ways of filtering and verifying that are forced on `lfilter` (figure choice).
 _WAYS = (("trie", "cheapest"), ("quadtree", "direct"), ("quadtree", "prune"))

@@ -182,7 +182,10 @@ def _streams(asked: Asked) -> Report:
         rows.append(beside(Bench(case, asked.rounds), asked.engines, asked.tell, _MOST_OF_STREAM_S))
     panel = {"y_label": "us a message", "log": (False, True), "groups": column(rows, asked.engines, "us_per_message")}
     measured = {name: row["engines"] for name, row in zip(STREAMS, rows, strict=True)}
-    return {"x_label": "stream", "x": list(STREAMS), "panels": [panel], "exact": all_exact(rows), "rows": measured}
+    return {
+        "x_label": "stream", "x": list(STREAMS), "panels": [panel], "exact": all_exact(rows), "rows": measured,
+        "over": f"{size:,} subscriptions, as many messages in the window",
+    }  # fmt: skip
 
 
 _ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9, "uniform")
