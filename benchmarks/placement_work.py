@@ -14,18 +14,16 @@ one of them; that each index is exact is checked by `skyray bench knn` and the t
 after placement takes the same round.
 """
 
-import argparse
 import hashlib
-import json
-import os
 import sys
-from collections.abc import Callable
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from benchmarks import command
+from benchmarks.command import Tell
 from benchmarks.lasting import lasting_case
 from benchmarks.nearest import nearest_messages
 from benchmarks.workload import WORLD
@@ -36,15 +34,7 @@ from distribution.router import spread
 from matching.alone import Alone
 from matching.kinds import KINDS
 from matching.lasting.results import ResultRows
-from matching.model import (
-    ChangeList,
-    Int64,
-    MessageBatch,
-    Names,
-    Removals,
-    SubscriptionTable,
-    UpdateBatch,
-)
+from matching.model import ChangeList, Int64, MessageBatch, Names, Removals, SubscriptionTable, UpdateBatch
 from matching.storage.state import Lists, State
 from matching.warmup import warm_engine
 from matching.window import NO_FLOOR, Boundary, Window
@@ -134,16 +124,21 @@ def _bytes_of(told: list[UpdateBatch]) -> bytes:
 
 
 def measure(
-    subscriptions: int, workers: int, rounds: int, history: int, messages_from: str | None, seed: int,
-    tell: Callable[[str], None],
-) -> dict[str, Any]:  # fmt: skip
-    """Every placement with its paper's index and with the default one."""
+    subscriptions: Annotated[int, "how many are placed"] = 1_000_000,
+    workers: Annotated[int, "how many share them"] = 20,
+    rounds: Annotated[int, "of 1,000 messages"] = 100,
+    history: Annotated[int, "messages that have passed before"] = 1_000_000,
+    messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
+    seed: Annotated[int, "of the workload"] = 1,
+    tell: Tell = print,
+) -> dict[str, Any]:
+    """Every placement with its paper's index and with the default one; exact if all told the same updates."""
     case = lasting_case(
         _KNN, subscriptions, rounds * _MESSAGES_A_ROUND, history, rounds=rounds, seed=seed, messages_from=messages_from
     )
     tell("filling results from the history")
     before = nearest_messages(case.table, case.messages.take(np.arange(case.filled)))
-    costs = SampleCosts(WORLD, case.messages.take(np.arange(case.filled - _SAMPLE, case.filled)))
+    costs = SampleCosts(WORLD, case.messages.take(np.arange(max(0, case.filled - _SAMPLE), case.filled)))
     best = next(iter(_KNN.engines))
     pairs = list(_OF_PAPER.items()) + [(name, best) for name in ("hashing", *_OF_PAPER)]
     warm_placements()
@@ -172,29 +167,9 @@ def measure(
             f"{row['all_ms']:9.1f}, max / mean {row['max_to_mean']:.2f}"
         )
     workload = case.facts | {"workers": workers, "rounds": rounds, "messages_a_round": _MESSAGES_A_ROUND}
-    return {"workload": workload | {"changes_a_round": _CHANGES_A_ROUND}, "same_updates": same, "results": results}
-
-
-def main() -> int:
-    """Measure and print JSON; 1 if workers told other updates under one placement than under another."""
-    parser = argparse.ArgumentParser(description="placement of knn subscriptions by cost, with real worker indexes")
-    parser.add_argument("--subscriptions", type=int, default=1_000_000)
-    parser.add_argument("--workers", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--history", type=int, default=1_000_000, help="messages that have passed before")
-    parser.add_argument("--messages-from", help="resample the messages of this output folder of `skyray etl`")
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-
-    def tell(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-    report = measure(
-        given.subscriptions, given.workers, given.rounds, given.history, given.messages_from, given.seed, tell
-    )
-    print(json.dumps({"cores": os.cpu_count(), **report}, indent=1))
-    return 0 if report["same_updates"] else 1
+    told = {"same_updates": same, "exact": same, "results": results}
+    return {"workload": workload | {"changes_a_round": _CHANGES_A_ROUND}, **told}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.main(measure))

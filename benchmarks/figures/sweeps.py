@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.cases import make_case
+from benchmarks.command import Tell
 from benchmarks.figures.drawing import pyplot, write
 from benchmarks.harness import Bench, Running
 from benchmarks.lasting import LastingBench, lasting_case
@@ -22,7 +23,6 @@ from matching.errors import ConfigError
 from matching.kind_table import Kind
 from matching.warmup import warm_engine
 
-Tell = Callable[[str], None]
 Report = dict[str, Any]
 #: A round of a slow engine stops after so long.
 MOST_S = 4.0

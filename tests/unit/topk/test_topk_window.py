@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import window as window_bench
 from matching.errors import ConfigError, EngineError
 from matching.kind import Question
 from matching.kinds import KINDS
@@ -378,17 +377,3 @@ class ForgetsExpired(window_ring.InvertedRing):
 def test_window_index_broken_on_purpose_is_found_out(broken, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "WINDOW_INDEXES", {"broken": broken})
     assert any(differences("broken", seed, grid=True) for seed in range(4))
-
-
-def test_window_bench_small_checks_and_times_every_index():
-    report = window_bench.bench(600, 1200, bulk=60, singles=5, batches=2, batch=100, rounds=1, seed=1)
-    assert [result["index"] for result in report["results"]] == list(WINDOW_INDEXES)
-    for result in report["results"]:
-        assert result["exact"] and result["compared"] > 1_000 and result["compared_subscriptions"] == 500
-        assert min(result[name] for name in ("bulk_us_a_query", "single_us_a_query", "store_us_a_message")) > 0
-        assert result["bytes_a_message"] > 100
-
-
-def test_window_bench_that_compares_too_little_does_not_count():
-    report = window_bench.bench(40, 600, bulk=9, singles=1, batches=1, batch=50, rounds=1, indexes=["segments"])
-    assert not report["results"][0]["exact"] and "only" in report["results"][0]["warning"]
