@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import Case
-from benchmarks.workload import Messages, TopkRecipe, make_messages, topk_subscriptions
+from benchmarks.workload import Messages, Table, TopkRecipe, changed, make_messages, topk_subscriptions
 from matching.kinds import KINDS
-from matching.model import MessageBatch, SubscriptionTable, concatenate, take_ragged
+from matching.model import concatenate, take_ragged
 from matching.window import Window
 
 #: Name to what it does.
@@ -51,39 +51,34 @@ def make_stream(name: str, subscriptions: int, window: int, timed: int, seed: in
     table = topk_subscriptions(made, subscriptions, seed, recipe)
     batch = made.batch
     if name in ("one_point", "equal_scores"):
-        batch = _with(batch, x=_same(batch.x), y=_same(batch.y))
-        table = _with(table, x=_same(table.x), y=_same(table.y))
+        batch = changed(batch, x=_same(batch.x), y=_same(batch.y))
+        table = changed(table, x=_same(table.x), y=_same(table.y))
     if name in ("one_word", "equal_scores"):
         batch, table = _one_word(batch), _one_word(table)
     elif name == "unused_words":
-        table = _with(table, terms=table.terms + np.int32(made.idf.shape[0]))
+        table = changed(table, terms=table.terms + np.int32(made.idf.shape[0]))
         some = table.take(np.arange(0, len(table), 40))  # who are told enough to be compared
         real = topk_subscriptions(made, len(some), seed + 1, recipe)
-        table = concatenate([table.take(np.arange(len(some), len(table))), _with(real, number=some.number)])
-        table = _with(table, number=np.arange(len(table)))
+        table = concatenate([table.take(np.arange(len(some), len(table))), changed(real, number=some.number)])
+        table = changed(table, number=np.arange(len(table)))
     elif name == "half_expires":
         # half a window of messages in one second, then silence for half a window's time: they expire together
         half = max(1, window // 2)
         life = (batch.seq // half) * half * _GAP_US
-        batch = _with(batch, life=life)
+        batch = changed(batch, life=life)
         kept = Window("time", int(2 * half * _GAP_US))
     facts: dict[str, Any] = {"stream": name, "k": recipe.k[0], "seed": seed}
     return Case(KINDS.named("topk"), batch, table, kept, length, timed, _BATCH, facts)
-
-
-def _with(table, **columns):
-    """A table with some columns replaced."""
-    return type(table)(**(table._asdict() | columns))
 
 
 def _same(column: np.ndarray) -> np.ndarray:
     return np.full_like(column, 0.3)
 
 
-def _one_word(table: MessageBatch | SubscriptionTable):
+def _one_word(table: Table) -> Table:
     """Every row has term 0 with weight 1."""
     rows = table.term_offsets.shape[0] - 1
-    return _with(
+    return changed(
         table,
         term_offsets=np.arange(rows + 1, dtype=np.int64),
         terms=np.zeros(rows, np.int32),
@@ -97,4 +92,4 @@ def _drifting(made: Messages, turn: int) -> Messages:
     later = np.repeat(batch.seq >= turn, np.diff(batch.term_offsets))
     terms = batch.terms + np.where(later, size, 0).astype(np.int32)
     offsets, picked = take_ragged(batch.term_offsets, np.arange(len(batch)))
-    return Messages(_with(batch, term_offsets=offsets, terms=terms[picked]), np.concatenate([made.idf, made.idf]))
+    return Messages(changed(batch, term_offsets=offsets, terms=terms[picked]), np.concatenate([made.idf, made.idf]))

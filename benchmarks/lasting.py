@@ -22,7 +22,7 @@ from benchmarks.joined import join_results
 from benchmarks.nearest import nearest_messages
 from benchmarks.resampled import resample_messages
 from benchmarks.verdict import verdict
-from benchmarks.workload import MESSAGES_PER_S, WORLD, Messages, TopkRecipe, make_messages, topk_subscriptions
+from benchmarks.workload import MESSAGES_PER_S, WORLD, Messages, TopkRecipe, changed, make_messages, topk_subscriptions
 from matching.fading import Fading
 from matching.kind_table import Kind
 from matching.lasting.results import ResultRows
@@ -83,14 +83,10 @@ def lasting_case(
     before = Messages(drawn.batch.take(np.arange(_BEFORE)), drawn.idf)
     coming = _CHANGES_A_CALL * _CALLS_A_ROUND * rounds
     likes = topk_subscriptions(before, subscriptions + coming, seed, asked)
-    columns: dict[str, Any] = likes._asdict() | {"kind": np.full(len(likes), kind.code, np.int8)}
-    if "alpha" not in kind.fields:
-        columns["alpha"] = np.full(len(likes), np.nan)
-    everybody = SubscriptionTable(**columns)
-    later = drawn.batch.take(np.arange(_BEFORE, count))
-    seq = np.arange(len(later))
-    renumbered: dict[str, Any] = later._asdict() | {"seq": seq, "life": seq}
-    stream = MessageBatch(**renumbered)
+    alpha = likes.alpha if "alpha" in kind.fields else np.full(len(likes), np.nan)
+    everybody = changed(likes, kind=np.full(len(likes), kind.code, np.int8), alpha=alpha)
+    seq = np.arange(count - _BEFORE)
+    stream = changed(drawn.batch.take(np.arange(_BEFORE, count)), seq=seq, life=seq)
     fading = _fading(drawn, half_life_s) if kind.fades else None
     table = everybody.take(np.arange(subscriptions))
     facts = {

@@ -26,7 +26,7 @@ from benchmarks import command
 from benchmarks.command import Tell
 from benchmarks.lasting import lasting_case
 from benchmarks.nearest import nearest_messages
-from benchmarks.workload import WORLD
+from benchmarks.workload import WORLD, changed
 from distribution.placed import DkmSksRouter, KopRouter, Ps2StreamRouter, SopRouter
 from distribution.placed import warmup as warm_placements
 from distribution.placement.costs import SampleCosts
@@ -153,10 +153,10 @@ def measure(
         first = case.filled + number * _MESSAGES_A_ROUND
         messages = case.messages.take(np.arange(first, first + _MESSAGES_A_ROUND))
         rows = np.arange(number * _CHANGES_A_ROUND, (number + 1) * _CHANGES_A_ROUND)
-        coming: Any = case.fresh.take(rows % len(case.fresh))._asdict() | {"at": np.full(rows.shape[0], first)}
+        coming = changed(case.fresh.take(rows % len(case.fresh)), at=np.full(rows.shape[0], first))
         gone = np.sort(leaving[rows[rows < leaving.size]])
         for each in built:
-            each.round(number, messages, SubscriptionTable(**coming), gone)
+            each.round(number, messages, coming, gone)
         if number % 10 == 9:
             tell(f"{number + 1} of {rounds} rounds")
     results = [each.figures() for each in built]

@@ -4,23 +4,24 @@
                                     [--messages N] [--tasks N] [--seed N] > results.json
 
 Subscriptions are boolean ones of `benchmarks.workload`, placed by router `location` on simulated query bolts; messages
-come from another draw. The optimum is a message sent only if a subscription matches it, by engine `cell_term`. A kind
-of signature that loses a match is lossy, and how many it loses is told; all others must lose none of 1,000 or more
-messages. Turns of the filter are medians of interleaved rounds. Each number of subscriptions comes with small squares
-alone (up to 1 % of the world's width) and with the workload's usual share of wide ones.
+come from another draw. The optimum is a message sent only if a subscription matches it, or is one that it is a
+candidate of, by the index of the kind, which is held against the definition in plain Python first. A kind of signature
+that loses a match is lossy, and how many it loses is told; all others must lose none of 1,000 or more messages. Turns
+of the filter are medians of interleaved rounds. Each number of subscriptions comes with small squares alone (up to 1 %
+of the world's width) and with the workload's usual share of wide ones. `benchmarks.figures.skyline_routing` draws the
+same of skylines.
 """
 
-import argparse
-import json
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from statistics import median
 from time import perf_counter, thread_time
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks import command
+from benchmarks.command import Tell
 from benchmarks.verdict import verdict
 from benchmarks.workload import WIDE_SHARE, WORLD, boolean_subscriptions, make_messages
 from distribution.location import LocationRouter
@@ -29,9 +30,13 @@ from distribution.signatures.cuckoo import CuckooFilter
 from distribution.signatures.signature import QuerySignature, SignatureBoard, SignatureSpec
 from distribution.signatures.warmup import warmup
 from matching.boolean.engines.cell_term import CellTerm
-from matching.model import BOOLEAN, MessageBatch, SubscriptionTable
+from matching.model import SKYLINE, Int64, MessageBatch, SubscriptionTable
+from matching.naive import boolean_match, common_terms, messages_of, skyline_scores, subscriptions_of
+from matching.skyline.subscriptions import SkylineSubscriptions
 
-_BATCH = 5000
+_BATCH = 5_000
+#: How many messages and subscriptions plain Python looks at.
+_CHECKED = (200, 500)
 
 SPATIAL = SignatureSpec(WORLD, text=False)
 TEXT = SignatureSpec(WORLD)
@@ -51,6 +56,14 @@ KINDS: dict[str, SignatureSpec] = {
 }
 
 
+class Optimum(NamedTuple):
+    """`useful` bool[messages]: of use to anybody; to how many `subscribers`; whether plain Python says the `same`."""
+
+    useful: np.ndarray
+    subscribers: int
+    same: bool
+
+
 def filter_speed(items: int, rate: float = 0.01, rounds: int = 5) -> dict[str, Any]:
     """Insertions, lookups and deletions a second of a filter that is filled to 95 %, in batches: thread time."""
     rng = np.random.default_rng(1)
@@ -61,18 +74,16 @@ def filter_speed(items: int, rate: float = 0.01, rounds: int = 5) -> dict[str, A
     for _ in range(rounds):
         made = CuckooFilter(members.size, rate)
         made.words[:] = 0  # the pages are there before the clock runs
-        steps = (
-            ("insert", made.insert, members),
-            ("lookup", made.contains, members),
-            ("stranger", made.contains, strangers),
-        )
-        answers = {}
-        for step, call, given in steps:
+
+        def timed(step: str, call: Any, given: np.ndarray) -> Any:
             begun = thread_time()
-            answers[step] = call(given)
+            answer = call(given)
             seconds[step].append((thread_time() - begun) / given.size)
-        assert answers["insert"] == members.size and answers["lookup"].all(), "a filter that loses members is no filter"
-        measured = float(answers["stranger"].mean())
+            return answer
+
+        assert timed("insert", made.insert, members) == members.size, "a filter that loses members is no filter"
+        assert timed("lookup", made.contains, members).all(), "a filter that loses members is no filter"
+        measured = float(timed("stranger", made.contains, strangers).mean())
         figures = {
             "load": made.load,
             "bits_per_item": made.nbytes * 8 / members.size,
@@ -80,127 +91,132 @@ def filter_speed(items: int, rate: float = 0.01, rounds: int = 5) -> dict[str, A
             "formula": made.expected_rate,
             "off_formula": measured / made.expected_rate - 1.0,
         }
-        begun = thread_time()
-        made.delete(members)
-        seconds["delete"].append((thread_time() - begun) / members.size)
+        timed("delete", made.delete, members)
     speeds = {f"{step}s_per_s": 1.0 / median(times) for step, times in seconds.items()}
     best = {f"{step}s_per_s_best": 1.0 / min(times) for step, times in seconds.items()}
     return {"items": members.size, "rate": rate, "rounds": rounds, **figures, **speeds, **best}
 
 
-def signatures(
-    subscriptions: int, wide_share: float, messages: int, tasks: int, seed: int, tell: Callable[[str], None]
-) -> dict[str, Any]:
-    """Every kind of signature on one workload."""
-    source = make_messages(messages * 2, seed)
-    table = boolean_subscriptions(source, subscriptions, seed, wide_share)
-    batch = source.batch.take(np.arange(messages, 2 * messages))
-    router = LocationRouter(tasks, WORLD, batch.x[:20_000], batch.y[:20_000])
+def optimum(table: SubscriptionTable, messages: MessageBatch) -> Optimum:
+    """Which messages match a subscription, or are a candidate of a skyline. O(pairs)."""
+    numbers = np.zeros(len(table), np.bool_)
+    useful = np.zeros(len(messages), np.bool_)
+    for row, number in _pairs(table, messages):
+        useful[row], numbers[number] = True, True
+    few = messages.take(np.arange(min(_CHECKED[0], len(messages)))), table.take(np.arange(min(_CHECKED[1], len(table))))
+    found = {pair for rows, found in _pairs(few[1], few[0]) for pair in zip(rows.tolist(), found.tolist(), strict=True)}
+    wanted = {
+        (row, one.number)
+        for one in subscriptions_of(few[1])
+        for row, message in enumerate(messages_of(few[0]))
+        if (common_terms(one, message) and skyline_scores(one, message) if one.kind == SKYLINE
+            else boolean_match(one, message))
+    }  # fmt: skip
+    return Optimum(useful, int(numbers.sum()), found == wanted)
+
+
+def _pairs(table: SubscriptionTable, messages: MessageBatch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows of messages and numbers of subscriptions, by the index of the kind, batch by batch."""
+    skylines, index = SkylineSubscriptions(WORLD), CellTerm(WORLD)
+    if table.kind[0] == SKYLINE:
+        skylines.insert(table)
+    else:
+        index.insert(table)
+    for rows in _batches(messages):
+        if table.kind[0] == SKYLINE:
+            hits = skylines.match(messages.take(rows))
+            yield rows[0] + hits.row, skylines.slots.number[hits.slot]
+        else:
+            found = index.match(messages.take(rows))
+            yield rows[0] + found.row, found.number
+
+
+def _batches(messages: MessageBatch) -> list[Int64]:
+    return [np.arange(first, min(first + _BATCH, len(messages))) for first in range(0, len(messages), _BATCH)]
+
+
+def beside(
+    table: SubscriptionTable, messages: MessageBatch, tasks: int, specs: Mapping[str, SignatureSpec], best: Optimum,
+    tell: Tell,
+) -> dict[str, Any]:  # fmt: skip
+    """Send every message its ways by each kind of signature: `held` copies of subscriptions, and `results`, a row each.
+
+    `exact` says of a row that nothing was lost and enough was compared (`benchmarks.verdict`).
+    """
+    router = LocationRouter(tasks, WORLD, messages.x[:20_000], messages.y[:20_000])
+    domains = [router.domain_of(task) for task in range(tasks)]
     held = [table.take(np.flatnonzero(router.held_by(table, task))) for task in range(tasks)]
-    tell(f"{subscriptions:,} subscriptions: matching, for the optimum")
-    useful, subscribers = _matched(table, batch)
-    results = [_one(name, spec, router, held, batch, useful, subscribers, tell) for name, spec in KINDS.items()]
-    workload = {
-        "subscriptions": subscriptions,
-        "wide_share": wide_share,
-        "held": sum(map(len, held)),
-        "messages": messages,
-        "query_bolts": tasks,
-        "seed": seed,
-        "optimum_per_message": float(useful.mean()),
-    }
-    return {"workload": workload, "results": results}
+    owned = [(rows[0], messages.take(rows)) for rows in _batches(messages)]
+    results = []
+    for name, spec in specs.items():
+        tell(f"{len(table):,} subscriptions, {tasks} query bolts, {name}")
+        board, build_s, counts = SignatureBoard(spec, domains), 0.0, 0
+        for task, mine in enumerate(held):
+            signature, claims = QuerySignature(spec, domains[task], task), claims_of(mine)
+            begun = perf_counter()
+            signature.change(claims, claims.take(np.zeros(0, np.int64)))
+            patch = signature.patch(0, noted=True)
+            build_s += perf_counter() - begun
+            assert patch is not None, "a patch is due where something was noted"
+            board.apply(patch)
+            counts += signature.summary.nbytes
+        sent, begun = np.zeros(len(messages), np.bool_), perf_counter()
+        for first, part in owned:
+            for task in range(tasks):
+                rows = router.rows_for(int(table.kind[0]), part, task)
+                assert rows is not None
+                sent[first + board.wanted(part, rows, task)] = True
+        asked_s = perf_counter() - begun
+        lost, useful = int(np.count_nonzero(best.useful & ~sent)), int(best.useful.sum())
+        results.append(
+            {
+                "signature": name,
+                **verdict(best.same and lost == 0, useful, best.subscribers),
+                "lost_share": lost / max(1, useful),
+                "let_through_per_message": float(sent.mean()),
+                "false_positive_share": float((sent & ~best.useful).sum() / max(1, sent.sum())),
+                "bytes": sum(replica.nbytes for replica in board.replicas),
+                "bytes_cells": sum(each.cells.nbytes for each in board.replicas if each.cells is not None),
+                "cells": sum(len(each.cells) for each in board.replicas if each.cells is not None),
+                "pairs": sum(len(each.pairs) for each in board.replicas if each.pairs is not None),
+                "count_bytes_at_query_bolts": counts,
+                "build_s": build_s,
+                "us_per_message": asked_s / len(messages) * 1e6,
+            }
+        )
+    return {"held": sum(map(len, held)), "results": results}
 
 
-def _matched(table: SubscriptionTable, messages: MessageBatch) -> tuple[np.ndarray, int]:
-    """bool[messages]: matched by anybody; and how many subscriptions match any."""
-    engine = CellTerm(WORLD)
-    engine.insert(table)
-    found, numbers = np.zeros(len(messages), np.bool_), np.zeros(len(table), np.bool_)
-    for start in range(0, len(messages), _BATCH):
-        rows = np.arange(start, min(start + _BATCH, len(messages)))
-        hits = engine.match(messages.take(rows))
-        found[start + hits.row], numbers[hits.number] = True, True
-    return found, int(numbers.sum())
-
-
-def _one(
-    name: str,
-    spec: SignatureSpec,
-    router: LocationRouter,
-    held: list[SubscriptionTable],
-    messages: MessageBatch,
-    useful: np.ndarray,
-    subscribers: int,
-    tell: Callable[[str], None],
+def bench(
+    subscriptions: Annotated[tuple[int, ...], "how many, one after the other"] = (20_000, 200_000, 1_000_000),
+    filters: Annotated[tuple[int, ...], "items of the cuckoo filters"] = (1_000_000, 10_000_000),
+    messages: Annotated[int, "that are routed"] = 50_000,
+    tasks: Annotated[int, "query bolts"] = 16,
+    seed: Annotated[int, "of the workload"] = 0,
+    tell: Tell = print,
 ) -> dict[str, Any]:
-    tell(name)
-    domains = [router.domain_of(task) for task in range(router.tasks)]
-    board = SignatureBoard(spec, domains)
-    seconds, counts = 0.0, 0
-    for task, table in enumerate(held):
-        signature, claims = QuerySignature(spec, domains[task], task), claims_of(table)
-        begun = perf_counter()
-        signature.change(claims, claims.take(np.zeros(0, np.int64)))
-        patch = signature.patch(0, noted=True)
-        seconds += perf_counter() - begun
-        assert patch is not None
-        board.apply(patch)
-        counts += signature.summary.nbytes
-    sent = np.zeros(len(messages), np.bool_)
-    begun = perf_counter()
-    for start in range(0, len(messages), _BATCH):
-        part = messages.take(np.arange(start, min(start + _BATCH, len(messages))))
-        for task in range(router.tasks):
-            rows = router.rows_for(BOOLEAN, part, task)
-            assert rows is not None
-            sent[start + board.wanted(part, rows, task)] = True
-    asked_s = perf_counter() - begun
-    lost = int(np.count_nonzero(useful & ~sent))
-    return {
-        "signature": name,
-        **verdict(lost == 0, int(useful.sum()), subscribers),
-        "lost_share": lost / max(1, int(useful.sum())),
-        "let_through_per_message": float(sent.mean()),
-        "false_positive_share": float((sent & ~useful).sum() / max(1, sent.sum())),
-        "bytes": sum(replica.nbytes for replica in board.replicas),
-        "bytes_cells": sum(each.cells.nbytes for each in board.replicas if each.cells is not None),
-        "cells": sum(len(each.cells) for each in board.replicas if each.cells is not None),
-        "pairs": sum(len(each.pairs) for each in board.replicas if each.pairs is not None),
-        "count_bytes_at_query_bolts": counts,
-        "build_s": seconds,
-        "us_per_message": asked_s / len(messages) * 1e6,
-    }
-
-
-def main() -> int:
-    """Command line; 1 if a signature that should lose nothing lost a match."""
-    parser = argparse.ArgumentParser(description="Signatures beside each other.")
-    parser.add_argument("--subscriptions", type=lambda text: [int(part) for part in text.split(",")])
-    parser.add_argument("--filters", type=lambda text: [int(part) for part in text.split(",")])
-    parser.add_argument("--messages", type=int, default=50_000)
-    parser.add_argument("--tasks", type=int, default=16)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    """Filters by themselves and signatures beside each other; exact if what should lose nothing lost nothing."""
     warmup()
-
-    def tell(sentence: str) -> None:
-        sys.stderr.write(sentence + "\n")
-
     tell("cuckoo filters")
-    filters = [
-        filter_speed(items, rate) for items in given.filters or [1_000_000, 10_000_000] for rate in (0.01, 0.001)
-    ]
-    workloads = [
-        signatures(count, wide_share, given.messages, given.tasks, given.seed, tell)
-        for count in given.subscriptions or [20_000, 200_000, 1_000_000]
-        for wide_share in (0.0, WIDE_SHARE)
-    ]
     # others at work make every speed a lower bound
-    sys.stdout.write(json.dumps({"made_by": provenance(), "filters": filters, "workloads": workloads}, indent=1) + "\n")
-    return 0 if all(each["exact"] or KINDS[each["signature"]].loses
-                    for workload in workloads for each in workload["results"]) else 1  # fmt: skip
+    report: dict[str, Any] = {
+        "filters": [filter_speed(items, rate) for items in filters for rate in (0.01, 0.001)], "workloads": []
+    }  # fmt: skip
+    for count in subscriptions:
+        for wide_share in (0.0, WIDE_SHARE):
+            source = make_messages(messages * 2, seed)
+            table = boolean_subscriptions(source, count, seed, wide_share)
+            batch = source.batch.take(np.arange(messages, 2 * messages))
+            best = optimum(table, batch)
+            measured = beside(table, batch, tasks, KINDS, best, tell)
+            workload = {
+                "subscriptions": count, "wide_share": wide_share, "held": measured["held"], "messages": messages,
+                "query_bolts": tasks, "seed": seed, "optimum_per_message": float(best.useful.mean()),
+            }  # fmt: skip
+            report["workloads"].append({"workload": workload, "results": measured["results"]})
+    every = [row for workload in report["workloads"] for row in workload["results"]]
+    return report | {"exact": all(row["exact"] or KINDS[row["signature"]].loses for row in every)}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.main(bench))

@@ -22,8 +22,8 @@ import numpy as np
 from benchmarks.cases import Case, make_case
 from benchmarks.harness import Bench
 from benchmarks.provenance import provenance
+from benchmarks.workload import changed
 from matching.kinds import KINDS
-from matching.model import SubscriptionTable
 from matching.topk.thresholds import RULES
 from matching.warmup import warm_engine
 
@@ -105,8 +105,8 @@ def bench(
 def _mixed(case: Case, k: tuple[int, ...], seed: int) -> Case:
     """The case with equal parts of its subscriptions of each k."""
     drawn = np.random.default_rng([seed, 11]).permutation(np.arange(len(case.table)) % len(k))
-    columns: Any = case.table._asdict() | {"k": np.array(k, np.int32)[drawn]}
-    return case._replace(table=SubscriptionTable(**columns), facts=case.facts | {"k": list(k)})
+    table = changed(case.table, k=np.array(k, np.int32)[drawn])
+    return case._replace(table=table, facts=case.facts | {"k": list(k)})
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """When a figure counts: what was told is what had to be told, and enough of it was compared to say so.
 
-Whatever times something asks this one function, and ends with an exit code of 1 where a figure does not count;
-`figures.skyline_routing` has a check of its own, which compares less. Read on in `benchmarks.harness`, which compares.
+Whatever times something asks this one function, and ends with an exit code of 1 where a figure does not count. Read on
+in `benchmarks.harness`, which compares.
 """
 
 from typing import Any

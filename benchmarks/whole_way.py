@@ -23,7 +23,7 @@ from benchmarks.cases import Case
 from benchmarks.checker import expected
 from benchmarks.stopwatch import Stopwatch
 from benchmarks.verdict import verdict
-from benchmarks.workload import WORLD
+from benchmarks.workload import WORLD, changed
 from bolts.delivery import DeliveryBolt
 from bolts.payloads import StreamBatch
 from bolts.query import QueryBolt
@@ -99,10 +99,8 @@ def stream_of(case: Case, batch: int) -> Stream:
     """Cut a case; of a kind without window what passed before is left out."""
     messages, filled = case.messages, case.filled
     if not case.kind.windowed:
-        messages, filled = messages.take(np.arange(filled, len(messages))), 0
-        seq = np.arange(len(messages))
-        columns: Any = messages._asdict() | {"seq": seq, "life": seq}
-        messages = MessageBatch(**columns)
+        seq = np.arange(len(messages) - filled)
+        messages, filled = changed(messages.take(filled + seq), seq=seq, life=seq), 0
     cuts = [*range(0, filled, 5_000), *range(filled, len(messages), batch), len(messages)]
     window = case.window if case.kind.windowed else Window("count", batch)
     boundaries = [
@@ -151,8 +149,7 @@ class EverybodySpout(Spout):
         assert tick is not None, "it follows the clock"
         added = empty(SubscriptionTable)
         if number == self.joined:
-            columns: Any = self.table._asdict() | {"at": np.full(len(self.table), tick.first_seq)}
-            added = SubscriptionTable(**columns)
+            added = changed(self.table, at=np.full(len(self.table), tick.first_seq))
         names = Names.of([f"s{number}" for number in added.number])
         self.context.emit("changes", ChangeList(number, added, names, _NO_REMOVALS))
         return tick

@@ -20,7 +20,7 @@ The recipe, kept close to what geo-tagged short texts look like:
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,9 @@ _FEWEST_WORDS, _MOST_WORDS = 6, 14
 _KEYWORDS = (1, 5)
 #: Chosen so that a message matches about 110 of 1,000,000 boolean subscriptions.
 WIDE_SHARE = 0.45
+
+
+Table = TypeVar("Table", MessageBatch, SubscriptionTable)
 
 
 class Messages(NamedTuple):
@@ -204,14 +207,18 @@ def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRe
 
 def skyline_subscriptions(messages: Messages, count: int, seed: int) -> SubscriptionTable:
     """`count` skyline subscriptions that take after random messages; area uniform between the two limits. O(count)."""
-    table = boolean_subscriptions(messages, count, seed)
-    side = np.sqrt(np.random.default_rng([seed, 5]).uniform(_SIDES[0] ** 2, _SIDES[1] ** 2, count))
+    table = sized_regions(boolean_subscriptions(messages, count, seed), seed)
+    return changed(table, kind=np.full(count, SKYLINE, np.int8))
+
+
+def sized_regions(table: SubscriptionTable, seed: int) -> SubscriptionTable:
+    """The same with regions of the shape of the world around the middles of theirs, as those of `skyline` are."""
+    side = np.sqrt(np.random.default_rng([seed, 5]).uniform(_SIDES[0] ** 2, _SIDES[1] ** 2, len(table)))
     half_width, half_height = side * (WORLD.east - WORLD.west) / 2.0, side * (WORLD.north - WORLD.south) / 2.0
     lon, lat = (table.region[:, 0] + table.region[:, 2]) / 2.0, (table.region[:, 1] + table.region[:, 3]) / 2.0
     west, east = np.maximum(lon - half_width, WORLD.west), np.minimum(lon + half_width, WORLD.east)
     south, north = np.maximum(lat - half_height, WORLD.south), np.minimum(lat + half_height, WORLD.north)
-    region = np.stack([west, south, east, north], axis=1)
-    return SubscriptionTable(**table._asdict() | {"kind": np.full(count, SKYLINE, np.int8), "region": region})
+    return changed(table, region=np.stack([west, south, east, north], axis=1))
 
 
 def versions_of_objects(
@@ -246,9 +253,13 @@ def versions_of_objects(
         lon = np.clip(batch.west[home] + away[0], WORLD.west, WORLD.east)
         lat = np.clip(batch.south[home] + away[1], WORLD.south, WORLD.north)
         x, y = WORLD.project(lon, lat)
-        moved: dict[str, Any] = {"x": x, "y": y, "west": lon, "south": lat, "east": lon, "north": lat}
-        batch = MessageBatch(**(batch._asdict() | moved))
+        batch = changed(batch, x=x, y=y, west=lon, south=lat, east=lon, north=lat)
     return batch, objects, ends
+
+
+def changed(table: Table, **columns: np.ndarray) -> Table:
+    """A table with some columns replaced; `_replace` is not for tables, whose length is that of their columns."""
+    return type(table)(**(table._asdict() | columns))
 
 
 def unit_weights(row: np.ndarray, raw: np.ndarray, rows: int) -> np.ndarray:

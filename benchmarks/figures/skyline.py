@@ -194,12 +194,6 @@ def _of_trees(measure: Callable[..., Report], asked: Asked) -> Report:
     return of | report | {"over": ""}
 
 
-def _routing(asked: Asked) -> Report:
-    return skyline_routing.figure(
-        asked.out, asked.subscriptions, asked.messages, asked.seed, asked.messages_from, asked.tell
-    )  # fmt: skip
-
-
 def make_stream(count: int, window: int, seed: int, messages_from: str | None = None, busy: bool = False) -> Stream:
     """Draw messages, half of them versions of objects, or most, of objects that stay in place. O(count log count)."""
     if messages_from is None:
@@ -332,7 +326,7 @@ PAGE = Page(
         "engines": skyline_engines.engines,
         "longest": skyline_engines.longest,
         "ticks": skyline_engines.ticks,
-        "routing": _routing,
+        "routing": skyline_routing.figure,
     },
     window=100_000,
     check_engine=_known,

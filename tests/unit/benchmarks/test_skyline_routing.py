@@ -1,15 +1,16 @@
-"""Figure `routing` of skyline: measured, checked, drawn; and a signature that loses a candidate is told."""
+"""Signatures of skylines (figure `routing`) and of boolean: measured, checked, drawn; one that loses is told."""
 
 import json
 
 import numpy as np
 import pytest
 
+from benchmarks import signatures
 from benchmarks.figures import skyline_routing
 from benchmarks.run import bench
 from distribution.signatures import claims as claims_module
 from distribution.signatures import signature as signature_module
-from matching.errors import ConfigError
+from matching.boolean.engines.cell_term import CellTerm
 from matching.skyline.subscriptions import SkylineSubscriptions
 
 
@@ -19,25 +20,30 @@ def small(monkeypatch):
     monkeypatch.setattr(skyline_routing, "_BOLTS", 4)
     monkeypatch.setattr(skyline_routing, "_SOURCE", 3_000)
     monkeypatch.setattr(skyline_routing, "_SHARES", (0.5, 1.0))
-    monkeypatch.setattr(skyline_routing, "_CHECKED", (60, 200))
+    monkeypatch.setattr(signatures, "_CHECKED", (60, 200))
+
+
+def routing(tmp_path, subscriptions=3_000, messages=400, **given):
+    return bench("skyline", subscriptions, figure="routing", messages=messages, seed=1, out=str(tmp_path), **given)
 
 
 def test_skyline_routing_is_measured_checked_and_drawn(tmp_path):
     told = []
-    report = bench("skyline", 3_000, figure="routing", messages=400, seed=1, out=str(tmp_path), on_progress=told.append)
+    report = routing(tmp_path, on_progress=told.append)
     assert report["exact"] is True and told
     assert json.loads((tmp_path / "skyline-routing.json").read_text())["rows"] == report["rows"]
     assert (tmp_path / "skyline-routing.png").read_bytes().startswith(b"\x89PNG")
     assert len(report["rows"]) == 2 * (1 + 2)
     for row in report["rows"]:
-        sent = [mode["sent_per_message"] for mode in row["modes"].values()]
-        assert 1.0 == sent[0] >= sent[1] >= sent[2] >= row["optimum_per_message"]
-        assert row["lost"] == 0 and row["copies_per_subscription"] >= 1.0
+        sent = [mode["let_through_per_message"] for mode in row["modes"].values()]
+        assert 1.0 >= sent[0] >= sent[1] >= row["optimum_per_message"] > 0.0
+        assert row["copies_per_subscription"] >= 1.0
         for mode in row["modes"].values():
-            wasted = mode["sent_per_message"] - row["optimum_per_message"]
-            assert mode["false_positive_share"] == pytest.approx(wasted / (mode["sent_per_message"] or 1.0))
+            wasted = mode["let_through_per_message"] - row["optimum_per_message"]
+            assert mode["false_positive_share"] == pytest.approx(wasted / (mode["let_through_per_message"] or 1.0))
+            assert mode["lost_share"] == 0.0 and mode["compared"] > 0
     saved = [
-        row["modes"]["+spatial"]["sent_per_message"] - row["modes"]["+spatial+text"]["sent_per_message"]
+        row["modes"]["+spatial"]["let_through_per_message"] - row["modes"]["+spatial+text"]["let_through_per_message"]
         for row in report["rows"]
     ]
     assert max(saved) > 0.2
@@ -55,21 +61,53 @@ def one_row(monkeypatch):
 def test_skyline_routing_by_the_rarest_keyword_alone_is_not_exact(tmp_path, monkeypatch, one_row):
     for module in (claims_module, signature_module):
         monkeypatch.setattr(module, "is_loose", lambda table, traits: np.zeros(len(table), np.bool_))
-    report = skyline_routing.figure(tmp_path, 3_000, 400, seed=1)
-    assert report["exact"] is False and sum(row["lost"] for row in report["rows"]) > 0
+    report = routing(tmp_path)
+    assert report["exact"] is False
+    assert sum(mode["lost_share"] for row in report["rows"] for mode in row["modes"].values()) > 0
+
+
+class ForgetfulSkylines(SkylineSubscriptions):
+    """Loses the first candidate of every batch."""
+
+    def match(self, batch):
+        return take_rows_but_first(super().match(batch), "slot", "row")
+
+
+class ForgetfulCells(CellTerm):
+    """Loses the first match of every batch."""
+
+    def match(self, batch):
+        return take_rows_but_first(super().match(batch), "number", "row")
+
+
+def take_rows_but_first(found, *columns):
+    return found._replace(**{name: getattr(found, name)[1:] for name in columns})
 
 
 def test_skyline_routing_of_a_wrong_optimum_is_not_exact(tmp_path, monkeypatch, one_row):
-    right = SkylineSubscriptions.match
-
-    def forgetful(self, batch):
-        found = right(self, batch)
-        return found._replace(slot=found.slot[1:], row=found.row[1:])
-
-    monkeypatch.setattr(SkylineSubscriptions, "match", forgetful)
-    assert skyline_routing.figure(tmp_path, 3_000, 400, seed=1)["exact"] is False
+    monkeypatch.setattr(signatures, "SkylineSubscriptions", ForgetfulSkylines)
+    assert routing(tmp_path)["exact"] is False
 
 
-def test_skyline_routing_without_a_candidate_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="no message is a candidate"):
-        skyline_routing.figure(tmp_path, 20, 5, seed=0)
+def test_skyline_routing_that_has_nothing_to_compare_does_not_count(tmp_path, monkeypatch, one_row):
+    monkeypatch.undo()
+    monkeypatch.setattr(skyline_routing, "_SOURCE", 3_000)
+    report = routing(tmp_path, 20, 5)
+    assert report["exact"] is False and "only" in report["rows"][0]["modes"]["+spatial"]["warning"]
+
+
+def test_signatures_of_boolean_lose_nothing_but_where_they_say_so():
+    sizes: dict = {"subscriptions": (3_000,), "filters": (2_000,), "messages": 1_000, "tasks": 4}
+    report = signatures.bench(**sizes)
+    assert report["exact"] and len(report["workloads"]) == 2
+    for workload in report["workloads"]:
+        assert [row["signature"] for row in workload["results"]] == list(signatures.KINDS)
+        lossless = [row for row in workload["results"] if not signatures.KINDS[row["signature"]].loses]
+        assert all(row["exact"] and row["compared"] > 0 and row["bytes"] > 0 for row in lossless)
+    assert min(filled["load"] for filled in report["filters"]) > 0.9
+
+
+def test_signatures_of_boolean_beside_a_wrong_optimum_are_not_exact(monkeypatch):
+    monkeypatch.setattr(signatures, "KINDS", {"spatial: bitmap": signatures.SPATIAL})
+    monkeypatch.setattr(signatures, "CellTerm", ForgetfulCells)
+    assert not signatures.bench((3_000,), (2_000,), 1_000, 4)["exact"]
