@@ -2,7 +2,7 @@
 
 A message becomes a result the rarer the more have gone before it: of n messages the next one is among the k nearest
 with a chance of k / n; where scores fade, those of a few half-lives count. So every engine is given the results of a
-history (`benchmarks.nearest`, `benchmarks.faded`), as a checkpoint would give them, and goes on from there.
+history (`benchmarks.bulk`), as a checkpoint would give them, and goes on from there.
 Subscriptions take after messages that came before the history: k is that of the kind's recipe and keywords are up to
 five, as in the papers. Before anything is timed, all results of an engine are compared with those of the bulk routine,
 and all that is told of some subscriptions with what the oracle tells. Read on in `benchmarks.harness`.
@@ -15,11 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.bulk import best_messages
 from benchmarks.cases import MOST_A_BATCH, Case
-from benchmarks.faded import best_messages
 from benchmarks.harness import MOST_S, NO_REMOVALS, Bench, Running, comparable, of_numbers, results_of
-from benchmarks.joined import join_results
-from benchmarks.nearest import nearest_messages
 from benchmarks.resampled import resample_messages
 from benchmarks.verdict import verdict
 from benchmarks.workload import MESSAGES_PER_S, WORLD, Messages, TopkRecipe, changed, make_messages, topk_subscriptions
@@ -126,7 +124,7 @@ class LastingBench(Bench):
         super().__init__(case, rounds)
         self._checked = len(case.messages) - case.filled - case.timed
         begun = perf_counter()
-        self._before = self._bulk(0, case.filled)
+        self._before = self._bulk(0, case.filled, case.table)
         self.workload["bulk_fill_s"] = perf_counter() - begun
         full = np.diff(self._before.offsets) == case.table.k
         self.workload["full_share"] = float(full.mean())
@@ -136,8 +134,7 @@ class LastingBench(Bench):
         # what an engine holds of all of them, told at once, would take more room than the engine
         rows = np.arange(0, len(case.table), max(1, len(case.table) // _COMPARED))
         self._compared, before = case.table.take(rows), _of_rows(self._before, rows)
-        later = self._bulk(case.filled, case.filled + self._checked, self._compared)
-        self._after = join_results(before, later, self._compared.k)
+        self._after = self._bulk(case.filled, case.filled + self._checked, self._compared, before)
         self._asked_about = self._sampled_of(self._after)
         self._wanted_of: tuple[Counter, Counter] | None = None
 
@@ -178,13 +175,10 @@ class LastingBench(Bench):
         figures = super().time(running, turn, most_s, changes=False)
         return figures | self._time_changes(running, 0) if changes and turn == self.rounds - 1 else figures
 
-    def _bulk(self, first: int, end: int, table: SubscriptionTable | None = None) -> ResultRows:
-        """Results of the messages from one to another, of all subscriptions or of some."""
-        table = self.case.table if table is None else table
+    def _bulk(self, first: int, end: int, table: SubscriptionTable, before: ResultRows | None = None) -> ResultRows:
+        """Results of the messages from one to another, beside those of messages before."""
         messages = self.case.messages.take(np.arange(first, end))
-        if self.case.fading is None:
-            return nearest_messages(table, messages)
-        return best_messages(table, messages, self.case.fading, WORLD.max_distance)
+        return best_messages(table, messages, WORLD.max_distance, self.case.fading, before)
 
     def _sampled_of(self, after: ResultRows) -> SubscriptionTable:
         """The subscriptions that are checked: of those whose results change, whatever an engine says, and of all."""

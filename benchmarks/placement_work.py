@@ -8,7 +8,7 @@ subscriptions, one after the other in this process, and its time is measured; in
 1,000 messages are matched, broadcast to all. First each placement with the index that its paper gives a worker, then
 all with the default index of this project: the one says what the systems are worth, the other what placement is.
 
-Results are those of a stream that has run (`benchmarks.nearest`), so that influence regions are as small as they would
+Results are those of a stream that has run (`benchmarks.bulk`), so that influence regions are as small as they would
 be. Whatever the placement, all workers together must tell the same updates, which are compared by a digest of every
 one of them; that each index is exact is checked by `skyray bench knn` and the tests. Rounds are interleaved: placement
 after placement takes the same round.
@@ -23,9 +23,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from benchmarks import command
+from benchmarks.bulk import best_messages
 from benchmarks.command import Tell
 from benchmarks.lasting import lasting_case
-from benchmarks.nearest import nearest_messages
 from benchmarks.workload import WORLD, changed
 from distribution.placed import DkmSksRouter, KopRouter, Ps2StreamRouter, SopRouter
 from distribution.placed import warmup as warm_placements
@@ -137,7 +137,7 @@ def measure(
         _KNN, subscriptions, rounds * _MESSAGES_A_ROUND, history, rounds=rounds, seed=seed, messages_from=messages_from
     )
     tell("filling results from the history")
-    before = nearest_messages(case.table, case.messages.take(np.arange(case.filled)))
+    before = best_messages(case.table, case.messages.take(np.arange(case.filled)), WORLD.max_distance)
     costs = SampleCosts(WORLD, case.messages.take(np.arange(max(0, case.filled - _SAMPLE), case.filled)))
     best = next(iter(_KNN.engines))
     pairs = list(_OF_PAPER.items()) + [(name, best) for name in ("hashing", *_OF_PAPER)]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from benchmarks import run
+from benchmarks.bulk import best_messages
 from benchmarks.figures import knn as figures
 from benchmarks.lasting import LastingBench, lasting_case
-from benchmarks.nearest import nearest_messages
 from matching.errors import ConfigError
 from matching.kinds import KINDS
 from matching.knn.engines.inverted_file import InvertedFile
@@ -22,10 +22,14 @@ ROW = KINDS.named("knn")
 
 
 @pytest.mark.parametrize("recipe", [{}, {"grid": 2}, {"largest_k": 300, "terms": 4}], ids=["plain", "ties", "large_k"])
-def test_nearest_messages_in_bulk_are_those_of_the_oracle(recipe):
+@pytest.mark.parametrize("parts", [(0, 240), (0, 90, 90, 240)], ids=["at_once", "in_parts"])
+def test_nearest_messages_in_bulk_are_those_of_the_oracle(recipe, parts):
     world = make_world(Recipe(kinds=(KNN,), churn=0.0, batch=240, **recipe), 3)
     _, messages, changes = world.batches[0]
-    held = nearest_messages(changes.added, messages)
+    held = None
+    for first, end in zip(parts, parts[1:], strict=False):
+        held = best_messages(changes.added, messages.take(np.arange(first, end)), SPACE.max_distance, before=held)
+    assert held is not None
     oracle = Oracle(None, SPACE.max_distance)
     oracle.advance(Boundary(0, 0, 239, NO_FLOOR), messages, changes.added, changes.removed)
     wanted = [(row.number, row.seq, row.score) for row in oracle.results()]
