@@ -5,14 +5,11 @@ import json
 import pytest
 
 from benchmarks.figures import topk as figures
-from distribution import routers
-from distribution.location import LocationRouter, LocationTable
 from matching.errors import ConfigError
 
 
-@pytest.mark.parametrize("name", ["k", "routers", "pruning"])
+@pytest.mark.parametrize("name", ["k", "pruning"])
 def test_figure_is_measured_checked_and_drawn(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "_BOLTS", (2, 3))
     monkeypatch.setattr(figures, "PAGE", figures.PAGE._replace(rounds=1))
     told = []
     report = figures.PAGE.figure(name, tmp_path, 300, 300, 60, ("skype", "l2_scan"), 1, None, told.append)
@@ -36,42 +33,6 @@ def test_figure_of_an_unknown_name_is_refused_with_the_names_there_are(tmp_path)
 def test_figure_of_real_messages_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="leave --messages-from out"):
         figures.PAGE.figure("k", tmp_path, messages_from="etl")
-
-
-def test_routers_simulated_find_the_same_hits(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "_BOLTS", (3,))
-    report = figures.PAGE.figure("routers", tmp_path, 400, 400, 100, ("l2_scan",), 2)
-    rows = {row["router"]: row for row in report["rows"]["simulated"]}
-    assert rows["hashing"]["replication"] == rows["location"]["replication"] == 1.0
-    assert rows["hashing"]["sent_per_message"] == 3.0
-    assert 1.0 < rows["prefix"]["replication"] <= rows["keyword"]["replication"]
-    assert rows["keyword"]["sent_per_message"] < 3.0
-
-
-class OneRowShort(LocationTable):
-    """Broken: sends every task one message too few."""
-
-    def route(self, messages):
-        return [rows[1:] for rows in super().route(messages)]
-
-
-class OneRowTwice(LocationRouter):
-    """Broken: two tasks hold the subscriptions of the first."""
-
-    def held_by(self, table, task):
-        mine = super().held_by(table, task)
-        return mine | super().held_by(table, 0) if task == 1 else mine
-
-
-@pytest.mark.parametrize("broken", ["misses", "repeats"])
-def test_routers_that_miss_or_repeat_pairs_are_not_exact(broken, tmp_path, monkeypatch):
-    if broken == "misses":
-        monkeypatch.setattr(LocationRouter, "table", lambda self: OneRowShort(self))
-    else:
-        monkeypatch.setitem(routers._CLASSES, "location", OneRowTwice)
-    monkeypatch.setattr(figures, "_BOLTS", (3,))
-    monkeypatch.setattr(figures, "PAGE", figures.PAGE._replace(rounds=1))
-    assert not figures.PAGE.figure("routers", tmp_path, 400, 400, 100, ("l2_scan",), 2)["exact"]
 
 
 def test_figure_alpha_ends_with_the_uniform_workload(tmp_path, monkeypatch):
