@@ -10,8 +10,9 @@ this, and so do the figures (`benchmarks.figures.topk`, `benchmarks.figures.bool
 import os
 import resource
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 
 from benchmarks.cases import Case
 from benchmarks.checker import expected
+from benchmarks.command import Tell
 from benchmarks.peers import Peer
 from benchmarks.stopwatch import Stopwatch
 from benchmarks.verdict import verdict
@@ -40,6 +42,7 @@ from matching.model import (
 )
 from matching.naive import Oracle, Result, tally
 from matching.storage.state import State, join_states
+from matching.topk.engines.skype import Skype
 from matching.window import NO_FLOOR, Boundary
 
 #: Subscriptions that ask for the window together when it is filled.
@@ -83,6 +86,9 @@ class Running:
         """Give back what a peer holds."""
         if isinstance(engine := getattr(self.room, "engine", None), Peer):
             engine.close()
+
+
+Told = Callable[[Running], dict[str, Any]]
 
 
 class Bench:
@@ -436,6 +442,45 @@ class Bench:
                     break
             figures[name] = done / (perf_counter() - begun)
         return figures
+
+
+def time_beside(
+    load: Bench, names: Sequence[str], tell: Tell, told: Told = lambda _: {}, **how: Any
+) -> dict[str, dict[str, Any]]:
+    """Build and check engines, and time them in turns.
+
+    Parameters
+    ----------
+    told : callable    what more to report of an engine at the end
+    **how              as of `Bench.time`
+
+    Returns
+    -------
+    dict    of each engine what was checked, memory, `rounds` one by one and medians over them, memory `at_end`
+    """
+    built, results = {}, {}
+    turns: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    with ExitStack() as running:
+        for name in names:
+            tell(f"building {name}")
+            built[name] = load.build(name)
+            running.callback(built[name].close)
+            tell(f"checking {name} against the oracle")
+            checked = load.check(built[name])
+            if "warning" in checked:
+                tell(f"{name}: {checked['warning']}")
+            if isinstance(engine := getattr(built[name].room, "engine", None), Skype):
+                checked["rules"] = engine.pruning._asdict()
+            results[name] = checked | {"build_s": built[name].build_s} | load.memory(built[name])
+        for turn in range(load.rounds):
+            for name in names:
+                tell(f"turn {turn + 1} of {load.rounds}: {name}")
+                turns[name].append(load.time(built[name], turn, **how))
+        for name, rounds in turns.items():
+            results[name] |= {"rounds": rounds, "at_end": load.memory(built[name])} | told(built[name])
+            for figure in dict.fromkeys(figure for one in rounds for figure in one):
+                results[name][figure] = median(one[figure] for one in rounds if figure in one)
+    return results
 
 
 def _cut(count: int, size: int) -> list[Int64]:

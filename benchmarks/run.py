@@ -7,20 +7,19 @@ are measured against, are in `benchmarks.peers`; figures of a kind in the module
 """
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
 import typer
 
 from benchmarks.cases import make_case
-from benchmarks.harness import Bench
+from benchmarks.command import Tell
+from benchmarks.harness import Bench, time_beside
 from benchmarks.lasting import LastingBench, lasting_case
-from benchmarks.peers import PEERS, Absence
+from benchmarks.peers import PEERS
 from benchmarks.provenance import provenance
 from benchmarks.workload import BooleanRecipe
 from matching.errors import ConfigError
@@ -59,7 +58,7 @@ def bench(
         str | None, "recipe of the workload, as places=uniform,stop_words=no,keywords=1-3,regions=city,words=long"
     ] = None,
     out: Annotated[str | None, "folder for a figure (benchmarks/results/figures)"] = None,
-    on_progress: Callable[[str], None] | None = None,
+    on_progress: Tell | None = None,
 ) -> dict[str, Any]:
     """Measure engines of a kind on one synthetic workload; what is annotated is an option of `skyray bench`.
 
@@ -119,8 +118,9 @@ def bench(
         recipe = None if workload is None else BooleanRecipe.parse(workload)
         case = make_case(row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from)
         made = Bench(case, rounds, windows=windows)
-    report = _time_beside(made, chosen, tell)
-    return {"kind": kind, "made_by": provenance(), **report} | ({"absent": _told(absent)} if absent else {})
+    results = [{"engine": name, **result} for name, result in time_beside(made, chosen, tell).items()]
+    report = {"kind": kind, "made_by": provenance(), "workload": made.workload, "results": results}
+    return report | ({"absent": [missing._asdict() for missing in absent]} if absent else {})
 
 
 def kind_named(name: str) -> Kind:
@@ -135,37 +135,3 @@ def kind_named(name: str) -> Kind:
         there = ", ".join(kind.name for kind in KINDS.run)
         raise ConfigError(f"kind {name!r} has no engine to measure: choose one of {there}")
     return KINDS.named(name)
-
-
-def _time_beside(made: Bench, chosen: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
-    """Build and check the engines, and time them in turns."""
-    built, results = {}, {}
-    turns: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
-    with ExitStack() as running:
-        for name in chosen:
-            tell(f"building {name}")
-            built[name] = made.build(name)
-            running.callback(built[name].close)
-            tell(f"checking {name} against the oracle")
-            checked = made.check(built[name])
-            if "warning" in checked:
-                tell(f"{name}: {checked['warning']}")
-            memory = made.memory(built[name])
-            if isinstance(engine := getattr(built[name].room, "engine", None), Skype):
-                checked["rules"] = engine.pruning._asdict()
-            results[name] = {"engine": name, **checked, "build_s": built[name].build_s, **memory}
-        for turn in range(made.rounds):
-            for name in chosen:
-                tell(f"turn {turn + 1} of {made.rounds}: {name}")
-                turns[name].append(made.time(built[name], turn))
-        at_end = {name: made.memory(built[name]) for name in chosen}
-    for name in chosen:
-        results[name] |= {"rounds": turns[name], "at_end": at_end[name]}
-        for figure_name in dict.fromkeys(figure_name for figures in turns[name] for figure_name in figures):
-            figures = [figures[figure_name] for figures in turns[name] if figure_name in figures]
-            results[name][figure_name] = median(figures)
-    return {"workload": made.workload, "results": [results[name] for name in chosen]}
-
-
-def _told(absent: Sequence[Absence]) -> list[dict[str, str]]:
-    return [missing._asdict() for missing in absent]

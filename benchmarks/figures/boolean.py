@@ -69,7 +69,7 @@ def _measure(
         size, engines=made or {**asked.kind.engines, **PEERS}, recipe=recipe,
         messages=asked.messages or _MESSAGES[text], sample=_CHECKED[0], most_checked=_CHECKED[1],
     )  # fmt: skip
-    return beside(load, names, asked.tell, _MOST_S, changes)
+    return beside(load, names, asked.tell, most_s=_MOST_S, changes=changes)
 
 
 def _among(asked: Asked, *wanted: str) -> tuple[str, ...]:

@@ -7,16 +7,14 @@ say; the others are functions of what is `Asked`. Answers are checked before any
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.cases import make_case
 from benchmarks.command import Tell
 from benchmarks.figures.drawing import pyplot, write
-from benchmarks.harness import Bench, Running
+from benchmarks.harness import Bench, Told, time_beside
 from benchmarks.lasting import LastingBench, lasting_case
 from benchmarks.peers import PEERS
 from matching.errors import ConfigError
@@ -110,7 +108,7 @@ class Variants(NamedTuple):
     made: Mapping[str, Any] | None = None
     metrics: Mapping[str, str] = TIME | {"bytes a subscription": "bytes_per_subscription"}
     changes: bool = False
-    told: Callable[[Running], dict[str, Any]] | None = None
+    told: Told = lambda _: {}
 
     def measure(self, asked: Asked) -> Report:
         """Measure the row."""
@@ -192,36 +190,16 @@ class Page(NamedTuple):
         return report
 
 
-def beside(
-    load: Bench,
-    engines: Sequence[str],
-    tell: Tell,
-    most_s: float = MOST_S,
-    changes: bool = False,
-    told: Callable[[Running], dict[str, Any]] | None = None,
-) -> Report:
-    """Build and check engines, then time them in turns: `workload`, and `engines`: medians of every figure by name."""
-    rows: dict[str, list[dict[str, float]]] = {name: [] for name in engines}
-    measured: dict[str, dict[str, Any]] = {}
-    with ExitStack() as running:
-        built = {}
-        for name in engines:
-            built[name] = load.build(name)
-            running.callback(built[name].close)
-            measured[name] = load.check(built[name]) | load.memory(built[name])
-        for turn in range(load.rounds):
-            for name, engine in built.items():
-                rows[name].append(load.time(engine, turn, most_s, changes=changes))
-        for name, turns in rows.items():
-            known = dict.fromkeys(key for turn in turns for key in turn)
-            measured[name] |= {key: median(turn[key] for turn in turns if key in turn) for key in known}
-            measured[name] |= told(built[name]) if told else {}
-            row = measured[name]
-            if "verified_per_message" in row:
-                # without a match nothing can be said per match
-                found = row["matched_per_message"] or None
-                row["candidates_per_match"] = found and row["verified_per_message"] / found
-            tell(f"  {name}: {row['us_per_message']:,.1f} us, exact: {row['exact']}, {row['compared']:,} compared")
+def beside(load: Bench, engines: Sequence[str], tell: Tell, **how: Any) -> Report:
+    """What `time_beside` says of engines, but for its rounds one by one: `workload`, and `engines` by name."""
+    measured = time_beside(load, engines, tell, **({"most_s": MOST_S, "changes": False} | how))
+    for name, row in measured.items():
+        del row["rounds"], row["at_end"]
+        if "verified_per_message" in row:
+            # without a match nothing can be said per match
+            found = row["matched_per_message"] or None
+            row["candidates_per_match"] = found and row["verified_per_message"] / found
+        tell(f"  {name}: {row['us_per_message']:,.1f} us, exact: {row['exact']}, {row['compared']:,} compared")
     return {"workload": load.workload, "engines": measured}
 
 

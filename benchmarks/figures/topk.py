@@ -58,7 +58,7 @@ def _streams(asked: Asked) -> Report:
     for name in STREAMS:
         asked.tell(f"stream {name}")
         case = make_stream(name, size, size, (asked.messages or 0) * asked.rounds, asked.seed)
-        rows.append(beside(Bench(case, asked.rounds), asked.engines, asked.tell, _MOST_OF_STREAM_S))
+        rows.append(beside(Bench(case, asked.rounds), asked.engines, asked.tell, most_s=_MOST_OF_STREAM_S))
     panel = {"y_label": "us a message", "log": (False, True), "groups": column(rows, asked.engines, "us_per_message")}
     measured = {name: row["engines"] for name, row in zip(STREAMS, rows, strict=True)}
     return {
