@@ -25,7 +25,7 @@ from benchmarks.command import Tell
 from benchmarks.peers import Peer
 from benchmarks.stopwatch import Stopwatch
 from benchmarks.verdict import verdict
-from benchmarks.workload import WORLD
+from benchmarks.workload import NO_REMOVALS, WORLD
 from matching.alone import Alone
 from matching.boolean.engine import BooleanEngine
 from matching.kind import Question, Step, Work
@@ -55,9 +55,6 @@ MOST_S, _MOST_CHANGES_S, _MOST_CHECK_S = 10.0, 3.0, 20.0
 _SAMPLE = {True: (500, 1_500), False: (5_000, 1_000)}
 #: Messages that are checked of a kind without window.
 _CHECKED = 1_000
-
-_NOBODY = np.zeros(0, np.int64)
-NO_REMOVALS = Removals(_NOBODY, _NOBODY.astype(np.int8), _NOBODY)
 
 
 class Running:

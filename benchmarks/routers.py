@@ -11,23 +11,24 @@ told, after every one of them has been seen to tell the same updates as one bolt
 (`benchmarks.whole_way`). With `--out` the figures are drawn too.
 """
 
-import argparse
-import json
 import logging
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-import ray
+import ray as cluster
 
+from benchmarks import command
 from benchmarks.cases import make_case
-from benchmarks.provenance import provenance
-from benchmarks.whole_way import Stream, checked, filled, plan_of, stream_of, weighed
+from benchmarks.command import Tell
+from benchmarks.figures import drawing
+from benchmarks.whole_way import CREDITS, Stream, checked, filled, plan_of, stream_of, weighed
 from distribution.routers import ROUTERS, placeable
+from matching.errors import ConfigError
 from matching.kinds import KINDS
 from topology.core.component import Saved
 from topology.core.local import run_local
@@ -112,7 +113,7 @@ def compare(
     ways: Sequence[int],
     rays: Sequence[int],
     rounds: int,
-    tell: Callable[[str], None],
+    tell: Tell,
 ) -> dict[str, Any]:
     """Every router and number of bolts, in turns; a row each, and what the check says."""
     judged, digest = checked(stream)
@@ -160,51 +161,46 @@ def picture(measured: list[dict[str, Any]], ways: Sequence[int]) -> dict[str, An
     return {"figure": "routers-whole-way", "x_label": "query bolts", "x": list(ways), "panels": panels}
 
 
-def main() -> int:
-    """Command line; 1 if a router told other updates than what was checked, or too few were compared."""
+def bench(
+    kinds: Annotated[tuple[str, ...], "one after the other"] = tuple(_SIZES),
+    subscriptions: Annotated[int | None, "of each kind; as many as suit it by default"] = None,
+    window: Annotated[int, "messages in it"] = 50_000,
+    messages: Annotated[int, "that follow"] = 20_000,
+    batch: Annotated[int, "messages between two boundaries"] = 1_000,
+    bolts: Annotated[tuple[int, ...], "query bolts that are simulated"] = (1, 4, 16, 64),
+    ray: Annotated[tuple[int, ...], "query bolts on Ray"] = (1, 2, 4),
+    routers: Annotated[tuple[str, ...], "all that can by default"] = (),
+    rounds: Annotated[int, "turns of each"] = 3,
+    seed: Annotated[int, "of the workload"] = 0,
+    out: Annotated[Path | None, "folder for routers-whole-way.json and .png"] = None,
+    tell: Tell = print,
+) -> dict[str, Any]:
+    """Every kind's routers beside each other.
 
-    def numbers(text: str) -> list[int]:
-        return [int(part) for part in text.split(",") if part]
-
-    parser = argparse.ArgumentParser(description="Routers over the whole way.")
-    parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(_SIZES))
-    parser.add_argument("--subscriptions", type=int, help="of each kind; as many as suit it by default")
-    parser.add_argument("--window", type=int, default=50_000)
-    parser.add_argument("--messages", type=int, default=20_000)
-    parser.add_argument("--batch", type=int, default=1_000)
-    parser.add_argument("--bolts", type=numbers, default=[1, 4, 16, 64])
-    parser.add_argument("--ray", type=numbers, default=[1, 2, 4])
-    parser.add_argument("--routers", type=lambda text: text.split(","), default=[], help="all that can by default")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="folder for routers-whole-way.json and .png")
-    given = parser.parse_args()
-
-    def tell(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
+    Raises
+    ------
+    ConfigError
+        If so few messages were asked for that none of them would count on Ray.
+    """
     measured = []
-    if given.ray:  # one session for all runs
-        ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", logging_level=logging.WARNING)
-    for name in given.kinds:
-        kind = KINDS.named(name)
-        count = given.subscriptions or _SIZES[name]
-        case = make_case(kind, count, given.messages, given.window, max(1, given.messages // given.batch), given.seed)
-        stream = stream_of(case, given.batch)
-        if given.ray and len(stream.boundaries) <= stream.loaded:
-            parser.error(f"--messages {given.messages}: on Ray the first {stream.loaded} batches do not count")
-        measured.append(compare(stream, given.routers, given.bolts, given.ray, given.rounds, tell))
-    ray.shutdown()
-    report = {"made_by": provenance(), "credits": 4, "batch": given.batch, "rounds": given.rounds, "measured": measured}
-    print(json.dumps(report, indent=1))
-    if given.out and given.bolts:
-        from benchmarks.figures.drawing import pyplot, write
-
-        write(pyplot(), picture(measured, given.bolts) | {"rows": report}, given.out / "routers-whole-way")
-    return 0 if all(one["exact"] for one in measured) else 1
+    if ray:  # one session for all runs
+        cluster.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", logging_level=logging.WARNING)
+    for name in kinds:
+        count = subscriptions or _SIZES[name]
+        case = make_case(KINDS.named(name), count, messages, window, max(1, messages // batch), seed)
+        stream = stream_of(case, batch)
+        if ray and len(stream.boundaries) <= stream.loaded:
+            raise ConfigError(f"--messages {messages}: on Ray the first {stream.loaded} batches do not count")
+        measured.append(compare(stream, routers, bolts, ray, rounds, tell))
+    cluster.shutdown()
+    exact = all(one["exact"] for one in measured)
+    report = {"credits": CREDITS, "batch": batch, "rounds": rounds, "measured": measured, "exact": exact}
+    if out and bolts:
+        drawing.write(drawing.pyplot(), picture(measured, bolts) | {"rows": report}, out / "routers-whole-way")
+    return report
 
 
 if __name__ == "__main__":
     from benchmarks import routers  # actors cannot import classes of the main script
 
-    sys.exit(routers.main())
+    sys.exit(command.main(routers.bench))

@@ -23,7 +23,7 @@ from benchmarks.cases import Case
 from benchmarks.checker import expected
 from benchmarks.stopwatch import Stopwatch
 from benchmarks.verdict import verdict
-from benchmarks.workload import WORLD, changed
+from benchmarks.workload import NO_REMOVALS, WORLD, changed
 from bolts.delivery import DeliveryBolt
 from bolts.payloads import StreamBatch
 from bolts.query import QueryBolt
@@ -35,7 +35,6 @@ from matching.model import (
     ChangeList,
     MessageBatch,
     Names,
-    Removals,
     SubscriptionTable,
     UpdateBatch,
     empty,
@@ -52,10 +51,8 @@ from topology.core.plan import Plan
 CREDITS = 4
 #: Messages by which `location` cuts the world and placements count costs, and subscriptions that are checked.
 _SAMPLE, _CHECKED = 10_000, (500, 1_000)
-#: Batches of a kind without window that are checked: plain Python looks at every pair.
-_CHECKED_BATCHES = 2
-_NOBODY = np.zeros(0, np.int64)
-_NO_REMOVALS = Removals(_NOBODY, _NOBODY.astype(np.int8), _NOBODY)
+#: Messages of a kind without window that are checked: plain Python looks at every pair.
+_CHECKED_MESSAGES = 2_000
 
 
 class Stream(NamedTuple):
@@ -78,16 +75,13 @@ class Stream(NamedTuple):
         return self.messages.take(np.sort(ends[ends >= 0]))
 
     @property
-    def window(self) -> Window:
-        return self.case.window if self.case.kind.windowed else Window("count", self.case.batch)
-
-    @property
     def loaded(self) -> int:
         """The batch that can only be sent when all that everybody was told on subscribing is out.
 
-        A credit may come back while updates of as many batches before are missing as there are credits.
+        A credit may come back while updates of as many batches before are missing as there are credits; of a kind
+        without window nobody is told anything on subscribing.
         """
-        return self.joined + 2 * CREDITS + 1
+        return self.joined + (2 * CREDITS + 1 if self.case.kind.windowed else CREDITS)
 
     @property
     def timed(self) -> int:
@@ -101,10 +95,10 @@ def stream_of(case: Case, batch: int) -> Stream:
     if not case.kind.windowed:
         seq = np.arange(len(messages) - filled)
         messages, filled = changed(messages.take(filled + seq), seq=seq, life=seq), 0
+        case = case._replace(window=Window("count", batch))
     cuts = [*range(0, filled, 5_000), *range(filled, len(messages), batch), len(messages)]
-    window = case.window if case.kind.windowed else Window("count", batch)
     boundaries = [
-        Boundary(number, first, end - 1, window.floor(end - 1, 0))
+        Boundary(number, first, end - 1, case.window.floor(end - 1, 0))
         for number, (first, end) in enumerate(zip(cuts, cuts[1:], strict=False))
     ]
     return Stream(case, messages, boundaries, len(range(0, filled, 5_000)))
@@ -118,6 +112,12 @@ class BatchSpout(Spout):
 
     def open(self, context: Context) -> None:
         self.context, self.began_s, self.loaded_s = context, context.now(), 0.0
+        # names are made before the clock runs
+        self.batches = [
+            (part, Names.of([f"m{seq}" for seq in part.seq]), self.stream.ended(boundary.number))
+            for boundary in self.stream.boundaries
+            for part in [self.stream.batch(boundary.number)]
+        ]
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
         if number == len(self.stream.boundaries):
@@ -127,9 +127,8 @@ class BatchSpout(Spout):
             self.began_s = now
         if number == self.stream.loaded:
             self.loaded_s = now - self.began_s
-        boundary, messages = self.stream.boundaries[number], self.stream.batch(number)
-        names = Names.of([f"m{seq}" for seq in messages.seq])
-        self.context.emit("batches", StreamBatch(boundary, now, messages, names, self.stream.ended(number)), to=0)
+        boundary = self.stream.boundaries[number]
+        self.context.emit("batches", StreamBatch(boundary, now, *self.batches[number]), to=0)
         return Tick(number, boundary.first_seq, boundary.last_seq)
 
     def report(self) -> dict[str, Any]:
@@ -151,7 +150,7 @@ class EverybodySpout(Spout):
         if number == self.joined:
             added = changed(self.table, at=np.full(len(self.table), tick.first_seq))
         names = Names.of([f"s{number}" for number in added.number])
-        self.context.emit("changes", ChangeList(number, added, names, _NO_REMOVALS))
+        self.context.emit("changes", ChangeList(number, added, names, NO_REMOVALS))
         return tick
 
 
@@ -172,16 +171,16 @@ class ClockedQueryBolt(QueryBolt):
         return super().report() | {"clocked_s": dict(clocked)}
 
 
-def plan_of(stream: Stream, router: str, bolts: int, out: str, sink: str = "count") -> Plan:
-    """The topology over a stream."""
+def plan_of(stream: Stream, router: str, bolts: int, out: str, sink: str = "count", **how: Any) -> Plan:
+    """The topology over a stream; `how` as of `topology.wiring.wire`."""
     sample = stream.messages.take(np.arange(min(_SAMPLE, len(stream.messages))))
     placed = router_named(router, bolts, WORLD, lambda: (sample.x, sample.y), costs=lambda: SampleCosts(WORLD, sample))
-    name, plain = stream.case.kind.name, wiring.QueryBolt
+    how, plain = {"asking": (stream.case.kind.name,)} | how, wiring.QueryBolt
     wiring.QueryBolt = ClockedQueryBolt  # type: ignore[misc]
     try:
         return wiring.wire(
-            BatchSpout(stream), EverybodySpout(stream.case.table, stream.joined), placed, WORLD, stream.window,
-            DeliveryBolt(out, stream.window, CREDITS, sink=sink), asking=(name,), credits=CREDITS,
+            BatchSpout(stream), EverybodySpout(stream.case.table, stream.joined), placed, WORLD, stream.case.window,
+            DeliveryBolt(out, stream.case.window, CREDITS, sink=sink), credits=CREDITS, **how,
         )  # fmt: skip
     finally:
         wiring.QueryBolt = plain  # type: ignore[misc]
@@ -244,7 +243,7 @@ def checked(stream: Stream) -> tuple[dict[str, Any], str]:
     rows = pa.concat_tables(tables)
     joined, last = stream.boundaries[stream.joined], stream.boundaries[-1]
     if not stream.case.kind.windowed:
-        last = stream.boundaries[min(stream.joined + _CHECKED_BATCHES, last.number)]
+        last = stream.boundaries[min(stream.joined + max(1, _CHECKED_MESSAGES // stream.case.batch), last.number)]
     number = np.array([int(name[1:]) for name in rows["subscription_id"].to_pylist()], np.int64)
     change = np.array([CHANGES.index(word) for word in rows["change"].cast(pa.string()).to_pylist()], np.int8)
     score = rows["score"].cast(pa.float64()).fill_null(float("nan")).to_numpy().copy()
@@ -276,4 +275,4 @@ def _wanted(stream: Stream, sample: SubscriptionTable, joined: Boundary, last: B
     oracle = Oracle(None, WORLD.max_distance)
     rows = stream.messages.take(np.arange(joined.last_seq + 1, last.last_seq + 1))
     boundary = Boundary(0, joined.last_seq + 1, last.last_seq, NO_FLOOR)
-    return tally(oracle.advance(boundary, rows, sample, _NO_REMOVALS))
+    return tally(oracle.advance(boundary, rows, sample, NO_REMOVALS))

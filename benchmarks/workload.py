@@ -25,7 +25,17 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.model import BOOLEAN, KEYWORDS_BY_KIND, SKYLINE, TOPK, Float64, Int64, MessageBatch, SubscriptionTable
+from matching.model import (
+    BOOLEAN,
+    KEYWORDS_BY_KIND,
+    SKYLINE,
+    TOPK,
+    Float64,
+    Int64,
+    MessageBatch,
+    Removals,
+    SubscriptionTable,
+)
 from matching.space import EARTH, Space
 
 WORLD = Space(*EARTH)
@@ -40,6 +50,8 @@ _KEYWORDS = (1, 5)
 WIDE_SHARE = 0.45
 
 
+_NOBODY = np.zeros(0, np.int64)
+NO_REMOVALS = Removals(_NOBODY, _NOBODY.astype(np.int8), _NOBODY)
 Table = TypeVar("Table", MessageBatch, SubscriptionTable)
 
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.cases import make_case
-from benchmarks.topology_cost import Workload
+from benchmarks.topology_cost import stream_over
 from benchmarks.workload import PLAIN
 from matching.kinds import KINDS
-from matching.model import MessageBatch, SubscriptionTable, concatenate
+from matching.model import MessageBatch, SubscriptionTable
 
 
 class Plan(NamedTuple):
@@ -71,9 +71,9 @@ def write_case(folder: Path, name: str, rounds: int, scale: float = 1.0, seed: i
     kind = KINDS.named(plan.kind)
     settings: dict[str, Any] = {"name": name, **plan._asdict(), "rounds": rounds, "seed": seed}
     if plan.topology:
-        load = Workload(plan.subscriptions, plan.part, plan.batch, [plan.kind], seed)
-        messages, table, ends = concatenate([part for _, part, _ in load.batches]), load.table, None
-        settings |= {"filled": 0, "span": load.window.length}
+        load = stream_over(plan.kind, plan.subscriptions, plan.part, plan.batch, seed)
+        messages, table, ends = load.messages, load.case.table, None
+        settings |= {"filled": 0, "span": 4 * plan.batch}
     else:
         timed = plan.part * (rounds if kind.windowed else 1)
         recipe = PLAIN._replace(k=(plan.k, plan.k)) if plan.k else None

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks import cases, topology_cost
 from benchmarks.cases import make_case
 from benchmarks.routers import compare, routers_of
 from benchmarks.whole_way import checked, filled, stream_of
@@ -51,3 +52,21 @@ def test_filled_stream_goes_on_behind_the_batch_that_brought_everybody(tmp_path)
     assert saved.number == stream.joined
     passed = int(np.sum([task["counts"][0] for task in saved.parts["distribution"]]))
     assert passed == 600 + 100 and passed + stream.timed == len(stream.messages)
+
+
+@pytest.mark.ray
+@WIDE
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("lost", [0, 1])
+def test_topology_that_tells_other_updates_than_the_room_alone_is_noticed(lost, monkeypatch):
+    class Losing(topology_cost.Alone):
+        def process(self, *args):
+            step = super().process(*args)
+            return step._replace(updates=type(step.updates)(*(column[lost:] for column in step.updates)))
+
+    monkeypatch.setattr(cases, "_HISTORY", 2_000)
+    monkeypatch.setattr(topology_cost, "Alone", Losing)
+    monkeypatch.setattr(topology_cost, "_WAYS", {"ray_count": topology_cost._WAYS["ray_count"]})
+    report = topology_cost.bench(9_000, 1_200, 100, rounds=1, tell=lambda _: None)
+    assert report["compared"] > 10 and report["same_updates"] is report["exact"] is (lost == 0)
+    assert report["share"] > 0 and report["workload"]["timed"] == 1_200 - 4 * 100
