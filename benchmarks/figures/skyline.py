@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.checker import Words, in_region
+from benchmarks.command import Tell
 from benchmarks.figures import skyline_engines, skyline_routing
 from benchmarks.figures.sweeps import Asked, Page, Report
 from benchmarks.resampled import resample_messages
@@ -67,6 +68,10 @@ CLEANINGS: dict[str, dict[str, Any]] = {
 }
 
 
+#: Figures of each index.
+Measured = dict[str, dict[str, float]]
+
+
 class Stream(NamedTuple):
     """Messages with their objects, and of each the seq of the version that it replaces (-1: none)."""
 
@@ -89,7 +94,7 @@ class Slide:
         self.windows, self.stream, self.window = windows, stream, window
         self.stored = self.batches = 0
 
-    def advance(self, count: int) -> dict[str, dict[str, float]]:
+    def advance(self, count: int) -> Measured:
         """Store so many more messages; operations and microseconds of a message, by index."""
         before = {name: index.work().operations for name, index in self.windows.items()}
         seconds = dict.fromkeys(self.windows, 0.0)
@@ -147,7 +152,7 @@ class Slide:
         expired = old - int(np.count_nonzero((replaced >= 0) & (replaced < old)))
         return verdict(same, row.shape[0], asked) | {"expired": expired, "ended": ended}
 
-    def time_queries(self, queries: SkylineQueries) -> dict[str, dict[str, float]]:
+    def time_queries(self, queries: SkylineQueries) -> Measured:
         """Microseconds of a query, nodes and lists visited, messages checked, candidates; median of a few rounds."""
         count = queries.region.shape[0]
         turns: dict[str, list[float]] = {name: [] for name in self.windows}
@@ -166,7 +171,7 @@ class Slide:
                 }
         return {name: {"us_per_query": 1e6 * median(turns[name]) / count, **looked[name]} for name in self.windows}
 
-    def memory(self) -> dict[str, dict[str, float]]:
+    def memory(self) -> Measured:
         """Megabytes of the index and of index and messages together, and how many messages are held for each alive."""
         measured = {}
         for name, index in self.windows.items():
@@ -222,24 +227,37 @@ def _windows(chosen: Sequence[str], cleanings: Sequence[str]) -> dict[str, TreeW
     return built
 
 
-def _updates(stream, queries, window, chosen, tell):
-    slide = Slide(_windows(chosen, tuple(CLEANINGS)), stream, window)
+def _panels(rows: Sequence[Measured], labels: dict[str, str], log: tuple[bool, bool]) -> list[Report]:
+    """A panel of lines, one an index, for each label of a figure of theirs."""
+    return [
+        {"y_label": label, "log": log, "series": {name: [row[name][key] for row in rows] for name in rows[0]}}
+        for label, key in labels.items()
+    ]
+
+
+def _filled(stream: Stream, window: int, windows: dict[str, TreeWindow], tell: Tell) -> Slide:
     tell("filling the window")
+    slide = Slide(windows, stream, window)
     slide.advance(window)
+    return slide
+
+
+def _updates(stream, queries, window, chosen, tell):
+    slide = _filled(stream, window, _windows(chosen, tuple(CLEANINGS)), tell)
     step = max(_BATCH, round(window * _INTERVAL))
     slide.advance(step)  # compiles what only ends and splits need
-    series = [slide.advance(step) for _ in range(_INTERVALS)]
-    checked = slide.check(queries)
-    panels, middle = [], {}
-    for label, key in {"operations a message": "operations", "us a message": "us_per_message"}.items():
-        lines = {name: [interval[name][key] for interval in series] for name in slide.windows}
-        panels.append({"y_label": label, "log": (False, True), "series": lines})
-        middle[key] = {name: median(values) for name, values in lines.items()}
+    rows = [slide.advance(step) for _ in range(_INTERVALS)]
+    middle = {
+        key: {name: median(row[name][key] for row in rows) for name in slide.windows}
+        for key in ("operations", "us_per_message")
+    }
     for name in slide.windows:
         tell(f"{name}: {middle['operations'][name]:.1f} operations, {middle['us_per_message'][name]:.1f} us a message")
     works = {name: index.work()._asdict() for name, index in slide.windows.items()}
-    rows = {"median": middle, "mf_rtree_share_of": _shares(middle["operations"]), "work": works}
-    return {"x_label": "interval", "x": list(range(1, _INTERVALS + 1)), "panels": panels, **checked, "rows": rows}
+    panels = _panels(rows, {"operations a message": "operations", "us a message": "us_per_message"}, (False, True))
+    of_rows = {"median": middle, "mf_rtree_share_of": _shares(middle["operations"]), "work": works}
+    intervals = list(range(1, _INTERVALS + 1))
+    return {"x_label": "interval", "x": intervals, "panels": panels, **slide.check(queries), "rows": of_rows}
 
 
 def _shares(operations: dict[str, float]) -> dict[str, dict[str, float]]:
@@ -252,7 +270,7 @@ def _shares(operations: dict[str, float]) -> dict[str, dict[str, float]]:
     }
 
 
-def _by_size(stream, queries, window, chosen, cleanings, measure, tell):
+def _by_size(cleanings, measure, labels, stream, queries, window, chosen, tell):
     """Measure at a quarter, a half and the whole of the window, each time after it has slid on by as much again."""
     sizes, rows, checks = [window // 4, window // 2, window], [], []
     for size in sizes:
@@ -260,53 +278,23 @@ def _by_size(stream, queries, window, chosen, cleanings, measure, tell):
         slide = Slide(_windows(chosen, cleanings), stream, size)
         slide.advance(2 * size)
         checks.append(slide.check(queries))
-        rows.append(measure(slide))
+        rows.append(measure(slide, queries))
     # of the least compared, what was compared; and none of them may be wrong
-    least = min(checks, key=lambda each: each["compared"])
-    return sizes, rows, least | {"exact": all(each["exact"] for each in checks)}
-
-
-def _space(stream, queries, window, chosen, tell):
-    sizes, rows, checked = _by_size(stream, queries, window, chosen, ("mf_rtree",), Slide.memory, tell)
-    labels = {"MB, the index alone": "index_mb", "MB, index and messages": "whole_mb"}
-    panels = [
-        {"y_label": label, "log": (True, True), "series": {name: [row[name][key] for row in rows] for name in rows[0]}}
-        for label, key in labels.items()
-    ]
-    return {"x_label": "messages in the window", "x": sizes, "panels": panels, **checked, "rows": rows}
-
-
-def _queries(stream, queries, window, chosen, tell):
-    def measure(slide: Slide) -> dict[str, dict[str, float]]:
-        return slide.time_queries(queries)
-
-    cleanings = ("mf_rtree, not cleaned", "mf_rtree")
-    sizes, rows, checked = _by_size(stream, queries, window, chosen, cleanings, measure, tell)
-    labels = {"us a query": "us_per_query", "nodes and lists visited": "visited", "messages looked at": "checked"}
-    panels = [
-        {"y_label": label, "log": (True, True), "series": {name: [row[name][key] for row in rows] for name in rows[0]}}
-        for label, key in labels.items()
-    ]
+    checked = min(checks, key=lambda each: each["compared"]) | {"exact": all(each["exact"] for each in checks)}
+    panels = _panels(rows, labels, (True, True))
     return {"x_label": "messages in the window", "x": sizes, "panels": panels, **checked, "rows": rows}
 
 
 def _cleaning(stream, queries, window, chosen, tell):
-    slide = Slide(_windows((MfRtree.name,), tuple(CLEANINGS)), stream, window)
-    tell("filling the window")
-    slide.advance(window)
-    step = window // 4
-    rows: list[dict[str, dict[str, float]]] = []
+    slide = _filled(stream, window, _windows((MfRtree.name,), tuple(CLEANINGS)), tell)
+    rows: list[Measured] = []
     for interval in range(8):
         tell(f"quarter {interval + 1} of 8")
-        work, size, asked = slide.advance(step), slide.memory(), slide.time_queries(queries)
+        work, size, asked = slide.advance(window // 4), slide.memory(), slide.time_queries(queries)
         rows.append({name: work[name] | size[name] | asked[name] for name in slide.windows})
     labels = {"MB, index and messages": "whole_mb", "operations a message": "operations", "us a query": "us_per_query"}
-    panels = [
-        {"y_label": label, "log": (False, False), "series": {n: [row[n][key] for row in rows] for n in slide.windows}}
-        for label, key in labels.items()
-    ]
+    panels, quarters = _panels(rows, labels, (False, False)), [(interval + 1) / 4 for interval in range(8)]
     checked = slide.check(queries)
-    quarters = [(interval + 1) / 4 for interval in range(8)]
     return {"x_label": "windows slid since it was full", "x": quarters, "panels": panels, **checked, "rows": rows}
 
 
@@ -316,12 +304,17 @@ def _known(name: str) -> None:
         raise ConfigError(f"{name!r}: choose engines ({', '.join(_SKYLINE.engines)}) or trees ({', '.join(TREES)})")
 
 
+_SPACE = {"MB, the index alone": "index_mb", "MB, index and messages": "whole_mb"}
+_QUERIED = {"us a query": "us_per_query", "nodes and lists visited": "visited", "messages looked at": "checked"}
+
 PAGE = Page(
     _SKYLINE,
     {
         "updates": partial(_of_trees, _updates),
-        "space": partial(_of_trees, _space),
-        "queries": partial(_of_trees, _queries),
+        "space": partial(_of_trees, partial(_by_size, ("mf_rtree",), lambda slide, _: slide.memory(), _SPACE)),
+        "queries": partial(
+            _of_trees, partial(_by_size, ("mf_rtree, not cleaned", "mf_rtree"), Slide.time_queries, _QUERIED)
+        ),
         "cleaning": partial(_of_trees, _cleaning),
         "engines": skyline_engines.engines,
         "longest": skyline_engines.longest,
