@@ -87,6 +87,8 @@ class Peer(ABC):
     install: ClassVar[str]
     #: Importable packages it needs.
     packages: ClassVar[tuple[str, ...]] = ()
+    #: So many messages are asked for in one call, where more would fill the memory with pairs.
+    at_once: ClassVar[int] = 1 << 30
 
     def __init__(self, space: Space):
         self._here = SlotMap()
@@ -123,8 +125,16 @@ class Peer(ABC):
             self._here.remove(numbers)
 
     def match(self, batch: MessageBatch) -> MatchSet:
-        """Every matching pair of a batch; `scanned` and `verified` are not known and 0."""
-        return self._find(batch) if len(batch) else pairs(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        """Every matching pair of a batch, in ascending row; `scanned` and `verified` are not known and 0."""
+        found_row, found_number = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for start in range(0, len(batch), self.at_once):
+            end = min(start + self.at_once, len(batch))
+            row, number = self._find(batch if end - start == len(batch) else batch.take(np.arange(start, end)))
+            found_row.append(row + start)
+            found_number.append(number)
+        row, number = np.concatenate(found_row), np.concatenate(found_number)
+        order = np.argsort(row, kind="stable")
+        return MatchSet(number[order].astype(np.int64), row[order].astype(np.int32), 0, 0, int(row.shape[0]))
 
     @abstractmethod
     def _take_in(self, table: SubscriptionTable) -> None: ...
@@ -133,7 +143,8 @@ class Peer(ABC):
     def _forget(self, numbers: Int64) -> None: ...
 
     @abstractmethod
-    def _find(self, batch: MessageBatch) -> MatchSet: ...
+    def _find(self, batch: MessageBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Row and number of every matching pair, in any order."""
 
     @abstractmethod
     def size_bytes(self) -> int:
@@ -142,13 +153,6 @@ class Peer(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give back what is held outside this process's memory; may be called twice."""
-
-
-def pairs(row: np.ndarray, number: np.ndarray) -> MatchSet:
-    """The match set of these pairs, in ascending row. O(m log m)."""
-    order = np.argsort(row, kind="stable")
-    found = int(row.shape[0])
-    return MatchSet(number[order].astype(np.int64), row[order].astype(np.int32), 0, 0, found)
 
 
 def have_all_terms(batch: MessageBatch, row: np.ndarray, rest_offsets: Int64, rest: Int32, slot: np.ndarray):

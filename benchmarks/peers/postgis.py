@@ -19,9 +19,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from benchmarks.peers.base import Absence, Peer, Rows, pairs
+from benchmarks.peers.base import Absence, Peer, Rows
 from benchmarks.peers.guard import GuardedServer
-from matching.boolean.engine import MatchSet
 from matching.errors import EngineError
 from matching.model import Int64, MessageBatch, SubscriptionTable
 from matching.space import Space
@@ -188,7 +187,7 @@ class PostGIS(Peer):
         """DELETE by primary key."""
         self._sql.execute("DELETE FROM subscriptions WHERE number = ANY(%s)", [numbers.tolist()])
 
-    def _find(self, batch: MessageBatch) -> MatchSet:
+    def _find(self, batch: MessageBatch) -> tuple[np.ndarray, np.ndarray]:
         """Copy the messages, join, fetch."""
         cuts, terms = batch.term_offsets.tolist(), batch.terms.tolist()
         boxes = zip(*(column.tolist() for column in (batch.west, batch.south, batch.east, batch.north)), strict=True)
@@ -203,7 +202,7 @@ class PostGIS(Peer):
                 "AND s.west <= m.east AND s.east >= m.west AND s.south <= m.north AND s.north >= m.south"
             )
             row, number = cursor.fetchone() or (None, None)
-        return pairs(np.array(row or [], np.int64), np.array(number or [], np.int64))
+        return np.array(row or [], np.int64), np.array(number or [], np.int64)
 
     def size_bytes(self) -> int:
         """Table and indexes, as PostgreSQL counts them."""

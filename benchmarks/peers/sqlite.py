@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.base import Peer, Rows, pairs
-from matching.boolean.engine import MatchSet
+from benchmarks.peers.base import Peer, Rows
 from matching.model import Int64, MessageBatch, SubscriptionTable
 from matching.space import Space
 
@@ -70,7 +69,7 @@ class SQLite(Peer):
         )
         self._sql.executemany("DELETE FROM terms WHERE number = ?", gone)
 
-    def _find(self, batch: MessageBatch) -> MatchSet:
+    def _find(self, batch: MessageBatch) -> tuple[np.ndarray, np.ndarray]:
         """One statement a message; the statement of each number of terms is compiled once and kept by the module."""
         cuts, terms = batch.term_offsets.tolist(), batch.terms.tolist()
         boxes = zip(*(column.tolist() for column in (batch.west, batch.south, batch.east, batch.north)), strict=True)
@@ -82,7 +81,7 @@ class SQLite(Peer):
                 if carries(memoryview(rest).cast("i")):
                     found_row.append(row)
                     found_number.append(number)
-        return pairs(np.array(found_row, np.int64), np.array(found_number, np.int64))
+        return np.array(found_row, np.int64), np.array(found_number, np.int64)
 
     def _candidates(self, terms: list[int], west: float, south: float, east: float, north: float) -> Any:
         """Number and other keywords of every subscription whose rarest keyword and box fit."""

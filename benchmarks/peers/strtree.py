@@ -6,13 +6,9 @@ are tested by vectors afterwards. It cannot change: whoever comes or leaves has 
 
 import numpy as np
 
-from benchmarks.peers.base import Peer, have_all_terms, pairs
-from matching.boolean.engine import MatchSet
+from benchmarks.peers.base import Peer, have_all_terms
 from matching.model import Int64, MessageBatch, SubscriptionTable, concatenate, empty
 from matching.space import Space
-
-#: Pairs of a batch live in memory at once: half a gigabyte.
-_MESSAGES_A_QUERY = 64
 
 
 class STRtree(Peer):
@@ -21,6 +17,7 @@ class STRtree(Peer):
     name = "strtree"
     install = "pip install 'skyray[bench]'"
     packages = ("shapely",)
+    at_once = 64  # half a gigabyte of pairs
 
     def __init__(self, space: Space):
         super().__init__(space)
@@ -51,18 +48,13 @@ class STRtree(Peer):
         self._table = self._table.take(np.flatnonzero(~np.isin(self._table.number, numbers)))
         self._build()
 
-    def _find(self, batch: MessageBatch) -> MatchSet:
+    def _find(self, batch: MessageBatch) -> tuple[np.ndarray, np.ndarray]:
         """Boxes that meet, then keywords. Boxes are compared in doubles, closed, so nothing is left to test."""
         import shapely
 
-        found_row, found_number = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        for start in range(0, len(batch), _MESSAGES_A_QUERY):
-            part = batch.take(np.arange(start, min(start + _MESSAGES_A_QUERY, len(batch))))
-            row, slot = self._tree.query(shapely.box(part.west, part.south, part.east, part.north))
-            good = have_all_terms(part, row, self._table.term_offsets, self._table.terms, slot)
-            found_row.append(row[good] + start)
-            found_number.append(self._table.number[slot[good]])
-        return pairs(np.concatenate(found_row), np.concatenate(found_number))
+        row, slot = self._tree.query(shapely.box(batch.west, batch.south, batch.east, batch.north))
+        good = have_all_terms(batch, row, self._table.term_offsets, self._table.terms, slot)
+        return row[good], self._table.number[slot[good]]
 
     def size_bytes(self) -> int:
         """Our columns, and an estimate of the rest: shapely cannot tell.
