@@ -9,19 +9,17 @@ independent computation first, and all rules must tell the same number of update
 thresholds settle in it. What a hit and a refill take is what the constants of `matching.topk.thresholds_cost` go by.
 """
 
-import argparse
-import json
 import math
 import sys
-from collections.abc import Callable
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from benchmarks import command
 from benchmarks.cases import Case, make_case
+from benchmarks.command import Tell
 from benchmarks.harness import Bench
-from benchmarks.provenance import provenance
 from benchmarks.workload import changed
 from matching.kinds import KINDS
 from matching.topk.thresholds import RULES
@@ -31,27 +29,27 @@ _TOPK = KINDS.named("topk")
 
 
 def bench(
-    subscriptions: int = 100_000,
-    window: int = 100_000,
-    windows: int = 3,
-    rules: tuple[str, ...] = tuple(RULES),
-    engine: str | None = None,
-    seed: int = 0,
-    k: tuple[int, ...] = (10,),
+    subscriptions: Annotated[int, "how many"] = 100_000,
+    window: Annotated[int, "messages in it"] = 100_000,
+    windows: Annotated[int, "for how many windows the stream runs on"] = 3,
+    rules: Annotated[tuple[str, ...], "names"] = tuple(RULES),
+    engine: Annotated[str | None, "by default that of a run"] = None,
+    seed: Annotated[int, "of the workload"] = 0,
+    k: Annotated[tuple[int, ...], "one or more, of equal parts of the subscriptions"] = (10,),
     rounds_a_window: int = 4,
-    on_progress: Callable[[str], None] | None = None,
+    tell: Tell = print,
 ) -> dict[str, Any]:
     """Measure rules in turns.
 
     Returns
     -------
     dict
-        `workload`, and `results`: one dict a rule with what the check says (`benchmarks.harness.Bench.check`),
-        `us_per_message` (median of the counted rounds), `refills_per_message`, `refill_share` (of all time),
-        `us_per_refill`, `hits_per_message`, `ns_per_hit` (in the buffers), `entries_per_buffer`,
-        `buffer_bytes_per_subscription`, `updates`, and what the rule has learned.
+        `workload`, `same_updates`, `exact`, and `results`: one dict a rule with what the check says
+        (`benchmarks.harness.Bench.check`), `us_per_message` (median of the counted rounds),
+        `refills_per_message`, `refill_share` (of all time), `us_per_refill`, `hits_per_message`, `ns_per_hit`
+        (in the buffers), `entries_per_buffer`, `buffer_bytes_per_subscription`, `updates`, and what the rule
+        has learned.
     """
-    tell = on_progress or (lambda _: None)
     engine = engine or next(iter(_TOPK.engines))
     warm_engine(_TOPK, engine)
     tell("making the workload")
@@ -99,7 +97,9 @@ def bench(
     for result in results:
         result["times_the_fastest"] = result["us_per_message"] / min(each["us_per_message"] for each in results)
     told = {round(result["updates_per_message"], 9) for result in results}
-    return {"workload": load.workload | {"windows": windows}, "same_updates": len(told) == 1, "results": results}
+    same = len(told) == 1
+    exact = same and all(result["exact"] for result in results)
+    return {"workload": load.workload | {"windows": windows}, "same_updates": same, "exact": exact, "results": results}
 
 
 def _mixed(case: Case, k: tuple[int, ...], seed: int) -> Case:
@@ -109,20 +109,5 @@ def _mixed(case: Case, k: tuple[int, ...], seed: int) -> Case:
     return case._replace(table=table, facts=case.facts | {"k": list(k)})
 
 
-def main() -> int:
-    """Command line; 1 if a rule is not exact or the rules do not tell the same."""
-    parser = argparse.ArgumentParser(description="Threshold rules beside each other.")
-    parser.add_argument("--subscriptions", type=int, default=100_000)
-    parser.add_argument("--window", type=int, default=100_000)
-    parser.add_argument("--windows", type=int, default=3)
-    parser.add_argument("--rules", type=lambda text: tuple(text.split(",")), default=tuple(RULES))
-    parser.add_argument("--engine", default=None)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--k", type=lambda text: tuple(map(int, text.split(","))), default=(10,), help="one or more")
-    report = bench(**vars(parser.parse_args()), on_progress=lambda text: print(text, file=sys.stderr, flush=True))
-    sys.stdout.write(json.dumps({"made_by": provenance(), **report}, indent=1) + "\n")
-    return 0 if report["same_updates"] and all(result["exact"] for result in report["results"]) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.main(bench))

@@ -1,20 +1,20 @@
 """What the topology costs: the bare engine against the whole topology on Ray, over the same messages.
 
     python -m benchmarks.topology_cost [--kind boolean] [--subscriptions N] [--messages N] [--batch N] [--rounds 3]
+                                       [--ways ray_count,ray_two,ray_spread,ray_parquet]
 
 A is `matching.alone` in this process, fed batches that lie in memory: the same room over the same window. B is the
 topology on Ray (`benchmarks.whole_way`) with one query bolt and a sink that only counts, its light components in one
-actor (`ray_count`) as `skyray run` has them on a small machine or each in its own (`ray_spread`). All are timed from
-when the subscriptions are in to the last update, in turns, and must tell the same as what was checked. C, once a round,
-is B with the Parquet sink. Boolean subscriptions are picky, so that matching is work and matches are few. What each
-actor had of the processors is reported beside the rates.
+actor (`ray_count`) as `skyray run` has them on a small machine or each in its own (`ray_spread`), or with two query
+bolts (`ray_two`). All are timed from when the subscriptions are in to the last update, in turns, and must tell the same
+as what was checked. C is B with the Parquet sink. Boolean subscriptions are picky, so that matching is work and matches
+are few. What each actor had of the processors is reported beside the rates.
 """
 
 import contextlib
 import os
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import median
 from time import perf_counter
@@ -27,8 +27,9 @@ from ray.util import list_named_actors
 from benchmarks import command
 from benchmarks.cases import Case, make_case
 from benchmarks.command import Tell
-from benchmarks.whole_way import Stream, checked, plan_of, stream_of
+from benchmarks.whole_way import Stream, checked, message_names, plan_of, stream_of, subscription_names
 from benchmarks.workload import NO_REMOVALS, WORLD, BooleanRecipe
+from bolts.names import Digest, hash_names
 from matching.alone import Alone
 from matching.kinds import KINDS
 from matching.model import MessageBatch, Names, SubscriptionTable, concatenate, empty
@@ -39,11 +40,12 @@ from topology.core.runner import run_ray
 from topology.running import LIGHT
 
 _PICKY = BooleanRecipe(keywords=(2, 5), regions="small")
-#: Ways on Ray: sink, and which components share an actor.
-_WAYS: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
-    "ray_count": ("count", (LIGHT,)),
-    "ray_spread": ("count", ()),
-    "ray_parquet": ("parquet", (LIGHT,)),
+#: Ways on Ray: sink, which components share an actor, query bolts.
+_WAYS: dict[str, tuple[str, tuple[tuple[str, ...], ...], int]] = {
+    "ray_count": ("count", (LIGHT,), 1),
+    "ray_two": ("count", (LIGHT,), 2),
+    "ray_spread": ("count", (), 1),
+    "ray_parquet": ("parquet", (LIGHT,), 1),
 }
 
 
@@ -99,17 +101,21 @@ def stream_over(kind: str, subscriptions: int, messages: int, batch: int, seed: 
     return stream_of(make_case(row, subscriptions, messages, 4 * batch, 1, seed, recipe=recipe, batch=batch), batch)
 
 
-def bare(stream: Stream) -> tuple[float, int]:
-    """The room alone: seconds for the batches that are timed, and how many updates in all."""
+def bare(stream: Stream) -> tuple[float, int, str]:
+    """The room alone: seconds for the batches that are timed, and how many updates in all, and their digest."""
     alone = Alone([stream.case.kind], WORLD, stream.case.window)
-    begun, updates, nobody = perf_counter(), 0, empty(SubscriptionTable)
+    begun, told, nobody = perf_counter(), [], empty(SubscriptionTable)
     for boundary in stream.boundaries:
         batch, ended = stream.batch(boundary.number), stream.ended(boundary.number)
         if boundary.number == stream.loaded:
             begun = perf_counter()
         added = stream.case.table if boundary.number == stream.joined else nobody
-        updates += len(alone.process(boundary, batch, added, NO_REMOVALS, ended).updates)
-    return perf_counter() - begun, updates
+        told.append(alone.process(boundary, batch, added, NO_REMOVALS, ended).updates)
+    seconds, digest = perf_counter() - begun, Digest()
+    names, everybody = hash_names(message_names(stream.messages)), hash_names(subscription_names(stream.case.table))
+    for updates in told:
+        digest.add(updates, everybody[updates.number], names[updates.seq])
+    return seconds, sum(map(len, told)), digest.hex()
 
 
 def run_over(
@@ -119,14 +125,15 @@ def run_over(
     boundaries, parts, _ = zip(*batches, strict=True)
     messages, kind = concatenate(list(parts)), KINDS[int(table.kind[0])]
     case = Case(kind, messages, table, window, 0, len(messages), len(parts[0]), {})
-    return _on_ray(Stream(case, messages, list(boundaries), 0), sink, (LIGHT,), None, asking=None)
+    return _on_ray(Stream(case, messages, list(boundaries), 0), sink, (LIGHT,), asking=None)
 
 
 def _on_ray(
-    stream: Stream, sink: str, together: tuple[tuple[str, ...], ...], watch: Callable[[Any], None] | None, **how: Any
-) -> RunReport:
+    stream: Stream, sink: str, together: tuple[tuple[str, ...], ...], bolts: int = 1, watch: Callable | None = None,
+    **how: Any,
+) -> RunReport:  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="skyray-cost-") as folder:
-        plan = plan_of(stream, "hashing", 1, folder, sink, **how)
+        plan = plan_of(stream, "hashing", bolts, folder, sink, **how)
         return run_ray(plan, on_progress=watch, together=together)
 
 
@@ -142,6 +149,7 @@ def bench(
     kind: Annotated[str, "of the subscriptions: boolean, topk or skyline"] = "boolean",
     rounds: Annotated[int, "turns of each way"] = 3,
     seed: Annotated[int, "of the workload"] = 0,
+    ways: Annotated[tuple[str, ...], "on Ray, the first of which is set beside the bare engine"] = tuple(_WAYS),
     tell: Tell = print,
 ) -> dict[str, Any]:
     """Measure bare engine, topology and topology with files, in turns.
@@ -149,39 +157,40 @@ def bench(
     Returns
     -------
     dict
-        Medians in messages/s for `bare`, `ray_count`, `ray_spread`, `ray_parquet`; `share` = ray_count / bare;
-        `shares` of the turns; `cpu_us` a message by way and actor; what was checked, and `same_updates`.
+        Medians in messages/s for `bare` and each way; `share` = the first way / bare; `shares` of the turns; `cpu_us` a
+        message by way and actor; what was checked, and `same_updates`.
     """
     warmup()
     tell("making the workload, and checking what is told")
     stream = stream_over(kind, subscriptions, messages, batch, seed)
     judged, digest = checked(stream)
     timed = len(stream.messages) - stream.boundaries[stream.loaded].first_seq
-    seconds: dict[str, list[float]] = {name: [] for name in ("bare", *_WAYS)}
-    cpu_us: dict[str, dict[str, list[float]]] = {name: {} for name in _WAYS}
-    counts, digests = Counter(), Counter([digest])
+    seconds: dict[str, list[float]] = {name: [] for name in ("bare", *ways)}
+    cpu_us: dict[str, dict[str, list[float]]] = {name: {} for name in ways}
+    counts, digests = set(), {digest}
     for turn in range(rounds):
         for name, mine in seconds.items():
             if name == "bare":
-                taken, updates = bare(stream)
+                taken, updates, digest = bare(stream)
             else:
+                sink, together, bolts = _WAYS[name]
                 watch = ActorWatch()
-                report = _on_ray(stream, *_WAYS[name], watch)
+                report = _on_ray(stream, sink, together, bolts, watch)
                 told = report.components["delivery"].tasks[0].figures
-                taken, updates = seconds_of(report), sum(told["updates"].values())
-                digests[told["digest"]] += 1
+                taken, updates, digest = seconds_of(report), sum(told["updates"].values()), told["digest"]
                 for actor, spent in watch.cpu_us(stream.loaded, batch).items():
                     cpu_us[name].setdefault(actor, []).append(spent)
             mine.append(taken)
-            counts[updates] += 1
+            counts.add(updates)
+            digests.add(digest)
             tell(f"turn {turn + 1} of {rounds}: {name} {timed / taken:,.0f} messages/s, {updates:,} updates")
     rates = {name: timed / median(values) for name, values in seconds.items()}
     same = len(counts) == len(digests) == 1
     return {
         "workload": stream.case.facts | {"kind": kind, "timed": timed, "rounds": rounds, "updates": max(counts)},
         "messages_per_s": rates,
-        "share": rates["ray_count"] / rates["bare"],
-        "shares": [bare_s / ray_s for bare_s, ray_s in zip(seconds["bare"], seconds["ray_count"], strict=True)],
+        "share": rates[ways[0]] / rates["bare"],
+        "shares": [bare_s / ray_s for bare_s, ray_s in zip(seconds["bare"], seconds[ways[0]], strict=True)],
         "cpu_us": {name: {actor: median(spent) for actor, spent in used.items()} for name, used in cpu_us.items()},
         "same_updates": same,
         **(judged | {"exact": judged["exact"] and same}),

@@ -104,6 +104,16 @@ def stream_of(case: Case, batch: int) -> Stream:
     return Stream(case, messages, boundaries, len(range(0, filled, 5_000)))
 
 
+def message_names(messages: MessageBatch) -> Names:
+    """What messages are called."""
+    return Names.of([f"m{seq}" for seq in messages.seq])
+
+
+def subscription_names(table: SubscriptionTable) -> Names:
+    """What subscriptions are called."""
+    return Names.of([f"s{number}" for number in table.number])
+
+
 class BatchSpout(Spout):
     """Clock spout over a stream in memory."""
 
@@ -114,7 +124,7 @@ class BatchSpout(Spout):
         self.context, self.began_s, self.loaded_s = context, context.now(), 0.0
         # names are made before the clock runs
         self.batches = [
-            (part, Names.of([f"m{seq}" for seq in part.seq]), self.stream.ended(boundary.number))
+            (part, message_names(part), self.stream.ended(boundary.number))
             for boundary in self.stream.boundaries
             for part in [self.stream.batch(boundary.number)]
         ]
@@ -149,8 +159,7 @@ class EverybodySpout(Spout):
         added = empty(SubscriptionTable)
         if number == self.joined:
             added = changed(self.table, at=np.full(len(self.table), tick.first_seq))
-        names = Names.of([f"s{number}" for number in added.number])
-        self.context.emit("changes", ChangeList(number, added, names, NO_REMOVALS))
+        self.context.emit("changes", ChangeList(number, added, subscription_names(added), NO_REMOVALS))
         return tick
 
 

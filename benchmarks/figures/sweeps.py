@@ -114,11 +114,7 @@ class Variants(NamedTuple):
         """Measure the row."""
         names = asked.engines if self.made is None else tuple(self.made)
         row = beside(asked.bench(engines=self.made), names, asked.tell, changes=self.changes, told=self.told)
-        engines = row["engines"]
-        panels = [
-            {"y_label": label, "log": (False, True), "bars": {name: engines[name][key] for name in names}}
-            for label, key in self.metrics.items()
-        ]
+        panels = bars(row["engines"], self.metrics, log=True)
         return {"x_label": self.label, "x": list(names), "panels": panels, "exact": all_exact([row]), "rows": row}
 
 
@@ -201,6 +197,14 @@ def beside(load: Bench, engines: Sequence[str], tell: Tell, **how: Any) -> Repor
             row["candidates_per_match"] = found and row["verified_per_message"] / found
         tell(f"  {name}: {row['us_per_message']:,.1f} us, exact: {row['exact']}, {row['compared']:,} compared")
     return {"workload": load.workload, "engines": measured}
+
+
+def bars(rows: Mapping[str, Report], labels: Mapping[str, str], log: bool) -> list[Report]:
+    """A panel of bars for each label: what rows by name have under its key."""
+    return [
+        {"y_label": label, "log": (False, log), "bars": {name: row[key] for name, row in rows.items()}}
+        for label, key in labels.items()
+    ]
 
 
 def panels_of(

@@ -13,9 +13,9 @@ written as JSON and as PNG. Read on in `benchmarks.harness`.
 from functools import partial
 from typing import Any
 
-from benchmarks import thresholds as threshold_bench
+from benchmarks import thresholds
 from benchmarks.adversarial import STREAMS, make_stream
-from benchmarks.figures.sweeps import Asked, Page, Report, Sweep, Variants, all_exact, beside, column, up_to
+from benchmarks.figures.sweeps import TIME, Asked, Page, Report, Sweep, Variants, all_exact, bars, beside, column, up_to
 from benchmarks.harness import Bench
 from benchmarks.workload import PLAIN, TopkRecipe
 from matching.kinds import KINDS
@@ -28,22 +28,13 @@ _MOST_OF_STREAM_S = 15.0
 
 
 def _thresholds(asked: Asked) -> Report:
-    window = asked.window or 0
-    report = threshold_bench.bench(
-        asked.subscriptions, window, 3, seed=asked.seed, engine=asked.engines[0], on_progress=asked.tell
+    report = thresholds.bench(
+        asked.subscriptions, asked.window or 0, seed=asked.seed, engine=asked.engines[0], tell=asked.tell
     )  # fmt: skip
-    names = [result["rule"] for result in report["results"]]
-    wanted = {
-        "us a message": "us_per_message",
-        "refills a message": "refills_per_message",
-        "entries a buffer": "entries_per_buffer",
-    }
-    panels = [
-        {"y_label": label, "log": (False, False), "bars": {r["rule"]: r[key] for r in report["results"]}}
-        for label, key in wanted.items()
-    ]
-    exact = report["same_updates"] and all(result["exact"] for result in report["results"])
-    return {"x_label": "threshold rule", "x": names, "panels": panels, "exact": exact, "rows": report}
+    rules = {result["rule"]: result for result in report["results"]}
+    wanted = TIME | {"refills a message": "refills_per_message", "entries a buffer": "entries_per_buffer"}
+    panels = bars(rules, wanted, log=False)
+    return {"x_label": "threshold rule", "x": list(rules), "panels": panels, "exact": report["exact"], "rows": report}
 
 
 def _pruning() -> dict[str, Any]:
@@ -69,8 +60,7 @@ def _streams(asked: Asked) -> Report:
 
 _ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9, "uniform")
 _WINDOWS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
-_COUNTED = {
-    "us a message": "us_per_message",
+_COUNTED = TIME | {
     "postings scanned a message": "scanned_per_message",
     "pairs verified a message": "verified_per_message",
 }
