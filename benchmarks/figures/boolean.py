@@ -31,7 +31,7 @@ import psutil
 from benchmarks.figures.sweeps import Asked, Page, Report, all_exact, beside, column, panels_of
 from benchmarks.peers import PEERS
 from benchmarks.workload import PLAIN_BOOLEAN, REGIONS, TEXTS, BooleanRecipe
-from matching.boolean.engines.lfilter import FILTERS, VERIFICATIONS, LFilter
+from matching.boolean.engines.lfilter import LFilter
 from matching.boolean.engines.mbr_trie import MbrTrie
 from matching.kinds import KINDS
 
@@ -106,14 +106,8 @@ def _probing(asked: Asked) -> Report:
 
 def _choice(asked: Asked) -> Report:
     """`lfilter` as it chooses, its two parts, and each way of filtering and verifying forced upon it."""
-
-    class Forced(LFilter):
-        def __init__(self, space: Any, filter_by: str, verify_by: str):
-            super().__init__(space)
-            self.filter_by, self.verify_by = FILTERS.index(filter_by), VERIFICATIONS.index(verify_by)
-
     made = {name: asked.kind.engines[name] for name in _PAPER}
-    made |= {f"{by}, {way}": partial(Forced, filter_by=by, verify_by=way) for by, way in _WAYS}
+    made |= {f"{by}, {way}": partial(LFilter, filter_by=by, verify_by=way) for by, way in _WAYS}
     report = _four_ways(asked, tuple(made), PLAIN_BOOLEAN, made)
     for row in report["rows"]:
         took = {name: result["us_per_message"] for name, result in row["engines"].items()}
@@ -176,24 +170,24 @@ def _scalability(asked: Asked) -> Report:
     return _growing(asked, measure, panels)
 
 
-def _by_recipe(asked: Asked, recipes: dict[Any, BooleanRecipe], title: str = "") -> tuple[Report, list[Report]]:
-    """Time against one property of the workload; lines against numbers, bars against names."""
-    names, rows = _among(asked, *_NAMES), []
+def _by_recipe(asked: Asked, recipes: dict[Any, BooleanRecipe], title: str = "workload") -> list[Report]:
+    """A row for each recipe."""
+    rows = []
     for value, recipe in recipes.items():
-        asked.tell(f"{title or 'workload'}: {value}")
-        rows.append(_measure(asked, names, recipe))
-    drawn = "series" if isinstance(next(iter(recipes)), int) else "groups"
-    return {**_PANEL, drawn: column(rows, names, "us_per_message")} | ({"title": title} if title else {}), rows
+        asked.tell(f"{title}: {value}")
+        rows.append(_measure(asked, _among(asked, *_NAMES), recipe))
+    return rows
 
 
 def _by_shape(label: str, recipes: dict[Any, BooleanRecipe], asked: Asked) -> Report:
-    """The same for point and range messages."""
+    """Time against one property of the workload, for point and range messages; lines for numbers, bars for names."""
     panels, rows = [], []
+    drawn = "series" if isinstance(next(iter(recipes)), int) else "groups"
     for shape in ("point", "range"):
-        mine = {value: recipe._replace(shape=shape) for value, recipe in recipes.items()}
-        panel, measured = _by_recipe(asked, mine, f"{shape} messages")
-        panels.append(panel)
-        rows += measured
+        title, of_shape = f"{shape} messages", {x: recipe._replace(shape=shape) for x, recipe in recipes.items()}
+        mine = _by_recipe(asked, of_shape, title)
+        panels.append({**_PANEL, drawn: column(mine, tuple(mine[0]["engines"]), "us_per_message"), "title": title})
+        rows += mine
     return {"x_label": label, "x": list(recipes), "panels": panels, "exact": all_exact(rows), "rows": rows}
 
 
@@ -205,7 +199,7 @@ def _grouped(
     label: str, recipes: dict[Any, BooleanRecipe], labels: dict[str, tuple[str, bool]], asked: Asked
 ) -> Report:
     """Bars against the names of recipes, a panel a figure."""
-    _, rows = _by_recipe(asked, recipes)
+    rows = _by_recipe(asked, recipes)
     names = tuple(rows[0]["engines"])
     panels = [
         {"y_label": y_label, "log": (False, log), "groups": column(rows, names, key)}
