@@ -12,8 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matching.model import ENTER, LEAVE, SKYLINE, Float64, Int32, Int64, MessageBatch, SubscriptionTable
-from matching.window import Boundary
+from benchmarks.cases import Case
+from benchmarks.workload import NO_REMOVALS, WORLD
+from matching.model import ENTER, LEAVE, SKYLINE, Float64, Int32, Int64, MessageBatch, SubscriptionTable, UpdateBatch
+from matching.naive import Oracle, tally
+from matching.window import NO_FLOOR, Boundary
 
 
 class Eligible(NamedTuple):
@@ -84,6 +87,30 @@ def expected(
         _tell(messages, found, ended_at, boundaries, int(table.number[at]), int(table.kind[at]), int(table.k[at]),
               updates, results)  # fmt: skip
     return Expected(updates, results)
+
+
+def told_to(case: Case, messages: MessageBatch, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
+    """What some subscriptions of a case are told behind the first boundary; without a window `matching.naive` says it.
+
+    messages : MessageBatch    of the case, seq dense from 0
+    """
+    if case.kind.windowed:
+        ends = case.ends if case.kind.needs_ended else None
+        return expected(messages, sample, boundaries, WORLD.max_distance, ends)
+    first, last = boundaries[0].last_seq + 1, boundaries[-1].last_seq
+    whole, rows = Boundary(0, first, last, NO_FLOOR), messages.take(np.arange(first, last + 1))
+    return Expected(tally(Oracle(None, WORLD.max_distance).advance(whole, rows, sample, NO_REMOVALS)), Counter())
+
+
+def sampled(table: SubscriptionTable, told: UpdateBatch, evenly: int, most: int) -> SubscriptionTable:
+    """So many spread evenly, and so many of those told most.
+
+    A few thousand out of a million may well be told nothing at all.
+    """
+    some = np.arange(0, len(table), max(1, len(table) // evenly))[:evenly]
+    number, times = np.unique(told.number, return_counts=True)
+    often = number[np.argsort(-times, kind="stable")][:most]
+    return table.take(np.union1d(some, often[often < len(table)]))
 
 
 def eligible(messages: MessageBatch, words: Words, table: SubscriptionTable, at: int, max_distance: float) -> Eligible:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import Case
-from benchmarks.checker import expected
+from benchmarks.checker import sampled, told_to
 from benchmarks.command import Tell
 from benchmarks.peers import Peer
 from benchmarks.stopwatch import Stopwatch
@@ -40,7 +40,7 @@ from matching.model import (
     concatenate,
     empty,
 )
-from matching.naive import Oracle, Result, tally
+from matching.naive import Result, tally
 from matching.storage.state import State, join_states
 from matching.topk.engines.skype import Skype
 from matching.window import NO_FLOOR, Boundary
@@ -204,10 +204,14 @@ class Bench:
         self, running: Running, boundaries: list[Boundary], updates: UpdateBatch, refilled: int
     ) -> dict[str, Any]:
         """What an engine has told in these batches, held against the oracle; `refilled` times it had asked before."""
-        sample = self._sampled(updates)
-        asked = tuple(boundaries) if self.kind.windowed else ()
+        if self._sample is None:  # that the first engine told most
+            self._sample = sampled(self.case.table, updates, self._sample_size, _SAMPLE[self.kind.windowed][1])
+        sample, asked = self._sample, tuple(boundaries)
+        if not self.kind.windowed:
+            last = min(self.case.filled + self._checked, len(self.case.messages)) - 1
+            asked = (self._boundary(1, self.case.filled, last),)
         if asked not in self._told:  # the oracle takes longer than most engines, and they ask the same
-            self._told[asked] = self._expected(sample, asked)
+            self._told[asked] = told_to(self.case, self.case.messages, sample, (self._full, *asked))
         wanted, standing = self._told[asked]
         if not self.kind.windowed:  # of a slow engine not all of the messages were asked for
             last = boundaries[-1].last_seq
@@ -381,32 +385,6 @@ class Bench:
             return self._answers[key]
 
         alone.share.answer = once
-
-    # -- the oracle
-
-    def _sampled(self, updates: UpdateBatch) -> SubscriptionTable:
-        """The subscriptions that are checked: some spread evenly, and those that the first engine told most of.
-
-        A few thousand out of a million may well be told nothing at all.
-        """
-        if self._sample is None:
-            table = self.case.table
-            evenly = np.arange(0, len(table), max(1, len(table) // self._sample_size))[: self._sample_size]
-            number, times = np.unique(updates.number, return_counts=True)
-            most = number[np.argsort(-times, kind="stable")][: _SAMPLE[self.kind.windowed][1]]
-            self._sample = table.take(np.union1d(evenly, most[most < len(table)]))
-        return self._sample
-
-    def _expected(self, sample: SubscriptionTable, boundaries: tuple[Boundary, ...]) -> tuple[Counter, Counter]:
-        """Updates of the sample at these boundaries and its results at the last one."""
-        if not self.kind.windowed:
-            first, last = self.case.filled, self.case.filled + self._checked - 1
-            messages = self.case.messages.take(np.arange(first, min(last + 1, len(self.case.messages))))
-            oracle = Oracle(None, WORLD.max_distance)
-            boundary = Boundary(0, first, int(messages.seq[-1]), NO_FLOOR)
-            return tally(oracle.advance(boundary, messages, sample, NO_REMOVALS)), Counter()
-        ends = self.case.ends if self.kind.needs_ended else None
-        return expected(self.case.messages, sample, (self._full, *boundaries), WORLD.max_distance, ends)
 
     # -- changes
 

@@ -1,7 +1,7 @@
 """Messages drawn from an ETL output directory: real texts and places, as many as a benchmark needs.
 
 Each message takes terms, weights and place from one real message, drawn with replacement; the place moves by about
-a kilometre, so that the copies do not coincide. Texts without terms are left out. Read on in `benchmarks.topk`.
+a kilometre, so that the copies do not coincide. Texts without terms are left out. Read on in `benchmarks.cases`.
 """
 
 from pathlib import Path

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.cases import Case
-from benchmarks.checker import expected
+from benchmarks.checker import sampled, told_to
 from benchmarks.stopwatch import Stopwatch
 from benchmarks.verdict import verdict
 from benchmarks.workload import NO_REMOVALS, WORLD, changed
@@ -40,8 +40,8 @@ from matching.model import (
     empty,
     take_rows,
 )
-from matching.naive import Oracle, tally
-from matching.window import NO_FLOOR, Boundary, Window
+from matching.naive import tally
+from matching.window import Boundary, Window
 from topology import wiring
 from topology.core import local
 from topology.core.component import Context, Saved, Spout, Tick
@@ -259,29 +259,10 @@ def checked(stream: Stream) -> tuple[dict[str, Any], str]:
     told = UpdateBatch(rows["as_of"].to_numpy().copy(), number, rows["seq"].to_numpy().copy(), change, score)
     mine = np.flatnonzero((told.as_of > joined.last_seq) & (told.as_of <= last.last_seq))
     told = take_rows(told, mine)
-    sample = _sampled(stream.case.table, told)
+    sample = sampled(stream.case.table, told, *_CHECKED)
     kept = np.flatnonzero(np.isin(told.number, sample.number))
-    wanted = _wanted(stream, sample, joined, last)
+    boundaries = stream.boundaries[joined.number : last.number + 1]
+    wanted = told_to(stream.case, stream.messages, sample, boundaries).updates
     found = tally(take_rows(told, kept))
     judged = verdict(found == wanted, wanted.total(), len({event[1] for event in wanted}))
     return judged, report.components["delivery"].tasks[0].figures["digest"]
-
-
-def _sampled(table: SubscriptionTable, told: UpdateBatch) -> SubscriptionTable:
-    """Some spread evenly, and those told most."""
-    evenly = np.arange(0, len(table), max(1, len(table) // _CHECKED[0]))[: _CHECKED[0]]
-    number, times = np.unique(told.number, return_counts=True)
-    most = number[np.argsort(-times, kind="stable")][: _CHECKED[1]]
-    return table.take(np.union1d(evenly, most))
-
-
-def _wanted(stream: Stream, sample: SubscriptionTable, joined: Boundary, last: Boundary) -> Counter:
-    """What the sample has to be told behind `joined` and up to `last`."""
-    if stream.case.kind.windowed:
-        ends = stream.case.ends if stream.case.kind.needs_ended else None
-        boundaries = stream.boundaries[joined.number : last.number + 1]
-        return expected(stream.messages, sample, boundaries, WORLD.max_distance, ends).updates
-    oracle = Oracle(None, WORLD.max_distance)
-    rows = stream.messages.take(np.arange(joined.last_seq + 1, last.last_seq + 1))
-    boundary = Boundary(0, joined.last_seq + 1, last.last_seq, NO_FLOOR)
-    return tally(oracle.advance(boundary, rows, sample, NO_REMOVALS))
