@@ -110,8 +110,8 @@ def message_names(messages: MessageBatch) -> Names:
 
 
 def subscription_names(table: SubscriptionTable) -> Names:
-    """What subscriptions are called."""
-    return Names.of([f"s{number}" for number in table.number])
+    """What subscriptions are called: as in checkouts whose digests `benchmarks.against` compares with."""
+    return Names.of([str(number) for number in table.number])
 
 
 class BatchSpout(Spout):
@@ -253,7 +253,7 @@ def checked(stream: Stream) -> tuple[dict[str, Any], str]:
     joined, last = stream.boundaries[stream.joined], stream.boundaries[-1]
     if not stream.case.kind.windowed:
         last = stream.boundaries[min(stream.joined + max(1, _CHECKED_MESSAGES // stream.case.batch), last.number)]
-    number = np.array([int(name[1:]) for name in rows["subscription_id"].to_pylist()], np.int64)
+    number = np.array([int(name) for name in rows["subscription_id"].to_pylist()], np.int64)
     change = np.array([CHANGES.index(word) for word in rows["change"].cast(pa.string()).to_pylist()], np.int8)
     score = rows["score"].cast(pa.float64()).fill_null(float("nan")).to_numpy().copy()
     told = UpdateBatch(rows["as_of"].to_numpy().copy(), number, rows["seq"].to_numpy().copy(), change, score)
