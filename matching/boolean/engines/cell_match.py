@@ -9,8 +9,7 @@ phase only finds out where the next has to look, asks for those places (`matchin
 4. `walk`: one subtraction a posting (`matching.boolean.engines.cells`) leaves the candidates;
 5. `verify`: second keyword, degrees where the lattice cannot tell, then the keywords beyond the second.
 
-`match` runs them message by message. The phases are functions so that `benchmarks.profiles.boolean_phases` can time
-them. Read on in `matching.boolean.engines.blocks`, where the postings lie.
+`match` runs them message by message. Read on in `matching.boolean.engines.blocks`, where the postings lie.
 """
 
 import numpy as np
