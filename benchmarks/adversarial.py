@@ -57,7 +57,7 @@ def make_stream(name: str, subscriptions: int, window: int, timed: int, seed: in
         batch, table = _one_word(batch), _one_word(table)
     elif name == "unused_words":
         table = changed(table, terms=table.terms + np.int32(made.idf.shape[0]))
-        some = table.take(np.arange(0, len(table), 40))  # who are told enough to be compared
+        some = table.take(np.arange(0, len(table), 25))  # who are told enough to be compared
         real = topk_subscriptions(made, len(some), seed + 1, recipe)
         table = concatenate([table.take(np.arange(len(some), len(table))), changed(real, number=some.number)])
         table = changed(table, number=np.arange(len(table)))
