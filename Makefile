@@ -55,32 +55,22 @@ docs: $(DOCUMENTING)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "build/site/index.html"
 
-# A third of the time goes by waiting for Ray and Spark to start, so two cores have room for four parts, which take about
-# as long: units; properties, and topologies without Ray; what starts processes of its own; what shares one Ray, whose
-# report is shown as it comes. With ARGS, one process does what they say. A shell lets what it puts into the background
-# ignore interrupts; the tests of interrupts need them as they are elsewhere.
+# Two cores have room for two halves, which take about as long; what needs no Ray is in the first. With ARGS, one process
+# does what they say. A shell lets what it puts into the background ignore interrupts; the tests of interrupts need them
+# as they are elsewhere.
 INTERRUPTIBLE := import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-UNITS := tests/unit
-PLAIN := tests/property $(addprefix tests/end_to_end/test_,routers.py topology_exact.py) \
-	$(addprefix tests/fault/test_,damaged_checkpoints.py going_on.py simulation.py)
-STARTING := $(wildcard $(addprefix tests/end_to_end/test_,cli_way.py cluster.py connection.py deploy_node.py documents.py \
-	etl.py etl_alone.py first_ten_minutes.py follow.py interrupts.py live.py)) \
-	$(filter-out $(PLAIN),$(wildcard tests/fault/test_*.py))
-PART = $(BIN)/python -c '$(INTERRUPTIBLE)' -m pytest $(TIER) -o cache_dir=.pytest_cache
+PLAIN := tests/unit tests/property tests/end_to_end/test_routers.py tests/end_to_end/test_topology_exact.py \
+	$(addprefix tests/end_to_end/test_,etl.py etl_alone.py) $(addprefix tests/fault/test_,damaged_checkpoints.py going_on.py simulation.py)
 EVERY_ROW := -m "not long and not cluster and not browser"
 TIER := $(if $(WIDE),$(EVERY_ROW))
 test: $(WARMED)
 ifneq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest $(ARGS)
 else
-	@echo "four parts run beside each other; the reports of the other three follow at the end"
-	@logs=$$(mktemp -d); \
-	$(PART)/units $(UNITS) > $$logs/units 2>&1 & units=$$!; \
-	$(PART)/plain $(PLAIN) > $$logs/plain 2>&1 & plain=$$!; \
-	$(PART)/starting $(STARTING) > $$logs/starting 2>&1 & starting=$$!; \
-	$(PART)/rest tests $(addprefix --ignore ,$(UNITS) $(PLAIN) $(STARTING)); status=$$?; \
-	for part in $$units $$plain $$starting; do wait $$part || status=1; done; \
-	cat $$logs/units $$logs/plain $$logs/starting; rm -rf $$logs; exit $$status
+	@echo "$(PLAIN) run beside the rest; their report follows at the end"
+	@log=$$(mktemp); $(BIN)/python -c '$(INTERRUPTIBLE)' -m pytest $(TIER) $(PLAIN) -o cache_dir=.pytest_cache/unit > $$log 2>&1 & unit=$$!; \
+	$(BIN)/python -m pytest $(TIER) tests $(addprefix --ignore ,$(PLAIN)); rest=$$?; \
+	wait $$unit; status=$$?; cat $$log; rm -f $$log; exit $$((rest | status))
 endif
 
 # Then the kernels' tests again with bounds checked, and without the compiler.

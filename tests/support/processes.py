@@ -97,11 +97,9 @@ class Command:
         return code, *self.read()
 
     def read(self) -> tuple[str, str]:
-        texts = []
-        for file in (self._out, self._err):
-            file.seek(0)
-            texts.append(file.read().decode(errors="replace"))
-        return texts[0], texts[1]
+        # not by seeking: the process writes where the file that it shares with us stands
+        out, err = (os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (self._out, self._err))
+        return out.decode(errors="replace"), err.decode(errors="replace")
 
     def assert_nothing_left(self, seconds: float = 5) -> None:
         """Nothing that the command has started runs any more after so long."""
