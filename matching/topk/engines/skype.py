@@ -2,9 +2,10 @@
 
 A message walks the trees of its terms from the root down (`matching.topk.engines.skype_tree`), skipping cells and
 groups that hold nobody it could reach, scans the postings of the groups that are left
-(`matching.topk.engines.skype_lists`), and verifies what passes (`matching.topk.engines.skype_scan`): exactly, over all
-common terms, and only if the scanned term is the pair's first common one. That last rule makes every filter safe at any
-term (the printed algorithm adds up products as it goes and loses results).
+(`matching.topk.engines.skype_scan`, columns in `matching.topk.engines.skype_lists`), and verifies what passes
+(`matching.topk.engines.skype_verify`): exactly, over all common terms, and only if the scanned term is the pair's first
+common one. That last rule makes every filter safe at any term (the printed algorithm adds up products as it goes and
+loses results).
 
 Each rule is a switch in `Pruning` and has a counter of what it cut, so that its share can be measured:
 `Skype.counters`. All bounds are in multiplied form, threshold <= alpha * spatial + (1 - alpha) * text, so that alpha

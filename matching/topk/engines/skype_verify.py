@@ -1,0 +1,197 @@
+"""Kernels of engine `skype`: the exact score of those whom the bounds let through.
+
+`verify` takes the candidates of many messages that `matching.topk.engines.skype_scan` has found; `scan_row` a message
+to whom nearly everybody would be one. Read on in `matching.topk.engines.l2_scan`, which has the expressions.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from matching.topk.engines.l2_scan import exact_score, whole_score
+from matching.topk.engines.skype_bounds import (
+    FIRST_COMMON,
+    HITS,
+    POSTINGS,
+    SCANNED,
+    UNSEEN,
+    VERIFIED,
+    bound_l2,
+    may_reach,
+)
+
+_BLOCK = 1024
+#: An empty place of the hash table of a message's terms.
+_EMPTY, _NO_PLACE = -1, 2**31 - 1
+#: Columns of what is gathered of a candidate: slot, term_start, term_count, and where what is only read ahead goes; and
+#: text part, x, y, alpha, threshold.
+_SEEN, _SEEN_SCORE = 4, 5
+
+
+@njit(cache=True, nogil=True)
+def _find_term(keys, term):
+    """Place of a term in the small hash table of a message's terms, or of the empty place where it is not."""
+    mask = keys.shape[0] - 1
+    at = (np.int64(term) * 0x9E3779B1 >> 15) & mask
+    # ends soon: at most a sixteenth of the table is taken (`verify`)
+    while keys[at] != term and keys[at] != _EMPTY:
+        at = (at + 1) & mask
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _text_score(terms, weights, start, count, first, keys, place_of, weight_of):
+    """Text part of a pair if its first common term is the message's term number `first`, else -1.
+
+    terms, weights : of all subscriptions; this one's are `count` from `start` on
+    keys, place_of, weight_of : hash table of the message's terms (`_find_term`): which of them, and its weight; a
+        large number and zero where empty
+
+    The sum is that of a merge of both in ascending order, to the bit: zeros change nothing. Hardly a branch depends on
+    the data, where a merge would mispredict one in most of its steps.
+    """
+    text = 0.0
+    lowest = np.int32(_NO_PLACE)
+    for at in range(start, start + count):
+        place = _find_term(keys, terms[at])
+        # terms ascend in the message, so its first common one has the least position
+        lowest = min(lowest, place_of[place])
+        text += np.float64(weights[at]) * weight_of[place]
+    # another term comes first: the pair is decided there, since bounds hold for the first one only (spec 1.7)
+    return text if lowest == first else -1.0
+
+
+@njit(cache=True, nogil=True)
+def scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores):
+    """Match a message to whom nearly everybody is a candidate; returns hits so far, -1 if they have no room.
+
+    Its lists are scanned flat and whom their bounds let through is verified on the spot: what trees, signatures and
+    candidates in the order of memory save is less than they cost.
+    """
+    passed = np.zeros(_BLOCK, np.uint8)
+    before, first, last = found, batch.term_offsets[r], batch.term_offsets[r + 1]
+    terms, weights = batch.terms[first:last], batch.weights[first:last]
+    x, y = batch.x[r], batch.y[r]
+    square = 0.0
+    # from the last term back, so that the norm of what follows is at hand
+    for i in range(terms.shape[0] - 1, -1, -1):
+        rest = np.float32(math.sqrt(square))
+        square += np.float64(weights[i]) ** 2
+        term = terms[i]
+        # a term above all that were ever posted has no list
+        if term >= v.start.shape[0]:
+            continue
+        start, count = v.start[term], v.count[term]
+        counters[POSTINGS] += count
+        counters[SCANNED] += count
+        for block in range(start, start + count, _BLOCK):
+            end = min(block + _BLOCK, start + count)
+            bound_l2(
+                v.x, v.y, v.slope, v.base, v.own, v.rest, block, end, np.float32(x), np.float32(y), weights[i], rest,
+                passed,
+            )  # fmt: skip
+            for p in range(block, end):
+                slot = v.slot[p]
+                # a tombstone fails all bounds, but for what is not a number
+                if passed[p - block] == 0 or slot < 0:
+                    continue
+                counters[VERIFIED] += 1
+                score = exact_score(c, slot, term, x, y, terms, weights, max_distance)
+                if math.isnan(score):
+                    counters[FIRST_COMMON] += 1
+                elif score >= c.threshold[slot]:
+                    if found == slots.shape[0]:
+                        return np.int64(-1)
+                    slots[found], rows[found], scores[found] = slot, r, score
+                    found += 1
+    counters[HITS] += found - before
+    return found
+
+
+@njit(cache=True, nogil=True)
+def verify(
+    c, batch, max_distance, rules, counters, first_row, last_row, most_hits, stats, offsets, ints, floats, found,
+    slots, rows, scores,
+):  # fmt: skip
+    """Verify the candidates of a chunk, message by message; returns (hits so far, next row), as `scan` does.
+
+    All candidates of a message go together and column by column: the loads of a loop without branches overlap, where
+    one candidate after the other would wait for each of its cache misses.
+    """
+    longest = most = 0
+    for r in range(first_row, last_row):
+        longest = max(longest, batch.term_offsets[r + 1] - batch.term_offsets[r])
+        most = max(most, offsets[r - first_row + 1] - offsets[r - first_row])
+    # at most a sixteenth is taken, so that a lookup mostly ends where it begins
+    size = 64
+    while size < 16 * longest:
+        size *= 2
+    keys, places = np.full(size, _EMPTY, np.int32), np.full(size, _NO_PLACE, np.int32)
+    exact_weights = np.zeros(size, np.float64)
+    seen, seen_score = np.empty((most, _SEEN), np.int64), np.empty((most, _SEEN_SCORE), np.float64)
+    chunk_first = batch.term_offsets[first_row]
+    rest, total, peak = stats[:, 0], stats[:, 1], stats[:, 2]
+    for r in range(first_row, last_row):
+        if found >= most_hits:
+            return found, r
+        before = found
+        first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
+        terms, weights = batch.terms[first:last], batch.weights[first:last]
+        count = last - first
+        of_row = first - chunk_first + (r - first_row)
+        for i in range(count):
+            place = _find_term(keys, terms[i])
+            keys[place], places[place], exact_weights[place] = terms[i], i, np.float64(weights[i])
+        exact_x, exact_y = batch.x[r], batch.y[r]
+        mine, mine_floats = ints[offsets[r - first_row] :], floats[offsets[r - first_row] :]
+        candidates = offsets[r - first_row + 1] - offsets[r - first_row]
+        for k in range(candidates):
+            slot = mine[k, 0]
+            seen[k, 0], seen[k, 1], seen[k, 2] = slot, c.term_start[slot], c.term_count[slot]
+        for k in range(candidates):
+            # touch both ends of its terms; the sums are stored, or the compiler would drop the loads
+            first_place, last_place = seen[k, 1], seen[k, 1] + seen[k, 2] - 1
+            seen[k, 3] = c.terms[first_place] + c.terms[last_place]
+            seen_score[k, 0] = c.weights[first_place] + c.weights[last_place]
+        close = 0
+        for k in range(candidates):
+            slot, i = seen[k, 0], mine[k, 1] + chunk_first - first
+            if rules.unseen:
+                may = may_reach(
+                    c, slot, terms[i], exact_x, exact_y, terms, weights, rest[of_row:], total[of_row:], peak[of_row:],
+                    max_distance,
+                )  # fmt: skip
+                if may <= 0:
+                    counters[UNSEEN if may == 0 else FIRST_COMMON] += 1
+                    continue
+            text_score = _text_score(c.terms, c.weights, seen[k, 1], seen[k, 2], i, keys, places, exact_weights)
+            counters[VERIFIED] += 1
+            if text_score < 0.0:
+                counters[FIRST_COMMON] += 1
+                continue
+            # the posting had the rest of the score nearly exact; this spares a cache miss a pair
+            if np.float32((1.0 - mine_floats[k, 1] * max_distance) * text_score) < mine_floats[k, 0]:
+                continue
+            # in place: close <= k, so nothing unread is lost
+            seen[close, 0], seen_score[close, 0] = slot, text_score
+            close += 1
+        for k in range(close):
+            slot = seen[k, 0]
+            seen_score[k, 1], seen_score[k, 2] = c.x[slot], c.y[slot]
+            seen_score[k, 3], seen_score[k, 4] = c.alpha[slot], c.threshold[slot]
+        for k in range(close):
+            text_score, s_x, s_y, alpha, threshold = seen_score[k]
+            score = whole_score(s_x, s_y, alpha, text_score, exact_x, exact_y, max_distance)
+            # >=, as a buffer takes in (spec R4); all tests before this one may let too much through, none too little
+            if score >= threshold:
+                if found == slots.shape[0]:
+                    # no room for this row: hand over the rows before it, or ask for more room
+                    return before, r
+                slots[found] = seen[k, 0]
+                rows[found] = r
+                scores[found] = score
+                found += 1
+        keys[:], places[:], exact_weights[:] = _EMPTY, _NO_PLACE, 0.0
+        counters[HITS] += found - before
+    return found, last_row
