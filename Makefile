@@ -55,12 +55,13 @@ docs: $(DOCUMENTING)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "build/site/index.html"
 
-# Two cores have room for two halves, which take about as long; what needs no Ray is in the first. With ARGS, one process
-# does what they say. A shell lets what it puts into the background ignore interrupts; the tests of interrupts need them
-# as they are elsewhere.
+# Two cores have room for two halves, which take about as long; what needs no Ray is mostly in the first. With ARGS, one
+# process does what they say. A shell lets what it puts into the background ignore interrupts; the tests of interrupts
+# need them as they are elsewhere.
 INTERRUPTIBLE := import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-PLAIN := tests/unit tests/property tests/end_to_end/test_routers.py tests/end_to_end/test_topology_exact.py \
-	$(addprefix tests/end_to_end/test_,etl.py etl_alone.py) $(addprefix tests/fault/test_,damaged_checkpoints.py going_on.py simulation.py)
+PLAIN := tests/unit tests/property $(addprefix tests/end_to_end/test_,routers.py etl.py etl_alone.py) \
+	$(if $(WIDE),tests/end_to_end/test_topology_exact.py) \
+	$(addprefix tests/fault/test_,damaged_checkpoints.py going_on.py simulation.py)
 EVERY_ROW := -m "not long and not cluster and not browser"
 TIER := $(if $(WIDE),$(EVERY_ROW))
 test: $(WARMED)
