@@ -67,7 +67,8 @@ def scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores)
     """Match a message to whom nearly everybody is a candidate; returns hits so far, -1 if they have no room.
 
     Its lists are scanned flat and whom their bounds let through is verified on the spot: what trees, signatures and
-    candidates in the order of memory save is less than they cost.
+    candidates in the order of memory save is less than they cost. slots, rows : int32[room]; scores : float64[room],
+    filled from `found` on. O(postings of its terms), as the scan of L2AP with Skype's Theorem 5.1.
     """
     passed = np.zeros(_BLOCK, np.uint8)
     before, first, last = found, batch.term_offsets[r], batch.term_offsets[r + 1]
