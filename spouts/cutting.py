@@ -305,6 +305,10 @@ class MessageSpout(Spout):
         self._context.count("messages", len(batch.messages))
         return Tick(number, boundary.first_seq, boundary.last_seq)
 
+    def ready(self) -> bool:
+        """See `Spout.ready`: a whole batch has been read, and may go as soon as it is asked for."""
+        return self.rate is None and self.cutter.full
+
     def state(self) -> dict[str, np.ndarray]:
         """Where the stream stands; messages are not saved but read again, of the current versions of objects too."""
         kept = self._versions.first_kept

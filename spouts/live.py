@@ -96,6 +96,11 @@ class LogSource(Source):
                 self.last = place
                 return self._rows(record.message_lines())
 
+    @property
+    def more(self) -> bool:
+        """Whether `read` would find something."""
+        return self._reader.more
+
     def close(self) -> None:
         self._reader.close()
 
@@ -146,6 +151,10 @@ class LoggedMessages(MessageSpout):
 
     def open_source(self) -> LogSource:
         return LogSource(self.log, load_vocabulary(self.vocabulary), self.cutter.window, self.space)
+
+    def ready(self) -> bool:
+        """See `Spout.ready`: a record has been logged that has not been published."""
+        return self._log_source.more
 
     def state(self) -> dict[str, np.ndarray]:
         """Beside the position: where in the log the first message stands that is still asked for."""

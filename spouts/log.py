@@ -123,6 +123,11 @@ class LogReader:
         self.offset = self._file.tell()
         return Record(head.last_seq, head.line, head.changes, data.split(b"\n")[:-1])
 
+    @property
+    def more(self) -> bool:
+        """Whether something has been written behind the last record that was read."""
+        return os.fstat(self._file.fileno()).st_size > self.offset
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()

@@ -92,14 +92,24 @@ class PacedSpout(GeneratedSpout):
         self._context.count("messages", len(batch.messages))
         return Tick(number, first, last)
 
-    def _await_due(self, first: int) -> float:
-        """Wait for the batch from message `first` on, and let it take what is due then; returns when it was due."""
+    def ready(self) -> bool:
+        """See `Spout.ready`: it is behind its schedule."""
+        return self._start_s is not None and self._due_at(self.cutter.next_seq) <= self._context.now()
+
+    def _due_at(self, first: int) -> float:
+        """When the batch from message `first` on is due."""
         start_s, rate = self._start_s or 0.0, self.rate
         size = min(self._largest, (self.cutter.limit or first) - first)
         due_s = start_s + (first + size) / rate
-        if self.linger_s is not None:
-            # its first message is due 1 / rate before the second is, as the last of a full batch is
-            due_s = min(due_s, start_s + (first + 1) / rate + self.linger_s)
+        if self.linger_s is None:
+            return due_s
+        # its first message is due 1 / rate before the second is, as the last of a full batch is
+        return min(due_s, start_s + (first + 1) / rate + self.linger_s)
+
+    def _await_due(self, first: int) -> float:
+        """Wait for the batch from message `first` on, and let it take what is due then; returns when it was due."""
+        start_s, rate = self._start_s or 0.0, self.rate
+        due_s = self._due_at(first)
         while (wait_s := due_s - self._context.now()) > 0:
             threading.Event().wait(min(wait_s, _LONGEST_WAIT_S))
         if self.linger_s is not None:

@@ -211,6 +211,13 @@ class Spout(Component, ABC):
         seconds: a task that does not come back for long is taken for stalled.
         """
 
+    def ready(self) -> bool:
+        """Whether the clock's next batch can be had at once, so that what the last one brings about may go with it.
+
+        A no is always safe: what goes out does not wait then. Asked before each batch, so it must take no time.
+        """
+        return not self.patient
+
 
 class Bolt(Component, ABC):
     """A worker on streams."""

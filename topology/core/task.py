@@ -191,6 +191,10 @@ class TaskHost:
             return self._marker is None or not self._marker.writing
         return self._credits.available
 
+    def ready(self) -> bool:
+        """Whether the clock spout, which this is, would publish a batch at once."""
+        return not self._stopping and self._asked("ready", lambda: self._spout.ready())
+
     def publish(self) -> None:
         """Let the clock spout emit one batch, and tell the spouts that follow it; at the end of the stream, end.
 

@@ -60,13 +60,15 @@ def test_log_that_grows_is_read_on_byte_by_byte(tmp_path):
     data = log_of(path, *THREE)
     path.write_bytes(b"")
     reader, found = LogReader(path), []
+    assert not reader.more
     with open(path, "ab") as file:
         for place in range(len(data)):
             file.write(data[place : place + 1])
             file.flush()
+            assert reader.more
             record = reader.read()
             found += [] if record is None else [record.line]
-    assert found == [1, 3, 4] and reader.offset == len(data)
+    assert found == [1, 3, 4] and reader.offset == len(data) and not reader.more
     reader.close()
 
 

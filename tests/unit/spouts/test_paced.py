@@ -39,10 +39,25 @@ class StallingDelivery(DeliveryBolt):
         super().execute(delivery)
 
 
+class NotingSpout(PacedSpout):
+    """Notes which batches it said were ready."""
+
+    def open(self, context):
+        super().open(context)
+        self.said = []
+
+    def next_batch(self, number, tick):
+        self.said.append(self.ready())
+        return super().next_batch(number, tick)
+
+    def report(self):
+        return super().report() | {"said": self.said}
+
+
 def run(delivery: DeliveryBolt, rate: float = 2000.0, limit: int = 1600):
     """Latency and the source's figures."""
     plan = wire(
-        PacedSpout(RECIPE, WINDOW, SPACE, 100, limit, rate),
+        NotingSpout(RECIPE, WINDOW, SPACE, 100, limit, rate),
         GeneratedSubscriptions(RECIPE, WINDOW, SPACE, {"boolean": 50, "topk": 50, "skyline": 20}),
         HashingRouter(1),
         SPACE,
@@ -60,6 +75,7 @@ def test_paced_spout_stall_shows_in_the_latency_of_what_was_due_meanwhile():
     # 12 of 16 batches were due after the stall began; had the source just slowed down, only one batch would be late
     assert latency["p50_s"] >= 0.1
     assert source["furthest_behind_s"] >= 0.3
+    assert not source["said"][0] and any(source["said"]), "what is late is ready, and nothing is before it is due"
 
 
 def test_paced_spout_publishes_no_sooner_than_due():

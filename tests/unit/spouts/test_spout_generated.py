@@ -104,3 +104,36 @@ def test_spout_generated_spout_emits_what_the_iterator_gives():
 def test_spout_generated_impossible_recipe_is_refused(change):
     with pytest.raises(ConfigError):
         GeneratedSource(Recipe(**change), COUNT, SPACE)
+
+
+class Channel:
+    """What a spout emits goes nowhere."""
+
+    component = "messages"
+
+    def size_of(self, component):
+        return 1
+
+    def emit(self, stream, payload, *, to=None, key=None):
+        pass
+
+    def count(self, name, amount=1):
+        pass
+
+    def now(self):
+        return 0.0
+
+
+@pytest.mark.parametrize("rate", [None, 1e9], ids=["as it comes", "by a rate"])
+def test_spout_is_ready_once_a_whole_batch_is_read_and_no_rate_is_kept(rate):
+    spout = GeneratedSpout(RECIPE, COUNT, SPACE, 3_000, 60_000)
+    spout.rate = rate
+    spout.open(Channel())
+    said = []
+    for number in range(20):
+        said.append(spout.ready())
+        assert spout.next_batch(number, None) is not None
+    assert not said[0], "nothing has been read"
+    assert any(said) == (rate is None)
+    if rate is None:
+        assert not all(said[1:]), "where a batch needs rows that have not been read"

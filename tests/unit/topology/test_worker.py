@@ -1,11 +1,13 @@
 """Tasks that share a worker: the same answers whatever the placement, in order, and nobody shut out."""
 
+import pickle
 from collections import deque
+from dataclasses import replace
 
 import pytest
 
 from matching.errors import TopologyError
-from tests.support.example_topologies import deadlocked, expected_totals, pipeline, word_count
+from tests.support.example_topologies import NumberSpout, deadlocked, expected_totals, pipeline, word_count
 from topology.core.clock import SystemClock
 from topology.core.local import run_local
 from topology.core.payload import pack, unpack
@@ -100,6 +102,34 @@ def test_workers_send_one_call_for_all_that_goes_from_one_to_another():
         wires.run(plan.clock_address)
         assert wires.statuses()[plan.clock_address].acknowledged == 8
     assert len(shared.workers) == 2 and shared.sent_calls < spread.sent_calls
+
+
+class WaitingNumbers(NumberSpout):
+    """May have to wait for every batch."""
+
+    def ready(self) -> bool:
+        return False
+
+
+def calls_of(size, spout=NumberSpout, batches=64, credits=32):
+    """Calls between the three workers of a pipeline, all of whose batches arrive."""
+    plan = pipeline(batches=batches, size=size, credits=credits)
+    clock = replace(plan.clock, template=pickle.dumps(spout(batches, size)))
+    plan = replace(plan, components=tuple(clock if part.clock else part for part in plan.components))
+    wires = Wires(plan, ())
+    wires.run(plan.clock_address)
+    statuses = wires.statuses()
+    assert statuses[plan.clock_address].acknowledged == batches
+    assert sum(status.sent for status in statuses) == sum(status.received for status in statuses) >= 3 * batches
+    return wires.sent_calls
+
+
+def test_small_batches_that_can_be_published_at_once_share_calls():
+    apart = 3 * 64  # from clock to bolt to bolt and back
+    assert calls_of(size=4) <= apart // 4
+    assert calls_of(size=4, spout=WaitingNumbers) >= apart, "a batch waits for one that may be long in coming"
+    assert calls_of(size=20_000) >= apart, "large batches wait for each other"
+    assert calls_of(size=4, credits=2) >= apart, "all credits leave in one call: no two tasks work at the same time"
 
 
 def test_worker_whose_task_fails_tells_which_and_drops_its_parcels():
