@@ -37,6 +37,8 @@ DEFAULT_FILE = "skyray.toml"
 OTHER_VARIABLES = ("SKYRAY_CONFIG", "SKYRAY_KERNEL_CACHE")
 #: A task is an actor of about 130 MB: more than this on one machine is a slip of the keyboard.
 MAX_TASKS = 4096
+#: Batches in flight, where nobody says how many and nothing is known of their size.
+CREDITS = 4
 
 Tasks = Annotated[int, Field(ge=1, le=MAX_TASKS)]
 
@@ -137,7 +139,12 @@ class RunConfig(BaseSettings):
         description="deal subscriptions out anew while the run goes on, behind a checkpoint, where query bolts were "
         "found to work unevenly (routers location, kop, sop, dkm-sks, ps2stream; executor ray)",
     )
-    credits: int = Field(default=4, ge=1, le=1024, description="batches in flight at most")
+    credits: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="batches in flight at most; by default 4, or as many as make 1,000 messages, 32 at most",
+    )
     rate: float | None = Field(
         default=None, gt=0.0, le=1e9, description="messages a second at most; by default as fast as they are matched"
     )

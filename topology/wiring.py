@@ -42,15 +42,17 @@ from spouts.aside import NOBODY, Aside
 from spouts.cuts import Cuts, read_ends
 from spouts.kinds import first_that, named_in
 from spouts.live import LoggedMessages, LoggedSubscriptions
-from spouts.parquet import ParquetSpout, read_manifest, read_points
+from spouts.parquet import ParquetSpout, read_manifest, read_points, read_span
 from spouts.placing import PlacingSpout, read_first
 from spouts.subscriptions import SubscriptionSpout, load_vocabulary
 from topology.core.builder import TopologyBuilder
 from topology.core.component import Bolt, Spout
 from topology.core.grouping import ALL, DIRECT
 from topology.core.plan import Plan
-from topology.settings import RunConfig
+from topology.settings import CREDITS, RunConfig
 
+#: Small batches in flight where nobody says how many: at most, and about how many messages they make together.
+_MOST_CREDITS, _IN_FLIGHT = 32, 1_000
 #: Messages by which `location` balances the world.
 _LOAD_SAMPLE = 20_000
 
@@ -252,6 +254,34 @@ def check_boundaries(config: RunConfig, cuts: Cuts) -> None:
         )
 
 
+def credits_of(config: RunConfig, cuts: Cuts) -> int:
+    """How many batches may be in flight in a run: as many as asked for, else as their size wants."""
+    return credits_for(_usual_batch(config, cuts)) if config.credits is None else config.credits
+
+
+def credits_for(batch: float | None) -> int:
+    """How many batches of so many messages may be in flight; None: nobody knows how many they have.
+
+    Small ones cost what it takes to tell a process of each, and those in flight together can share that
+    (`topology.core.worker`). What is in flight, and what the tuple bolts keep for it, stays bounded in messages.
+    """
+    return CREDITS if batch is None else int(np.clip(np.ceil(_IN_FLIGHT / max(batch, 1.0)), CREDITS, _MOST_CREDITS))
+
+
+def _usual_batch(config: RunConfig, cuts: Cuts) -> float | None:
+    """Messages of a batch in the mean, as far as can be told before anything is read; None if it cannot."""
+    if cuts.log:
+        ends = read_ends(cuts.log)
+        return (int(ends[-1]) + 1) / ends.shape[0] if ends.shape[0] else None
+    if not cuts.step_us:
+        return float(cuts.messages)
+    span = None if config.follow else read_span(config.messages)
+    if span is None or not span[1]:
+        return None
+    usual = span[0] * cuts.step_us / 1e6 / span[1]
+    return min(usual, cuts.messages or usual)
+
+
 def unplaceable(router: str, kinds: Kinds = KINDS) -> Callable[[Mapping[str, Any]], str | None]:
     """Says why a router cannot place a subscription, of which the columns are given; None if it can."""
 
@@ -311,7 +341,8 @@ def build_plan(config: RunConfig, aside: Aside = NOBODY, kinds: Kinds = KINDS) -
     subscriptions = SubscriptionSpout(
         files, vocabulary, space, rejects=out / "rejected.jsonl", kinds=kinds, aside=aside
     )
-    return _wired(config, messages, subscriptions, router, space, vocabulary, kinds, asking=asking)
+    credits = credits_of(config, cuts)
+    return _wired(config, messages, subscriptions, router, space, vocabulary, kinds, credits, asking=asking)
 
 
 def build_live_plan(config: RunConfig, log: str, listener: str | None, aside: Aside = NOBODY) -> Plan:
@@ -339,7 +370,9 @@ def build_live_plan(config: RunConfig, log: str, listener: str | None, aside: As
     words = str(config.messages.absolute())
     messages = LoggedMessages(log, words, window, space, aside)
     subscriptions = LoggedSubscriptions(log, words, space, aside=aside)
-    return _wired(config, messages, subscriptions, router, space, vocabulary, KINDS, listener=listener)
+    # who takes lines makes larger batches of what comes while all credits are out
+    credits = config.credits or CREDITS
+    return _wired(config, messages, subscriptions, router, space, vocabulary, KINDS, credits, listener=listener)
 
 
 def _wired(
@@ -350,6 +383,7 @@ def _wired(
     space: Space,
     vocabulary: Vocabulary,
     kinds: Kinds,
+    credits: int,
     asking: Collection[str] | None = None,
     listener: str | None = None,
 ) -> Plan:
@@ -357,9 +391,7 @@ def _wired(
     lasting = tuple(kind.code for kind in kinds if kind.lasting)
     rows = None if config.checkpoint_every else PART_ROWS
     out = str(config.out.absolute())
-    delivery = DeliveryBolt(
-        out, window, config.credits, config.sink, file_rows=rows, lasting=lasting, listener=listener
-    )
+    delivery = DeliveryBolt(out, window, credits, config.sink, file_rows=rows, lasting=lasting, listener=listener)
     return wire(
         messages,
         subscriptions,
@@ -376,5 +408,5 @@ def _wired(
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,
         aggregation_bolts=config.aggregation_bolts,
-        credits=config.credits,
+        credits=credits,
     )

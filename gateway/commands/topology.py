@@ -47,6 +47,7 @@ def _plan_without_data(config: "RunConfig") -> Any:
     from spouts.cuts import Cuts
     from spouts.parquet import ParquetSpout
     from spouts.subscriptions import SubscriptionSpout
+    from topology.settings import CREDITS
     from topology.wiring import router_of, wire
 
     space, window, nowhere = Space(*EARTH), Window.parse(config.window), np.zeros(0)
@@ -56,11 +57,11 @@ def _plan_without_data(config: "RunConfig") -> Any:
         router_of(config, space, load=(nowhere, nowhere)),
         space,
         window,
-        DeliveryBolt(str(config.out), window, config.credits),
+        DeliveryBolt(str(config.out), window, config.credits or CREDITS),
         engines=config.engine,
         window_indexes=config.window_index,
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,
         aggregation_bolts=config.aggregation_bolts,
-        credits=config.credits,
+        credits=config.credits or CREDITS,
     )

@@ -86,7 +86,7 @@ def test_cli_run_help_shows_defaults_choices_and_flags(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     assert cli.main(["run", "--help"]) == 0
     lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if line.startswith("│ --")}
-    assert "<int>" in lines["--credits"] and "[default: 4]" in lines["--credits"]
+    assert "<int>" in lines["--restarts"] and "[default: 5]" in lines["--restarts"]
     assert "[default: auto]" in lines["--batch"]
     assert "<local|ray>" in lines["--executor"] and "[default: ray]" in lines["--executor"]
     assert "<KIND=NAME>" in lines["--engine"]

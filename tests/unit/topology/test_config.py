@@ -24,7 +24,7 @@ def empty_surroundings(monkeypatch, tmp_path):
 def test_load_config_nothing_but_required_uses_defaults():
     config = load_config(REQUIRED)
     assert config.subscriptions == (Path("a.jsonl"), Path("b.jsonl"))
-    assert (config.batch, config.credits, config.executor, config.world) == ("auto", 4, "ray", "extent")
+    assert (config.batch, config.credits, config.executor, config.world) == ("auto", None, "ray", "extent")
     assert config.origins["batch"] == "default"
     assert config.origins["out"] == "command line"
 
@@ -52,7 +52,7 @@ def test_run_config_built_directly_ignores_surroundings(monkeypatch, tmp_path):
     (tmp_path / "skyray.toml").write_text("batch = 1\n")
     monkeypatch.setenv("SKYRAY_CREDITS", "12")
     config = RunConfig(messages=Path("m"), subscriptions=(Path("s"),), out=Path("o"))
-    assert (config.batch, config.credits) == ("auto", 4)
+    assert (config.batch, config.credits) == ("auto", None)
 
 
 def test_load_config_lists_in_environment_are_split(monkeypatch):
