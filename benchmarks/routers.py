@@ -26,7 +26,7 @@ from benchmarks import command
 from benchmarks.cases import make_case
 from benchmarks.command import Tell
 from benchmarks.figures import drawing
-from benchmarks.whole_way import CREDITS, Stream, checked, filled, plan_of, stream_of, weighed
+from benchmarks.whole_way import Stream, checked, filled, plan_of, stream_of, weighed
 from distribution.routers import ROUTERS, placeable
 from matching.errors import ConfigError
 from matching.kinds import KINDS
@@ -35,6 +35,7 @@ from topology.core.local import run_local
 from topology.core.metrics import RunReport
 from topology.core.runner import run_ray
 from topology.running import LIGHT
+from topology.wiring import credits_for
 
 #: One of those that place by cost stands for all: they differ in balance alone (`benchmarks.placement_work`).
 _LEFT_OUT = ("kop", "sop", "ps2stream")
@@ -194,7 +195,7 @@ def bench(
         measured.append(compare(stream, routers, bolts, ray, rounds, tell))
     cluster.shutdown()
     exact = all(one["exact"] for one in measured)
-    report = {"credits": CREDITS, "batch": batch, "rounds": rounds, "measured": measured, "exact": exact}
+    report = {"credits": credits_for(batch), "batch": batch, "rounds": rounds, "measured": measured, "exact": exact}
     if out and bolts:
         drawing.write(drawing.pyplot(), picture(measured, bolts) | {"rows": report}, out / "routers-whole-way")
     return report

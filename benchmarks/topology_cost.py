@@ -95,10 +95,10 @@ class ActorWatch:
 
 
 def stream_over(kind: str, subscriptions: int, messages: int, batch: int, seed: int) -> Stream:
-    """So many messages behind a window of four batches, if the kind has one."""
-    row = KINDS.named(kind)
+    """So many messages behind a window of four batches and 20,000 messages at least, if the kind has one."""
+    row, window = KINDS.named(kind), max(4 * batch, 20_000)
     recipe = _PICKY if row.stands == "box" else None
-    return stream_of(make_case(row, subscriptions, messages, 4 * batch, 1, seed, recipe=recipe, batch=batch), batch)
+    return stream_of(make_case(row, subscriptions, messages, window, 1, seed, recipe=recipe, batch=batch), batch)
 
 
 def bare(stream: Stream) -> tuple[float, int, str]:

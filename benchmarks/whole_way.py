@@ -48,7 +48,6 @@ from topology.core.component import Context, Saved, Spout, Tick
 from topology.core.payload import pack, unpack
 from topology.core.plan import Plan
 
-CREDITS = 4
 #: Messages by which `location` cuts the world and placements count costs, and subscriptions that are checked.
 _SAMPLE, _CHECKED = 10_000, (500, 1_000)
 #: Messages of a kind without window that are checked: plain Python looks at every pair.
@@ -81,7 +80,12 @@ class Stream(NamedTuple):
         A credit may come back while updates of as many batches before are missing as there are credits; of a kind
         without window nobody is told anything on subscribing.
         """
-        return self.joined + (2 * CREDITS + 1 if self.case.kind.windowed else CREDITS)
+        return self.joined + (2 * self.credits + 1 if self.case.kind.windowed else self.credits)
+
+    @property
+    def credits(self) -> int:
+        """Batches in flight, as many as a run would have."""
+        return wiring.credits_for(self.case.batch)
 
     @property
     def timed(self) -> int:
@@ -91,7 +95,7 @@ class Stream(NamedTuple):
 
 def stream_of(case: Case, batch: int) -> Stream:
     """Cut a case; of a kind without window what passed before is left out."""
-    messages, filled = case.messages, case.filled
+    messages, filled, case = case.messages, case.filled, case._replace(batch=batch)
     if not case.kind.windowed:
         seq = np.arange(len(messages) - filled)
         messages, filled = changed(messages.take(filled + seq), seq=seq, life=seq), 0
@@ -189,7 +193,7 @@ def plan_of(stream: Stream, router: str, bolts: int, out: str, sink: str = "coun
     try:
         return wiring.wire(
             BatchSpout(stream), EverybodySpout(stream.case.table, stream.joined), placed, WORLD, stream.case.window,
-            DeliveryBolt(out, stream.case.window, CREDITS, sink=sink), credits=CREDITS, **how,
+            DeliveryBolt(out, stream.case.window, stream.credits, sink=sink), credits=stream.credits, **how,
         )  # fmt: skip
     finally:
         wiring.QueryBolt = plain  # type: ignore[misc]
