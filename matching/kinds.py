@@ -65,7 +65,7 @@ KINDS = Kinds(
             standing=False,
             windowed=False,
             engines=_by_name(CellTerm, HashedCells, InvertedList, InvertedRTree, LFilter, MbrTrie, PtQuadtree, RtTree),
-            recipe=Recipe("LFilter", frequent=True, shown="match", load=10_000, degrees=0.5),
+            recipe=Recipe("LFilter", frequent=True, shown="match", load=10_000, degrees=10.0),
         ),
         Kind(
             TOPK,

@@ -139,9 +139,9 @@ class PacedSpout(GeneratedSpout):
 class GeneratedSubscriptions(Spout):
     """Following spout: subscriptions that take after messages of the recipe, all of them before the first message.
 
-    Each takes some words of a message and its place, by the recipe of its kind (`matching.kind_table.Recipe`):
-    keywords, k, and a rectangle around the place, shaped like the world, or a square of so many degrees. Any alpha is
-    as likely.
+    Each takes some words of a message, any or the most frequent ones, and its place, by the recipe of its kind
+    (`matching.kind_table.Recipe`): keywords, k, and a rectangle around the place, shaped like the world, or a square of
+    so many degrees. Any alpha is as likely.
 
     Parameters
     ----------
@@ -193,9 +193,12 @@ class GeneratedSubscriptions(Spout):
         like = rng.integers(0, len(messages), count)
         fewest, most = self._each([kind.recipe.keywords for kind in self.kinds.run]).T
         offsets, terms = [0], []
-        for row, wanted in zip(like, rng.integers(fewest, most + 1), strict=True):
+        frequent = self._each([kind.recipe.frequent for kind in self.kinds.run])
+        for row, wanted, common in zip(like, rng.integers(fewest, most + 1), frequent, strict=True):
             words = messages.terms[messages.term_offsets[row] : messages.term_offsets[row + 1]]
-            terms.append(np.sort(rng.choice(words, min(wanted, words.size), replace=False)))
+            # a later word is a more frequent one
+            mine = words[-wanted:] if common else rng.choice(words, min(wanted, words.size), replace=False)
+            terms.append(np.sort(mine))
             offsets.append(offsets[-1] + terms[-1].size)
         flat = np.concatenate([np.zeros(0, np.int32), *terms]).astype(np.int32)
         row_of = np.repeat(np.arange(count), np.diff(offsets))
