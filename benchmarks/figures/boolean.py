@@ -109,6 +109,14 @@ def _choice(asked: Asked) -> Report:
     made = {name: asked.kind.engines[name] for name in _PAPER}
     made |= {f"{by}, {way}": partial(LFilter, filter_by=by, verify_by=way) for by, way in _WAYS}
     report = _four_ways(asked, tuple(made), PLAIN_BOOLEAN, made)
+    for shape in ("point", "range"):
+        of_shape = {name: recipe._replace(shape=shape) for name, recipe in _BY_REGION.items()}
+        mine = [_measure(asked, tuple(made), recipe, made=made) for recipe in of_shape.values()]
+        groups = column(mine, tuple(made), "us_per_message")
+        title = f"short {shape} messages, by regions"
+        report["panels"].append({**_PANEL, "title": title, "x": list(of_shape), "groups": groups})
+        report["rows"] += mine
+    report["exact"] = all_exact(report["rows"])
     for row in report["rows"]:
         took = {name: result["us_per_message"] for name, result in row["engines"].items()}
         row["of_the_better_part"] = min(took[name] for name in _PAPER[:2]) / took["lfilter"]

@@ -57,7 +57,7 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
     from matplotlib.transforms import ScaledTranslation
 
     panels = report["panels"]
-    rows = 2 if len(panels) == 4 else 1
+    rows = 2 if len(panels) in (4, 6) else 1
     columns = len(panels) // rows
     wide = max(5.0, 0.9 * len(report["x"])) if any("groups" in panel for panel in panels) else 5.0
     entries = max(len(panel.get("series") or panel.get("groups") or ()) for panel in panels)
