@@ -195,7 +195,8 @@ def bench(
 
 
 def _turn(report: RunReport) -> dict[str, Any]:
-    latency, source = report.components["delivery"].latency, report.components["messages"].tasks[0].figures
+    latency: dict[str, Any] = report.components["delivery"].latency
+    source = report.components["messages"].tasks[0].figures
     return {
         "p50_ms": latency["p50_s"] * 1e3,
         "p99_ms": latency["p99_s"] * 1e3,
