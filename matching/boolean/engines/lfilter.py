@@ -19,7 +19,7 @@ from matching.boolean.engine import Messages
 from matching.boolean.engines.lfilter_cost import (
     CHILD_NS,
     DIRECT,
-    FIND_NS,
+    LOOKED_FROM_NS,
     NODE_NS,
     PRUNE,
     QUADTREE,
@@ -346,7 +346,7 @@ def _match(
                 by_trie = again + step * trie_cost(trie, hits, many, size)
                 # By far less than lists cost as a rule: not worth to look what they would cost here.
                 worth = _LONG_WALK if lean == _SURE else WORTH_A_LOOK
-                if by_trie > max(worth * direct_cost(0.0, tree.typical[0], size), FIND_NS):
+                if by_trie > max(worth * direct_cost(0.0, tree.typical[0], size), LOOKED_FROM_NS):
                     # Lists of a point are a few on one path: found at once, and of use if they are chosen. A rectangle
                     # may have many, so theirs are estimated by area.
                     if is_point and not is_listed:

@@ -26,14 +26,13 @@ TERM_NS, NODE_NS, BLOCK_NS, CHILD_NS = 90.0, 43.0, 3.0, 26.0
 #: The quadtree: a list with the cell it belongs to; an entry looked at, and how much more for each term of the message,
 #: since a longer text lets more entries through.
 LIST_NS, ENTRY_NS, ENTRY_AND_TERM_NS = 140.0, 3.9, 0.023
-#: Finding the lists of a point, which has to be paid before their length is known.
-FIND_NS = 1_500.0
 #: Pruning: a step of the search for a node's ranks in a list, and an entry of the list, most of which are never seen.
 LIST_STEP_NS, PRUNED_ENTRY_NS = 5.6, 0.5
 #: Terms of a long message by which its cost at the trie is judged.
 SAMPLE = 16
-#: A walk of the trie that costs less than this share of what lists cost as a rule is taken at once.
-WORTH_A_LOOK = 0.3
+#: A walk of the trie that costs less than this share of what lists cost as a rule is taken at once, and so is one that
+#: costs less than this whatever lists cost: to find them and to weigh them takes a good part of that.
+WORTH_A_LOOK, LOOKED_FROM_NS = 0.3, 3_000.0
 
 
 @njit(cache=True, nogil=True)
