@@ -288,6 +288,8 @@ class Worker:
             if not (waits and self._guarded(clock.ready)):
                 self._send()
                 held = 0
+                if clock.failure is not None:
+                    return
             if published == self._plan.credits:
                 self._send()
                 # acknowledged by tasks of this very worker: without a break nobody could ever ask it anything

@@ -111,15 +111,27 @@ class WaitingNumbers(NumberSpout):
         return False
 
 
-def calls_of(size, spout=NumberSpout, batches=64, credits=32):
-    """Calls between the three workers of a pipeline, all of whose batches arrive."""
+class UnsureNumbers(NumberSpout):
+    """Fails when it is asked."""
+
+    def ready(self) -> bool:
+        raise OSError("the source is gone")
+
+
+def wires_over(spout, batches, size, credits):
+    """A pipeline behind this clock, on three workers, run to where it goes."""
     plan = pipeline(batches=batches, size=size, credits=credits)
     clock = replace(plan.clock, template=pickle.dumps(spout(batches, size)))
     plan = replace(plan, components=tuple(clock if part.clock else part for part in plan.components))
     wires = Wires(plan, ())
     wires.run(plan.clock_address)
-    statuses = wires.statuses()
-    assert statuses[plan.clock_address].acknowledged == batches
+    return wires, wires.statuses(), plan.clock_address
+
+
+def calls_of(size, spout=NumberSpout, batches=64, credits=32):
+    """Calls between the three workers of a pipeline, all of whose batches arrive."""
+    wires, statuses, clock = wires_over(spout, batches, size, credits)
+    assert statuses[clock].acknowledged == batches
     assert sum(status.sent for status in statuses) == sum(status.received for status in statuses) >= 3 * batches
     return wires.sent_calls
 
@@ -130,6 +142,12 @@ def test_small_batches_that_can_be_published_at_once_share_calls():
     assert calls_of(size=4, spout=WaitingNumbers) >= apart, "a batch waits for one that may be long in coming"
     assert calls_of(size=20_000) >= apart, "large batches wait for each other"
     assert calls_of(size=4, credits=2) >= apart, "all credits leave in one call: no two tasks work at the same time"
+
+
+def test_clock_that_fails_when_asked_whether_it_is_ready_says_so_and_publishes_nothing():
+    _, statuses, clock = wires_over(UnsureNumbers, 10, 4, 8)
+    assert statuses[clock].published == 0
+    assert statuses[clock].failure.summary == "numbers:0 failed in ready: OSError: the source is gone"
 
 
 def test_worker_whose_task_fails_tells_which_and_drops_its_parcels():
