@@ -25,6 +25,7 @@ from matching.boolean.engines.lfilter_cost import (
     QUADTREE,
     SAMPLE,
     TRIE,
+    WIDE_WORTH_A_LOOK,
     WORTH_A_LOOK,
     direct_cost,
     entries_of,
@@ -345,7 +346,8 @@ def _match(
                 # asking is cheap nothing is estimated.
                 by_trie = again + step * trie_cost(trie, hits, many, size)
                 # By far less than lists cost as a rule: not worth to look what they would cost here.
-                worth = _LONG_WALK if lean == _SURE else WORTH_A_LOOK
+                usual = WORTH_A_LOOK if is_point else WIDE_WORTH_A_LOOK
+                worth = max(usual, _LONG_WALK) if lean == _SURE else usual
                 if by_trie > max(worth * direct_cost(0.0, tree.typical[0], size), LOOKED_FROM_NS):
                     # Lists of a point are a few on one path: found at once, and of use if they are chosen. A rectangle
                     # may have many, so theirs are estimated by area.
