@@ -5,6 +5,9 @@ from collections import Counter
 import numpy as np
 
 from matching.skyline.windows import filters as cuckoo
+from matching.skyline.windows import linear_quadtrees as linear
+from matching.skyline.windows.cells import DEEPEST, code_in, column_in, column_of, line_in, line_of, slot_in
+from matching.skyline.windows.il_quadtree import IlQuadtree
 from matching.skyline.windows.inverted_kd import InvertedKd
 from matching.skyline.windows.ir_tree import IrTree
 from matching.skyline.windows.keyword_quadtrees import CellWindow
@@ -29,6 +32,8 @@ def check(window: TreeWindow) -> None:
     assert len(window.log) == held(window).size
     if isinstance(window, InvertedKd):
         check_kd(window)
+    elif isinstance(window, IlQuadtree):
+        check_linear(window)
     elif isinstance(window, CellWindow):
         check_cells(window)
 
@@ -210,3 +215,63 @@ def check_cells(window: CellWindow) -> None:
     for slot in np.flatnonzero(log.seq[: window.log.slots.high_water] >= 0).tolist():
         wanted.update((term, slot) for term in terms_of(window, slot))
     assert found == wanted
+
+
+def words_of(window: TreeWindow) -> Counter[tuple[int, int]]:
+    """What a keyword-by-keyword index should have of the log: (term, slot)."""
+    log = window.log.view
+    slots = np.flatnonzero(log.seq[: window.log.slots.high_water] >= 0).tolist()
+    return Counter((term, slot) for slot in slots for term in terms_of(window, slot))
+
+
+def check_word(window: TreeWindow, word: int) -> None:
+    """A word names the deepest cell of its message."""
+    slot, log = slot_in(word), window.log.view
+    assert (column_in(word), line_in(word)) == (column_of(log.lon[slot]), line_of(log.lat[slot]))
+
+
+def keywords(table) -> dict[int, int]:
+    """What a keyword table holds."""
+    held = {t: v for t, v in zip(table.term.tolist(), table.value.tolist(), strict=True) if t >= 0}
+    assert len(held) == table.count[0]
+    return held
+
+
+def check_linear(window: IlQuadtree) -> None:
+    """Leaves stand in order, apart, no larger than need be, with all messages; signatures have their cells exactly."""
+    trees, half = window.trees, linear.CAPACITY // 2
+    found: Counter[tuple[int, int]] = Counter()
+    rows = set()
+    for term, value in keywords(trees.table).items():
+        if value >= 0:
+            start, count = linear.leaf_start(value), linear.leaf_count(value)
+            words = trees.pool[start : start + count].tolist() if linear.is_leaf(value) else [value]
+            assert len(words) <= linear.CAPACITY
+        else:
+            row, words, ends = -1 - value, [], 0
+            rows.add(row)
+            codes = []
+            for i in range(trees.tree[row, linear.LEAVES]):
+                level, code = linear.level_at(trees, row, i), linear.code_at(trees, row, i)
+                start, count = linear.start_at(trees, row, i), linear.count_at(trees, row, i)
+                inside = trees.pool[start : start + count].tolist()
+                assert code >= ends and code % 4 ** (DEEPEST - level) == 0 and level > 0
+                ends = code + 4 ** (DEEPEST - level)
+                assert 0 < count <= linear.CAPACITY or level == DEEPEST
+                assert all(code <= code_in(word) < ends for word in inside)
+                words += inside
+                codes.append((level, code))
+            for level, code in codes:
+                shift = 2 * (DEEPEST - level + 1)
+                assert sum(code_in(word) >> shift == code >> shift for word in words) > half, "leaves to be merged"
+            signed = {c for c in range(4**linear.SIGNED) if linear.is_signed(trees, row, c)}
+            assert signed == {code_in(word) >> linear.SIGNED_SHIFT for word in words}, "a signature is wrong"
+        for word in words:
+            check_word(window, word)
+            found[term, slot_in(word)] += 1
+    assert found == words_of(window)
+    free, row = set(), int(trees.meta[linear.FREE_TREE])
+    while row >= 0:
+        free.add(row)
+        row = int(trees.tree[row, linear.START])
+    assert not free & rows and len(free) + len(rows) == trees.meta[linear.HIGH], "no quadtree is lost"

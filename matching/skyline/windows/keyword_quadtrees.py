@@ -1,11 +1,11 @@
-"""A quadtree for each keyword, all of them in one hash table by (keyword, cell): the ground of two window indexes.
+"""A quadtree for each keyword, all of them in one hash table by (keyword, cell): the ground of `i3`.
 
 A cell of a keyword's quadtree is either a list of messages or, when that grows beyond the capacity, a count of the
 messages below, whose lists hang on its four quadrants. A count that falls to half the capacity becomes a list again. A
 cell's number is a leading one followed by two bits a level; the world is the whole earth, so that a number says the
 cell. A query goes down the quadtree of each of its keywords, and never sees a message without one.
 
-Read on in `matching.skyline.windows.il_quadtree` and `matching.skyline.windows.i3`, which set the capacity.
+Read on in `matching.skyline.windows.i3`, which sets the capacity.
 """
 
 from typing import ClassVar

@@ -11,10 +11,14 @@ from matching.kinds import KINDS
 from matching.model import MessageBatch, concatenate, empty
 from matching.skyline.window import SkylineQueries
 from matching.skyline.windows import filters as cuckoo
+from matching.skyline.windows import linear_quadtrees as linear
+from matching.skyline.windows.cells import code_in, tuple_of
+from matching.skyline.windows.i3 import I3
+from matching.skyline.windows.il_quadtree import IlQuadtree
 from matching.skyline.windows.mf_rtree import MfRtree
 from matching.skyline.windows.mf_search import search
 from matching.window import NO_FLOOR, Boundary
-from tests.support.skyline_invariants import check
+from tests.support.skyline_invariants import check, keywords, terms_of
 from tests.support.skyline_streams import (
     SPACE,
     TREES,
@@ -41,11 +45,13 @@ RECIPES = {
     "few_objects_many_versions": Recipe(objects=5, batch=12, window=400, batches=30),
     "batch_longer_than_window": Recipe(window=20, objects=0),
     "higher_trees": Recipe(9, 400, 2_500, 60, 8, grid=None, objects=0, late=100, drift=0.4),
+    "many_countries": Recipe(25, 60, 900, 6, 4, grid=4, objects=700, spread=45.0),
     "higher_trees_of_objects": Recipe(9, 400, 2_500, 60, 8, grid=64, objects=1_500, deletes=0.2),
 }
 #: Operations that `BUSY` costs each index, as they were when the figures were drawn.
 BUSY = Recipe(8, 300, 1_200, 60, 8, grid=None, objects=600)
-OPERATIONS = {"mf_rtree": 15_396, "ir_tree": 38_667, "il_quadtree": 45_919, "i3": 24_074, "inverted_kd": 38_381}
+CAPACITIES = {"il_quadtree": linear.CAPACITY, "i3": I3.capacity}
+OPERATIONS = {"mf_rtree": 15_396, "ir_tree": 38_667, "il_quadtree": 51_817, "i3": 24_074, "inverted_kd": 38_381}
 
 
 def run(variant, recipe: Recipe, seed: int, objects: bool = True, kept: int = 0):
@@ -103,7 +109,8 @@ def test_tree_emptied_by_expiry_is_as_new_and_fills_again(variant):
         window.clean()
         assert len(window.log) == 0 and window.mf.memo.meta[0] == 0 and window.mf.tree.meta[3] == 1
     elif not isinstance(window, MfRtree):
-        assert len(window.log) == 0 and window.lists.meta[0] == 0
+        assert len(window.log) == 0
+        assert (window.trees.table.count if isinstance(window, IlQuadtree) else window.lists.meta)[0] == 0
 
 
 @pytest.mark.wide
@@ -147,11 +154,11 @@ def test_tree_ended_twice_or_unknown_is_passed_over(name, kept):
 
 
 @pytest.mark.parametrize("name", ["i3", "il_quadtree"])
-def test_quadtrees_that_merge_cells_in_a_pool_without_slack_have_it_grow(name):
-    """The list of a merged cell may need a larger block than any that its parts give back."""
+def test_quadtrees_that_merge_cells_without_slack_have_their_arrays_grow(name):
+    """What is merged may need a larger block than any that its parts give back."""
     rng = np.random.default_rng(5)
     window: Any = TREES[name](SPACE)
-    terms, each = 60, window.capacity + 1
+    terms, each = 60, CAPACITIES[name] + 1
     count = terms * each
     seq, (lon, lat), nowhere = np.arange(count), rng.uniform(-10, 10, (2, count)), np.zeros(count)
     everything = MessageBatch(
@@ -159,19 +166,37 @@ def test_quadtrees_that_merge_cells_in_a_pool_without_slack_have_it_grow(name):
         np.ones(count, np.float32),
     )  # fmt: skip
     window.store(Boundary(0, 0, count - 1, NO_FLOOR), everything, seq[:0])
-    left = each - window.capacity // 2 - 1
+    left = each - CAPACITIES[name] // 2 - 1
     for number in range(left + 2):
-        end = int(window.lists.meta[1])
-        window.lists = window.lists._replace(pool=window.lists.pool[:end].copy())
-        window.lists.meta[4:] = -1  # as if other lists had taken every block that is free
+        take_slack(window)
         ended = np.arange(number * terms, (number + 1) * terms)
         window.store(Boundary(1 + number, count, count - 1, NO_FLOOR), empty(MessageBatch), ended)
-        assert window.lists.meta[1] <= window.lists.pool.shape[0]
+        assert_within(window)
     queries = SkylineQueries(
         np.array([[-180.0, -90.0, 180.0, 90.0]] * terms), np.arange(terms + 1), np.arange(terms, dtype=np.int32)
     )
     assert len(window) == count - (left + 2) * terms
     assert sorted(window.candidates(queries).seq) == list(range((left + 2) * terms, count))
+
+
+def take_slack(window: Any) -> None:
+    """Leave arrays no longer than what is in use, as if other blocks had taken whatever is free."""
+    if isinstance(window, IlQuadtree):
+        end = int(window.trees.meta[linear.POOL_END])
+        window.trees = window.trees._replace(pool=window.trees.pool[:end].copy())
+        window.trees.meta[linear.FREE_TREE + 1 :] = -1
+    else:
+        end = int(window.lists.meta[1])
+        window.lists = window.lists._replace(pool=window.lists.pool[:end].copy())
+        window.lists.meta[4:] = -1
+
+
+def assert_within(window: Any) -> None:
+    """Nothing was written past an array."""
+    if isinstance(window, IlQuadtree):
+        assert window.trees.meta[linear.POOL_END] <= window.trees.pool.shape[0]
+    else:
+        assert window.lists.meta[1] <= window.lists.pool.shape[0]
 
 
 # ------------------------------------------------------------------------------------------------- what is promised
@@ -332,6 +357,30 @@ class CleansThePast(MfRtree):
     def _due(self):
         told, self._untold = [slots for _, slots in self._untold], deque()
         return np.concatenate([np.zeros(0, np.int32), *told])
+
+
+class ClearsTooMuch(IlQuadtree):
+    """Broken: whichever message ends takes its bit out of the signatures, though others may stand in its cell."""
+
+    def _end(self, slots):
+        log = self.log.view
+        gone = [(code_in(tuple_of(log, slot)), terms_of(self, slot)) for slot in slots.tolist()]
+        super()._end(slots)
+        values = keywords(self.trees.table)
+        for code, terms in gone:
+            for row in (-1 - values.get(term, 0) for term in terms):
+                if row >= 0:
+                    linear.clear(self.trees, row, code >> linear.SIGNED_SHIFT)
+
+
+@pytest.mark.parametrize("broken", [ClearsTooMuch])
+def test_quadtrees_that_deny_a_cell_with_messages_are_found_out(broken):
+    recipe = RECIPES["many_countries"]
+    assert not run((broken.__base__, {}), recipe, 11)[0]
+    told, _, window = run((broken, {}), recipe, 11)
+    assert told, f"{broken.__name__} went unnoticed"
+    with pytest.raises(AssertionError, match="signature"):
+        check(window)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,103 @@
+"""A hash table from keyword to one word, of which the index behind it says what it means.
+
+Kernels cannot make arrays longer, so callers see to room (`with_room`) before they start. Used by
+`matching.skyline.windows.linear_quadtrees` and `matching.skyline.windows.keyword_pages`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import Int32, Int64
+from matching.storage.prefetch import prefetch
+from matching.storage.slots import home_of
+
+_EMPTY = -1
+_FULLEST = 0.7
+
+
+class KeywordTable(NamedTuple):
+    """term : int32[c]     -1 for an empty entry; c is a power of two
+    value : int64[c]
+    count : int64[1]    keywords
+    """
+
+    term: Int32
+    value: Int64
+    count: Int64
+
+
+def new_table(entries: int = 64) -> KeywordTable:
+    """An empty table."""
+    return KeywordTable(np.full(entries, _EMPTY, np.int32), np.zeros(entries, np.int64), np.zeros(1, np.int64))
+
+
+def with_room(table: KeywordTable) -> KeywordTable:
+    """The table, or one twice as large if no keyword can be added. O(1) amortised."""
+    if has_room(table):
+        return table
+    larger = new_table(2 * table.term.shape[0])
+    _copy(table, larger)
+    return larger
+
+
+@njit(cache=True, nogil=True)
+def has_room(table):
+    """Whether one keyword can be added."""
+    return table.count[0] + 1 <= _FULLEST * table.term.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def ask_for_keyword(table, term):
+    """Have what `find_keyword` will read come from memory."""
+    entry = home_of(np.int64(term), table.term.shape[0])
+    prefetch(table.term, entry)
+    prefetch(table.value, entry)
+
+
+@njit(cache=True, nogil=True)
+def find_keyword(table, term):
+    """Entry of a keyword, -1 if there is none. O(1) expected."""
+    last = table.term.shape[0] - 1
+    entry = home_of(np.int64(term), last + 1)
+    # ends, since some of the table is kept empty
+    while table.term[entry] != term:
+        if table.term[entry] == _EMPTY:
+            return -1
+        entry = (entry + 1) & last
+    return entry
+
+
+@njit(cache=True, nogil=True)
+def enter_keyword(table, term, value):
+    """Add a keyword that is not there."""
+    last = table.term.shape[0] - 1
+    entry = home_of(np.int64(term), last + 1)
+    while table.term[entry] != _EMPTY:
+        entry = (entry + 1) & last
+    table.term[entry], table.value[entry] = term, value
+    table.count[0] += 1
+
+
+@njit(cache=True, nogil=True)
+def forget_keyword(table, hole):
+    """Drop an entry; later ones of the run move back, since a tombstone would make searches longer for ever."""
+    last = table.term.shape[0] - 1
+    entry = (hole + 1) & last
+    while table.term[entry] != _EMPTY:
+        home = home_of(np.int64(table.term[entry]), last + 1)
+        # An entry may fill the hole unless its home lies behind the hole, counted in the direction of probing.
+        if ((entry - home) & last) >= ((entry - hole) & last):
+            table.term[hole], table.value[hole] = table.term[entry], table.value[entry]
+            hole = entry
+        entry = (entry + 1) & last
+    table.term[hole] = _EMPTY
+    table.count[0] -= 1
+
+
+@njit(cache=True, nogil=True)
+def _copy(old, new):
+    for entry in range(old.term.shape[0]):
+        if old.term[entry] != _EMPTY:
+            enter_keyword(new, old.term[entry], old.value[entry])
