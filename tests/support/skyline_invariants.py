@@ -5,12 +5,13 @@ from collections import Counter
 import numpy as np
 
 from matching.skyline.windows import filters as cuckoo
+from matching.skyline.windows import keyword_pages as paged
 from matching.skyline.windows import linear_quadtrees as linear
 from matching.skyline.windows.cells import DEEPEST, code_in, column_in, column_of, line_in, line_of, slot_in
+from matching.skyline.windows.i3 import I3
 from matching.skyline.windows.il_quadtree import IlQuadtree
 from matching.skyline.windows.inverted_kd import InvertedKd
 from matching.skyline.windows.ir_tree import IrTree
-from matching.skyline.windows.keyword_quadtrees import CellWindow
 from matching.skyline.windows.lists import COUNT, Lists
 from matching.skyline.windows.messages import NEVER
 from matching.skyline.windows.mf_nodes import mark_of
@@ -34,8 +35,8 @@ def check(window: TreeWindow) -> None:
         check_kd(window)
     elif isinstance(window, IlQuadtree):
         check_linear(window)
-    elif isinstance(window, CellWindow):
-        check_cells(window)
+    elif isinstance(window, I3):
+        check_pages(window)
 
 
 def held(window: TreeWindow) -> np.ndarray:
@@ -199,24 +200,6 @@ def check_kd(window: InvertedKd) -> None:
     assert len(leaves) == 1 or len(sizes) == len(leaves), "no empty leaf but the last"
 
 
-def check_cells(window: CellWindow) -> None:
-    """Counts of inner cells are right, lists are no longer than the capacity, and nothing is there twice."""
-    slots, counts = postings(window.lists)
-    found, wanted, sizes = Counter(), Counter(), Counter()
-    for (term, cell), entries in slots.items():
-        found.update((term, slot) for slot in entries)
-        assert len(entries) <= window.capacity or cell >> 30 == 1
-        while cell > 1:
-            cell >>= 2
-            sizes[term, cell] += len(entries)
-    assert counts == sizes
-    assert all(count > window.capacity // 2 for count in counts.values())
-    log = window.log.view
-    for slot in np.flatnonzero(log.seq[: window.log.slots.high_water] >= 0).tolist():
-        wanted.update((term, slot) for term in terms_of(window, slot))
-    assert found == wanted
-
-
 def words_of(window: TreeWindow) -> Counter[tuple[int, int]]:
     """What a keyword-by-keyword index should have of the log: (term, slot)."""
     log = window.log.view
@@ -275,3 +258,62 @@ def check_linear(window: IlQuadtree) -> None:
         free.add(row)
         row = int(trees.tree[row, linear.START])
     assert not free & rows and len(free) + len(rows) == trees.meta[linear.HIGH], "no quadtree is lost"
+
+
+def check_pages(window: I3) -> None:
+    """Each tuple stands in the page of its cell; nodes count right; signatures of cells know their places exactly."""
+    pages, found, cells, nodes = window.pages, Counter(), set(), set()
+
+    def tuples(cell: int) -> list[int]:
+        page, count, following = pages.cell[cell].tolist()
+        used = pages.page[page, paged.USED]
+        words = pages.word[page, :used][pages.source[page, :used] == cell].tolist()
+        assert cell not in cells and len(words) == count > 0
+        cells.add(cell)
+        return words + (tuples(following) if following >= 0 else [])
+
+    def visit(reference: int, level: int, code: int) -> list[int]:
+        if reference >= 0:
+            words = tuples(reference)
+            assert len(words) <= paged.PAGE or level == DEEPEST
+            return words
+        node, words = paged.node_of(reference), []
+        assert node not in nodes
+        nodes.add(node)
+        for quadrant, child in enumerate(pages.child[node].tolist()):
+            below = visit(child, level + 1, code << 2 | quadrant) if child != paged.NOTHING else []
+            assert all(code_in(word) >> 2 * (DEEPEST - level - 1) == code << 2 | quadrant for word in below)
+            if child >= paged.NOTHING:
+                held = pages.signature[node, quadrant].copy()
+                paged.forget_places(pages, node, quadrant)
+                for word in below:
+                    paged.note_place(pages, node, quadrant, level + 1, word)
+                assert held.tolist() == pages.signature[node, quadrant].tolist(), "a signature is wrong"
+            words += below
+        assert len(words) == pages.below[node] > paged.PAGE // 2
+        return words
+
+    for term, reference in keywords(pages.table).items():
+        assert reference != paged.NOTHING
+        for word in visit(reference, 0, 0):
+            check_word(window, word)
+            found[term, slot_in(word)] += 1
+    assert found == words_of(window)
+    high = int(pages.meta[paged.PAGES])
+    assert pages.page[:high, paged.USED].sum() == sum(found.values())
+    for used, free, column, first in (
+        (cells, paged.CELLS, pages.cell[:, paged.NEXT], paged.FREE_CELL),
+        (nodes, paged.NODES, pages.child[:, 0], paged.FREE_NODE),
+    ):
+        spare, at = set(), int(pages.meta[first])
+        while at >= 0:
+            spare.add(at)
+            at = int(column[at])
+        assert not spare & used and len(spare) + len(used) == pages.meta[free], "no number is lost"
+    listed = []
+    for size, first in enumerate(pages.meta[paged.PAGES + 1 :].tolist()):
+        while first >= 0:
+            assert max(1, 8 * size) <= paged.PAGE - pages.page[first, paged.USED] < 8 * size + 8
+            listed.append(first)
+            first = int(pages.page[first, 2])
+    assert sorted(listed) == np.flatnonzero(pages.page[:high, paged.USED] < paged.PAGE).tolist()
