@@ -96,6 +96,8 @@ def folder(tmp_path_factory):
 def settings_of(folder, out, signatures: str, **more) -> RunConfig:
     files = tuple(folder / f"{kind}.jsonl" for kind in ("boolean", "skyline", "wide"))
     given = {"executor": "local", "query_bolts": 3, "router": "location", "window": "count:100", "batch": 40}
+    # a signature keeps back what comes after it: of six batches most would be under way before there is one
+    given["credits"] = 4
     return RunConfig(messages=folder / "etl", subscriptions=files, out=out, signatures=signatures, **(given | more))
 
 

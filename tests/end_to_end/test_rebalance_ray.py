@@ -1,5 +1,7 @@
 """Loads dealt out anew on Ray while a run goes on: where messages come from moves on, and nothing is told otherwise."""
 
+from functools import partial
+
 import pytest
 
 from gateway.generate import generate_subscriptions
@@ -7,12 +9,14 @@ from matching.errors import ConfigError
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.faulty_runs import NOTHING, Work, differences, told
+from topology import running
+from topology.core.balancing import Balance
 from topology.running import run
 from topology.settings import RunConfig
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240), pytest.mark.usefixtures("ray_session")]
 
-MESSAGES = 8_000
+MESSAGES, MOST = 8_000, 1.01
 
 
 def config_of(work, out, **more):
@@ -41,7 +45,9 @@ def moving(tmp_path_factory):
 
 @pytest.mark.parametrize("router", ["location", pytest.param("kop", marks=pytest.mark.wide)])
 @pytest.mark.wide
-def test_run_dealt_out_anew_while_it_goes_on_tells_the_same(moving, router, tmp_path):
+def test_run_dealt_out_anew_while_it_goes_on_tells_the_same(moving, router, tmp_path, monkeypatch):
+    # these tasks work unevenly by a tenth, which would be let be
+    monkeypatch.setattr(running, "Balance", partial(Balance, most=MOST))
     options = {"router": router, "query_bolts": 3, "rebalance": True, "checkpoint_every": 0.5}
     report = run(config_of(moving, tmp_path / "out", **options))
     assert report["digest"] == moving.digest and moving.expected.total() > 10_000
@@ -50,7 +56,7 @@ def test_run_dealt_out_anew_while_it_goes_on_tells_the_same(moving, router, tmp_
         dealt = report["topology"]["rebalances"]
         assert dealt and not report["topology"]["recoveries"]
         first = dealt[0]["work_ns"]["query"]
-        assert len(first) == 3 and max(first) > 1.2 * sum(first) / 3
+        assert len(first) == 3 and max(first) > MOST * sum(first) / 3
         assert all(0 <= each["number"] < MESSAGES // 40 and each["batches_again"] >= 0 for each in dealt)
 
 

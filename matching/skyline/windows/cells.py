@@ -5,8 +5,7 @@ Z-order (its Morton code) takes two bits a level, so that the cells within a cel
 has a message, one word says it: column and line of the deepest cell, and the slot of the message. By that word most
 messages outside a rectangle are passed over, and the log is not read for them.
 
-Read on in `matching.skyline.windows.linear_quadtrees`, which keeps such
-words.
+Read on in `matching.skyline.windows.linear_quadtrees`, which keeps such words.
 """
 
 import numpy as np
@@ -140,7 +139,7 @@ def write_picked(log, as_of, box, keyword_count, slots, seen, found, row):
     """Write the candidates among the slots that were picked, from `row` on; returns where they end.
 
     What was touched of `seen` is cleared, no more: the column is as long as the window. In loops of their own that
-    decide nothing, so that many reads wait for memory at once; message by message it takes twice as long.
+    decide nothing, so that many reads wait for memory at once.
     """
     west, south, east, north = box[0], box[1], box[2], box[3]
     place, told = np.empty((_TOGETHER, 2)), np.empty((_TOGETHER, 3), np.int64)

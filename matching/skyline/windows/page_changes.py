@@ -39,7 +39,7 @@ from matching.skyline.windows.keyword_table import enter_keyword, find_keyword, 
 
 #: Tuples of a cell that has others move out of its way.
 _LARGE = PAGE // 4
-#: Room that a page must have beyond what it gets: in a full one every second arrival would have something move.
+#: Room that a page must have beyond what it gets, so that a cell that has moved can grow there. Not tuned.
 _TO_GROW = 16
 
 

@@ -9,6 +9,7 @@ from benchmarks.routers import compare, routers_of
 from benchmarks.whole_way import checked, filled, stream_of
 from distribution.location import LocationTable
 from matching.kinds import KINDS
+from topology.wiring import credits_for
 
 WIDE = pytest.mark.wide
 
@@ -68,4 +69,4 @@ def test_topology_that_tells_other_updates_than_the_room_alone_is_noticed(lost, 
     monkeypatch.setattr(topology_cost, "Alone", Losing)
     report = topology_cost.bench(9_000, 1_200, 100, rounds=1, ways=("ray_two",), tell=lambda _: None)
     assert report["compared"] > 10 and report["same_updates"] is report["exact"] is (lost == 0)
-    assert report["share"] > 0 and report["workload"]["timed"] == 1_200 - 4 * 100
+    assert report["share"] > 0 and report["workload"]["timed"] == 1_200 - credits_for(100) * 100
