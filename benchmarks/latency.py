@@ -13,24 +13,22 @@ import os
 import sys
 import tempfile
 from dataclasses import replace
-from pathlib import Path
 from pickle import dumps
 from statistics import median
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from benchmarks import command
 from benchmarks.checker import expected
 from benchmarks.command import Tell
 from benchmarks.verdict import verdict
+from benchmarks.whole_way import told_in
 from benchmarks.workload import NO_REMOVALS
 from bolts.delivery import DeliveryBolt
 from gateway.loadtest import Pace, load_plan
 from matching.kinds import KINDS
-from matching.model import CHANGES, Int64, MessageBatch, SubscriptionTable, UpdateBatch, concatenate, take_rows
+from matching.model import Int64, MessageBatch, SubscriptionTable, UpdateBatch, concatenate, take_rows
 from matching.naive import Oracle, tally
 from matching.space import EARTH, Space
 from matching.warmup import warmup
@@ -89,14 +87,8 @@ def run(load: Load, pace: Pace, executor: str, out: str) -> RunReport:
 
 def told_by(out: str, kind: str) -> UpdateBatch:
     """What subscriptions of a kind were told, by the files."""
-    rows = pa.concat_tables(pq.read_table(path) for path in sorted(Path(out, "updates").glob("*.parquet")))
-    names = [name.rpartition("-") for name in rows["subscription_id"].to_pylist()]
-    mine = np.flatnonzero([name == kind for name, _, _ in names])
-    number = np.array([int(own) for _, _, own in names], np.int64)
-    change = np.array([CHANGES.index(word) for word in rows["change"].cast(pa.string()).to_pylist()], np.int8)
-    score = rows["score"].cast(pa.float64()).fill_null(float("nan")).to_numpy().copy()
-    told = UpdateBatch(rows["as_of"].to_numpy().copy(), number, rows["seq"].to_numpy().copy(), change, score)
-    return take_rows(told, mine)
+    kinds, told = told_in(out)
+    return take_rows(told, np.flatnonzero([each == kind for each in kinds]))
 
 
 def checked(load: Load, out: str, first: int) -> dict[str, Any]:

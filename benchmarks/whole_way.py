@@ -247,20 +247,26 @@ def filled(stream: Stream, out: str, sink: str = "count") -> Saved:
     return local.pause_local(plan_of(stream, "hashing", 1, out, sink), stream.joined)
 
 
+def told_in(out: str) -> tuple[list[str], UpdateBatch]:
+    """The updates in the files of a run whose subscriptions are called `NUMBER` or `KIND-NUMBER`; the kinds first."""
+    rows = pa.concat_tables(pq.read_table(path) for path in sorted(Path(out, "updates").glob("*.parquet")))
+    names = [name.rpartition("-") for name in rows["subscription_id"].to_pylist()]
+    number = np.array([int(own) for _, _, own in names], np.int64)
+    change = np.array([CHANGES.index(word) for word in rows["change"].cast(pa.string()).to_pylist()], np.int8)
+    score = rows["score"].cast(pa.float64()).fill_null(float("nan")).to_numpy().copy()
+    told = UpdateBatch(rows["as_of"].to_numpy().copy(), number, rows["seq"].to_numpy().copy(), change, score)
+    return [kind for kind, _, _ in names], told
+
+
 def checked(stream: Stream) -> tuple[dict[str, Any], str]:
     """What one query bolt writes of the batches that count, against an independent computation; and its digest."""
     with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
         saved = filled(stream, out, "parquet")
         report = local.run_local(plan_of(stream, "hashing", 1, out, "parquet"), resume=saved)
-        tables = [pq.read_table(path) for path in sorted(Path(out, "updates").glob("*.parquet"))]
-    rows = pa.concat_tables(tables)
+        _, told = told_in(out)
     joined, last = stream.boundaries[stream.joined], stream.boundaries[-1]
     if not stream.case.kind.windowed:
         last = stream.boundaries[min(stream.joined + max(1, _CHECKED_MESSAGES // stream.case.batch), last.number)]
-    number = np.array([int(name) for name in rows["subscription_id"].to_pylist()], np.int64)
-    change = np.array([CHANGES.index(word) for word in rows["change"].cast(pa.string()).to_pylist()], np.int8)
-    score = rows["score"].cast(pa.float64()).fill_null(float("nan")).to_numpy().copy()
-    told = UpdateBatch(rows["as_of"].to_numpy().copy(), number, rows["seq"].to_numpy().copy(), change, score)
     mine = np.flatnonzero((told.as_of > joined.last_seq) & (told.as_of <= last.last_seq))
     told = take_rows(told, mine)
     sample = sampled(stream.case.table, told, *_CHECKED)
