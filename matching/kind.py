@@ -31,6 +31,7 @@ from matching.model import (
     ResultBatch,
     SubscriptionTable,
     UpdateBatch,
+    concatenate,
     empty,
 )
 from matching.space import Space
@@ -109,6 +110,16 @@ class Step(NamedTuple):
     relaxes: tuple[Relax, ...] = ()
     raised: Thresholds = NO_THRESHOLDS
     work: Work = Work()
+
+    def plus(self, later: "Step") -> "Step":
+        """What this one and a later one tell and ask, one after the other. O(updates)."""
+        return Step(
+            concatenate([self.updates, later.updates]),
+            self.asks + later.asks,
+            self.relaxes + later.relaxes,
+            concatenate([self.raised, later.raised]),
+            self.work.plus(later.work),
+        )
 
 
 class Turn(NamedTuple):

@@ -19,12 +19,13 @@ import numpy as np
 
 from matching.errors import EngineError
 from matching.kind import Ask, Question
-from matching.model import Int32, Int64, UpdateBatch, take_rows
+from matching.model import Float64, Int32, Int64, UpdateBatch, take_rows
 from matching.storage.slots import resized
 from matching.window import NO_FLOOR, Boundary
 
 _NOBODY = np.zeros(0, np.int32)
 _NO_SEQS = np.zeros(0, np.int64)
+_NO_FLOORS = np.zeros(0)
 
 
 class News(NamedTuple):
@@ -34,6 +35,7 @@ class News(NamedTuple):
     offers : NamedTuple          what came, pair by pair: `slot` int32[n], `seq` int64[n], and what the kind adds
     leaving : int32[m]           slots of those that end in it
     lost_slots, lost_seqs        int32[l], int64[l]: candidates of earlier batches that were ended
+    floors_of, floors            int32[f], float64[f]: slots of which only what scores at least as much was put by
     """
 
     boundary: Boundary
@@ -41,16 +43,20 @@ class News(NamedTuple):
     leaving: Int32 = _NOBODY
     lost_slots: Int32 = _NOBODY
     lost_seqs: Int64 = _NO_SEQS
+    floors_of: Int32 = _NOBODY
+    floors: Float64 = _NO_FLOORS
 
     def of(self, chosen: np.ndarray) -> "News":
         """What it has for the slots that are marked in `chosen` (bool by slot). O(n)."""
-        lost = chosen[self.lost_slots]
+        lost, floors = chosen[self.lost_slots], chosen[self.floors_of]
         return News(
             self.boundary,
             take_rows(self.offers, chosen[self.offers.slot]),
             self.leaving[chosen[self.leaving]],
             self.lost_slots[lost],
             self.lost_seqs[lost],
+            self.floors_of[floors],
+            self.floors[floors],
         )
 
 

@@ -35,7 +35,7 @@ from matching.storage.point_subscriptions import take_ragged_at
 from matching.storage.slots import resized
 from matching.storage.state import Lists, State
 from matching.topk.engine import TopkEngine
-from matching.topk.offers import NOBODY, Offers, distinct, join_offers, no_results
+from matching.topk.offers import NOBODY, Offers, PutBy, distinct, join_offers, no_results
 from matching.topk.replicas import HomeEngine, ReplicaHits, Replicas
 from matching.topk.results import ResultBuffers, ResultRows, join_results
 from matching.topk.results_kernels import difference
@@ -114,27 +114,28 @@ class TopkRoom(Room):
         boundary = mine.boundary
         began_empty = boundary.first_seq == 0
         self.pending.closed = boundary
-        new_slots = self._add(mine.added)
+        # who comes and goes at one boundary is told nothing
+        comes = ~np.isin(mine.added.number, mine.gone)
+        added = mine.added if comes.all() else mine.added.take(np.flatnonzero(comes))
         gone = self.engine.subscriptions.find(mine.gone)
         gone = gone[gone >= 0]
-        # a slot that goes at this boundary, whether old or new, is not matched and ends with an empty result
+        # a slot that goes at this boundary is not matched and ends with an empty result
         waiting = self.pending.waits[gone]
         leaving = gone[~waiting]
         self._closing[gone[waiting]] = True
         before_leaving = self.buffers.held(leaving, self._k)
         self.engine.withdraw(gone)
-        fresh = new_slots[~np.isin(new_slots, gone)]
         self.pending.waits[leaving] = True  # let alone until they are forgotten
-        if not began_empty:
-            self.pending.waits[fresh] = True  # what it hits in this batch comes with its first answer
-
+        fresh = self._add(added) if began_empty else NOBODY
         offered = None if mine.found is None else concatenate([mine.found, *found])
         taken = self._match_and_offer(boundary, mine.messages, offered)
-        self.pending.defer(News(boundary, taken.queued, gone[waiting]))
+        if self.pending:
+            self.pending.defer(self._news(boundary, taken.queued, gone[waiting]))
         step = Step(concatenate([taken.updates, self._tell_leaves(boundary, leaving, before_leaving)]))
         self._forget(leaving)
         asks, relaxes = [], []
-        if not began_empty and fresh.size:
+        if not began_empty and len(added):  # what they hit in this batch comes with their first answer
+            fresh = self._add(added)
             asks.append(self._pend(boundary, fresh, no_results(fresh.size)))
         if taken.lacking.slots.size:
             ask = self._pend(boundary, taken.lacking.slots, taken.lacking.before)
@@ -148,7 +149,7 @@ class TopkRoom(Room):
         raised = self._raise(taken.touched[going_on], taken.count[going_on])
         step = Step(step.updates, tuple(asks), tuple(relaxes), raised, mine.work.plus(taken.work))
         for request, body in self.pending.early():
-            step = _both(step, self.answer(request, body))
+            step = step.plus(self.answer(request, body))
         return step
 
     def pass_over(self, boundary: Boundary) -> None:
@@ -194,8 +195,10 @@ class TopkRoom(Room):
             told.append(self._tell_leaves(news.boundary, slots[closing], before.take(np.flatnonzero(closing))))
             self._forget(slots[closing])
             slots, before = slots[~closing], before.take(np.flatnonzero(~closing))
+            news = news.of(self._marked(slots))
         hits = news.offers.score >= self.engine.subscriptions.columns.threshold[news.offers.slot]
         self._offer(take_rows(news.offers, hits))
+        self.buffers.cut(news.floors_of, news.floors, self.engine.subscriptions.columns.threshold)
         updates, lacking = self._end(news.boundary, slots, before)
         if lacking.slots.size:
             self._unset(lacking.slots)
@@ -355,7 +358,11 @@ class TopkRoom(Room):
         # So many hits: thresholds are low, and the batch is large. Raise what can be raised after every part.
         first_stamp = self._last_stamp + 1
         touched, before = [], []
+        put_by: PutBy | None = None
         while True:
+            if queued:
+                put_by = put_by or PutBy(self.buffers.seq_is_life, self.engine.subscriptions.capacity)
+                put_by.take(queued.pop(), self.engine, self.rule)
             self._last_stamp += 1
             new, again = distinct(hits.slot, self._stamp, first_stamp, self._last_stamp)
             touched.append(new)
@@ -367,12 +374,21 @@ class TopkRoom(Room):
             self._raise(hit, self.buffers.view.count[hit])
             hits, row, more = self._next_hits(messages, found, row, queued)
             work = work.plus(more)
+        if put_by is not None:
+            queued = [put_by.offers()]
         due = self.buffers.due(boundary.floor)
         due = due[~self.pending.waits[due] & (self._stamp[due] < first_stamp)]
         slots = np.concatenate([*touched, due])
         before = join_results([*before, self.buffers.held(due, self._k)])
         updates, lacking = self._end(boundary, slots, before)
         return _Outcome(slots, self.buffers.view.count[slots], updates, lacking, join_offers(queued), work)
+
+    def _news(self, boundary: Boundary, offers: Offers, leaving: Int32) -> News:
+        """What a batch has for those that wait, and below what score it was not put by."""
+        waits = self.pending.waits
+        threshold = self.engine.subscriptions.columns.threshold[: waits.shape[0]]
+        floors_of = np.flatnonzero(waits & (threshold > -np.inf)).astype(np.int32)
+        return News(boundary, offers, leaving, floors_of=floors_of, floors=threshold[floors_of])
 
     def _next_hits(
         self, messages: MessageBatch, found: ReplicaHits | None, row: int, queued: list[Offers]
@@ -482,11 +498,3 @@ class _Outcome(NamedTuple):
     lacking: Lacking
     queued: Offers
     work: Work
-
-
-def _both(first: Step, second: Step) -> Step:
-    """What two steps tell and ask, one after the other."""
-    raised = concatenate([first.raised, second.raised])
-    updates = concatenate([first.updates, second.updates])
-    asks, relaxes = first.asks + second.asks, first.relaxes + second.relaxes
-    return Step(updates, asks, relaxes, raised, first.work.plus(second.work))

@@ -207,6 +207,81 @@ def test_topk_room_batches_with_too_many_hits_equal_oracle(recipe, most_hits, mo
     assert not differences(make_world(recipe, 5), None, restore=True)
 
 
+def told_late(world: World, seed: int, made: type[TopkRoom] = TopkRoom) -> Counter:
+    """All that is told where the window answers up to four batches late, and in any order."""
+    kind, rng, waiting, told = kind_of("topk", room=made), np.random.default_rng(seed), [], []
+    room, share = kind.make_room(Site(SPACE, world.window)), kind.window()(SPACE, kept_boundaries=6)
+    for number, (boundary, messages, changes) in enumerate(world.batches):
+        share.store(boundary, messages, NO_MESSAGES.seq)
+        rows = len(changes.added)
+        everywhere = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
+        turn = Turn(boundary, messages, NO_MESSAGES, changes.added, *everywhere, changes.removed.of_kind(TOPK))
+        steps = [room.close(room.match(turn).mine, [])]
+        while steps:
+            step = steps.pop()
+            told.append(step.updates)
+            waiting += step.asks
+            since = [ask.question.as_of.number if number < len(world.batches) - 1 else -4 for ask in waiting]
+            due = [at for at, asked in enumerate(since) if number - asked >= 4 or rng.random() < 0.2]
+            if due:
+                ask = waiting.pop(due[0])
+                steps.append(room.answer(ask.request, share.answer(ask.question)))
+    return sum((tally(updates) for updates in told), Counter())
+
+
+class Uncut(ResultBuffers):
+    """Broken: forgets below what score nothing was put by."""
+
+    def cut(self, slots, floors, thresholds):
+        pass
+
+
+#: Many messages with the same few words, so that those who wait are hit more often than they can hold.
+FEW_WORDS = {
+    "large_batches": Recipe(messages=1_500, batch=150, terms=4, window="count:300", largest_k=3, kinds=(TOPK,)),
+    "more_than_lives": Recipe("time:60", 1_200, 150, terms=4, late_s=30.0, largest_k=12, kinds=(TOPK,)),
+    "hardly_more_than_lives": Recipe("time:60", 1_200, 40, terms=4, late_s=30.0, largest_k=3, kinds=(TOPK,)),
+    "large_batches_of_ties": Recipe(
+        messages=1_500, batch=150, terms=3, grid=2, window="count:200", largest_k=3, kinds=(TOPK,)
+    ),
+}
+
+
+@pytest.mark.parametrize("most_hits", [1, 40])
+@pytest.mark.parametrize("recipe", (RECIPES | FEW_WORDS).values(), ids=RECIPES | FEW_WORDS)
+def test_topk_room_large_batches_while_many_wait_equal_oracle(recipe, most_hits, monkeypatch):
+    monkeypatch.setattr(room_module, "_EVERY_HIT", most_hits)
+    for seed in range(3):
+        world = make_world(recipe, seed)
+        assert told_late(world, seed) == sum(world.expected()[0], Counter())
+
+
+def test_topk_room_puts_by_no_more_than_can_matter(monkeypatch):
+    monkeypatch.setattr(room_module, "_EVERY_HIT", 40)
+    put_by, floors, hits = 0, 0, 0
+
+    class Watched(TopkRoom):
+        def _news(self, boundary, offers, leaving):
+            nonlocal put_by, floors, hits
+            news = super()._news(boundary, offers, leaving)
+            put_by += offers.slot.shape[0]
+            floors += news.floors.shape[0]
+            hits += self.pending.waits.sum() * (boundary.last_seq - boundary.first_seq + 1)
+            return news
+
+    for seed in range(3):
+        world = make_world(FEW_WORDS["large_batches"], seed)
+        assert told_late(world, seed, Watched) == sum(world.expected()[0], Counter())
+    assert floors > 100 and 0 < put_by < hits / 3, (floors, put_by, hits)
+
+
+def test_topk_room_that_forgets_what_was_not_put_by_is_found_out(monkeypatch):
+    monkeypatch.setattr(room_module, "_EVERY_HIT", 1)
+    monkeypatch.setattr(room_module, "ResultBuffers", Uncut)
+    worlds = [(make_world(recipe, seed), seed) for recipe in FEW_WORDS.values() for seed in range(4)]
+    assert any(told_late(world, seed) != sum(world.expected()[0], Counter()) for world, seed in worlds)
+
+
 def test_topk_index_with_bounds_too_tight_is_found_out():
     assert any(differences(make_world(RECIPES["count"], seed), LooseNorms) for seed in range(3))
 
