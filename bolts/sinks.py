@@ -7,6 +7,7 @@ which `bolts.names` turns back into names: the file to read next.
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -259,18 +260,23 @@ class PartSink:
         part, self._part = self._part, None
         if part is not None:
             with contextlib.suppress(OSError, pa.ArrowException):
+                part.finish()
+            with contextlib.suppress(OSError, pa.ArrowException):
                 part.close()
             with contextlib.suppress(OSError):
                 self._disk.remove(part.temporary)
 
     def _spill(self, subscriptions: IdColumn, messages: IdColumn) -> None:
-        """Write what is in memory."""
+        """Have what is in memory written by a thread, and wait for what it had to write before.
+
+        Packing a group takes as long as many small batches; it needs nothing that they change.
+        """
         self.resolve(subscriptions, messages)
         tables, self._tables, self._tables_rows = self._tables, [], 0
         for table in tables:
             part = self._part = self._part or self._begin()
             with writing(f"{self.directory}/{part.temporary}"):
-                part.write(table)
+                part.write_behind(table)
             if self._file_rows is not None and part.rows >= self._file_rows:
                 self._part = None
                 self._sealed.append(self._close(part, []))
@@ -288,6 +294,7 @@ class PartSink:
         with writing(f"{self.directory}/{part.temporary}"):
             for table in tables:
                 part.write(table)
+            part.finish()
             part.close()
             self.bytes_written += self._disk.sync(part.temporary)
         return Output(f"{self.directory}/{part.temporary}", f"{self.directory}/{part.name}")
@@ -310,11 +317,32 @@ class PartFile(ABC):
         self.name = name
         self.rows = 0
         self._file = disk.create(temporary)
+        self._thread: Executor | None = None
+        self._under_way: Future[None] | None = None
 
     def write(self, table: pa.Table) -> None:
-        """Add updates."""
+        """Add updates. Raises OSError or ArrowException if these, or those before, cannot be written."""
+        self._wait()
         self._write(table)
         self.rows += table.num_rows
+
+    def write_behind(self, table: pa.Table) -> None:
+        """Have updates added by a thread. Raises what failed of those before."""
+        self._wait()
+        self._thread = self._thread or ThreadPoolExecutor(1, "updates")
+        self._under_way = self._thread.submit(self._write, table)
+        self.rows += table.num_rows
+
+    def finish(self) -> None:
+        """All that came is written; `close` is next. Raises what failed of it."""
+        if self._thread is not None:
+            self._thread.shutdown()
+        self._wait()
+
+    def _wait(self) -> None:
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            under_way.result()
 
     @abstractmethod
     def close(self) -> None:

@@ -1,11 +1,17 @@
 """Files of updates when a run goes back behind those that have their names."""
 
+import errno
+import json
+import threading
+
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from bolts.names import IdColumn
-from bolts.sinks import FORMS, PartSink
-from matching.model import Names
+from bolts.sinks import FORMS, GROUP_ROWS, PartSink
+from matching.errors import DeliveryError
+from matching.model import Names, UpdateBatch
 from tests.support.deliveries import updates
 from topology.core.committing import publish_all
 
@@ -30,3 +36,50 @@ def test_sink_saved_again_behind_named_files_still_knows_how_far_they_go(form, n
     assert second.restore(early) == 300
     third = PartSink(str(tmp_path), None, form, 2)
     assert third.restore(second.state(*named)) == 300
+
+
+class Full(FORMS["parquet"]):
+    """A file on a disk that is full from the second group on."""
+
+    def _write(self, table):
+        if self.rows > GROUP_ROWS:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        super()._write(table)
+
+
+def many(rows: int, first: int = 0) -> UpdateBatch:
+    """Updates of 400 subscriptions and messages in turn."""
+    at = np.arange(first, first + rows)
+    return UpdateBatch(at, at % 400, at % 400, np.zeros(rows, np.int8), np.full(rows, np.nan))
+
+
+@pytest.mark.parametrize("form", FORMS.values())
+def test_sink_what_a_thread_writes_comes_whole_and_in_order(form, named, tmp_path):
+    sink = PartSink(str(tmp_path), None, form)
+    groups = [GROUP_ROWS, 1_000, GROUP_ROWS + 5] if form is FORMS["parquet"] else [GROUP_ROWS, 10]
+    for group, first in zip(groups, np.cumsum([0, *groups[:-1]]).tolist(), strict=True):
+        sink.write(many(group, first), *named, 0.0)
+    sink.seal(*named)
+    publish_all(sink.sealed())
+    (path,) = tmp_path.iterdir()
+    if form is FORMS["parquet"]:
+        assert pq.read_table(path, columns=["as_of"])["as_of"].to_pylist() == list(range(sum(groups)))
+    else:
+        told = [json.loads(line)["as_of"] for line in path.read_text().splitlines()]
+        assert told == list(range(sum(groups)))
+
+
+@pytest.mark.parametrize("next_step", ["write", "seal", "cut"])
+def test_sink_what_a_thread_could_not_write_is_told_at_the_next_step(next_step, named, tmp_path):
+    sink = PartSink(str(tmp_path), None, Full)
+    sink.write(many(GROUP_ROWS), *named, 0.0)
+    sink.write(many(GROUP_ROWS), *named, 0.0)  # which the thread fails to write
+    with pytest.raises(DeliveryError, match="no space left"):
+        if next_step == "write":
+            sink.write(many(GROUP_ROWS), *named, 0.0)
+        elif next_step == "seal":
+            sink.seal(*named)
+        else:
+            sink.cut(*named, 0.0)[0]()
+    sink.abandon()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("updates")]
