@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bolts.names import IdColumn
-from bolts.sinks import FORMS, GROUP_ROWS, PartSink
+from bolts.sinks import FORMS, GROUP_ROWS, ParquetPart, PartSink
 from matching.errors import DeliveryError
 from matching.model import Names, UpdateBatch
 from tests.support.deliveries import updates
@@ -38,7 +38,7 @@ def test_sink_saved_again_behind_named_files_still_knows_how_far_they_go(form, n
     assert third.restore(second.state(*named)) == 300
 
 
-class Full(FORMS["parquet"]):
+class Full(ParquetPart):
     """A file on a disk that is full from the second group on."""
 
     def _write(self, table):
@@ -58,7 +58,7 @@ def test_sink_what_a_thread_writes_comes_whole_and_in_order(form, named, tmp_pat
     sink = PartSink(str(tmp_path), None, form)
     groups = [GROUP_ROWS, 1_000, GROUP_ROWS + 5] if form is FORMS["parquet"] else [GROUP_ROWS, 10]
     for group, first in zip(groups, np.cumsum([0, *groups[:-1]]).tolist(), strict=True):
-        sink.write(many(group, first), *named, 0.0)
+        sink.write(many(group, first), named[0], named[1], 0.0)
     sink.seal(*named)
     publish_all(sink.sealed())
     (path,) = tmp_path.iterdir()
@@ -72,14 +72,14 @@ def test_sink_what_a_thread_writes_comes_whole_and_in_order(form, named, tmp_pat
 @pytest.mark.parametrize("next_step", ["write", "seal", "cut"])
 def test_sink_what_a_thread_could_not_write_is_told_at_the_next_step(next_step, named, tmp_path):
     sink = PartSink(str(tmp_path), None, Full)
-    sink.write(many(GROUP_ROWS), *named, 0.0)
-    sink.write(many(GROUP_ROWS), *named, 0.0)  # which the thread fails to write
+    sink.write(many(GROUP_ROWS), named[0], named[1], 0.0)
+    sink.write(many(GROUP_ROWS), named[0], named[1], 0.0)  # which the thread fails to write
     with pytest.raises(DeliveryError, match="no space left"):
         if next_step == "write":
-            sink.write(many(GROUP_ROWS), *named, 0.0)
+            sink.write(many(GROUP_ROWS), named[0], named[1], 0.0)
         elif next_step == "seal":
             sink.seal(*named)
         else:
-            sink.cut(*named, 0.0)[0]()
+            sink.cut(named[0], named[1], 0.0)[0]()
     sink.abandon()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("updates")]
