@@ -129,13 +129,16 @@ def verify(
     while size < 16 * longest:
         size *= 2
     keys, places = np.full(size, _EMPTY, np.int32), np.full(size, _NO_PLACE, np.int32)
-    exact_weights = np.zeros(size, np.float64)
+    exact_weights, taken = np.zeros(size, np.float64), np.empty(longest, np.int64)
     seen, seen_score = np.empty((most, _SEEN), np.int64), np.empty((most, _SEEN_SCORE), np.float64)
     chunk_first = batch.term_offsets[first_row]
     rest, total, peak = stats[:, 0], stats[:, 1], stats[:, 2]
     for r in range(first_row, last_row):
         if found >= most_hits:
             return found, r
+        candidates = offsets[r - first_row + 1] - offsets[r - first_row]
+        if candidates == 0:
+            continue
         before = found
         first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
         terms, weights = batch.terms[first:last], batch.weights[first:last]
@@ -143,10 +146,10 @@ def verify(
         of_row = first - chunk_first + (r - first_row)
         for i in range(count):
             place = _find_term(keys, terms[i])
+            taken[i] = place
             keys[place], places[place], exact_weights[place] = terms[i], i, np.float64(weights[i])
         exact_x, exact_y = batch.x[r], batch.y[r]
         mine, mine_floats = ints[offsets[r - first_row] :], floats[offsets[r - first_row] :]
-        candidates = offsets[r - first_row + 1] - offsets[r - first_row]
         for k in range(candidates):
             slot = mine[k, 0]
             seen[k, 0], seen[k, 1], seen[k, 2] = slot, c.term_start[slot], c.term_count[slot]
@@ -193,6 +196,7 @@ def verify(
                 rows[found] = r
                 scores[found] = score
                 found += 1
-        keys[:], places[:], exact_weights[:] = _EMPTY, _NO_PLACE, 0.0
+        for place in taken[:count]:
+            keys[place], places[place], exact_weights[place] = _EMPTY, _NO_PLACE, 0.0
         counters[HITS] += found - before
     return found, last_row
