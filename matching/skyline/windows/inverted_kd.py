@@ -15,14 +15,16 @@ from numba import njit
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int8, Int32, Int64
 from matching.skyline.windows import lists as lists_module
-from matching.skyline.windows.lists import LONGEST, key_of, slot_at
-from matching.skyline.windows.messages import ask_for, offer
+from matching.skyline.windows.cells import write_picked
+from matching.skyline.windows.lists import LONGEST, key_of, pick_from, slot_at
 from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.slots import resized
 
 #: Messages of a leaf at most, unless all of them stand at one point: as many as an R-tree's leaf has.
 CAPACITY = 40
+#: Leaves whose lists a query reads together, so that they come from memory meanwhile.
+_TOGETHER = 16
 #: Stands for "all messages of the leaf"; no message has this term.
 _ALL = UNKNOWN_TERM
 _NONE, _UNUSED, _LEAF, _BY_LON, _BY_LAT = -1, -1, 2, 0, 1
@@ -248,29 +250,24 @@ def _delete(tree, lists, log, slots):
 def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found, visits):
     """Answer queries from `first` on; see `matching.skyline.windows.tree.TreeWindow`."""
     # nobody balances a tree under a stream: it may be as high as it has nodes
-    stack = np.empty(tree.meta[_USED] + 1, np.int32)
+    stack, leaves = np.empty(tree.meta[_USED] + 1, np.int32), np.empty(_TOGETHER, np.int32)
+    seen, slots = np.zeros(log.seq.shape[0], np.int16), np.empty(log.seq.shape[0] + 1, np.int32)
     for query in range(first, region.shape[0]):
         box, keywords = region[query], terms[offsets[query] : offsets[query + 1]]
-        row = ends[query]
+        entries = np.empty(_TOGETHER * keywords.shape[0] + 1, np.int64)
+        picked, many = 0, 0
         stack[0], height = tree.meta[_ROOT], 1
         while height:
             height -= 1
             node = stack[height]
-            visits[0] += 1
             if tree.axis[node] == _LEAF:
-                for k in range(keywords.shape[0]):
-                    lists_module.ask_for(lists, key_of(keywords[k], node))
-                for k in range(keywords.shape[0]):
-                    entry = lists_module.find(lists, key_of(keywords[k], node))
-                    visits[0] += 1
-                    # a keyword that no message knows has the number of the list of all messages
-                    if entry >= 0 and keywords[k] != _ALL:
-                        for i in range(lists.length[entry]):
-                            ask_for(log, slot_at(lists, entry, i))
-                        for i in range(lists.length[entry]):
-                            visits[1] += 1
-                            row = offer(log, as_of, slot_at(lists, entry, i), box, keywords, k, found, row)
+                leaves[many] = node
+                many += 1
+                if many == _TOGETHER:
+                    picked = pick_from(lists, leaves, keywords, entries, seen, slots, picked, visits)
+                    many = 0
                 continue
+            visits[0] += 1
             low, high = (box[0], box[2]) if tree.axis[node] == _BY_LON else (box[1], box[3])
             # closed: what stands on the cut is on the right
             if high >= tree.cut[node]:
@@ -279,6 +276,8 @@ def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found,
             if low < tree.cut[node]:
                 stack[height] = tree.left[node]
                 height += 1
+        picked = pick_from(lists, leaves[:many], keywords, entries, seen, slots, picked, visits)
+        row = write_picked(log, as_of, box, keywords.shape[0], slots[:picked], seen, found, ends[query])
         ends[query + 1] = row
         if row > found.seq.shape[0]:
             return query

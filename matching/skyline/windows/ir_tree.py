@@ -14,8 +14,8 @@ from numba import njit
 from matching.errors import EngineError
 from matching.skyline.windows import lists as lists_module
 from matching.skyline.windows import rtree as rtree_module
-from matching.skyline.windows.lists import key_of, slot_at
-from matching.skyline.windows.messages import ask_for, offer
+from matching.skyline.windows.cells import write_picked
+from matching.skyline.windows.lists import key_of, pick_from
 from matching.skyline.windows.rtree import (
     FANOUT,
     HIGHEST,
@@ -41,6 +41,8 @@ from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
 
+#: Leaves whose lists a query reads together, so that they come from memory meanwhile.
+_TOGETHER = 16
 #: Positions in `progress` of an insertion.
 _DONE, _KEYS, _WORDS = range(3)
 
@@ -274,18 +276,28 @@ def _delete(tree, lists, distinct, log, slots):
 @njit(cache=True, nogil=True)
 def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found, visits):
     """Answer queries from `first` on; see `matching.skyline.windows.tree.TreeWindow`."""
-    stack = np.empty(STACK, np.int32)
+    stack, leaves = np.empty(STACK, np.int32), np.empty(_TOGETHER + FANOUT, np.int32)
+    seen, slots = np.zeros(log.seq.shape[0], np.int16), np.empty(log.seq.shape[0] + 1, np.int32)
     for query in range(first, region.shape[0]):
         box, keywords = region[query], terms[offsets[query] : offsets[query + 1]]
-        row = ends[query]
+        entries = np.empty((_TOGETHER + FANOUT) * keywords.shape[0] + 1, np.int64)
+        picked, many = 0, 0
         stack[0], height = tree.meta[ROOT], 1
         while height:
             height -= 1
             node = stack[height]
+            if tree.level[node] == 0:  # a root
+                leaves[0], many = node, 1
+                break
             visits[0] += 1
-            if tree.level[node] > 0:
+            for i in range(tree.count[node]):
+                prefetch(tree.box, np.int64(tree.child[node, i]) * 4)
+            if tree.level[node] == 1:
                 for i in range(tree.count[node]):
-                    prefetch(tree.box, np.int64(tree.child[node, i]) * 4)
+                    # written in any case, and overwritten unless it counts: no branch
+                    leaves[many] = tree.child[node, i]
+                    many += meets(tree.box[tree.child[node, i]], box)
+            else:
                 for i in range(tree.count[node]):
                     if meets(tree.box[tree.child[node, i]], box):
                         for k in range(keywords.shape[0]):
@@ -294,27 +306,17 @@ def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found,
                     child = tree.child[node, i]
                     if not meets(tree.box[child], box):
                         continue
-                    # the lists of a leaf are looked up when it is read: asking for them here would be twice
-                    if tree.level[child] == 0:
-                        stack[height] = child
-                        height += 1
-                        continue
                     for k in range(keywords.shape[0]):
                         visits[0] += 1
                         if lists_module.find(lists, key_of(keywords[k], child)) >= 0:
                             stack[height] = child
                             height += 1
                             break
-                continue
-            for k in range(keywords.shape[0]):
-                entry = lists_module.find(lists, key_of(keywords[k], node))
-                visits[0] += 1
-                if entry >= 0:
-                    for i in range(lists.length[entry]):
-                        ask_for(log, slot_at(lists, entry, i))
-                    for i in range(lists.length[entry]):
-                        visits[1] += 1
-                        row = offer(log, as_of, slot_at(lists, entry, i), box, keywords, k, found, row)
+            if many >= _TOGETHER:
+                picked = pick_from(lists, leaves[:many], keywords, entries, seen, slots, picked, visits)
+                many = 0
+        picked = pick_from(lists, leaves[:many], keywords, entries, seen, slots, picked, visits)
+        row = write_picked(log, as_of, box, keywords.shape[0], slots[:picked], seen, found, ends[query])
         ends[query + 1] = row
         if row > found.seq.shape[0]:
             return query

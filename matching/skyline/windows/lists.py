@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.model import Int32, Int64
+from matching.model import UNKNOWN_TERM, Int32, Int64
 from matching.storage.prefetch import prefetch
 
 #: Stands in `value` for an entry without a list.
@@ -221,6 +221,40 @@ def slot_at(lists, entry, i):
     if lists.length[entry] == 1:
         return lists.value[entry]
     return lists.pool[lists.value[entry] + i]
+
+
+@njit(cache=True, nogil=True)
+def pick_from(lists, places, keywords, entries, seen, slots, picked, visits):
+    """Pick the messages that any place lists by a keyword; returns the new end of `slots`.
+
+    entries : int64[places * keywords]    scratch
+    seen, slots                           see `matching.skyline.windows.cells.pick`
+    """
+    # keys, entries and lists lie anywhere: each is asked for of all places before any is read
+    for place in places:
+        for keyword in keywords:
+            ask_for(lists, key_of(keyword, place))
+    there = 0
+    for place in places:
+        for keyword in keywords:
+            # no message has a keyword that is unknown, and an index may keep a list of its own under its number
+            entry = find(lists, key_of(keyword, place)) if keyword != UNKNOWN_TERM else np.int64(_EMPTY)
+            entries[there] = entry
+            there += entry >= 0
+    visits[0] += places.shape[0] * (1 + keywords.shape[0])
+    for entry in entries[:there]:
+        # of a list of one that is a slot, and asked for in vain
+        prefetch(lists.pool, np.int64(lists.value[entry]))
+    for entry in entries[:there]:
+        length = np.int64(lists.length[entry])
+        visits[1] += length
+        for i in range(length):
+            slot = slot_at(lists, entry, i)
+            slots[picked] = slot
+            picked += seen[slot] == 0
+            # once by each keyword it has: so texts are never read
+            seen[slot] += 1
+    return picked
 
 
 @njit(cache=True, nogil=True)

@@ -16,7 +16,6 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float64, Int32, Int64, MessageBatch
-from matching.storage.prefetch import prefetch
 from matching.storage.slots import SlotMap, grown_length, resized
 
 #: Below this many terms the heap is never rewritten.
@@ -166,30 +165,6 @@ def lived_at(log, slot, as_of):
 
 
 @njit(cache=True, nogil=True)
-def common_terms(log, slot, keywords):
-    """(number of common terms, the first of them or -1); both sides ascend. O(terms + keywords)."""
-    p, end = log.term_start[slot], log.term_start[slot] + log.term_count[slot]
-    common, first, k = 0, -1, 0
-    while p < end and k < keywords.shape[0]:
-        term, keyword = log.terms[p], keywords[k]
-        if term == keyword:
-            if common == 0:
-                first = k
-            common += 1
-        if term <= keyword:
-            p += 1
-        if keyword <= term:
-            k += 1
-    return common, first
-
-
-@njit(cache=True, nogil=True)
-def inside(log, slot, region):
-    """Whether a message stands in the closed rectangle (float64[4], degrees)."""
-    return region[0] <= log.lon[slot] <= region[2] and region[1] <= log.lat[slot] <= region[3]
-
-
-@njit(cache=True, nogil=True)
 def spatial_relevance(lon, lat, region):
     """1 in the middle of a rectangle (float64[4], degrees), 0 at its corners; bit for bit the oracle's expressions."""
     west, south, east, north = region[0], region[1], region[2], region[3]
@@ -208,44 +183,6 @@ def spatial_relevance(lon, lat, region):
 def text_relevance(keywords, terms, common):
     """Jaccard similarity of so many keywords and terms with so many in common, as the oracle has it."""
     return common / (keywords + terms - common)
-
-
-@njit(cache=True, nogil=True)
-def write_candidate(log, slot, region, keyword_count, common, found, row):
-    """Write message `slot` as candidate `row` of `found`."""
-    found.seq[row] = log.seq[slot]
-    found.life[row] = log.life[slot]
-    found.spatial[row] = spatial_relevance(log.lon[slot], log.lat[slot], region)
-    found.text[row] = text_relevance(keyword_count, log.term_count[slot], common)
-
-
-# inlined: a call takes the columns one by one, which costs more than asking
-@njit(cache=True, nogil=True, inline="always")
-def ask_for(log, slot):
-    """Have what says whether a message is a candidate come from memory, all but its text."""
-    prefetch(log.lon, slot)
-    prefetch(log.lat, slot)
-    prefetch(log.seq, slot)
-    prefetch(log.life, slot)
-    prefetch(log.term_count, slot)
-    if log.ended.shape[0]:
-        prefetch(log.ended, slot)
-
-
-@njit(cache=True, nogil=True)
-def offer(log, as_of, slot, region, keywords, via, found, row):
-    """Write a message that keyword `via` (its position) led to, if it was a candidate; returns the next free row.
-
-    It is written only by way of the first term it shares with the query, so that it comes once.
-    """
-    # columns before texts, which lie anywhere in the heap
-    if inside(log, slot, region) and lived_at(log, slot, as_of):
-        common, first = common_terms(log, slot, keywords)
-        if first == via:
-            if row < found.seq.shape[0]:
-                write_candidate(log, slot, region, keywords.shape[0], common, found, row)
-            return row + 1  # counted without room too: so the caller learns how much the query needs
-    return row
 
 
 # ----------------------------------------------------------------------------------------------- slots by life
