@@ -28,7 +28,7 @@ _SPACE = Space(*EARTH)
 _FADING = Fading.of(1e-6, 0.2, np.array([2, 1, 1]), 4, 0)
 _BATCHES, _SIZE, _COMING = 8, 8, 10
 # lists of the first are full, those of the second move, and the third finds half of the pool dead
-_MANY, _MANY_MESSAGES = (1200, 10, 700), 128
+_MANY, _MANY_MESSAGES = (1200, 10, 1500), 128
 
 
 def warmup(
