@@ -27,7 +27,8 @@ _SPACE = Space(*EARTH)
 #: Scores fall to half from message to message, so that whatever follows the stream has to move.
 _FADING = Fading.of(1e-6, 0.2, np.array([2, 1, 1]), 4, 0)
 _BATCHES, _SIZE, _COMING = 8, 8, 10
-# lists of the first are full, those of the second move, and the third finds half of the pool dead
+# Lists of the first are full, those of the second move. The third are more than went, so that the pool has no room for
+# them and is packed: two fifths of it are dead.
 _MANY, _MANY_MESSAGES = (1200, 10, 1500), 128
 
 

@@ -42,7 +42,8 @@ class PutBy:
     holds. Of the messages of one batch those do that few of the same batch dominate, as in the buffers; and once a
     subscription has enough of them, the worst of the best `rank` is a threshold for the rest of the batch and for the
     batches to come (`News.floors`): so many of the window score as high, and should they ever be too few, it asks again
-    like any other that runs short.
+    like any other that runs short. Dominance is that of the k-skyband (Wang et al., Skype, section 6); that thresholds
+    hold while they wait is our own.
 
     Parameters
     ----------
@@ -55,9 +56,10 @@ class PutBy:
         self._buffers.ensure_slots(capacity)
 
     def take(self, hits: Offers, engine: TopkEngine, rule: ThresholdRule) -> None:
-        """Put hits by, and raise the thresholds of whom they are enough for.
+        """Put hits by, and raise the thresholds of whom they are enough for, in the engine.
 
-        O(entries of a buffer) a hit, and a pass over the slots.
+        Hits must live at the end of the batch and be of slots that wait. O(entries of a buffer) a hit, and a pass over
+        the slots.
         """
         columns = engine.subscriptions.columns
         self._buffers.offer(*hits, rule.dominators(columns.k))

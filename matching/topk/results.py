@@ -246,7 +246,7 @@ class ResultBuffers:
         raise_all(self.view, slots, ranks, thresholds, _SIZES)
 
     def cut(self, slots: Int32, floors: Float64, thresholds: Float64) -> None:
-        """Raise thresholds[slot] to floors[i], unless it is above, and drop what lies below. O(entries).
+        """Raise thresholds[slot] to floors[i] (float64[n]), unless it is above, and drop what lies below. O(entries).
 
         Unlike after `raise_threshold`, fewer than k may be left.
         """

@@ -227,8 +227,14 @@ def slot_at(lists, entry, i):
 def pick_from(lists, places, keywords, entries, seen, slots, picked, visits):
     """Pick the messages that any place lists by a keyword; returns the new end of `slots`.
 
-    entries : int64[places * keywords]    scratch
-    seen, slots                           see `matching.skyline.windows.cells.pick`
+    places : int32[p]                       what keys are made of (`key_of`): leaves, say
+    keywords : int32[k]                     of the query
+    entries : int64[p * k]                  scratch
+    seen : int16[log], slots : int32[log + 1]    see `matching.skyline.windows.cells.pick`
+    picked : int                            where the free part of `slots` begins
+    visits : int64[2]                       grows by places and lists looked up, and by messages listed
+
+    O(p * k + messages listed). Source: our own way of reading, the same for all indexes with lists.
     """
     # keys, entries and lists lie anywhere: each is asked for of all places before any is read
     for place in places:
