@@ -262,7 +262,8 @@ class QueryBolt(Bolt):
         """Send out what a step asks for; returns what it tells."""
         task = self.context.task
         for ask in step.asks:
-            self.context.count("refills", ask.question.rows[0].shape[0])
+            if not ask.question.more:
+                self.context.count("refills", ask.question.rows[0].shape[0])
             self.context.emit("ask", Addressed(code, task, ask.request, ask.question))
         for relax in step.relaxes:
             self.context.count("refills", relax.number.shape[0])

@@ -50,11 +50,15 @@ class Question(NamedTuple):
     as_of : Boundary    the window at this boundary
     up_to : int         and what came in later batches up to this one, where the room has not been sent all of it
     rows : NamedTuple   of the kind; arrays, one row a subscription
+    onward : bool       and what came in later batches still, as many as are stored; the answer says how many
+    more : bool         only what came in the later batches: the rest has been answered, and `rows` say how
     """
 
     as_of: Boundary
     up_to: int
     rows: Any
+    onward: bool = False
+    more: bool = False
 
 
 class Ask(NamedTuple):

@@ -8,6 +8,11 @@ c. So its updates come late and never wrong, and nobody else waits.
 Where routers keep messages back by thresholds, they are relaxed first, and what they have kept back until then comes
 with the answer: up to batch `up_to` the answer says what came, after it what was put by.
 
+Who has no threshold while it waits would have everything with a word of it put by, nearly all for nothing. Where a room
+is `Resuming`, it does not match those that wait at all, and the answer says what came in all batches that are stored.
+If batches have been closed meanwhile that it does not speak of, what the answer says is enough to match from there on,
+and the window is asked once more for what came in between.
+
 What is kept, and how it is led, is a `Leader`'s business: a room of `matching.topk` or `matching.skyline`, say.
 Read on in `matching.topk.room`.
 """
@@ -19,13 +24,12 @@ import numpy as np
 
 from matching.errors import EngineError
 from matching.kind import Ask, Question
-from matching.model import Float64, Int32, Int64, UpdateBatch, take_rows
+from matching.model import Int32, Int64, UpdateBatch, concatenate, empty, take_rows
 from matching.storage.slots import resized
 from matching.window import NO_FLOOR, Boundary
 
 _NOBODY = np.zeros(0, np.int32)
 _NO_SEQS = np.zeros(0, np.int64)
-_NO_FLOORS = np.zeros(0)
 
 
 class News(NamedTuple):
@@ -35,7 +39,6 @@ class News(NamedTuple):
     offers : NamedTuple          what came, pair by pair: `slot` int32[n], `seq` int64[n], and what the kind adds
     leaving : int32[m]           slots of those that end in it
     lost_slots, lost_seqs        int32[l], int64[l]: candidates of earlier batches that were ended
-    floors_of, floors            int32[f], float64[f]: slots of which only what scores at least as much was put by
     """
 
     boundary: Boundary
@@ -43,20 +46,16 @@ class News(NamedTuple):
     leaving: Int32 = _NOBODY
     lost_slots: Int32 = _NOBODY
     lost_seqs: Int64 = _NO_SEQS
-    floors_of: Int32 = _NOBODY
-    floors: Float64 = _NO_FLOORS
 
     def of(self, chosen: np.ndarray) -> "News":
         """What it has for the slots that are marked in `chosen` (bool by slot). O(n)."""
-        lost, floors = chosen[self.lost_slots], chosen[self.floors_of]
+        lost = chosen[self.lost_slots]
         return News(
             self.boundary,
             take_rows(self.offers, chosen[self.offers.slot]),
             self.leaving[chosen[self.leaving]],
             self.lost_slots[lost],
             self.lost_seqs[lost],
-            self.floors_of[floors],
-            self.floors[floors],
         )
 
 
@@ -87,13 +86,32 @@ class Leader(Protocol):
         ...
 
 
+class Resuming(Protocol):
+    """Who does not match slots while they wait; answers to it have `up_to`, the last batch they speak of."""
+
+    def resume(self, slots: Int32, body: Any) -> Any:
+        """Match slots from the next batch on, with what an answer says of them.
+
+        Returns what they ask of the batches since (a NamedTuple of rows).
+        """
+        ...
+
+    def came(self, slots: Int32, body: Any) -> Any:
+        """What an answer says of batches after the boundary asked about, as `News.offers`."""
+        ...
+
+
 class _Block(NamedTuple):
-    """Who waits for one answer, as of when, and what they held before that boundary."""
+    """Who waits for one answer, as of when, and what they held before that boundary.
+
+    `first` is the answer that did not speak of all batches; what it lacks has been asked for.
+    """
 
     as_of: Boundary
     up_to: int
     slots: Int32
     before: Any
+    first: Any = None
 
 
 class Pending:
@@ -102,6 +120,7 @@ class Pending:
     Parameters
     ----------
     leader : Leader
+    resuming : Resuming, optional    the same, if it does not match those that wait
 
     Attributes
     ----------
@@ -110,8 +129,9 @@ class Pending:
     requests, asked : int  questions so far, and rows in them
     """
 
-    def __init__(self, leader: Leader):
+    def __init__(self, leader: Leader, resuming: Resuming | None = None):
         self.leader = leader
+        self.resuming = resuming
         self.closed = Boundary(-1, 0, -1, NO_FLOOR)
         self.waits = np.zeros(0, np.bool_)
         self.requests = self.asked = 0
@@ -171,8 +191,8 @@ class Pending:
         Returns
         -------
         updates, asks, slots
-            Slots that have caught up with the present; None if the answer speaks of batches that are not closed yet:
-            then it is kept, and `early` hands it out when its time has come.
+            Slots that have caught up with the present: nobody, if more must be asked. None if the answer speaks of
+            batches that are not closed yet: then it is kept, and `early` hands it out when its time has come.
 
         Raises
         ------
@@ -184,8 +204,15 @@ class Pending:
         if block.up_to > self.closed.number:
             self._early.append((request, body))
             return None
+        up_to = block.up_to
+        if self.resuming is not None and block.first is None:
+            if body.up_to < self.closed.number:
+                return [empty(UpdateBatch)], [self._ask_more(request, body)], _NOBODY
+            up_to = self.closed.number
         del self._blocks[request]
-        later = self.leader.refill(block.slots, body, block.as_of)
+        later = self.leader.refill(block.slots, body if block.first is None else block.first, block.as_of)
+        if self.resuming is not None and block.first is not None:
+            later = concatenate([later, self.resuming.came(block.slots, body)])
         led = np.zeros(self.waits.shape[0], np.bool_)
         led[block.slots] = True
         self.waits[block.slots] = False
@@ -196,7 +223,7 @@ class Pending:
             if boundary.number <= past.number:
                 continue
             mine = news.of(led)
-            if boundary.number <= block.up_to and later is not None:
+            if boundary.number <= up_to and later is not None:
                 came = (later.seq >= boundary.first_seq) & (later.seq <= boundary.last_seq) & led[later.slot]
                 mine = mine._replace(offers=take_rows(later, came))
             told, lacking = self.leader.lead(past, mine, block.slots[led[block.slots]])
@@ -221,5 +248,14 @@ class Pending:
         self.closed = boundary
 
     def _ask(self, request: int) -> Ask:
+        block, onward = self._blocks[request], self.resuming is not None
+        return Ask(request, Question(block.as_of, block.up_to, self.leader.question(block.slots), onward))
+
+    def _ask_more(self, request: int, body: Any) -> Ask:
+        """Ask for what came since the last batch that an answer speaks of; from here on it is matched again."""
+        assert self.resuming is not None
         block = self._blocks[request]
-        return Ask(request, Question(block.as_of, block.up_to, self.leader.question(block.slots)))
+        self._blocks[request] = block._replace(up_to=self.closed.number, first=body)
+        since = next((news.boundary for news in self._deferred if news.boundary.number == body.up_to), block.as_of)
+        rows = self.resuming.resume(block.slots, body)
+        return Ask(request, Question(since, self.closed.number, rows, more=True))

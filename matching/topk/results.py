@@ -26,7 +26,6 @@ from matching.topk.results_kernels import (
     clear_all,
     close_all,
     copy_results,
-    cut_all,
     expire_all,
     find_due,
     offer_all,
@@ -244,13 +243,6 @@ class ResultBuffers:
         O(entries). Each slot must hold at least that many; entries equal to the new threshold stay.
         """
         raise_all(self.view, slots, ranks, thresholds, _SIZES)
-
-    def cut(self, slots: Int32, floors: Float64, thresholds: Float64) -> None:
-        """Raise thresholds[slot] to floors[i] (float64[n]), unless it is above, and drop what lies below. O(entries).
-
-        Unlike after `raise_threshold`, fewer than k may be left.
-        """
-        cut_all(self.view, slots, floors, thresholds)
 
     def clear(self, slots: Int32) -> None:
         """Empty the buffers of these slots and free their blocks. O(slots)."""

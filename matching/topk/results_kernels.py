@@ -402,18 +402,6 @@ def raise_all(v, slots, ranks, thresholds, sizes):
 
 
 @njit(cache=True, nogil=True)
-def cut_all(v, slots, floors, thresholds):
-    """Raise thresholds to floors and drop what scores below; it ranks below all that stay, as in `raise_all`."""
-    for i in range(slots.shape[0]):
-        slot = slots[i]
-        start, count = v.start[slot], v.count[slot]
-        while count > 0 and v.score[start + count - 1] < floors[i]:
-            count -= 1
-        v.count[slot] = count
-        thresholds[slot] = max(thresholds[slot], floors[i])
-
-
-@njit(cache=True, nogil=True)
 def copy_results(v, slots, held):
     for row in range(slots.shape[0]):
         start, first = v.start[slots[row]], held.offsets[row]

@@ -2,8 +2,8 @@
 
 Batch by batch the index (`matching.topk.engine`) finds the messages that reach a subscription's threshold, the buffers
 (`matching.topk.results`) take them in and let the expired go, and what changed in the results is told. A buffer that
-runs short pends (`matching.pending`): its threshold is minus infinity, and the window is asked for its best as of that
-boundary. A new subscription is the same thing with an empty result.
+runs short pends (`matching.pending`): the window is asked for its best as of that boundary, and for what came since,
+for it is not matched while it waits. A new subscription is the same thing with an empty result.
 
 Where routers place subscriptions by keyword, replicas (`matching.topk.replicas`) match in place of the index, here and
 elsewhere, and what they find comes to the home as `ReplicaHits`. Read on in `matching.topk.engines.skype`, the index
@@ -35,7 +35,7 @@ from matching.storage.point_subscriptions import take_ragged_at
 from matching.storage.slots import resized
 from matching.storage.state import Lists, State
 from matching.topk.engine import TopkEngine
-from matching.topk.offers import NOBODY, Offers, PutBy, distinct, join_offers, no_results
+from matching.topk.offers import NOBODY, Offers, distinct, join_offers, no_results
 from matching.topk.replicas import HomeEngine, ReplicaHits, Replicas
 from matching.topk.results import ResultBuffers, ResultRows, join_results
 from matching.topk.results_kernels import difference
@@ -73,7 +73,8 @@ class TopkRoom(Room):
         self.replicas = Replicas(index, site) if site.replicates else None
         self.engine = HomeEngine(site.space) if site.replicates else index
         self.buffers = ResultBuffers(seq_is_life=site.window.kind == "count")
-        self.pending = Pending(self)
+        # replicas match in place of the index, with thresholds of their own: what they find of who pends is put by
+        self.pending = Pending(self, None if site.replicates else self)
         self._matched = self.pending.closed
         self._closing = np.zeros(0, np.bool_)  # slot is unsubscribed, and waits to be led to its end
         self._version = np.zeros(0, np.int64)
@@ -130,7 +131,7 @@ class TopkRoom(Room):
         offered = None if mine.found is None else concatenate([mine.found, *found])
         taken = self._match_and_offer(boundary, mine.messages, offered)
         if self.pending:
-            self.pending.defer(self._news(boundary, taken.queued, gone[waiting]))
+            self.pending.defer(News(boundary, taken.queued, gone[waiting]))
         step = Step(concatenate([taken.updates, self._tell_leaves(boundary, leaving, before_leaving)]))
         self._forget(leaving)
         asks, relaxes = [], []
@@ -183,10 +184,16 @@ class TopkRoom(Room):
         self.buffers.clear(slots)
         self.rule.refilled(self._k[slots], body.read)
         self.engine.subscriptions.columns.threshold[slots] = body.threshold
-        row = np.repeat(np.arange(slots.size), np.diff(body.offsets))
-        columns = Offers(slots[row], body.seq, body.life, body.score)
-        self._offer(take_rows(columns, body.after == 0))
-        return take_rows(columns, body.after == 1)
+        self._offer(_answered(slots, body, after=0))
+        return _answered(slots, body, after=1)
+
+    def resume(self, slots: Int32, body: WindowAnswers) -> WindowQueries:
+        here = ~self._closing[slots]
+        self.engine.set_thresholds(slots[here], body.threshold[here])
+        return self.question(slots)._replace(threshold=body.threshold)
+
+    def came(self, slots: Int32, body: WindowAnswers) -> Offers:
+        return _answered(slots, body, after=1)
 
     def lead(self, past: Boundary, news: News, slots: Int32) -> tuple[UpdateBatch, Lacking]:
         before = self.buffers.held(slots, self._k)
@@ -198,7 +205,6 @@ class TopkRoom(Room):
             news = news.of(self._marked(slots))
         hits = news.offers.score >= self.engine.subscriptions.columns.threshold[news.offers.slot]
         self._offer(take_rows(news.offers, hits))
-        self.buffers.cut(news.floors_of, news.floors, self.engine.subscriptions.columns.threshold)
         updates, lacking = self._end(news.boundary, slots, before)
         if lacking.slots.size:
             self._unset(lacking.slots)
@@ -358,11 +364,7 @@ class TopkRoom(Room):
         # So many hits: thresholds are low, and the batch is large. Raise what can be raised after every part.
         first_stamp = self._last_stamp + 1
         touched, before = [], []
-        put_by: PutBy | None = None
         while True:
-            if queued:
-                put_by = put_by or PutBy(self.buffers.seq_is_life, self.engine.subscriptions.capacity)
-                put_by.take(queued.pop(), self.engine, self.rule)
             self._last_stamp += 1
             new, again = distinct(hits.slot, self._stamp, first_stamp, self._last_stamp)
             touched.append(new)
@@ -374,21 +376,12 @@ class TopkRoom(Room):
             self._raise(hit, self.buffers.view.count[hit])
             hits, row, more = self._next_hits(messages, found, row, queued)
             work = work.plus(more)
-        if put_by is not None:
-            queued = [put_by.offers()]
         due = self.buffers.due(boundary.floor)
         due = due[~self.pending.waits[due] & (self._stamp[due] < first_stamp)]
         slots = np.concatenate([*touched, due])
         before = join_results([*before, self.buffers.held(due, self._k)])
         updates, lacking = self._end(boundary, slots, before)
         return _Outcome(slots, self.buffers.view.count[slots], updates, lacking, join_offers(queued), work)
-
-    def _news(self, boundary: Boundary, offers: Offers, leaving: Int32) -> News:
-        """What a batch has for those that wait, and below what score it was not put by."""
-        waits = self.pending.waits
-        threshold = self.engine.subscriptions.columns.threshold[: waits.shape[0]]
-        floors_of = np.flatnonzero(waits & (threshold > -np.inf)).astype(np.int32)
-        return News(boundary, offers, leaving, floors_of=floors_of, floors=threshold[floors_of])
 
     def _next_hits(
         self, messages: MessageBatch, found: ReplicaHits | None, row: int, queued: list[Offers]
@@ -469,8 +462,8 @@ class TopkRoom(Room):
         return ask
 
     def _unset(self, slots: Int32) -> None:
-        """Who pends has no threshold; one that is unsubscribed already has no postings to tell."""
-        self.engine.set_thresholds(slots[~self._closing[slots]], -np.inf)
+        """No message reaches who pends, or every one where replicas find them; who has left has no postings to tell."""
+        self.engine.set_thresholds(slots[~self._closing[slots]], -np.inf if self.site.replicates else np.inf)
 
     def _relax(self, request: int) -> Relax:
         slots = self.pending.slots_of(request)
@@ -487,6 +480,12 @@ class TopkRoom(Room):
         self._held_by_k -= np.bincount(self._k[slots], minlength=self._held_by_k.shape[0])
         self.pending.waits[slots] = self._closing[slots] = False
         self.engine.subscriptions.remove(slots)
+
+
+def _answered(slots: Int32, body: WindowAnswers, after: int) -> Offers:
+    """What the window says of these slots, as of the boundary (`after` 0) or of later batches (1)."""
+    row = np.repeat(np.arange(slots.size), np.diff(body.offsets))
+    return take_rows(Offers(slots[row], body.seq, body.life, body.score), body.after == after)
 
 
 class _Outcome(NamedTuple):

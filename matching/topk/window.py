@@ -25,10 +25,12 @@ _NOBODY = np.zeros(0, np.int64)
 
 
 class WindowQueries(NamedTuple):
-    """What subscriptions ask of the window, one row each: number, x, y, alpha, rank, terms, weights.
+    """What subscriptions ask of the window, one row each: number, x, y, alpha, rank, terms, weights, threshold.
 
     `rank` is how many of the best are wanted. Ties at the cut are included, but for those that `rank` others with the
     same score outlive, being newer and alive as long or longer: whatever ends, they are never among the best.
+    `threshold` (float64[rows]) is that of an earlier answer, where it is asked what came since (`Question.more`): then
+    every message from there on is wanted, and `rank` has no part in it. Otherwise it is empty.
     """
 
     number: Int64
@@ -39,6 +41,7 @@ class WindowQueries(NamedTuple):
     term_offsets: Int64
     terms: Int32
     weights: Float32
+    threshold: Float64 = np.zeros(0)
 
 
 class WindowAnswers(NamedTuple):
@@ -47,7 +50,8 @@ class WindowAnswers(NamedTuple):
     `after` is 1 for messages of the batches after the boundary asked about (but for those that came too late to live
     even then), 0 for those alive at it. `threshold` (float64[rows]) is the score of the rank-th best alive, minus
     infinity if there are fewer; messages below it are left out. `rank` (int32[rows]) is that of the queries. `read`
-    (int64[rows]) is what it took: postings, messages and bounds looked at.
+    (int64[rows]) is what it took: postings, messages and bounds looked at. `up_to` is the number of the last batch it
+    speaks of, with the message `last_seq`.
     """
 
     rank: Int32
@@ -58,6 +62,8 @@ class WindowAnswers(NamedTuple):
     after: Int8
     threshold: Float64
     read: Int64
+    up_to: int = -1
+    last_seq: int = -1
 
 
 class WindowIndex(Share):
@@ -104,7 +110,7 @@ class WindowIndex(Share):
             self._load(messages)
 
     def answer(self, question: Question) -> WindowAnswers:
-        as_of, up_to, asked = question
+        as_of, up_to, asked, onward, more = question
         known = {boundary.number: boundary for boundary in self.boundaries}
         if as_of.number not in known or up_to > self.stored_through:
             raise EngineError(
@@ -113,8 +119,8 @@ class WindowIndex(Share):
             )
         # a min-heap of the best scores so far for each row, one behind the other
         bars = np.zeros(asked.number.shape[0] + 1, np.int64)
-        np.cumsum(asked.rank, out=bars[1:])
-        best = np.full(bars[-1], -np.inf)
+        np.cumsum(np.ones_like(asked.rank) if more else asked.rank, out=bars[1:])
+        best = np.array(asked.threshold) if more else np.full(bars[-1], -np.inf)
         rows = asked.x.shape[0]
         order = np.argsort(place_on_curve(asked.x, asked.y)) if rows >= _SORTED_FROM else np.arange(rows)
         columns = (asked.x, asked.y, asked.alpha, asked.term_offsets, asked.terms, asked.weights)
@@ -125,12 +131,13 @@ class WindowIndex(Share):
         read = np.zeros(rows, np.int64)
         rows_asked = Asked(order, x, y, alpha, offsets, terms, weights, bars, best, self.max_distance, read)
         since = as_of.last_seq
-        alive = self._search(rows_asked, Span(-1, since, as_of.floor, True))
+        alive = [] if more else self._search(rows_asked, Span(-1, since, as_of.floor, True))
         later = []
-        last_seq = known[max(up_to, as_of.number)].last_seq
-        if last_seq > since:
-            later = self._search(rows_asked, Span(since, last_seq, as_of.floor, False))
-        return _assemble(asked, best[bars[:-1]], alive, later)._replace(read=read)
+        last = known[max(self.stored_through if onward else up_to, as_of.number)]
+        if last.last_seq > since:
+            later = self._search(rows_asked, Span(since, last.last_seq, as_of.floor, False))
+        found = _assemble(asked, best[bars[:-1]], alive, later)
+        return found._replace(read=read, up_to=last.number, last_seq=last.last_seq)
 
     @classmethod
     def merge(cls, parts: list[WindowAnswers]) -> WindowAnswers:
@@ -168,7 +175,7 @@ def merge_answers(parts: list[WindowAnswers]) -> WindowAnswers:
     -----
     O(m log m) for m messages. The rank-th best of the union is among the rank best of the parts, and every part
     sent its ties but for those outlived, so the union holds every message above the merged threshold, and of those at
-    it every one that may matter.
+    it every one that may matter. It speaks of the batches that all parts speak of.
     """
     asked_rank = parts[0].rank
     rows = asked_rank.shape[0]
@@ -183,10 +190,10 @@ def merge_answers(parts: list[WindowAnswers]) -> WindowAnswers:
     starts = np.searchsorted(row, np.arange(rows))
     full = np.flatnonzero(alive >= asked_rank)
     threshold[full] = score[starts[full] + asked_rank[full] - 1]
-    keep = score >= threshold[row]
-    return _laid_out(
-        asked_rank, threshold, row[keep], seq[keep], life[keep], score[keep], after[keep]
-    )._replace(read=np.sum([part.read for part in parts], axis=0))  # fmt: skip
+    up_to, last_seq = min((part.up_to, part.last_seq) for part in parts)
+    keep = (score >= threshold[row]) & ((after == 0) | (seq <= last_seq))
+    laid_out = _laid_out(asked_rank, threshold, row[keep], seq[keep], life[keep], score[keep], after[keep])
+    return laid_out._replace(read=np.sum([part.read for part in parts], axis=0), up_to=up_to, last_seq=last_seq)
 
 
 def _assemble(

@@ -229,13 +229,6 @@ def told_late(world: World, seed: int, made: type[TopkRoom] = TopkRoom) -> Count
     return sum((tally(updates) for updates in told), Counter())
 
 
-class Uncut(ResultBuffers):
-    """Broken: forgets below what score nothing was put by."""
-
-    def cut(self, slots, floors, thresholds):
-        pass
-
-
 #: Many messages with the same few words, so that those who wait are hit more often than they can hold.
 FEW_WORDS = {
     "large_batches": Recipe(messages=1_500, batch=150, terms=4, window="count:300", largest_k=3, kinds=(TOPK,)),
@@ -254,32 +247,6 @@ def test_topk_room_large_batches_while_many_wait_equal_oracle(recipe, most_hits,
     for seed in range(3):
         world = make_world(recipe, seed)
         assert told_late(world, seed) == sum(world.expected()[0], Counter())
-
-
-def test_topk_room_puts_by_no_more_than_can_matter(monkeypatch):
-    monkeypatch.setattr(room_module, "_EVERY_HIT", 40)
-    put_by, floors, hits = 0, 0, 0
-
-    class Watched(TopkRoom):
-        def _news(self, boundary, offers, leaving):
-            nonlocal put_by, floors, hits
-            news = super()._news(boundary, offers, leaving)
-            put_by += offers.slot.shape[0]
-            floors += news.floors.shape[0]
-            hits += self.pending.waits.sum() * (boundary.last_seq - boundary.first_seq + 1)
-            return news
-
-    for seed in range(3):
-        world = make_world(FEW_WORDS["large_batches"], seed)
-        assert told_late(world, seed, Watched) == sum(world.expected()[0], Counter())
-    assert floors > 100 and 0 < put_by < hits / 3, (floors, put_by, hits)
-
-
-def test_topk_room_that_forgets_what_was_not_put_by_is_found_out(monkeypatch):
-    monkeypatch.setattr(room_module, "_EVERY_HIT", 1)
-    monkeypatch.setattr(room_module, "ResultBuffers", Uncut)
-    worlds = [(make_world(recipe, seed), seed) for recipe in FEW_WORDS.values() for seed in range(4)]
-    assert any(told_late(world, seed) != sum(world.expected()[0], Counter()) for world, seed in worlds)
 
 
 def test_topk_index_with_bounds_too_tight_is_found_out():

@@ -341,8 +341,8 @@ def _set_base(c, slots, v):
             if local < v.built[term]:
                 was = v.base[place]
                 if was != base:
-                    # a first threshold: the tree was split as if there were none, for which 1e6 stands
-                    if base < np.float32(1e5) and was > np.float32(1e5):
+                    # a first threshold: the tree was split as if there were none, or one beyond all scores (1e6, -1e6)
+                    if abs(base) < np.float32(1e5) < abs(was):
                         v.stale[term] += 1
                     # maxima follow at once: a bound left too low would lose results (spec 1.6)
                     change_base(_tree(v, term), local, base, path)

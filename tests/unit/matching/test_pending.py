@@ -30,6 +30,7 @@ class Body(NamedTuple):
 
     held: dict[int, set[int]]
     later: Offers | None = None
+    up_to: int = -1
 
 
 def slots(*values: int) -> np.ndarray:
@@ -104,12 +105,29 @@ def rows_of(updates: list[UpdateBatch]) -> list[tuple]:
     return list(zip((told.as_of // 10).tolist(), told.number.tolist(), told.seq.tolist(), signs.tolist(), strict=True))
 
 
+class Resumer(Keeper):
+    """The same, of whom those that wait are not matched."""
+
+    def __init__(self, short: dict[int, int] | None = None):
+        super().__init__(short)
+        self.resumed: list[list[int]] = []
+
+    def resume(self, slots, body: Body):
+        self.resumed.append(slots.tolist())
+        return Rows(slots)
+
+    def came(self, slots, body: Body):
+        return body.later
+
+
 class Run:
     """A room with nothing in it but those that pend."""
 
-    def __init__(self, short: dict[int, int] | None = None):
-        self.keeper = Keeper(short)
-        self.pending = Pending(self.keeper)
+    def __init__(self, short: dict[int, int] | None = None, resuming: bool = False):
+        resumer = Resumer(short)
+        self.keeper = resumer if resuming else Keeper(short)
+        self.pending = Pending(self.keeper, resumer if resuming else None)
+        self.resumed = resumer.resumed
         self.pending.ensure_slots(8)
 
     def close(self, *pairs: tuple[int, int], leaving=(), lost=()) -> None:
@@ -123,9 +141,9 @@ class Run:
         nothing = [frozenset()] * len(who) if before is None else before
         return self.pending.pend(self.pending.closed, slots(*who), nothing)
 
-    def install(self, request: int, held: dict[int, set[int]], later: Offers | None = None):
+    def install(self, request: int, held: dict[int, set[int]], later: Offers | None = None, up_to: int = -1):
         """(updates, asks, slots that have caught up), in plain Python."""
-        installed = self.pending.install(request, Body(held, later))
+        installed = self.pending.install(request, Body(held, later, up_to))
         assert installed is not None
         return rows_of(installed[0]), installed[1], sorted(installed[2].tolist())
 
@@ -302,6 +320,97 @@ def test_pending_slot_given_to_another_sees_nothing_of_its_predecessor():
     assert told == [(2, 1, 22, 1), (3, 1, 31, 1)]
     told, _, _ = run.install(1, {2: set()})
     assert told == [(2, 2, 21, 1)]
+
+
+def test_pending_not_matched_takes_all_from_an_answer_that_speaks_of_every_batch_closed():
+    run = Run(resuming=True)
+    run.close()
+    ask = run.pend(1)
+    assert ask.question.onward and not ask.question.more
+    run.close()
+    run.close()
+    # the window is ahead: batch 3 is still to be closed here, and will be matched
+    told, asks, caught_up = run.install(0, {1: {2}}, offers((1, 11), (1, 21), (1, 31)), up_to=3)
+    assert told == [(0, 1, 2, 1), (1, 1, 11, 1), (2, 1, 21, 1)]
+    assert (asks, caught_up, run.resumed, run.kept) == ([], [1], [], []) and run.pending.complete_through == 2
+
+
+def test_pending_not_matched_asks_once_more_for_batches_closed_since():
+    run = Run(resuming=True)
+    run.close()
+    run.pend(1, 2)
+    for _ in range(3):
+        run.close()
+    told, (ask,), caught_up = run.install(0, {1: {2}, 2: set()}, offers((1, 11), (2, 12)), up_to=1)
+    assert (told, caught_up, run.resumed) == ([], [], [[1, 2]])
+    assert ask.request == 0 and ask.question.more and not ask.question.onward
+    assert (ask.question.as_of, ask.question.up_to) == (bound(1), 3)
+    assert run.pending.waits[[1, 2]].all() and run.pending.complete_through == -1
+    assert run.pending.asked == 2, "the same two"
+    run.close((1, 41))
+    run.close((2, 52))
+    told, asks, caught_up = run.install(0, {}, offers((2, 22), (1, 31)), up_to=3)
+    assert told == [
+        (0, 1, 2, 1),
+        (1, 1, 11, 1), (1, 2, 12, 1),
+        (2, 2, 22, 1),
+        (3, 1, 31, 1),
+        (4, 1, 41, 1),
+        (5, 2, 52, 1),
+    ]  # fmt: skip
+    assert (asks, caught_up, run.kept) == ([], [1, 2], []) and not run.pending
+
+
+def test_pending_not_matched_answered_as_of_the_boundary_alone_asks_for_all_since():
+    run = Run(resuming=True)
+    run.close()
+    run.pend(1)
+    run.close()
+    _, (ask,), _ = run.install(0, {1: {2}}, offers(), up_to=0)
+    assert (ask.question.as_of, ask.question.up_to) == (bound(0), 1)
+    told, _, caught_up = run.install(0, {}, offers((1, 11)), up_to=1)
+    assert told == [(0, 1, 2, 1), (1, 1, 11, 1)] and caught_up == [1]
+
+
+def test_pending_not_matched_runs_short_again_on_the_way_and_is_asked_for_whole():
+    run = Run(short={1: 2}, resuming=True)
+    run.close()
+    run.pend(1, 2)
+    for _ in range(3):
+        run.close()
+    run.install(0, {1: {2}, 2: set()}, offers((1, 11)), up_to=1)
+    run.close((1, 41), (2, 42))
+    told, (ask,), caught_up = run.install(0, {}, offers((1, 31), (2, 32)), up_to=3)
+    assert told == [(0, 1, 2, 1), (1, 1, 11, 1), (3, 2, 32, 1), (4, 2, 42, 1)] and caught_up == [2]
+    assert ask.question.as_of == bound(2) and ask.question.onward and not ask.question.more
+    told, _, caught_up = run.install(ask.request, {1: {11}}, offers((1, 31), (1, 41)), up_to=4)
+    assert told == [(2, 1, 2, -1), (3, 1, 31, 1), (4, 1, 41, 1)] and caught_up == [1]
+    assert not run.pending and run.kept == []
+
+
+def test_pending_not_matched_unsubscribed_while_the_rest_is_asked_for_is_told_to_its_end():
+    run = Run(resuming=True)
+    run.close()
+    run.pend(1, 2)
+    run.close()
+    run.install(0, {1: {2}, 2: set()}, offers(), up_to=0)
+    run.close((2, 21), leaving=[1])
+    told, _, caught_up = run.install(0, {}, offers((1, 11)), up_to=1)
+    assert told == [(0, 1, 2, 1), (1, 1, 11, 1), (2, 1, 2, -1), (2, 1, 11, -1), (2, 2, 21, 1)] and caught_up == [2]
+
+
+def test_pending_not_matched_and_answered_before_its_time_is_kept_until_then():
+    run = Run(resuming=True)
+    run.close()
+    run.pend(1)
+    assert run.pending.extend(0, 2).question.onward
+    run.close()
+    body = Body({1: {2}}, offers((1, 11), (1, 21), (1, 31)), 3)
+    assert run.pending.install(0, body) is None
+    run.close()
+    ((request, early),) = run.pending.early()
+    told, asks, caught_up = run.install(request, *early)
+    assert told == [(0, 1, 2, 1), (1, 1, 11, 1), (2, 1, 21, 1)] and (asks, caught_up) == ([], [1])
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])

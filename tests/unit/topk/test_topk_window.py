@@ -60,9 +60,9 @@ def make_question(rng, as_of: Boundary, up_to: int, rows: int, terms: int = 9, g
 
 def expected(batches: list[tuple[Boundary, MessageBatch]], question: Question) -> list[tuple[float, set]]:
     """For each row its threshold and the (seq, life, score, after) it should be told, looking at every message."""
-    as_of, up_to, asked = question
+    as_of, up_to, asked, onward, more = question
     known = {boundary.number: boundary for boundary, _ in batches}
-    last_seq = known[max(up_to, as_of.number)].last_seq
+    last_seq = known[max(max(known) if onward else up_to, as_of.number)].last_seq
     told = []
     for r in range(asked.rank.size):
         terms = slice(asked.term_offsets[r], asked.term_offsets[r + 1])
@@ -89,6 +89,8 @@ def expected(batches: list[tuple[Boundary, MessageBatch]], question: Question) -
                     alive.append((*entry, 0))
         scores = sorted((entry[2] for entry in alive), reverse=True)
         bar = scores[asked.rank[r] - 1] if len(scores) >= asked.rank[r] else -math.inf
+        if more:
+            bar, alive = float(asked.threshold[r]), []
         ties = [entry for entry in alive if entry[2] == bar]
         outlived = {
             entry
@@ -102,6 +104,10 @@ def expected(batches: list[tuple[Boundary, MessageBatch]], question: Question) -
 def answered(index, question: Question) -> list[tuple[float, set]]:
     """What an index answers, in the form of `expected`; no message is told twice."""
     answers = index.answer(question)
+    last = index.boundaries[-1].number if question.onward else max(question.up_to, question.as_of.number)
+    assert (answers.up_to, answers.last_seq) == next(
+        (boundary.number, boundary.last_seq) for boundary in index.boundaries if boundary.number == last
+    )
     assert answers.rank.tolist() == question.rows.rank.tolist()
     told = []
     for r in range(answers.rank.size):
@@ -147,6 +153,11 @@ def differences(name, seed, batches=8, size=40, window=60, grid=False, late=0, r
             asked = make_question(rng, as_of, int(rng.integers(as_of.number, number + 1)), rows, grid=grid)
             if as_of.number < first_known:
                 continue
+            if rng.random() < 0.5:
+                asked = asked._replace(onward=True)
+            elif rng.random() < 0.4:  # there was an answer, whose thresholds these are; minus infinity among them
+                bars = index.answer(asked).threshold
+                asked = asked._replace(rows=asked.rows._replace(threshold=bars), more=True)
             for r, (want, got) in enumerate(zip(expected(stored, asked), answered(index, asked), strict=True)):
                 if want != got:
                     missing, extra = list(want[1] - got[1])[:3], list(got[1] - want[1])[:3]
@@ -288,6 +299,37 @@ def test_window_index_parts_merged_equal_one_window(name):
         answers.seq[:], answers.score[:] = answers.seq[order], answers.score[order]
     np.testing.assert_array_equal(one.seq, merged.seq)
     np.testing.assert_array_equal(one.score, merged.score)
+
+
+@pytest.mark.parametrize("name", WINDOW_INDEXES)
+def test_window_index_parts_that_have_stored_more_or_less_speak_of_what_all_have(name):
+    rng = np.random.default_rng(3)
+    whole, parts = WINDOW_INDEXES[name](SPACE, 4), [WINDOW_INDEXES[name](SPACE, 4) for _ in range(3)]
+    stored = []
+    for number in range(5):
+        boundary = Boundary(number, number * 50, number * 50 + 49, number * 50 + 49 - 120)
+        stored.append((boundary, make_messages(rng, number * 50, 50)))
+        for task, part in enumerate(parts):
+            if number <= (4, 3, 2)[task]:
+                part.store(boundary, stored[-1][1].take(np.flatnonzero(stored[-1][1].seq % 3 == task)))
+        if number <= 2:
+            whole.store(*stored[-1])
+    asked = make_question(rng, stored[1][0], 1, 30)._replace(onward=True)
+    merged = WindowIndex.merge([part.answer(asked) for part in parts])
+    assert (merged.up_to, merged.last_seq) == (2, 149)
+    one = whole.answer(asked)
+    assert merged.after.sum() == one.after.sum() > 20
+    np.testing.assert_array_equal(np.sort(merged.seq), np.sort(one.seq))
+    # what came since, from where all speak of: of all parts alike, whatever one of them has said before
+    rows = asked.rows._replace(threshold=merged.threshold)
+    for part, missing in ((parts[1], ()), (parts[2], (3,))):
+        for number in missing:
+            part.store(stored[number][0], stored[number][1].take(np.flatnonzero(stored[number][1].seq % 3 == 2)))
+    more = asked._replace(as_of=stored[2][0], up_to=3, rows=rows, onward=False, more=True)
+    merged = WindowIndex.merge([part.answer(more) for part in parts])
+    whole.store(*stored[3])
+    assert (merged.up_to, merged.last_seq) == (3, 199) and merged.after.all()
+    assert set(merged.seq.tolist()) == set(whole.answer(more).seq.tolist()) and merged.seq.shape[0] > 20
 
 
 @pytest.mark.parametrize("name", WINDOW_INDEXES)
