@@ -43,8 +43,9 @@ from topology.core.plan import Plan
 from topology.core.runner import run_ray
 from topology.core.store import CheckpointStore
 from topology.running import shared_by_default
+from topology.settings import LIVE_CREDITS
 
-_SPACE, _CREDITS, _CHECKPOINT_S = Space(*EARTH), 8, 10.0
+_SPACE, _CHECKPOINT_S = Space(*EARTH), 10.0
 #: Messages of a batch at most, and behind the warm-up so many messages are checked, of so many subscriptions.
 _LARGEST, _CHECKED_MESSAGES, _CHECKED = 500, 4_000, (400, 400)
 #: The peak is what is reached over so many.
@@ -60,9 +61,9 @@ class Load(NamedTuple):
 
     def plan(self, pace: Pace, out: str) -> Plan:
         """The topology, with files of updates below `out`."""
-        plan = load_plan(pace, self.counts, self.window, 1, "hashing", _CREDITS, self.seed)
+        plan = load_plan(pace, self.counts, self.window, 1, "hashing", LIVE_CREDITS, self.seed)
         span, lasting = Window.parse(self.window), tuple(kind.code for kind in KINDS if kind.lasting)
-        bolt = DeliveryBolt(out, span, _CREDITS, file_rows=None, lasting=lasting, steady_from=pace.warming)
+        bolt = DeliveryBolt(out, span, LIVE_CREDITS, file_rows=None, lasting=lasting, steady_from=pace.warming)
         parts = (replace(p, template=dumps(bolt)) if p.name == "delivery" else p for p in plan.components)
         return replace(plan, components=tuple(parts))
 

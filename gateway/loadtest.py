@@ -31,6 +31,7 @@ from topology.core.metrics import RunReport
 from topology.core.plan import Plan
 from topology.core.store import CheckpointStore
 from topology.running import shared_by_default
+from topology.settings import LIVE_CREDITS
 
 
 class Executor(StrEnum):
@@ -50,7 +51,7 @@ def load_test(
     linger_ms: Annotated[float, typer.Option(min=0.0, help="How long a message waits for others; 0: for all.")] = 10.0,
     query_bolts: Annotated[int, typer.Option(min=1, help="Tasks that hold subscriptions.")] = 1,
     router: Annotated[str, typer.Option(help=f"{', '.join(ROUTERS[:-1])} or {ROUTERS[-1]}.")] = "hashing",
-    credits: Annotated[int, typer.Option(min=1, help="Batches in flight at most.")] = 8,
+    credits: Annotated[int, typer.Option(min=1, help="Batches in flight at most.")] = LIVE_CREDITS,
     checkpoint_every: Annotated[float, typer.Option(min=0.0, help="Seconds between checkpoints; 0: none.")] = 10.0,
     executor: Annotated[Executor, typer.Option(help="ray, or local: in one process.")] = Executor.ray,
     address: Annotated[str | None, typer.Option(help="Ray cluster to join, HOST:PORT or auto; else one's own.")] = None,
@@ -160,7 +161,7 @@ def load_plan(
     window: str,
     query_bolts: int,
     router: str,
-    credits: int = 8,
+    credits: int = LIVE_CREDITS,
     seed: int = 0,
     kinds: Kinds = KINDS,
 ) -> Plan:

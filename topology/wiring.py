@@ -49,7 +49,7 @@ from topology.core.builder import TopologyBuilder
 from topology.core.component import Bolt, Spout
 from topology.core.grouping import ALL, DIRECT
 from topology.core.plan import Plan
-from topology.settings import CREDITS, RunConfig
+from topology.settings import CREDITS, LIVE_CREDITS, RunConfig
 
 #: Small batches in flight where nobody says how many: at most, and about how many messages they make together.
 _MOST_CREDITS, _IN_FLIGHT = 32, 1_000
@@ -370,8 +370,7 @@ def build_live_plan(config: RunConfig, log: str, listener: str | None, aside: As
     words = str(config.messages.absolute())
     messages = LoggedMessages(log, words, window, space, aside)
     subscriptions = LoggedSubscriptions(log, words, space, aside=aside)
-    # who takes lines makes larger batches of what comes while all credits are out
-    credits = config.credits or CREDITS
+    credits = config.credits or LIVE_CREDITS
     return _wired(config, messages, subscriptions, router, space, vocabulary, KINDS, credits, listener=listener)
 
 

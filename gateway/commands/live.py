@@ -72,7 +72,7 @@ def live(
     from matching.window import Window
     from spouts.subscriptions import load_vocabulary
     from topology.live import LiveRun
-    from topology.settings import CREDITS, live_config
+    from topology.settings import LIVE_CREDITS, live_config
     from topology.wiring import space_of, unplaceable
 
     terminal = Terminal()
@@ -96,7 +96,7 @@ def live(
         stack.enter_context(journal.run.held())
         stack.callback(journal.close)
         before = journal.begin()
-        in_flight = InFlight(config.credits or CREDITS)
+        in_flight = InFlight(config.credits or LIVE_CREDITS)
         listener = stack.enter_context(Listener(write, journal.look_up, in_flight))
         journal.recover(gate)
         run = LiveRun(config, journal.run, str(journal.log), listener.address, {"live": journal.settings}, before)
