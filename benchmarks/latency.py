@@ -1,6 +1,7 @@
 """From due to told: how long an update takes in steady state, at half the rate that the same topology can keep.
 
-    python -m benchmarks.latency [--boolean N] [--topk N] [--seconds N] [--rate N] [--rounds 3] [--executors local,ray]
+    python -m benchmarks.latency [--boolean N] [--topk N] [--seconds N] [--rate N] [--credits N] [--rounds 3]
+                                 [--executors local,ray]
 
 The load of `skyray loadtest` (`gateway.loadtest`): batches close when they are full or by linger time, the run is saved
 while it goes on, the warm-up is told apart. Here updates are written to files as well, by which each timed run is held
@@ -58,12 +59,13 @@ class Load(NamedTuple):
     counts: dict[str, int]
     window: str
     seed: int
+    credits: int = LIVE_CREDITS
 
     def plan(self, pace: Pace, out: str) -> Plan:
         """The topology, with files of updates below `out`."""
-        plan = load_plan(pace, self.counts, self.window, 1, "hashing", LIVE_CREDITS, self.seed)
+        plan = load_plan(pace, self.counts, self.window, 1, "hashing", self.credits, self.seed)
         span, lasting = Window.parse(self.window), tuple(kind.code for kind in KINDS if kind.lasting)
-        bolt = DeliveryBolt(out, span, LIVE_CREDITS, file_rows=None, lasting=lasting, steady_from=pace.warming)
+        bolt = DeliveryBolt(out, span, self.credits, file_rows=None, lasting=lasting, steady_from=pace.warming)
         parts = (replace(p, template=dumps(bolt)) if p.name == "delivery" else p for p in plan.components)
         return replace(plan, components=tuple(parts))
 
@@ -141,6 +143,7 @@ def bench(
     linger_ms: Annotated[float, "how long a message waits for others"] = 5.0,
     rate: Annotated[float | None, "messages a second; half the peak of each executor by default"] = None,
     executors: Annotated[tuple[str, ...], "in turns"] = ("local", "ray"),
+    credits: Annotated[int, "batches in flight at most"] = LIVE_CREDITS,
     rounds: Annotated[int, "turns of each"] = 3,
     seed: Annotated[int, "of the workload"] = 0,
     tell: Tell = print,
@@ -154,7 +157,7 @@ def bench(
         `updates` a turn, `checkpoints`, `kept_up`, and the turns; what was checked.
     """
     warmup()
-    load = Load({kind.name: 0 for kind in KINDS.run} | {"boolean": boolean, "topk": topk}, window, seed)
+    load = Load({kind.name: 0 for kind in KINDS.run} | {"boolean": boolean, "topk": topk}, window, seed, credits)
     peaks, turns = {}, {name: [] for name in executors}
     for name in executors:
         with tempfile.TemporaryDirectory(prefix="skyray-latency-") as out:
@@ -178,7 +181,8 @@ def bench(
     every = [one for name in executors for one in turns[name]]
     facts = {"subscriptions": boolean + topk, "boolean": boolean, "topk": topk, "window": window, "seconds": seconds}
     return {
-        "workload": facts | {"warm_up": warm_up, "linger_ms": linger_ms, "checkpoint_s": _CHECKPOINT_S, "seed": seed},
+        "workload": facts
+        | {"warm_up": warm_up, "linger_ms": linger_ms, "checkpoint_s": _CHECKPOINT_S, "credits": credits, "seed": seed},
         "measured": measured,
         **verdict(
             all(one["exact"] for one in every),

@@ -353,6 +353,8 @@ class Share(ABC):
     def answer(self, question: Question) -> Any:
         """What this task's messages have to say; a NamedTuple of the kind, of which `merge` makes one answer.
 
+        `onward` and `more` are only for kinds whose rooms ask so: see `matching.pending.Resuming`.
+
         Raises
         ------
         EngineError

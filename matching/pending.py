@@ -87,17 +87,20 @@ class Leader(Protocol):
 
 
 class Resuming(Protocol):
-    """Who does not match slots while they wait; answers to it have `up_to`, the last batch they speak of."""
+    """Who does not match slots while they wait; answers to it have `up_to`, the last batch they speak of.
+
+    The protocol is our own: the papers refill at once, in one process.
+    """
 
     def resume(self, slots: Int32, body: Any) -> Any:
-        """Match slots from the next batch on, with what an answer says of them.
+        """Match slots (int32[n]) from the next batch on, with what an answer says of them; O(their terms).
 
-        Returns what they ask of the batches since (a NamedTuple of rows).
+        Returns what they ask of the batches since, as `Question.rows` with `Question.more`: n rows.
         """
         ...
 
     def came(self, slots: Int32, body: Any) -> Any:
-        """What an answer says of batches after the boundary asked about, as `News.offers`."""
+        """What an answer for slots (int32[n]) says of batches after the boundary asked about, as `News.offers`."""
         ...
 
 
@@ -197,7 +200,7 @@ class Pending:
         Raises
         ------
         EngineError
-            If nobody waits for it.
+            If nobody waits for it, or it speaks of less than it was asked.
         """
         self.slots_of(request)
         block = self._blocks[request]
@@ -256,6 +259,9 @@ class Pending:
         assert self.resuming is not None
         block = self._blocks[request]
         self._blocks[request] = block._replace(up_to=self.closed.number, first=body)
-        since = next((news.boundary for news in self._deferred if news.boundary.number == body.up_to), block.as_of)
+        known = [block.as_of, *(news.boundary for news in self._deferred)]
+        since = next((boundary for boundary in known if boundary.number == body.up_to), None)
+        if since is None:
+            raise EngineError(f"an answer to request {request} as of batch {block.as_of.number} up to {body.up_to}")
         rows = self.resuming.resume(block.slots, body)
         return Ask(request, Question(since, self.closed.number, rows, more=True))

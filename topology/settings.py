@@ -39,8 +39,8 @@ OTHER_VARIABLES = ("SKYRAY_CONFIG", "SKYRAY_KERNEL_CACHE")
 MAX_TASKS = 4096
 #: Batches in flight, where nobody says how many and nothing is known of their size.
 CREDITS = 4
-#: Where a batch closes as messages come: those at hand grow while all credits are out, and what more is in flight only
-#: waits behind what is before it. One alone would leave a process idle (`docs/figures.md`, from due to told).
+#: Where a batch closes as messages come: the one at hand grows while all credits are out, and what more is in flight
+#: only waits behind what is before it (`benchmarks.latency`). One alone would leave a process idle.
 LIVE_CREDITS = 2
 
 Tasks = Annotated[int, Field(ge=1, le=MAX_TASKS)]

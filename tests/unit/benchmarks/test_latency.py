@@ -10,6 +10,7 @@ from matching.model import take_rows
 def measured(monkeypatch):
     monkeypatch.setattr(latency, "_PEAK_MESSAGES", 1_500)
     monkeypatch.setattr(latency, "_CHECKED_MESSAGES", 300)
+    monkeypatch.setattr(latency, "_LARGEST", 50)  # however busy the machine is, several batches end among them
     how = {"rate": 1_000.0, "executors": ("local",), "rounds": 1, "tell": lambda _: None}
     return latency.bench(300, 100, "count:400", 0.6, 0.4, **how)
 

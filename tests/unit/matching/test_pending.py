@@ -372,6 +372,16 @@ def test_pending_not_matched_answered_as_of_the_boundary_alone_asks_for_all_sinc
     assert told == [(0, 1, 2, 1), (1, 1, 11, 1)] and caught_up == [1]
 
 
+def test_pending_not_matched_answer_that_speaks_of_less_than_it_was_asked_raises():
+    run = Run(resuming=True)
+    run.close()
+    run.close()
+    run.pend(1)
+    run.close()
+    with pytest.raises(EngineError, match="request 0 as of batch 1 up to 0"):
+        run.install(0, {1: {2}}, offers(), up_to=0)
+
+
 def test_pending_not_matched_runs_short_again_on_the_way_and_is_asked_for_whole():
     run = Run(short={1: 2}, resuming=True)
     run.close()
