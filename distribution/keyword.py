@@ -16,6 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from distribution.router import Router, RoutingTable, check_tasks, spread
+from matching.borrowing import borrowing
 from matching.errors import ConfigError, EngineError
 from matching.kind_table import Traits
 from matching.kinds import KINDS
@@ -207,7 +208,7 @@ def warmup() -> None:
     table.route(MessageBatch(number, half, half, half, half, half, half, number, offsets, one, weight))
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _register(c, slots, now, then, registered):
     for i in range(slots.shape[0]):
         slot = slots[i]

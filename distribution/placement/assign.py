@@ -8,6 +8,7 @@ costs in descending order; spec 5.) Used by `distribution.placement.placement`; 
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Float64, Int64
 
 
@@ -47,7 +48,7 @@ def _assign(cost, load, owner):
         _sift(heap, load, 0)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _sift(heap, load, place):
     """Let the task at a place sink to where it belongs."""
     task = heap[place]
@@ -65,7 +66,7 @@ def _sift(heap, load, place):
     heap[place] = task
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _before(load, one, other):
     # of equal loads the smaller number, as a scan would have it: where costs are equal, owners must not depend on how
     # the heap happens to lie

@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from matching.borrowing import borrowing
 from matching.errors import ConfigError, EngineError
 from matching.model import Float64, Int32, Int64, MessageBatch
 from matching.space import Space
@@ -247,7 +248,7 @@ def any_of_row(offsets: Int64, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return sums[offsets[1:]] > sums[offsets[:-1]]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _number_of(ranks, side, x, y):
     """Number of a cell, -1 if it has none."""
     # Part by part of the domain, so that numbers are dense however scattered it is.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from distribution.signatures.minwise import TERM_BITS
 from distribution.signatures.spatial import Boxes
+from matching.borrowing import borrowing
 from matching.model import Int32, Int64
 from matching.storage.slots import as_input
 
@@ -76,7 +77,7 @@ def _pair(level, x, y, term):
     return (node << TERM_BITS) | np.int64(term)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _level_of(box, finest, levels):
     """Finest level on which a box touches at most two nodes a side; `finest` shifts a cell to a node of it."""
     # Two nodes a side: four at most, and a small box across the middle of the world stays on a fine level.

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Float64, Int8, Int32, Int64
 from matching.storage.block_pool import NO_BLOCK, allocate_block, forget_free, free_block
 from matching.storage.slots import resized
@@ -174,13 +175,13 @@ def block_size(size_class):
     return 3 * half if size_class & 1 else 2 * half
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def has_room(v, slot):
     """See to it that one more entry fits the slot's block; False if the pool is exhausted (nothing has changed)."""
     return has_room_for(v, slot, v.count[slot] + 1)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def has_room_for(v, slot, entries):
     """The same for so many entries in all."""
     start = v.start[slot]
@@ -231,7 +232,7 @@ def put(v, slot, seq, life, spatial, text, until):
     v.due[slot] = min(v.due[slot], life if until == UNDOMINATED else until)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def place_of(v, slot, seq):
     """Place of a message in the slot's block, -1 if it is not kept. Binary search."""
     low, high = v.start[slot], v.start[slot] + v.count[slot]
@@ -272,7 +273,7 @@ def drop_dead(v, slot, floor):
     return lost
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def set_due(v, slot, floor):
     """Work `due` out anew: the least life of the skyline and influence time of the others."""
     due = np.int64(WAITS)

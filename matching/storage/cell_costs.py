@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Float64, Int32
 from matching.storage.cell_bounds import bucket_of, is_spatial, place_of, reach_in_box
 from matching.storage.quadtree import path_to
@@ -46,7 +47,7 @@ class Costs(NamedTuple):
     lifetime: float
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def expected(h, c, slot, weight, cell, worth, reach):
     """Expected number of evaluations of a subscription in a cell (definition 7); `weight` is what no cell changes."""
     # what place cannot bring in this cell the text has to (lemma 1)

@@ -25,6 +25,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from matching.borrowing import borrowing
 from matching.model import Float32, Float64, Int32, Int64, UInt8
 from matching.storage.block_pool import allocate_block, free_block
 from matching.storage.point_subscriptions import PointSubscriptions
@@ -289,7 +290,7 @@ def _list_of(v, cell, term, bucket):
     return new
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _append(v, at, association, norm, most):
     """Append an association to a list, and widen what its last block bounds."""
     block = v.last[at]

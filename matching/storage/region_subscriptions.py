@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int32, Int64, SubscriptionTable
 from matching.storage.slots import SlotMap, as_input, grown_length, resized
@@ -118,7 +119,7 @@ class RegionSubscriptions:
             self._terms = resized(self._terms, grown_length(self._terms.shape[0], wanted))
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def box_meets(region, slot, second, west, south, east, north):
     """Whether the slot's first (or second) box shares a point with a rectangle, exactly.
 
@@ -134,7 +135,7 @@ def box_meets(region, slot, second, west, south, east, north):
     return from_lon <= east and west <= to_lon and region[slot, 1] <= north and south <= region[slot, 3]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def region_meets(region, slot, west, south, east, north):
     """Whether the slot's region, in one box or two, shares a point with a rectangle, exactly."""
     # Few regions cross the antimeridian: the second box is asked for those alone.

@@ -28,6 +28,7 @@ from matching.boolean.engines.cells import (
     level_bits,
     message_word,
 )
+from matching.borrowing import borrowing
 from matching.storage.prefetch import prefetch
 from matching.storage.region_subscriptions import box_meets, term_in
 from matching.storage.slots import find_slot
@@ -214,7 +215,7 @@ def walk(left, bottom, right, top, blocks, runs, run_first, run_last, run_level,
     return count
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def has_term(table, messages, row, term):
     """Whether the message whose terms stand in the table has a term."""
     there = table[term & (TABLE - 1)]
@@ -226,7 +227,7 @@ def has_term(table, messages, row, term):
     )
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def verify(messages, row, blocks, columns, count, candidates, table, seen, out_slot, found):
     """Append the slots that match to out_slot from `found` on; returns where they end. There is room for all.
 

@@ -13,6 +13,7 @@ from numba import njit
 
 from matching.boolean.engine import BooleanEngine, Messages
 from matching.boolean.engines.cells import FINEST, cell_range, fitting_level, lattice
+from matching.borrowing import borrowing
 from matching.model import Int32, Int64
 from matching.space import Space
 from matching.storage.region_subscriptions import all_terms_in, region_meets
@@ -282,7 +283,7 @@ def _match(messages, first_row, chains, columns, world_west, world_south, steps_
     return found, messages.west.shape[0], scanned, scanned
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _walk(chain, chains, columns, messages, row, first, last, seen, out_slot, out_row, found, scanned):
     """Test every subscription of a chain; False in front if a hit found no room."""
     node = chains.head[chain]

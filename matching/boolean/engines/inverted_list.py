@@ -16,6 +16,7 @@ from matching.boolean.engine import BooleanEngine, Messages
 from matching.boolean.engines.blocks import MORE, NO_SECOND, describe, slot_of
 from matching.boolean.engines.cell_match import NO_TERM, TABLE, has_term, longer, on_lattice
 from matching.boolean.engines.cells import GUARDS, LANES, LATTICE_STEPS, ONE_IN_EACH_LANE, message_word
+from matching.borrowing import borrowing
 from matching.model import Int32, Int64
 from matching.space import Space
 from matching.storage.prefetch import prefetch
@@ -212,7 +213,7 @@ def _test_block(box, reach, passed):
         passed[p] = ((reach - (box[p] & LANES)) & GUARDS) == GUARDS
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _walk(lists, start, length, reach, passed, candidates):
     """Write the places of a list that the message reaches into candidates (int64[length]); returns how many."""
     words = passed.view(np.uint64)
@@ -234,7 +235,7 @@ def _walk(lists, start, length, reach, passed, candidates):
     return count
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _verify(messages, row, lists, columns, count, candidates, beyond, table, out_slot, found):
     """Append the slots that match to out_slot from `found` on; returns where they end. There is room for all."""
     west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]

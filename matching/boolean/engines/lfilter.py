@@ -78,6 +78,7 @@ from matching.boolean.engines.pt_quadtree import (
     sift,
 )
 from matching.boolean.engines.pt_quadtree_build import LEAF_ROOM, build_quadtree
+from matching.borrowing import borrowing
 from matching.model import Int32
 from matching.space import Space
 
@@ -255,7 +256,7 @@ def _kind_of(messages, row):
     return 0 if is_point else 1, min(log2_of(size), _LENGTHS - 1)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _sure_until(messages, row, last_row, habit):
     """End of the messages from `row` on that take the trie without being weighed."""
     # No further than to the message that is weighed for all its habit.

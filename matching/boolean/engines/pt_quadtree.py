@@ -36,6 +36,7 @@ from matching.boolean.engines.lfilter_parts import (
     tell,
 )
 from matching.boolean.engines.pt_quadtree_build import LEAF_ROOM, box_within, build_quadtree
+from matching.borrowing import borrowing
 from matching.model import Int32
 from matching.space import Space
 from matching.storage.slots import as_input
@@ -112,7 +113,7 @@ def quadtree_view(arrays: Arrays) -> Quadtree:
     return Quadtree(*(as_input(arrays[name], dtype) for name, dtype in columns))
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def shares_a_term(tokens, low, high, terms, marks):
     """Whether tokens[low:high] and a message's terms, both ascending, share one: the side that is cheaper probes."""
     last = terms.shape[0]

@@ -11,6 +11,7 @@ from numba import njit
 
 from matching.boolean.engines.cells import FINEST, box_of, cell_range, fitting_level
 from matching.boolean.engines.lfilter_parts import first_not_below, interleave, longer, text_bit
+from matching.borrowing import borrowing
 from matching.storage.region_subscriptions import Columns
 from matching.storage.slots import as_input
 
@@ -269,7 +270,7 @@ def greedy_pivots(ranks, slot, columns, out):
     return chosen
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _among(tokens, low, high, token):
     """Whether tokens[low:high], ascending, has the token."""
     place = first_not_below(tokens, low, high, token)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.decay.engines.block_order import order_postings
 from matching.model import Float32, Int32, Int64
 from matching.storage.point_subscriptions import PointSubscriptions
@@ -225,7 +226,7 @@ def _append(c, slots, v, added, described):
                 v.dirty[term] = True
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _move_list(c, v, term, added):
     """Move a list to the end of the pool, with room for `added` more, and its summaries to the end of theirs."""
     old, count = v.start[term], v.count[term]
@@ -245,7 +246,7 @@ def _move_list(c, v, term, added):
         _summarise(v, term)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _copy_place(c, v, source, target):
     """Copy a posting and tell its subscription where it now is."""
     slot = v.slot[source]

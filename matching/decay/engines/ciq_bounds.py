@@ -16,6 +16,7 @@ import math
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.decay.scores import probability, share_of
 from matching.storage.cell_bounds import is_spatial
 from matching.storage.term_lists import bit_of
@@ -96,7 +97,7 @@ def rests_of(c, slots, fading):
     return alone
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def bound_terms(terms, counts, length, fading, most_common, worth):
     """What the terms of a message are worth, if they are the first that are shared.
 

@@ -10,6 +10,7 @@ message is matched what that makes of its own, so that a text is one product of 
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.decay.scores import key_of, length_of, lift, probability, relevance, share_of
 from matching.fading import Fading
 from matching.lasting.engine import LastingEngine
@@ -113,7 +114,7 @@ def _scan(c, best, v, met, messages, batch, first_row, factor, fading, max_dista
     return batch.seq.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _enter(factor, terms, counts, fading):
     """Write the probabilities of a message's terms, of which some may be nobody's."""
     length = length_of(counts, 0, counts.shape[0])

@@ -16,6 +16,7 @@ import math
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.decay.engines.block_lists import BLOCK, NO_LEVEL, BlockLists, Described, raise_level
 from matching.decay.engines.block_search import candidates_of
 from matching.decay.reference import Reference
@@ -105,7 +106,7 @@ def _slope(c, slot, max_distance):
     return max(c.alpha[slot], _LEAST_ALPHA) / max_distance
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _level(c, slot, max_distance, reference):
     """The threshold at the reference time, as a distance; lower where float32 ends, which only lets more through."""
     if c.threshold[slot] == -math.inf:
@@ -145,7 +146,7 @@ def _set_all(c, v, places, max_distance, reference):
             v.level[place] = _level(c, slot, max_distance, reference)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _scan(
     c, v, best, batch, fading, max_distance, reference, most_common, first_row, passed, found, keys, counters
 ):  # fmt: skip

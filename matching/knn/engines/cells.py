@@ -13,6 +13,7 @@ overlaps and which cell a message is in is decided by the same monotone function
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.knn.engines.balls import NOWHERE, SLACK, BallLists, Balls, drop, limit_of, make_headers, push
 from matching.model import Int64
 from matching.storage.slots import home_of
@@ -150,7 +151,7 @@ def _enter_all(old, v):
     return entered
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def post_cells(c, v, sides, held, entered, slot, grid, reach):
     """Put a subscription into all cells of a grid that its ball overlaps; False if there was no room for all."""
     x, y, side = c.x[slot], c.y[slot], sides[grid]
@@ -174,7 +175,7 @@ def post_cells(c, v, sides, held, entered, slot, grid, reach):
     return True
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def unpost_cells(c, v, sides, held, slot, grid, reach):
     """Take a subscription out of all cells it was put into with this reach; some it may have left before."""
     x, y, side = c.x[slot], c.y[slot], sides[grid]

@@ -15,6 +15,7 @@ import math
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.knn.engines.balls import NOWHERE, SLACK, drop, limit_of
 from matching.knn.engines.cells import (
     CellLists,
@@ -118,7 +119,7 @@ class SingleGrid(InfluenceGrid):
     widest = 4.0
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _take_out_one(c, lists, cells, sides, held, grid, reach, slot):
     if grid[slot] == _BY_TERM:
         unpost_terms(c, lists, slot)
@@ -133,7 +134,7 @@ def _take_out(c, lists, cells, sides, held, grid, reach, slots):
         _take_out_one(c, lists, cells, sides, held, grid, reach, slot)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _place(c, lists, cells, sides, held, entered, widest, grid, reach, slots, first):
     """Move slots from `first` on; how many are done, and where there was no room for the next (a grid)."""
     for i in range(first, slots.shape[0]):
@@ -269,7 +270,7 @@ def _gather(lists, cells, batch, first, last, asked, there, scanned, found, row_
     return last
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _offer_all(c, best, lists, cells, sides, held, batch, first, last, asked, found, row_end, scanned, counters):
     """Offer messages to whom they were found for, row by row; returns the row without room for a result, or `last`."""
     terms, term_start, threshold = c.terms, c.term_start, c.threshold

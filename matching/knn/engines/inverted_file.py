@@ -10,6 +10,7 @@ import math
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.knn.engines.balls import limit_of
 from matching.knn.engines.terms import TermLists, is_first_common, post_terms, unpost_terms
 from matching.lasting.engine import LastingEngine
@@ -49,7 +50,7 @@ class InvertedFile(LastingEngine):
         return super().arrays() | {f"terms_{name}": value for name, value in self.terms.arrays().items()}
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _post(c, v, slots, first):
     """Post slots from `first` on; returns the number of those that are all in."""
     for i in range(first, slots.shape[0]):
@@ -58,7 +59,7 @@ def _post(c, v, slots, first):
     return slots.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _unpost(c, v, slots):
     for slot in slots:
         unpost_terms(c, v, slot)

@@ -16,6 +16,7 @@ matters here: a message that was dropped has another above it that lives as long
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Int32, Int64
 from matching.skyline.engine import Offers, SkylineEngine
 from matching.skyline.results import (
@@ -116,7 +117,7 @@ def offer(v, offers, order, first, seen):
     return count
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _read_ahead(v, offers, some):
     """Read something of every line that the offers and the blocks of their slots lie in."""
     seen, last = 0.0, v.seq.shape[0] - 1
@@ -135,7 +136,7 @@ def _read_ahead(v, offers, some):
     return seen
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def arrive(v, slot, seq, life, spatial, text):
     """Compare a message with what a slot keeps, and keep it if it is of use; False if the pool has no room for it.
 

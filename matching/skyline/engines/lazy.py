@@ -12,6 +12,7 @@ since it may have been a member and had others dropped.
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Int32, Int64
 from matching.skyline.engine import Offers
 from matching.skyline.engines.eager import Eager
@@ -107,7 +108,7 @@ def _offer(v, offers, floor, first):
     return offers.slot.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _arrive(v, slot, seq, life, spatial, text, floor):
     """Compare a message with the skyline of a slot; False if the pool has no room for it."""
     if v.start[slot] >= 0 and v.count[slot] == block_size(v.size_class[slot]):

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Float64, Int64
 from matching.skyline.results import UNDOMINATED, copy_entry, dominates, has_room_for, place_of, put
 from matching.storage.prefetch import prefetch
@@ -96,7 +97,7 @@ def _scratch():
     return seq, life, until, np.empty(_TAIL), np.empty(_TAIL)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def settle(v, tails, slot, scratch):
     """Let the newcomers in a tail meet the block, all at once; False if the pool has no room, to be called again.
 
@@ -175,7 +176,7 @@ def settle_all(v, tails, slots, first):
     return slots.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def ask_for_blocks(v, slots):
     """Have the blocks of some slots come from memory together."""
     for slot in slots:
@@ -249,7 +250,7 @@ def defer(v, tails, offers, done, full, left):
     done[0] = count
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _settle_full(v, tails, full, done, scratch):
     """Settle the slots in `full`; False if the pool has no room."""
     ask_for_blocks(v, full[: done[1]])

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int8, Int32, Int64
 from matching.skyline.windows import lists as lists_module
@@ -119,7 +120,7 @@ def _leaf_of(tree, lon, lat):
     return node
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _new_leaf(tree, parent):
     node = tree.meta[_FREE]
     if node >= 0:

@@ -11,6 +11,7 @@ Deng et al. (see `matching.skyline.windows.mf_rtree`). Read on in `matching.skyl
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.errors import EngineError
 from matching.skyline.windows import lists as lists_module
 from matching.skyline.windows import rtree as rtree_module
@@ -94,7 +95,7 @@ class IrTree(TreeWindow):
         return tables_of(tree=self.tree, lists=self.lists) | {"nodes": {"distinct": self.distinct}}
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _count_terms(tree, lists, distinct, log, node, slot, amount):
     """Add a message to the pseudo-document of an inner node, or take it out (amount 1 or -1)."""
     for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
@@ -136,7 +137,7 @@ def _all_below(tree, node, stack, out):
     return count
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _needed(tree, distinct, log, leaf, slot, progress):
     """Keys and words that an insertion into a leaf takes at most, into `progress`."""
     terms = log.term_count[slot]
@@ -215,7 +216,7 @@ def _insert(tree, lists, distinct, log, slots, progress):
     return True
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _find_leaf(tree, log, slot, stack):
     """(leaf, position) of a message: every node whose box has its point may be on the way. (-1, -1) if nowhere."""
     lon, lat = log.lon[slot], log.lat[slot]

@@ -9,6 +9,7 @@ Read on in `matching.skyline.windows.il_quadtree`, which asks.
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.skyline.windows.cells import DEEPEST, code_in, code_of, column_in, line_in, slot_in, tuple_of
 from matching.skyline.windows.keyword_table import enter_keyword, find_keyword, forget_keyword
 from matching.skyline.windows.linear_quadtrees import (
@@ -202,7 +203,7 @@ def delete(trees, work, log, slots, progress):
     return True
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _delete_few(trees, entry, slot):
     """Take a message from a keyword of one leaf; returns 1 if it is not there, else 0."""
     value = trees.table.value[entry]
@@ -224,7 +225,7 @@ def _delete_few(trees, entry, slot):
     return 0
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _delete_from(trees, work, entry, slot, code):
     """Take a message from a quadtree; returns 1 if it is not there, else 0."""
     row = -1 - trees.table.value[entry]
@@ -251,7 +252,7 @@ def _delete_from(trees, work, entry, slot, code):
     return 0
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _merge(trees, work, entry, row, first, end, total, code, level):
     """Make one leaf of all in the largest cell around leaves [first, end) with no more than half a leaf of messages.
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Int64, UInt8
 from matching.skyline.windows.cells import (
     DEEPEST,
@@ -162,7 +163,7 @@ def appended(trees, start, count, word):
     return start
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def shortened(trees, start, count, at):
     """Start of the block of `count` words after the one `at` a place was taken out, which leaves at least one."""
     # the order within a leaf is of no account: candidates are sorted at the end
@@ -351,7 +352,7 @@ def clear(trees, row, cell):
     trees.signature[row, cell >> 3] &= np.uint8(255 - (1 << (cell & 7)))
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def has_message(trees, row, cell):
     """Whether any leaf of a quadtree has a message in a cell of level `SIGNED`."""
     first = cell << SIGNED_SHIFT

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Int32, Int64
 from matching.storage.slots import home_of
 
@@ -84,7 +85,7 @@ def note_ended(memo, number, stamp):
     memo.obsolete[entry] += 1
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def is_superseded(memo, number, stamp):
     """Whether an entry of an object with this stamp is obsolete."""
     # nothing has ended that is still in the tree: no search

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Float64, Int32, Int64, MessageBatch
 from matching.storage.slots import SlotMap, grown_length, resized
 
@@ -155,7 +156,7 @@ def object_of(log, slot):
     return log.object[slot]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def lived_at(log, slot, as_of):
     """Whether a message was alive at a boundary; of a log without a past, that it is in the tree says so already."""
     if log.ended.shape[0] == 0:
@@ -231,7 +232,7 @@ def heap_expired(heap, place, size, life, floor, out):
     return count
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _rise(heap, place, life, at):
     slot = heap[at]
     while at > 0:
@@ -244,7 +245,7 @@ def _rise(heap, place, life, at):
     heap[at], place[slot] = slot, at
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _sink(heap, place, life, at, size):
     slot = heap[at]
     while 2 * at + 1 < size:

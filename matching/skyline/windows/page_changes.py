@@ -9,6 +9,7 @@ Read on in `matching.skyline.windows.i3`, which asks.
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.skyline.windows.cells import DEEPEST, column_in, line_in, tuple_of
 from matching.skyline.windows.keyword_pages import (
     COUNT,
@@ -66,7 +67,7 @@ def insert(pages, work, log, slots, progress):
     return True
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _new_home(pages, work, word):
     """A cell for one tuple."""
     page = page_with_room(pages, _TO_GROW)
@@ -78,7 +79,7 @@ def _new_home(pages, work, word):
     return cell
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _refer(pages, entry, node, quadrant, reference):
     """Have what a keyword, or a quadrant of a node, refers to be this."""
     if node < 0:
@@ -117,7 +118,7 @@ def _insert_into(pages, work, entry, word, moved):
         work[LISTS] += 1
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _add(pages, work, cell, word, moved):
     """Add a tuple to a cell that has less than a page of them."""
     work[LISTS] += 1
@@ -145,7 +146,7 @@ def _in_the_way(pages, cell):
     return np.int64(cell)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _move(pages, cell, moved):
     """Move a cell to a page with room for it to grow: one on the move soon moves again."""
     count = take(pages, cell, moved)
@@ -154,7 +155,7 @@ def _move(pages, cell, moved):
     pages.cell[cell, HOME] = page
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _split(pages, work, cell, level):
     """A summary node for a cell of a level that fills its page: four cells which share the page, for a start."""
     page = pages.cell[cell, HOME]
@@ -246,7 +247,7 @@ def _delete_from(pages, work, entry, word, moved):
     return 0
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _remove(pages, cell, word):
     """Take a tuple out of a cell; returns whether it was there."""
     page = pages.cell[cell, HOME]
@@ -297,7 +298,7 @@ def _gather(pages, work, node, out):
     return taken
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _one_cell(pages, words):
     """A cell with these tuples, in a page with room for more."""
     page = page_with_room(pages, words.shape[0] + words.shape[0] // 4)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Float64, Int8, Int32, Int64
 from matching.storage.slots import resized
 
@@ -81,7 +82,7 @@ def nodes_left(tree):
     return tree.count.shape[0] - tree.meta[USED]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def new_node(tree, level):
     """An empty node; there must be one left."""
     node = tree.meta[_FREE]
@@ -172,7 +173,7 @@ def put(tree, node, i, child):
     tree.count[node] += 1
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def new_root(tree):
     """Put a node above the root, with the old root as its only entry and with its box; returns it."""
     old = tree.meta[ROOT]
@@ -295,7 +296,7 @@ def shorten(tree, gone):
     return count
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def meets(box, region):
     """Whether two closed rectangles have a point in common."""
     return box[0] <= region[2] and region[0] <= box[2] and box[1] <= region[3] and region[1] <= box[3]

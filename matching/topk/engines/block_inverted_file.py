@@ -13,6 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
@@ -106,7 +107,7 @@ def _score(c, slot, term, given, x, y, max_distance):
     return np.nan if earlier else score
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _scan(c, v, block_start, bounds, given, batch, max_distance, first_row, most_hits, slots, rows, scores):
     """`given` (float64[terms]) is found and left -1 everywhere."""
     found = 0

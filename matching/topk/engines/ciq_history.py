@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Float32, Float64, Int32
 from matching.storage.cell_costs import (
     BINS,
@@ -132,7 +133,7 @@ def _make_up(c, slots, h, depth, wanted):
         h.facts[MESSAGES] -= 1.0
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _keep(h, nth, terms, weights):
     """Keep a text in place of the oldest."""
     text = nth % h.size.shape[0]
@@ -142,7 +143,7 @@ def _keep(h, nth, terms, weights):
         h.terms[text, i], h.weights[text, i] = terms[i], weights[i]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def remember(h, path, terms, weights):
     """Take a message into the history. O(depth + terms)."""
     _keep(h, int(h.facts[PLACES]), terms, weights)

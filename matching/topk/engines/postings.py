@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Float32, Int32, Int64
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
@@ -199,7 +200,7 @@ def _move_list(v, c, term, added, bounded):
     v.room[term] = room
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _copy_place(v, c, source, target, bounded):
     """Copy a posting and tell its subscription where it now is."""
     slot = v.slot[source]

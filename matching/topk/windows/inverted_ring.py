@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Float32, Int32, Int64, MessageBatch
 from matching.space import Space
 from matching.topk.window import WindowIndex
@@ -234,7 +235,7 @@ def _append(ring, chains, rows, oldest, newest, term_at):
     return term_at
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _place(chains, term, oldest, alive):
     """Where the next posting of a term goes; takes a free chunk where needed, gives one back where possible."""
     ends, after, count, free = chains.ends, chains.next, chains.count, chains.free

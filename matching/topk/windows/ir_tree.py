@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Float32, Float64, Int32, Int64
 from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.search import (
@@ -175,7 +176,7 @@ def _search(tree, rows, asked, span):
     return messages[:found].copy(), scores[:found].copy()
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _gather(tree, node, asked, r, text, square):
     """Sum up, for each child, weight times largest weight into `text` and squared weight into `square` (-1: no term).
 
@@ -212,7 +213,7 @@ def _gather(tree, node, asked, r, text, square):
     return any_term
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _push_children(tree, node, asked, r, text, square, bounds, nodes, count):
     """Enter the children that may reach the bar into the queue, which has room; returns the new count."""
     boxes, norm = tree.boxes, tree.norm[0]
@@ -235,7 +236,7 @@ def _push_children(tree, node, asked, r, text, square, bounds, nodes, count):
     return count
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _visit_leaf(tree, node, rows, asked, span, r, text, square, messages, scores, found):
     """Score the messages of a leaf; returns how many have now been found."""
     order, first = tree.order, tree.parts[node, 0]
