@@ -36,7 +36,8 @@ class Pruning(NamedTuple):
     l2 : the same with the product of this term's weights and the norms of what follows (tighter; as in L2AP)
     inner_outer : distance of the subscription to its cell's side plus distance of the message to the cell
     exact_distance : distance to the subscription itself, kept beside the posting
-    signature : a posting none of whose later terms is in the message is bounded by this term alone (needs `l2`)
+    signature : what follows this term is bounded by the weights that the message has at the posting's later terms, of
+        which a byte each is kept (needs `l2`)
     unseen : give up verification once the products so far and the bound of the rest do not reach (Theorem 5.2)
     adaptive : split a cell by what its postings differ in most; otherwise cells first, then alpha, as in the paper
     group_size, cell_size : postings of a group; of a cell that is split by alpha (not `adaptive`)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Float32, Int32, Int64
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
@@ -40,7 +41,7 @@ class Lists(NamedTuple):
     slope : float32[p]        alpha / MaxDist
     base : float32[p]         alpha - threshold + slack
     own, rest : float32[p]    (1 - alpha) * weight of this term, norm of the weights after it       (l2)
-    signature : int32[p]      a bit for each of its terms after this one                            (signature)
+    signature : int32[p]      a byte for each of its terms after this one (`signature_with`)        (signature)
     total, peak : float32[p]  (1 - alpha) * sum, maximum of the weights from this term on           (prefix)
     inner : float32[p]        distance to the nearest side of its cell                              (inner_outer)
     stop_base, stop_text : float32[p]   maxima from here to the end of its group                    (early_stop)
@@ -86,6 +87,8 @@ _OPTIONAL = {
     "inner_outer": ("inner",),
     "early_stop": ("stop_base", "stop_text"),
 }
+#: The byte of a signature that stands for terms which have none of their own.
+ANY_TERM = 255
 _DTYPES = {"slot": np.int32, "ordinal": np.int16, "signature": np.int32}
 
 
@@ -183,9 +186,20 @@ class SkypeLists:
 
 
 @njit(cache=True, nogil=True)
-def signature_bit(term):
-    """The bit of a term in a signature."""
-    return np.int32(1) << np.int32((np.int64(term) * np.int64(0x61C88647) >> 16) % 31)
+def signature_byte(term):
+    """What a term is called in a signature, 1 to 254."""
+    return np.int32(1 + (np.int64(term) * np.int64(0x61C88647) >> 16) % 254)
+
+
+@njit(cache=True, nogil=True)
+def signature_with(signature, term):
+    """The signature (int32) of one more term: four bytes, one for each; 0 for none.
+
+    Of more than four terms the highest byte is `ANY_TERM`.
+    """
+    if signature >> 24 != 0:
+        return np.int32(signature | np.int32(-1 << 24))
+    return np.int32(np.int32(signature) << np.int32(8)) | signature_byte(term)
 
 
 @njit(cache=True, nogil=True)
@@ -249,7 +263,7 @@ def _append(c, slots, posted, v, added, max_distance):
             total += weight
             peak = max(peak, weight)
             later = signature
-            signature |= signature_bit(term)
+            signature = signature_with(signature, term)
             if not posted[before + j]:
                 c.position[start + j] = -1
                 continue
@@ -279,7 +293,7 @@ def _append(c, slots, posted, v, added, max_distance):
         before += count
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _move_list(v, c, term, added):
     """Move a list to the end of the pool, with room for `added` more."""
     old, count = v.start[term], v.count[term]

@@ -26,7 +26,7 @@ from matching.topk.engines.skype_bounds import (
     stop_at,
     within,
 )
-from matching.topk.engines.skype_lists import signature_bit
+from matching.topk.engines.skype_lists import ANY_TERM, signature_byte
 from matching.topk.engines.skype_verify import scan_row, verify
 
 _BLOCK = 1024
@@ -110,11 +110,13 @@ def _morton(x, y):
 
 
 @njit(cache=True, nogil=True)
-def _suffixes(batch, first_row, last_row, stats, signature):
-    """Of each message and each of its terms: norm, sum and maximum of the weights, and bits of the terms, from it on.
+def _suffixes(batch, first_row, last_row, stats, squares):
+    """Of each message and each of its terms: norm, sum and maximum of the weights from it on, and what signatures ask.
 
     A message has one row more than terms, so that what follows the last one is there, too: its rows begin at its
-    first term's place within the chunk plus its number.
+    first term's place within the chunk plus its number. `squares` (uint8[messages, 256], zeros) gets the squared
+    weights of each message's terms, by the bytes that signatures have for them, in 255ths and rounded up: they are
+    read at random, so they are kept small.
     """
     first = batch.term_offsets[first_row]
     for r in range(first_row, last_row):
@@ -122,15 +124,27 @@ def _suffixes(batch, first_row, last_row, stats, signature):
         # from the last term back and in float64, so that each row is rounded once
         square = sum_ = 0.0
         stats[end] = 0.0
-        signature[end] = 0
+        mine = squares[r - first_row]
+        mine[ANY_TERM] = 255  # a unit vector has no more
         for at in range(end - 1, batch.term_offsets[r] - first + (r - first_row) - 1, -1):
             j = at - (r - first_row) + first
             own = np.float64(batch.weights[j])
             square += own * own
             sum_ += own
+            byte = signature_byte(batch.terms[j])
+            mine[byte] = min(255, np.int64(mine[byte]) + np.int64(math.ceil(255.0 * own * own)))
             stats[at, 0], stats[at, 1] = math.sqrt(square), sum_
             stats[at, 2] = max(stats[at + 1, 2], batch.weights[j])
-            signature[at] = signature[at + 1] | signature_bit(batch.terms[j])
+
+
+@njit(cache=True, nogil=True)
+def _norm_at(squares, signature):
+    """At least the norm of a message's weights at the terms of a signature; equal terms have equal bytes."""
+    square = (
+        np.int32(squares[signature & 255]) + np.int32(squares[signature >> 8 & 255])
+        + np.int32(squares[signature >> 16 & 255]) + np.int32(squares[signature >> 24 & 255])
+    )  # fmt: skip
+    return np.float32(math.sqrt(np.float32(square) * np.float32(1.0 / 255.0)))
 
 
 @njit(cache=True, nogil=True)
@@ -167,7 +181,7 @@ def _dense(postings, candidates, rows):
 
 @njit(cache=True, nogil=True)
 def _find_candidates(
-    v, batch, first_row, last_row, stats, signature, row_of, order, max_distance, rules, counters, room, ints, floats
+    v, batch, first_row, last_row, stats, squares, row_of, order, max_distance, rules, counters, room, ints, floats
 ):  # fmt: skip
     """Pairs that may reach their thresholds, as rows of `ints` (slot, place of the term within the chunk) and of
     `floats` (what the text part must reach, slope of the posting).
@@ -277,23 +291,25 @@ def _find_candidates(
             if candidates + passing > room:
                 return -1, ints, floats
             ints, floats = _longer_rows(ints, passing), _longer_rows(floats, passing)
+        before = candidates
+        dead = 0
         for k in range(passing):
             p, j = at_place[k], at_pair[k]
-            # a tombstone: its base fails all bounds, but all may be switched off
-            if fresh[k, 0] < 0:
-                continue
             r = row_of[j]
             dx, dy = p_x[p] - np.float32(batch.x[first_row + r]), p_y[p] - np.float32(batch.y[first_row + r])
             # threshold - alpha * spatial, less slack: what the text part must come to
             needed = p_slope[p] * np.float32(math.sqrt(dx * dx + dy * dy)) - p_base[p]
-            # equal terms set equal bits: with none in common, this is the only common term from here on
-            if rules.signature and fresh[k, 1] & signature[j + r + 1] == 0:
-                if p_own[p] * batch.weights[first + j] < needed:
-                    counters[SIGNATURE] += 1
-                    continue
+            # a tombstone: its base fails all bounds, but all may be switched off
+            may = fresh[k, 0] >= 0
+            dead += not may
+            if rules.signature:
+                text = p_own[p] * batch.weights[first + j] + p_rest[p] * _norm_at(squares[r], fresh[k, 1])
+                may &= text >= needed
+            # all are written down and those that may stay, as above
             ints[candidates, 0], ints[candidates, 1] = fresh[k, 0], j
             floats[candidates, 0], floats[candidates, 1] = needed, p_slope[p]
-            candidates += 1
+            candidates += may
+        counters[SIGNATURE] += passing - dead - (candidates - before)
     return candidates, ints, floats
 
 
@@ -347,15 +363,15 @@ def scan(
         last_row = min(r + min(chunk[0], together), batch.seq.shape[0])
         first = batch.term_offsets[r]
         pairs = batch.term_offsets[last_row] - first
-        stats, signature = np.empty((pairs + last_row - r, 3), np.float32), np.empty(pairs + last_row - r, np.int32)
+        stats, squares = np.empty((pairs + last_row - r, 3), np.float32), np.zeros((last_row - r, 256), np.uint8)
         row_of = np.empty(pairs, np.int32)
-        _suffixes(batch, r, last_row, stats, signature)
+        _suffixes(batch, r, last_row, stats, squares)
         order = _by_term(v, batch, r, last_row, row_of)
         before = counters.copy()
         # a message alone cannot be taken in parts: it gets the memory it needs
         room = most_candidates if last_row - r > 1 else 1 << 31
         candidates, ints, floats = _find_candidates(
-            v, batch, r, last_row, stats, signature, row_of, order, max_distance, rules, counters, room, ints, floats
+            v, batch, r, last_row, stats, squares, row_of, order, max_distance, rules, counters, room, ints, floats
         )  # fmt: skip
         if candidates < 0:  # thresholds are low: take fewer messages together
             counters[:] = before  # the same messages count when they are taken again

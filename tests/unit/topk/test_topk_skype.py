@@ -61,7 +61,8 @@ def table_of(rng, first: int, rows: int, grid: int | None = None, terms: int = 9
     number, nowhere = np.arange(first, first + rows), np.full((rows, 4), np.nan)
     return SubscriptionTable(
         number, np.full(rows, TOPK, np.int8), np.zeros(rows, np.int64), x, y, nowhere,
-        np.full(rows, KEYWORDS_BY_KIND, np.int8), np.full(rows, 3, np.int32), alpha, *texts(rng, rows, terms, 4),
+        np.full(rows, KEYWORDS_BY_KIND, np.int8), np.full(rows, 3, np.int32), alpha,
+        *texts(rng, rows, terms, min(terms, 7)),
     )  # fmt: skip
 
 
@@ -347,6 +348,16 @@ class NoSignatures(Skype):
         return super().match(batch, first_row, most_hits)
 
 
+class LostFifth(Skype):
+    """Broken: signatures forget that a subscription has more than four later terms."""
+
+    def match(self, batch, first_row=0, most_hits=1 << 21):
+        self.lists.settle(self.subscriptions)
+        bytes_ = self.lists.view.signature.view(np.uint8)
+        bytes_[bytes_ == skype_lists.ANY_TERM] = 0
+        return super().match(batch, first_row, most_hits)
+
+
 class EarlyStops(Skype):
     """Broken: the suffix maxima of a group know only their own posting."""
 
@@ -386,6 +397,7 @@ BROKEN = {
     "box_too_far": (type("Box", (TightNodes,), {"column": 0, "by": 0.3}), Pruning(**SMALL)),
     "node_text_too_small": (type("Own", (TightNodes,), {"column": 8, "by": -0.2}), Pruning(**SMALL)),
     "no_signatures": (NoSignatures, Pruning(**SMALL)),
+    "lost_fifth": (LostFifth, Pruning(**SMALL)),
     "early_stops": (EarlyStops, NONE._replace(early_stop=True)),
     "long_inner": (LongInner, NONE._replace(inner_outer=True)),
     "short_norms": (ShortText, NONE._replace(l2=True)),
@@ -446,7 +458,34 @@ def test_skype_tree_nodes_are_runs_that_cover_the_list():
             assert groups[0, 0] == 0 and groups[-1, 1] == v.built[term] > 0
             assert all(a[1] == b[0] for a, b in pairwise(groups))
             assert (groups[:, 1] - groups[:, 0]).max() <= 3 and ints[0, 2] == len(ints)
-    assert skype_lists.signature_bit(5) != 0
+
+
+def test_skype_signatures_bound_what_follows_in_a_message():
+    rng = np.random.default_rng(31)
+    signature_with: Any = skype_lists.signature_with
+    suffixes, norm_at = getattr(skype_scan, "_suffixes"), getattr(skype_scan, "_norm_at")  # noqa: B009 - private
+    tight = 0
+    for _ in range(200):
+        own = rng.choice(2000, rng.integers(0, 8), replace=False)
+        signature = np.int32(0)
+        for term in own.tolist():
+            signature = signature_with(signature, term)
+        bytes_ = np.array([signature], np.int32).view(np.uint8)
+        assert np.count_nonzero(bytes_) == min(4, own.size)
+        assert (skype_lists.ANY_TERM in bytes_) == (own.size > 4)
+        others = rng.choice(2000, rng.integers(0, 9), replace=False)
+        terms = np.unique(np.concatenate([others, own[: rng.integers(0, own.size + 1)]])).astype(np.int32)
+        raw = rng.random(terms.size) + 0.01
+        weights = (raw / max(1e-9, np.linalg.norm(raw))).astype(np.float32)
+        offsets, counts = np.array([0, terms.size]), np.ones(terms.size, np.int32)
+        text = {"term_offsets": offsets, "terms": terms, "weights": weights, "counts": counts}
+        batch = MessageBatch(**(messages_of(rng, 1)._asdict() | text))
+        stats, squares = np.empty((terms.size + 1, 3), np.float32), np.zeros((1, 256), np.uint8)
+        suffixes(batch, 0, 1, stats, squares)
+        norm, least = norm_at(squares[0], signature), np.linalg.norm(weights[np.isin(terms, own)])
+        assert norm >= least - 1e-6
+        tight += norm < least + 0.1
+    assert tight > 100, "a bound that is always large bounds nothing"
 
 
 def test_skype_tree_over_points_a_step_of_rounding_apart_has_no_more_nodes_than_room():
