@@ -12,6 +12,8 @@ import math
 
 from numba import njit
 
+from matching.borrowing import borrowing
+
 
 @njit(cache=True, nogil=True)
 def length_of(counts, first, last):
@@ -37,7 +39,7 @@ def share_of(fading, term):
     return 0.0
 
 
-@njit(cache=True, nogil=True, inline="always")
+@borrowing
 def text_relevance(c, slot, terms, counts, length, fading):
     """Product of the probabilities of all keywords of a subscription, ascending. O(terms of both)."""
     text = 1.0

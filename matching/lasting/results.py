@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import ENTER, LEAVE, Float64, Int32, Int64, UpdateBatch
 from matching.storage.block_pool import NO_BLOCK, allocate_block, free_block
 from matching.storage.point_subscriptions import Subscriptions, take_ragged_at
@@ -196,7 +197,7 @@ def _columns(rows: Int64, pool: Int64) -> tuple[np.ndarray, ...]:
     return *by_slot, pool[:, 0], pool.view(np.float64)[:, 1]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@borrowing
 def offer(c, v, slot, seq, key):
     """Offer a message to a result: `NO_ROOM`, `NO_RESULT` or `A_RESULT`.
 

@@ -17,8 +17,8 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Float64, Int32, Int64, SubscriptionTable
 from matching.skyline.results import UNDOMINATED, CandidatePool, has_room, put
 from matching.skyline.subscriptions import SkylineSubscriptions
@@ -145,7 +145,7 @@ class Recomputing(SkylineEngine):
         """bool[n]: which candidates no other one of the same query dominates."""
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _keep_best(v, slots, candidates, best, first):
     """Fill empty blocks from row `first` on; returns the row that found no room (its block is empty), or all."""
     for row in range(first, slots.shape[0]):

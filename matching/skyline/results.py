@@ -283,7 +283,7 @@ def set_due(v, slot, floor):
     v.due[slot] = due
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def remove_members(v, slots, seqs, out):
     """Take message `seqs[i]` out of the block of `slots[i]` if it is there; returns how many were.
 
@@ -309,7 +309,7 @@ def _clear_all(v, slots):
         v.due[slot] = WAITS  # above every floor: nobody looks at an empty slot
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _fill(v, slots, offsets, columns, first):
     """Fill empty blocks from row `first` on; returns the row that found no room (its block is empty), or all."""
     spatial, text, seq, life, until = columns

@@ -167,7 +167,7 @@ def share_above(relevance: Float64) -> Float64:
     return (np.cumsum(relevance, axis=1) + 1.0) / (relevance.sum(axis=1, keepdims=True) + 2.0)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def chance_of_text(h, keywords, least):
     """Probability that the text of a message that shares a keyword is more relevant than `least`."""
     # any text will do, and none: no bin says so, since the last one takes all that is worth nearly nothing

@@ -320,7 +320,7 @@ def _append(v, at, association, norm, most):
     v.most[block] = max(v.most[block], norm)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _add(v, c, slots, where, scaled, reach, alone, first, most, norms):
     """Add associations from `first` on; the one for which there was no room, and nothing is done, or their number."""
     for i in range(first, slots.shape[0]):

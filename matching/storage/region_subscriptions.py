@@ -165,7 +165,7 @@ def all_terms_in(pool, position, terms, first, last):
         position += 1
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _write(slots, region, term_offsets, terms, columns, pool):
     """Fill the columns of freshly given slots; one that can never match gets no terms."""
     end = pool[0]

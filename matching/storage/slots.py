@@ -10,6 +10,7 @@ Read on in `matching.storage.region_subscriptions`, the simplest columns kept th
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.errors import EngineError
 from matching.model import Int32, Int64
 
@@ -166,7 +167,7 @@ def find_slots(index, column, numbers, out):
         out[i] = find_slot(index, column, numbers[i])
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _insert(index, column, state, numbers, out):
     """Give slots to numbers, the most recently freed first; returns how many, short of all at the first bad one."""
     for i in range(numbers.shape[0]):

@@ -204,7 +204,7 @@ def _has_room(v, slot, hits, sizes):
     return end <= v.score.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def offer_all(v, begin, seqs, lives, scores, k, least, first, last, sizes):
     """Offer the hits of slots `first` to `last`; returns the slot for which the pool has no room, or the one behind.
 
@@ -381,7 +381,7 @@ def find_due(oldest, floor):
     return due
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def raise_all(v, slots, ranks, thresholds, sizes):
     """Cut the blocks off at their new thresholds, moving what is left into a smaller block where half is unused."""
     for i in range(slots.shape[0]):

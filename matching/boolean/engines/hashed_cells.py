@@ -174,7 +174,7 @@ def _keys_of(slots, columns, world_west, world_south, steps_per_degree):
     return row_of[:count], key_of[:count]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _link(slot_of, key_of, chains):
     """Put a node for each (slot, key) at the front of its chain; there is room for all."""
     for i in range(slot_of.shape[0]):
@@ -227,7 +227,7 @@ def _unlink(slots, chains):
     return emptied[:count]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _match(messages, first_row, chains, columns, world_west, world_south, steps_per_degree, seen, out_slot, out_row):
     """Match rows from `first_row` on; see `BooleanEngine._scan` for what is returned.
 

@@ -18,6 +18,7 @@ from numba import njit
 
 from matching.boolean.engine import BooleanEngine, Messages
 from matching.boolean.engines.cells import GUARDS, ONE_IN_EACH_LANE, lattice, message_word, subscription_word
+from matching.borrowing import borrowing
 from matching.model import Int32
 from matching.space import Space
 from matching.storage.region_subscriptions import all_terms_in, box_meets, region_meets
@@ -418,7 +419,7 @@ def interleave(value):
     return (value | value << 1) & 0x55555555
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _match_tail(messages, first_row, last_row, tail, columns, out_slot, out_row):
     """Look through the tail for each message; returns as `BooleanEngine._scan` does."""
     found, verified = 0, 0

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.engines.cells import box_of, subscription_word
+from matching.borrowing import borrowing
 from matching.model import Int32
 from matching.storage.region_subscriptions import Columns
 
@@ -106,7 +107,7 @@ def _around(word, low, high):
     return subscription_word(west, south, east, north)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _surround(head, word, box, block):
     """Rectangles of all blocks, and of all nodes from the last level up: each from its own ranks and its children."""
     for i in range(block.shape[0]):

@@ -196,7 +196,7 @@ def _count_added(c, slots, v, added):
     return places, summaries
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _append(c, slots, v, added, described):
     """Append the postings of the slots, moving each list that is too small once; zeroes `added` again."""
     nth = 0
@@ -272,7 +272,7 @@ def _remove(c, slots, v):
                 v.dirty[term] = True
 
 
-@njit(cache=True, nogil=True, inline="always")
+@borrowing
 def raise_level(c, v, slot, level):
     """Give the postings of a slot a higher level. O(terms).
 
@@ -396,7 +396,7 @@ def _sort(c, v, start, count, far, factor, floats, ints):
         c.position[c.term_start[slot] + ints[1, old]] = place
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _compact(order, c, v):
     """Close the gaps between lists, in `order` of their places; rooms are kept."""
     end = 0

@@ -7,6 +7,7 @@ cannot reach its threshold, one that is not is scored exactly by whoever asks.
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.decay.engines.block_lists import (
     ABSOLUTE_SLACK,
     BLOCK,
@@ -22,7 +23,7 @@ from matching.decay.engines.block_lists import (
 )
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def candidates_of(v, term, x, y, far, factor, text, others, signature, passed, out):
     """Slots of a list that the message may reach, into `out` (int32, as long as the list).
 

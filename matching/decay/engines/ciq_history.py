@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.decay.scores import text_relevance
 from matching.fading import Fading
 from matching.model import Float64, Int32
@@ -147,7 +148,7 @@ def remember(h, path, terms, counts, length, lifted):
     count_message(h, path, terms)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _try(c, slots, h, fading):
     """Count text relevances of subscriptions and kept texts that share a keyword. O(n * texts)."""
     for slot in slots:

@@ -115,7 +115,7 @@ def _level(c, slot, max_distance, reference):
     return np.float32(math.exp(min(c.threshold[slot] - reference, 69.0)) / _slope(c, slot, max_distance))
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _describe(c, slots, fading, max_distance, reference, described):
     """What the postings of new slots say."""
     nth = 0
@@ -136,7 +136,7 @@ def _describe(c, slots, fading, max_distance, reference, described):
             nth += 1
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _set_all(c, v, places, max_distance, reference):
     """The levels of all postings, from another reference time on."""
     for place in range(places):

@@ -128,7 +128,7 @@ def _take_out_one(c, lists, cells, sides, held, grid, reach, slot):
     grid[slot] = _NEW
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _take_out(c, lists, cells, sides, held, grid, reach, slots):
     for slot in slots:
         _take_out_one(c, lists, cells, sides, held, grid, reach, slot)

@@ -68,7 +68,7 @@ class Eager(SkylineEngine):
                 self.candidates.make_room()
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def expire(v, slots, floor):
     """Drop the dead of slots that are due. Those that join the skyline say so themselves, by `until`."""
     for slot in slots:
@@ -96,7 +96,7 @@ def sort_by_slot(slots, capacity, order):
         ends[slots[i]] += 1
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def offer(v, offers, order, first, seen):
     """Offer messages in this order from the `first` on; returns the one that found no room in the pool, or the end.
 

@@ -98,7 +98,7 @@ def _drop_useless(v, slot):
     v.count[slot] = kept
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _offer(v, offers, floor, first):
     """Offer messages from `first` on; returns the one that found no room in the pool, or how many there are."""
     for i in range(first, offers.slot.shape[0]):

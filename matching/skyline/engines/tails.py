@@ -68,7 +68,7 @@ def clear(tails, slots):
             tails.reals[slot, i] = -1.0  # below every relevance, so that such a member dominates nothing
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def note_members(v, tails, slots, floor):
     """Write those members of the skylines at this floor into the records that dominate most; O(entries)."""
     for slot in slots:
@@ -262,7 +262,7 @@ def _settle_full(v, tails, full, done, scratch):
     return True
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def forget_ended(v, tails, slots, seqs, left):
     """Take ended messages out of the tails; into `left` (int32[n]) go positions of those kept in blocks, how many."""
     count, words = 0, tails.words

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Int64
 
 #: Fingerprint bits, as in the paper; 0 is no fingerprint.
@@ -138,7 +139,7 @@ def holds(words, start, bits, hashed):
     return ((((one - _ONES) & ~one) | ((two - _ONES) & ~two)) & _HIGHEST) != 0
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def add(words, start, bits, hashed, shape):
     """Add a term: 0 if its fingerprint was there (then it counts once more, in a leaf), 1 if it takes a new place, -1
     if there was no place: some term has been lost and the filter has to be built anew.

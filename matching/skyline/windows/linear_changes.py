@@ -175,7 +175,7 @@ def _split(trees, work, row, i, word):
             i += 1
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def delete(trees, work, log, slots, progress):
     """Take out the postings that `progress` (message, term, how many were missing) has not seen yet; whether all are.
 

@@ -189,7 +189,7 @@ def text_relevance(keywords, terms, common):
 # ----------------------------------------------------------------------------------------------- slots by life
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def heap_push(heap, place, size, life, slots):
     """Put slots on the heap of `size` entries; returns the new size. heap, place : int32[slots of the log]."""
     for slot in slots:
@@ -199,7 +199,7 @@ def heap_push(heap, place, size, life, slots):
     return size
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def heap_remove(heap, place, size, life, slots):
     """Take slots off the heap wherever they are, which makes their place -1; returns the new size."""
     for slot in slots:
@@ -215,7 +215,7 @@ def heap_remove(heap, place, size, life, slots):
     return size
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def heap_expired(heap, place, size, life, floor, out):
     """Take every slot with life <= floor off the heap, into `out`; returns how many."""
     count = 0

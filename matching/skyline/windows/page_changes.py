@@ -88,7 +88,7 @@ def _refer(pages, entry, node, quadrant, reference):
         pages.child[node, quadrant] = reference
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _insert_into(pages, work, entry, word, moved):
     """Add a tuple to the cells of a keyword; moved : int64[PAGE + 1], scratch."""
     reference, level, node, quadrant = pages.table.value[entry], 0, np.int64(NOTHING), np.int64(0)

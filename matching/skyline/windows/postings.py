@@ -12,8 +12,8 @@ search in windows of 100,000 to 1,000,000 messages. Used by `matching.skyline.wi
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from matching.borrowing import borrowing
 from matching.model import Float32, Int32, Int64
 from matching.storage.slots import grown_length, resized
 
@@ -71,7 +71,7 @@ def linked(postings: Postings, term_offsets: Int64, terms: Int32, lon, lat, firs
     return postings
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _link(p, term_offsets, terms, lon, lat, progress, end):
     """Go on from `progress` (row, place of the texts); False if the pool is full, to be called again."""
     row, place = progress

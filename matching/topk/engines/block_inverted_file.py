@@ -93,7 +93,7 @@ def _summarise(v, block_start, bounds):
 
 
 # inlined: a call takes the arrays one by one, which costs more than the score
-@njit(cache=True, nogil=True, inline="always")
+@borrowing
 def _score(c, slot, term, given, x, y, max_distance):
     """Score of a pair if `term` is its first common term, else NaN; `given` is as of the message."""
     text, earlier = 0.0, False

@@ -149,7 +149,7 @@ def _count_added(c, slots, v, added):
     return needed
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _append(c, slots, v, added, max_distance, bounded):
     """Append the postings of the slots, moving each list that is too small once; zeroes `added` again."""
     for slot in slots:
@@ -217,7 +217,7 @@ def _copy_place(v, c, source, target, bounded):
         v.rest[target] = v.rest[source]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _remove(c, slots, v, bounded):
     for slot in slots:
         start = c.term_start[slot]

@@ -245,7 +245,7 @@ def _count_added(c, slots, posted, v, added):
     return needed
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _append(c, slots, posted, v, added, max_distance):
     """Append postings to the tails, moving each list that is too small once; zeroes `added` again."""
     before = 0
@@ -365,7 +365,7 @@ def _set_base(c, slots, v):
                 v.base[place] = base
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _compact(order, v, c):
     """Close the gaps of the pool, list by list in `order` of their places; rooms are kept."""
     end = 0

@@ -175,7 +175,7 @@ def _grow(chains: Chains, wanted: int) -> Chains:
     )
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _count_expired(head, oldest, newest, floor):
     """How many messages from the oldest on have expired without a gap, and how many terms they had."""
     gone = terms = 0
@@ -206,7 +206,7 @@ def _chunks_wanted(chains, terms):
     return wanted
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _append(ring, chains, rows, oldest, newest, term_at):
     """Write messages into the ring and into their lists; returns where the next message's terms go."""
     head, point, ring_terms, ring_weights = ring
