@@ -34,7 +34,7 @@ RESULTS = Path(__file__).parent / "results"
 VARIANTS: Mapping[str, Mapping[str, Any]] = {"topk": {"skype_paper": partial(Skype, pruning=PAPER)}}
 _ENGINES = (
     "names separated by commas; all engines by default. Where there are peers, they can be named too: postgis, "
-    "postgis_region, sqlite, sqlite_rtree, duckdb and strtree; and skype_paper, which is skype by its paper's rules"
+    "postgis_region and duckdb; and skype_paper, which is skype by its paper's rules"
 )
 
 

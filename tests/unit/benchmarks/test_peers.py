@@ -11,8 +11,9 @@ import pytest
 
 from benchmarks import cases, run
 from benchmarks.peers import PEERS, postgis
+from benchmarks.peers.base import Rows
+from benchmarks.peers.duckdb import DuckDB
 from benchmarks.peers.guard import GuardedServer
-from benchmarks.peers.sqlite import SQLite
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages, widened
 from matching.boolean.engines.inverted_list import InvertedList
 from matching.errors import ConfigError
@@ -109,11 +110,11 @@ def test_peer_refuses_a_region_across_the_antimeridian():
     table = boolean_subscriptions(messages, 1, 1)
     table.region[0] = [170.0, 0.0, -170.0, 1.0]
     with pytest.raises(ConfigError, match="antimeridian"):
-        SQLite(WORLD).insert(table)
+        Rows.of(table)
 
 
 def test_bench_times_peers_beside_engines():
-    names = ["cell_term", "sqlite", "sqlite_rtree", "duckdb", "strtree"]
+    names = ["cell_term", "duckdb"]
     report = run.bench("boolean", 2_000, messages=120, seed=4, engines=names, rounds=2)
     assert json.loads(json.dumps(report)) == report
     there = [name for name in names if name not in {one["name"] for one in report.get("absent", [])}]
@@ -125,7 +126,7 @@ def test_bench_times_peers_beside_engines():
 
 
 def test_bench_leaves_out_a_peer_that_is_not_installed_and_says_how_to_install_it(monkeypatch):
-    class Elsewhere(SQLite):
+    class Elsewhere(DuckDB):
         name = "elsewhere"
         install = "pip install elsewhere"
         packages = ("no_such_package",)
@@ -149,7 +150,7 @@ def test_bench_leaves_out_a_peer_that_is_not_installed_and_says_how_to_install_i
 def test_bench_of_a_wrong_peer_is_not_exact_and_the_peer_is_closed(monkeypatch):
     closed = []
 
-    class Forgetful(SQLite):
+    class Forgetful(DuckDB):
         def match(self, batch):
             found = super().match(batch)
             return found._replace(number=found.number[:-1], row=found.row[:-1])
@@ -158,8 +159,8 @@ def test_bench_of_a_wrong_peer_is_not_exact_and_the_peer_is_closed(monkeypatch):
             closed.append(True)
             super().close()
 
-    monkeypatch.setattr(run, "PEERS", {"sqlite": Forgetful})
-    report = run.bench("boolean", 2_000, messages=100, seed=4, engines=["sqlite"], rounds=1)
+    monkeypatch.setattr(run, "PEERS", {"duckdb": Forgetful})
+    report = run.bench("boolean", 2_000, messages=100, seed=4, engines=["duckdb"], rounds=1)
     assert [result["exact"] for result in report["results"]] == [False]
     assert closed
 
@@ -185,6 +186,8 @@ def test_postgis_closed_leaves_neither_process_nor_folder():
 HARNESS = """
 import sys, time
 from pathlib import Path
+from benchmarks.peers.base import Rows
+from benchmarks.peers.duckdb import DuckDB
 from benchmarks.peers.guard import GuardedServer
 folder = Path(sys.argv[1])
 server = GuardedServer([sys.executable, "-u", "-c", sys.argv[2]], folder, grace_s=0.5)
