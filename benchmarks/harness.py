@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import Case
-from benchmarks.checker import sampled, told_to
+from benchmarks.checker import Expected, sampled, told_to
 from benchmarks.command import Tell
 from benchmarks.peers import Peer
-from benchmarks.stopwatch import Stopwatch
+from benchmarks.stopwatch import Stopwatch, in_turns, medians
 from benchmarks.verdict import verdict
 from benchmarks.workload import NO_REMOVALS, WORLD
 from matching.alone import Alone
@@ -97,7 +97,7 @@ class Bench:
     rounds : int              the messages are processed in so many equal parts, one a round
     windows : mapping         kind to name of a window index, the default one without
     checked : int             messages held against the oracle before timing, by default all that a case has for it, or
-                              1,000 of those that are timed where there is no window
+                              1,000 of those that are timed where it has none
     sample : int              subscriptions that are checked
     """
 
@@ -113,18 +113,17 @@ class Bench:
         self.case, self.kind, self.rounds = case, case.kind, rounds
         self.windows = dict(windows or {})
         self._part = -(-case.timed // rounds)
-        spare = len(case.messages) - case.filled - case.timed if case.kind.windowed else min(_CHECKED, case.timed)
-        # without a window all messages are there to be checked, and there are no more
-        self._checked = checked or spare if case.kind.windowed else min(checked or spare, case.timed)
+        # of a kind without results all messages are there to be checked, and there are no more
+        spare = len(case.messages) - case.filled - case.timed
+        self._checked = checked or spare if case.kind.standing else min(checked or _CHECKED, case.timed)
         self._sample_size = sample or _SAMPLE[case.kind.windowed][0]
-        self._newest_life = np.maximum.accumulate(case.messages.life)  # stream time, where the window goes by time
-        self._full = self._boundary(0, 0, case.filled - 1)
+        self._full = case.boundary(0, 0, case.filled)
         self._filled: dict[tuple[str | None, tuple[tuple[str, str], ...]], State] = {}
         self._sample: SubscriptionTable | None = None
         #: What a window has answered, by the question: engines that are filled one by one ask the same.
         self._answers: dict[tuple[bytes, ...], Any] = {}
         #: What the oracle told of the sample, by the boundaries of the batches: updates, and results at the end.
-        self._told: dict[tuple[Boundary, ...], tuple[Counter, Counter]] = {}
+        self._told: dict[tuple[Boundary, ...], Expected] = {}
         # Whoever leaves is picked at random: the latest to come would be the cheapest to forget.
         self._leaving = np.random.default_rng([int(case.facts.get("seed", 0)), 4]).permutation(len(case.table))
         self.workload: dict[str, Any] = dict(case.facts)
@@ -207,26 +206,33 @@ class Bench:
         if self._sample is None:  # that the first engine told most
             self._sample = sampled(self.case.table, updates, self._sample_size, _SAMPLE[self.kind.windowed][1])
         sample, asked = self._sample, tuple(boundaries)
-        if not self.kind.windowed:
-            last = min(self.case.filled + self._checked, len(self.case.messages)) - 1
-            asked = (self._boundary(1, self.case.filled, last),)
+        if not self.kind.standing:
+            asked = (self.case.boundary(1, self.case.filled, self.case.filled + self._checked),)
         if asked not in self._told:  # the oracle takes longer than most engines, and they ask the same
-            self._told[asked] = told_to(self.case, self.case.messages, sample, (self._full, *asked))
+            self._told[asked] = self._expect(sample, asked)
         wanted, standing = self._told[asked]
-        if not self.kind.windowed:  # of a slow engine not all of the messages were asked for
+        if not self.kind.standing:  # of a slow engine not all of the messages were asked for
             last = boundaries[-1].last_seq
             wanted = Counter({event: times for event, times in wanted.items() if event[2] <= last})
         same = tally(of_numbers(updates, sample.number)) == wanted
         if self.kind.standing:
-            same = same and results_of(of_numbers(running.alone.results(), sample.number)) == standing
+            same = same and results_of(self._held(running, sample.number)) == standing
         report = verdict(same, sum(wanted.values()), len({event[1] for event in wanted}))
-        if self.kind.standing:
+        if self.kind.windowed:
             report |= {"compared_results": sum(standing.values()), "compared_refills": _refills(running) - refilled}
             report |= self._gone(boundaries[-1])
-        else:
+        elif not self.kind.standing:
             report["checked_messages"] = boundaries[-1].last_seq + 1 - boundaries[0].first_seq
             self._start_over(running)
         return report
+
+    def _expect(self, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
+        """What some subscriptions are told at these boundaries, and hold at the last; computed apart from engines."""
+        return told_to(self.case, self.case.messages, sample, (self._full, *boundaries))
+
+    def _held(self, running: Running, numbers: Int64) -> ResultBatch:
+        """What an engine holds of some subscriptions."""
+        return of_numbers(running.alone.results(), numbers)
 
     def _gone(self, last: Boundary) -> dict[str, int]:
         """How many messages of the window have expired or been ended at a boundary since it was full."""
@@ -292,8 +298,8 @@ class Bench:
             self._start_over(running)
         first = running.boundary.last_seq + 1
         end = min(first + min(most, self.case.batch), len(self.case.messages))
-        boundary = self._boundary(running.boundary.number + 1, first, end - 1)
-        batch, ended = self.case.messages.take(np.arange(first, end)), self._ended(first, end)
+        boundary = self.case.boundary(running.boundary.number + 1, first, end)
+        batch, ended = self.case.batch_of(boundary)
         begun = perf_counter()
         step = running.alone.process(boundary, batch, empty(SubscriptionTable), NO_REMOVALS, ended)
         running.pace_s = (perf_counter() - begun) / len(batch)
@@ -307,7 +313,7 @@ class Bench:
         not, a slow engine gets fewer messages.
         """
         done, elapsed, size = 0, 0.0, _FEWEST_A_BATCH
-        while self.kind.windowed and done < self._checked:
+        while self.kind.standing and done < self._checked:
             taken = self._take(running, self._checked - done)
             done += len(taken[1])
             yield taken
@@ -319,21 +325,9 @@ class Bench:
             yield taken
 
     def _start_over(self, running: Running) -> None:
-        """Of a kind without window, back to the first batch: of messages nothing is remembered."""
-        assert not self.kind.windowed, "the stream of a case with a window is as long as what is asked of it"
+        """Of a kind without results, back to the first batch: of messages nothing is remembered."""
+        assert not self.kind.standing, "the stream of a case with results is as long as what is asked of it"
         running.boundary = running.boundary._replace(last_seq=self.case.filled - 1)
-
-    def _boundary(self, number: int, first: int, last: int) -> Boundary:
-        if last < 0:
-            return Boundary(number, first, last, NO_FLOOR)
-        return Boundary(number, first, last, self.case.window.floor(last, int(self._newest_life[last])))
-
-    def _ended(self, first: int, end: int) -> MessageBatch:
-        """The messages that are ended by those of a batch, ascending."""
-        if self.case.ends is None:
-            return NO_MESSAGES
-        ends = self.case.ends[first:end]
-        return self.case.messages.take(np.sort(ends[ends >= 0]))
 
     def _alive(self, boundary: Boundary) -> MessageBatch:
         """The messages of the window."""
@@ -362,8 +356,8 @@ class Bench:
                 self._answer_once(alone)
             # two steps, so that the room sees a window of this length and not a sudden batch
             alone.process(Boundary(0, 0, -1, NO_FLOOR), NO_MESSAGES, empty(SubscriptionTable), NO_REMOVALS)
-            whole, full = self.case.messages.take(np.arange(end)), self._full
-            alone.process(full._replace(number=1), whole, empty(SubscriptionTable), NO_REMOVALS, self._ended(0, end))
+            (whole, ended), full = self.case.batch_of(self._full), self._full
+            alone.process(full._replace(number=1), whole, empty(SubscriptionTable), NO_REMOVALS, ended)
             for number, first in enumerate(range(0, rows.shape[0], _CHUNK), start=2):
                 added = self.case.table.take(rows[first : first + _CHUNK])
                 alone.process(Boundary(number, end, end - 1, full.floor), NO_MESSAGES, added, NO_REMOVALS)
@@ -434,7 +428,6 @@ def time_beside(
     dict    of each engine what was checked, memory, `rounds` one by one and medians over them, memory `at_end`
     """
     built, results = {}, {}
-    turns: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     with ExitStack() as running:
         for name in names:
             tell(f"building {name}")
@@ -447,14 +440,14 @@ def time_beside(
             if isinstance(engine := getattr(built[name].room, "engine", None), Skype):
                 checked["rules"] = engine.pruning._asdict()
             results[name] = checked | {"build_s": built[name].build_s} | load.memory(built[name])
-        for turn in range(load.rounds):
-            for name in names:
-                tell(f"turn {turn + 1} of {load.rounds}: {name}")
-                turns[name].append(load.time(built[name], turn, **how))
-        for name, rounds in turns.items():
+
+        def one(name: str, turn: int) -> dict[str, float]:
+            tell(f"turn {turn + 1} of {load.rounds}: {name}")
+            return load.time(built[name], turn, **how)
+
+        for name, rounds in in_turns(names, load.rounds, one).items():
             results[name] |= {"rounds": rounds, "at_end": load.memory(built[name])} | told(built[name])
-            for figure in dict.fromkeys(figure for one in rounds for figure in one):
-                results[name][figure] = median(one[figure] for one in rounds if figure in one)
+            results[name] |= medians(rounds)
     return results
 
 

@@ -24,8 +24,9 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.bulk import best_messages
+from benchmarks.cases import make_case
 from benchmarks.command import Tell
-from benchmarks.lasting import lasting_case
+from benchmarks.lasting import state_of
 from benchmarks.workload import WORLD, changed
 from distribution.placed import DkmSksRouter, KopRouter, Ps2StreamRouter, SopRouter
 from distribution.placed import warmup as warm_placements
@@ -35,7 +36,6 @@ from matching.alone import Alone
 from matching.kinds import KINDS
 from matching.lasting.results import ResultRows
 from matching.model import ChangeList, Int64, MessageBatch, Names, Removals, SubscriptionTable, UpdateBatch
-from matching.storage.state import Lists, State
 from matching.warmup import warm_engine
 from matching.window import NO_FLOOR, Boundary, Window
 
@@ -58,8 +58,7 @@ class Workers:
         self.owner = self._owners(0, case.table, np.zeros(0, np.int64))
         self.placing_s = perf_counter() - begun
         self.boundary = Boundary(-1, 0, case.filled - 1, NO_FLOOR)
-        state = State.of(case.table)
-        state.lists["best"] = Lists(before.offsets, {"seq": before.seq, "key": before.key})
+        state = state_of(case.table, before)
         self.alone, nowhere = [], np.zeros(0, np.int64)
         for worker in range(count):
             one = Alone([_KNN], WORLD, Window("count", 1), engines={"knn": engine})
@@ -133,9 +132,8 @@ def measure(
     tell: Tell = print,
 ) -> dict[str, Any]:
     """Every placement with its paper's index and with the default one; exact if all told the same updates."""
-    case = lasting_case(
-        _KNN, subscriptions, rounds * _MESSAGES_A_ROUND, history, rounds=rounds, seed=seed, messages_from=messages_from
-    )
+    timed, real = rounds * _MESSAGES_A_ROUND, messages_from
+    case = make_case(_KNN, subscriptions, timed, None, rounds, seed, history=history, messages_from=real)
     tell("filling results from the history")
     before = best_messages(case.table, case.messages.take(np.arange(case.filled)), WORLD.max_distance)
     costs = SampleCosts(WORLD, case.messages.take(np.arange(max(0, case.filled - _SAMPLE), case.filled)))

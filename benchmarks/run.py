@@ -17,9 +17,9 @@ import typer
 
 from benchmarks.cases import make_case
 from benchmarks.command import Tell
-from benchmarks.harness import Bench, time_beside
-from benchmarks.lasting import LastingBench, lasting_case
-from benchmarks.peers import PEERS
+from benchmarks.harness import time_beside
+from benchmarks.lasting import bench_of
+from benchmarks.peers import PEERS, with_peers
 from benchmarks.provenance import provenance
 from benchmarks.workload import BooleanRecipe
 from matching.errors import ConfigError
@@ -95,29 +95,24 @@ def bench(
         given = {"window": window, "messages": messages, "engines": engines, "messages_from": messages_from}
         page = importlib.import_module(f"benchmarks.figures.{kind}").PAGE  # drawing takes a second to import
         return page.figure(figure, folder, subscriptions, seed=seed, on_progress=on_progress, **given)
-    peers = {name: peer for name, peer in PEERS.items() if peer.kind == kind}
     chosen = tuple(dict.fromkeys(engines or row.engines))
-    row = replace(row, engines={**row.engines, **VARIANTS.get(kind, {}), **peers})
+    row = with_peers(replace(row, engines={**row.engines, **VARIANTS.get(kind, {})}))
     for name in chosen:
         row.engine(name)
     tell = on_progress or (lambda _: None)
-    absent = [missing for name in chosen if name in peers and (missing := peers[name].absence())]
+    absent = [missing for name in chosen if name in PEERS and (missing := PEERS[name].absence())]
     for missing in absent:
         tell(f"{missing.name} left out: {missing.reason}. Install it: {missing.install}")
     chosen = tuple(name for name in chosen if name not in {missing.name for missing in absent})
     tell("compiling kernels")
     for name in chosen:
-        if name not in peers:
+        if name not in PEERS:
             warm_engine(row, name)
     tell("making the workload")
-    if row.lasting:
-        case = lasting_case(row, subscriptions, messages, rounds=rounds, seed=seed, messages_from=messages_from)
-        tell("filling results from the history")
-        made = LastingBench(case, rounds)
-    else:
-        recipe = None if workload is None else BooleanRecipe.parse(workload)
-        case = make_case(row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from)
-        made = Bench(case, rounds, windows=windows)
+    recipe = None if workload is None else BooleanRecipe.parse(workload)
+    case = make_case(row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from)
+    tell("filling the window, or results from the history")
+    made = bench_of(case, rounds, windows=windows)
     results = [{"engine": name, **result} for name, result in time_beside(made, chosen, tell).items()]
     report = {"kind": kind, "made_by": provenance(), "workload": made.workload, "results": results}
     return report | ({"absent": [missing._asdict() for missing in absent]} if absent else {})

@@ -1,12 +1,14 @@
-"""Where the time of a room goes: its index, what it keeps, its updates, refills, the window.
+"""Turns, and where the time of a room goes in them: its index, what it keeps, its updates, refills, the window.
 
 The parts of a room, and of a share of the window, get a clock around their methods, on the very objects of a benchmark
 and nowhere else; a few calls a batch, so the clocks cost nothing that shows. A room that lacks a part has no share of
 it. Read on in `benchmarks.harness`.
 """
 
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from matching.kind import Room, Share
 
@@ -24,6 +26,24 @@ _CLOCKED = (
     ("refills", "share", ("answer",)),
     ("window", "share", ("store", "load")),
 )
+
+
+Row = TypeVar("Row")
+
+
+def in_turns(names: Iterable[str], rounds: int, measure: Callable[[str, int], Row]) -> dict[str, list[Row]]:
+    """What each says of its turns, A B A B: a slow minute of the machine hits all alike."""
+    turns: dict[str, list[Row]] = {name: [] for name in names}
+    for turn in range(rounds):
+        for name, mine in turns.items():
+            mine.append(measure(name, turn))
+    return turns
+
+
+def medians(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The median of each figure over the rows that have it."""
+    figures = dict.fromkeys(figure for row in rows for figure in row)
+    return {figure: median(row[figure] for row in rows if figure in row) for figure in figures}
 
 
 class Stopwatch:

@@ -20,17 +20,12 @@ Answers are checked against the oracle before anything is measured; engines take
 written as JSON and as PNG. Read on in `benchmarks.harness`.
 """
 
-import resource
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import psutil
-
-from benchmarks.figures.sweeps import Asked, Page, Report, all_exact, beside, column, panels_of
-from benchmarks.peers import PEERS
-from benchmarks.workload import PLAIN_BOOLEAN, REGIONS, TEXTS, BooleanRecipe
+from benchmarks.figures.sweeps import Asked, Page, Part, Report, Sweep, sweep, up_to
+from benchmarks.workload import PLAIN_BOOLEAN, REGIONS, SHAPES, TEXTS, BooleanRecipe
 from matching.boolean.engines.lfilter import LFilter
 from matching.boolean.engines.mbr_trie import MbrTrie
 from matching.kinds import KINDS
@@ -51,175 +46,77 @@ _PROBING = ("cheapest", "probe_token_set", "probe_trie")
 #: Ways of filtering and verifying that are forced on `lfilter` (figure choice).
 _WAYS = (("trie", "cheapest"), ("quadtree", "direct"), ("quadtree", "prune"))
 _USA = BooleanRecipe(stop_words=False, keywords=(1, 6), regions="small")
-#: No larger size is begun if it would need more of the free memory than this.
-_MOST_MEMORY = 0.8
 
-
-def _measure(
-    asked: Asked,
-    names: Sequence[str],
-    recipe: BooleanRecipe,
-    size: int | None = None,
-    changes: bool = False,
-    made: dict[str, Any] | None = None,
-) -> Report:
-    """A workload by this recipe, with the peers among the engines."""
-    text = "long" if recipe.words[0] >= TEXTS["long"][0] else "short"
-    load = asked.bench(
-        size, engines=made or {**asked.kind.engines, **PEERS}, recipe=recipe,
-        messages=asked.messages or _MESSAGES[text], sample=_CHECKED[0], most_checked=_CHECKED[1],
-    )  # fmt: skip
-    return beside(load, names, asked.tell, most_s=_MOST_S, changes=changes)
-
-
-def _among(asked: Asked, *wanted: str) -> tuple[str, ...]:
-    """The engines asked for, else the default and those of `wanted`."""
-    return asked.engines or (_NAMES[0], *(name for name in wanted if name != _NAMES[0]))
-
-
-def _four_ways(asked: Asked, names: Sequence[str], recipe: BooleanRecipe, made: dict[str, Any] | None = None) -> Report:
-    """Time against the length of messages; points and ranges, short and long."""
-    panels, rows = [], []
-    for shape in ("point", "range"):
-        for text, lengths in _LENGTHS.items():
-            mine = []
-            for length in lengths:
-                asked.tell(f"{shape} messages of {length} words")
-                mine.append(_measure(asked, names, recipe._replace(shape=shape, words=(length, length)), made=made))
-            series = column(mine, names, "us_per_message")
-            panels.append({"title": f"{text} {shape} messages", "x": list(lengths), "series": series, **_PANEL})
-            rows += mine
-    return {"x_label": "words of a message", "x": [], "panels": panels, "exact": all_exact(rows), "rows": rows}
-
-
-_PANEL = {"y_label": "microseconds a message", "log": (False, True)}
-
-
-def _lengths(wanted: Sequence[str], recipe: BooleanRecipe, asked: Asked) -> Report:
-    return _four_ways(asked, _among(asked, *wanted), recipe)
-
-
-def _probing(asked: Asked) -> Report:
-    """Ways of probing: the engine is the same but for its option."""
-    return _four_ways(asked, _PROBING, PLAIN_BOOLEAN, {way: partial(MbrTrie, strategy=way) for way in _PROBING})
-
-
-def _choice(asked: Asked) -> Report:
-    """`lfilter` as it chooses, its two parts, and each way of filtering and verifying forced upon it."""
-    made = {name: asked.kind.engines[name] for name in _PAPER}
-    made |= {f"{by}, {way}": partial(LFilter, filter_by=by, verify_by=way) for by, way in _WAYS}
-    report = _four_ways(asked, tuple(made), PLAIN_BOOLEAN, made)
-    for shape in ("point", "range"):
-        of_shape = {name: recipe._replace(shape=shape) for name, recipe in _BY_REGION.items()}
-        mine = [_measure(asked, tuple(made), recipe, made=made) for recipe in of_shape.values()]
-        groups = column(mine, tuple(made), "us_per_message")
-        title = f"short {shape} messages, by regions"
-        report["panels"].append({**_PANEL, "title": title, "x": list(of_shape), "groups": groups})
-        report["rows"] += mine
-    report["exact"] = all_exact(report["rows"])
-    for row in report["rows"]:
-        took = {name: result["us_per_message"] for name, result in row["engines"].items()}
-        row["of_the_better_part"] = min(took[name] for name in _PAPER[:2]) / took["lfilter"]
-        row["of_the_best_way"] = min(took.values()) / took["lfilter"]
-    return report
-
-
-def _growing(asked: Asked, measure: Callable[[int], list[Report]], panels: Callable[[list[Report]], list]) -> Report:
-    """Measure size after size until the next would not fit into memory; says why it stopped."""
-    done, rows, why = [], [], ""
-    for size in (size for size in _SIZES if size <= max(asked.subscriptions, _SIZES[0])):
-        if done:
-            need = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 * size / done[-1]
-            free = psutil.virtual_memory().available + psutil.Process().memory_info().rss
-            if need > _MOST_MEMORY * free:
-                why = f"{size:,} subscriptions left out: about {need / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free"
-                asked.tell(why)
-                break
-        asked.tell(f"{size:,} subscriptions")
-        rows += measure(size)
-        done.append(size)
-    return {"x_label": "subscriptions", "x": done, "panels": panels(rows), "exact": all_exact(rows), "stopped": why,
-            "rows": rows}  # fmt: skip
-
-
-def _by_size(labels: dict[str, tuple[str, bool]], changes: bool, asked: Asked) -> Report:
-    names = _among(asked, *_NAMES)
-    return _growing(
-        asked, lambda size: [_measure(asked, names, PLAIN_BOOLEAN, size, changes)],
-        lambda rows: panels_of(rows, names, labels, x_log=True),
-    )  # fmt: skip
-
-
-def _scalability(asked: Asked) -> Report:
-    """One engine; a line a length of message."""
-    engine = asked.engines[0] if asked.engines else "lfilter"
-    shown = [(shape, text, length) for shape in ("point", "range") for text in _LENGTHS for length in _LENGTHS[text]]
-
-    def measure(size: int) -> list[Report]:
-        recipes = (PLAIN_BOOLEAN._replace(shape=shape, words=(length, length)) for shape, _, length in shown)
-        return [_measure(asked, (engine,), recipe, size) for recipe in recipes]
-
-    def panels(rows: list[Report]) -> list[Report]:
-        lines = {
-            each: [row["engines"][engine]["us_per_message"] for row in rows[at :: len(shown)]]
-            for at, each in enumerate(shown)
-        }
-        return [
-            {
-                "title": f"{engine}, {text} {shape} messages",
-                "y_label": _PANEL["y_label"],
-                "log": (True, True),
-                "series": {f"{length} words": lines[shape, text, length] for length in _LENGTHS[text]},
-            }
-            for shape in ("point", "range")
-            for text in _LENGTHS
-        ]
-
-    return _growing(asked, measure, panels)
-
-
-def _by_recipe(asked: Asked, recipes: dict[Any, BooleanRecipe], title: str = "workload") -> list[Report]:
-    """A row for each recipe."""
-    rows = []
-    for value, recipe in recipes.items():
-        asked.tell(f"{title}: {value}")
-        rows.append(_measure(asked, _among(asked, *_NAMES), recipe))
-    return rows
-
-
-def _by_shape(label: str, recipes: dict[Any, BooleanRecipe], asked: Asked) -> Report:
-    """Time against one property of the workload, for point and range messages; lines for numbers, bars for names."""
-    panels, rows = [], []
-    drawn = "series" if isinstance(next(iter(recipes)), int) else "groups"
-    for shape in ("point", "range"):
-        title, of_shape = f"{shape} messages", {x: recipe._replace(shape=shape) for x, recipe in recipes.items()}
-        mine = _by_recipe(asked, of_shape, title)
-        panels.append({**_PANEL, drawn: column(mine, tuple(mine[0]["engines"]), "us_per_message"), "title": title})
-        rows += mine
-    return {"x_label": label, "x": list(recipes), "panels": panels, "exact": all_exact(rows), "rows": rows}
-
-
+_US = {"microseconds a message": "us_per_message"}
+_CANDIDATES = {"candidates a match": "candidates_per_match"}
+_BYTES = {"bytes a subscription": "bytes_per_subscription"}
+_CHANGES = {"subscribe a second": "subscribe_per_s", "unsubscribe a second": "unsubscribe_per_s"}
 _BY_REGION = {name: PLAIN_BOOLEAN._replace(regions=name) for name in REGIONS}
 #: Up to so many: words are drawn one by one, and hardly a message has six that were.
 _BY_KEYWORDS = {n: PLAIN_BOOLEAN._replace(keywords=(1, n)) for n in range(1, 7)}
 
 
-def _grouped(
-    label: str, recipes: dict[Any, BooleanRecipe], labels: dict[str, tuple[str, bool]], asked: Asked
-) -> Report:
+def _of(recipe: BooleanRecipe) -> dict[str, Any]:
+    """What a recipe sets of `Asked.bench`."""
+    text = "long" if recipe.words[0] >= TEXTS["long"][0] else "short"
+    sample, checked = _CHECKED
+    return {"recipe": recipe, "messages_by_default": _MESSAGES[text], "sample": sample, "most_checked": checked}
+
+
+def _by_length(recipe: BooleanRecipe) -> list[Part]:
+    """Against the length of messages; points and ranges, short and long."""
+
+    def of(shape: str) -> Callable[[int], dict[str, Any]]:
+        return lambda length: _of(recipe._replace(shape=shape, words=(length, length)))
+
+    return [Part(_LENGTHS[text], of(shape), f"{text} {shape} messages") for shape in SHAPES for text in _LENGTHS]
+
+
+def _by_shape(recipes: Mapping[Any, BooleanRecipe], title: str = "{} messages") -> list[Part]:
+    """Against one property of the workload, for point and range messages; lines for numbers, bars for names."""
+    values = tuple(recipes)
+
+    def of(shape: str) -> Callable[[Any], dict[str, Any]]:
+        return lambda value: _of(recipes[value]._replace(shape=shape))
+
+    return [Part(values, of(shape), title.format(shape), named=isinstance(values[0], str)) for shape in SHAPES]
+
+
+def _by_size(shape: str, text: str) -> Part:
+    """Against the number of subscriptions; a line a length of message."""
+    lines = {f"{n} words": _of(PLAIN_BOOLEAN._replace(shape=shape, words=(n, n))) for n in _LENGTHS[text]}
+    sizes = up_to(_SIZES, _SIZES[0])
+    return Part(sizes, lambda size: {"subscriptions": size}, f"{text} {shape} messages", log=True, lines=lines)
+
+
+def _compared_ways(took: Mapping[str, float]) -> Report:
+    """How much longer `lfilter` takes than the better of its parts, and than the best way."""
+    better = min(took[name] for name in _PAPER[:2])
+    return {"of_the_better_part": better / took["lfilter"], "of_the_best_way": min(took.values()) / took["lfilter"]}
+
+
+def _among(wanted: Sequence[str]) -> tuple[str, ...]:
+    """The default and those of `wanted`."""
+    return (_NAMES[0], *(name for name in wanted if name != _NAMES[0]))
+
+
+def _grown(metrics: Mapping[str, str], changes: bool = False) -> Sweep:
+    """Engines against the number of subscriptions, as far as there is memory."""
+    return sweep(
+        "subscriptions", up_to(_SIZES, _SIZES[0]), lambda size: {**_of(PLAIN_BOOLEAN), "subscriptions": size},
+        log=True, metrics=metrics, engines=_NAMES, changes=changes, growing=True, most_s=_MOST_S,
+    )  # fmt: skip
+
+
+def _named(label: str, recipes: Mapping[str, BooleanRecipe], metrics: Mapping[str, str]) -> Sweep:
     """Bars against the names of recipes, a panel a figure."""
-    rows = _by_recipe(asked, recipes)
-    names = tuple(rows[0]["engines"])
-    panels = [
-        {"y_label": y_label, "log": (False, log), "groups": column(rows, names, key)}
-        for y_label, (key, log) in labels.items()
-    ]
-    return {"x_label": label, "x": list(recipes), "panels": panels, "exact": all_exact(rows), "rows": rows}
+    given = {name: _of(recipe) for name, recipe in recipes.items()}
+    return sweep(label, tuple(given), given.__getitem__, named=True, metrics=metrics, engines=_NAMES, most_s=_MOST_S)
 
 
 def _workloads(asked: Asked) -> Report:
     plain = PLAIN_BOOLEAN
-    recipes: dict[Any, BooleanRecipe] = {"default": plain}
+    recipes = {"default": plain}
     if asked.messages_from is None:
         recipes |= {
             "no stop words": plain._replace(stop_words=False),
@@ -231,33 +128,34 @@ def _workloads(asked: Asked) -> Report:
         "one keyword": plain._replace(keywords=(1, 1)),
         **{f"{name} regions": recipe for name, recipe in _BY_REGION.items() if name != plain.regions},
     }
-    labels = {_PANEL["y_label"]: ("us_per_message", True), "candidates a match": ("candidates_per_match", True)}
-    return _grouped("workload", recipes, labels, asked)
+    return _named("workload", recipes, _US | _CANDIDATES).measure(asked)
 
 
-_GROWTH = {
-    "microseconds a message": ("us_per_message", True),
-    "candidates a match": ("candidates_per_match", True),
-    "bytes a subscription": ("bytes_per_subscription", False),
-}
-_CHANGES = {"subscribe a second": ("subscribe_per_s", True), "unsubscribe a second": ("unsubscribe_per_s", True)}
-_MEMORY = {"bytes a subscription": ("bytes_per_subscription", False)}
-
-PAGE = Page(
-    _BOOLEAN,
-    {
-        "probing": _probing,
-        "lengths": partial(_lengths, _PAPER, PLAIN_BOOLEAN),
-        "opponents": partial(_lengths, _OPPONENTS, PLAIN_BOOLEAN),
-        "opponents-usa": partial(_lengths, _OPPONENTS, _USA),
-        "choice": _choice,
-        "scalability": _scalability,
-        "subscriptions": partial(_by_size, _GROWTH, False),
-        "updates": partial(_by_size, _CHANGES, True),
-        "keywords": partial(_by_shape, "keywords at most", _BY_KEYWORDS),
-        "regions": partial(_by_shape, "regions", _BY_REGION),
-        "memory": partial(_grouped, "regions", _BY_REGION, _MEMORY),
+def figures() -> Mapping[str, Sweep | Callable[[Asked], Report]]:
+    """Name to row."""
+    words = partial(Sweep, "words of a message", metrics=_US, most_s=_MOST_S)
+    ways = {f"{by}, {way}": partial(LFilter, filter_by=by, verify_by=way) for by, way in _WAYS}
+    by_region = _by_shape(_BY_REGION, "short {} messages, by regions")
+    return {
+        "probing": words(_by_length(PLAIN_BOOLEAN), made={way: partial(MbrTrie, strategy=way) for way in _PROBING}),
+        "lengths": words(_by_length(PLAIN_BOOLEAN), engines=_among(_PAPER)),
+        "opponents": words(_by_length(PLAIN_BOOLEAN), engines=_among(_OPPONENTS)),
+        "opponents-usa": words(_by_length(_USA), engines=_among(_OPPONENTS)),
+        "choice": words(
+            _by_length(PLAIN_BOOLEAN) + by_region, compared=_compared_ways,
+            made={name: _BOOLEAN.engines[name] for name in _PAPER} | ways,
+        ),
+        "scalability": Sweep(
+            "subscriptions", [_by_size(shape, text) for shape in SHAPES for text in _LENGTHS], _US,
+            engines=("lfilter",), growing=True, most_s=_MOST_S,
+        ),
+        "subscriptions": _grown(_US | _CANDIDATES | _BYTES),
+        "updates": _grown(_CHANGES, changes=True),
+        "keywords": Sweep("keywords at most", _by_shape(_BY_KEYWORDS), _US, engines=_NAMES, most_s=_MOST_S),
+        "regions": Sweep("regions", _by_shape(_BY_REGION), _US, engines=_NAMES, most_s=_MOST_S),
+        "memory": _named("regions", _BY_REGION, _BYTES),
         "workloads": _workloads,
-    },
-    check_engine=lambda name: replace(_BOOLEAN, engines={**_BOOLEAN.engines, **PEERS}).engine(name),
-)
+    }  # fmt: skip
+
+
+PAGE = Page(_BOOLEAN, figures())

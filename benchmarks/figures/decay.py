@@ -13,8 +13,8 @@ Read on in `benchmarks.lasting`, which makes the cases.
 
 from collections.abc import Sequence
 
-from benchmarks.figures.sweeps import TIME, Page, Sweep, Variants, up_to
-from benchmarks.lasting import HALF_LIFE_S
+from benchmarks.cases import HALF_LIFE_S
+from benchmarks.figures.sweeps import TIME, Page, Sweep, sweep, up_to, variants
 from benchmarks.workload import MESSAGES_PER_S, TopkRecipe
 from matching.decay.engines.ciq import Ciq
 from matching.kinds import KINDS
@@ -26,30 +26,30 @@ _SIZES = (50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000)
 _LIVES = [round(HALF_LIFE_S * times) for times in (0.1, 0.25, 1.0, 4.0, 10.0)]
 
 
-def _variants(label: str, attribute: str, values: Sequence[int]) -> Variants:
+def _variants(label: str, attribute: str, values: Sequence[int]) -> Sweep:
     """Engine `ciq` with one of its settings at other values."""
-    return Variants(label, {str(value): type("Variant", (Ciq,), {attribute: value}) for value in values})
+    return variants(label, {str(value): type("Variant", (Ciq,), {attribute: value}) for value in values})
 
 
 PAGE = Page(
     _DECAY,
     {
-        "subscriptions": Sweep("subscriptions", up_to(_SIZES), lambda n: {"subscriptions": n}, log=True),
-        "keywords": Sweep("keywords", (1, 2, 3, 4, 5), lambda n: {"recipe": TopkRecipe(_K, keywords=(n, n))}),
-        "alpha": Sweep("alpha", (0.1, 0.3, 0.5, 0.7, 0.9), lambda a: {"recipe": TopkRecipe(_K, alpha=(a, a))}),
-        "k": Sweep("k", (5, 10, 20, 30, 50), lambda k: {"recipe": TopkRecipe((k, k))}),
-        "fading": Sweep("half-life in s", _LIVES, lambda s: {"half_life_s": s}, log=True),
+        "subscriptions": sweep("subscriptions", up_to(_SIZES), lambda n: {"subscriptions": n}, log=True),
+        "keywords": sweep("keywords", (1, 2, 3, 4, 5), lambda n: {"recipe": TopkRecipe(_K, keywords=(n, n))}),
+        "alpha": sweep("alpha", (0.1, 0.3, 0.5, 0.7, 0.9), lambda a: {"recipe": TopkRecipe(_K, alpha=(a, a))}),
+        "k": sweep("k", (5, 10, 20, 30, 50), lambda k: {"recipe": TopkRecipe((k, k))}),
+        "fading": sweep("half-life in s", _LIVES, lambda s: {"half_life_s": s}, log=True),
         # times matter only beside the half-life: messages that come twice as fast see it twice as long
-        "arrivals": Sweep(
+        "arrivals": sweep(
             "messages a second", (2, 4, 8, 16, 32), lambda r: {"half_life_s": HALF_LIFE_S * r / MESSAGES_PER_S}
         ),
-        "history": Sweep(
+        "history": sweep(
             "messages before", (20_000, 50_000, 100_000, 200_000, 400_000), lambda n: {"history": n}, log=True
         ),
         "blocks": _variants("postings a block", "block", (32, 64, 128, 256, 512, 1024)),
         # two more are for those without a bound
         "buckets": _variants("buckets a cell", "buckets", (1, 2, 4, 8, 16, MOST_BUCKETS - 2)),
-        "insertion": Variants(
+        "insertion": variants(
             "engine",
             metrics=TIME
             | {"bytes a subscription": "bytes_per_subscription", "subscriptions that come a second": "subscribe_per_s"},

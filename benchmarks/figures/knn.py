@@ -9,7 +9,7 @@
 Read on in `benchmarks.lasting`, which makes the cases.
 """
 
-from benchmarks.figures.sweeps import Page, Sweep, Variants, up_to
+from benchmarks.figures.sweeps import Page, sweep, up_to, variants
 from benchmarks.workload import TopkRecipe
 from matching.kinds import KINDS
 from matching.knn.engines.influence_grid import InfluenceGrid
@@ -32,13 +32,13 @@ _GRIDS = {
 PAGE = Page(
     _KNN,
     {
-        "subscriptions": Sweep("subscriptions", up_to(_SIZES), lambda n: {"subscriptions": n}, log=True),
-        "k": Sweep("k", (1, 2, 5, 10, 20, 50), lambda k: {"recipe": TopkRecipe(k=(k, k))}),
-        "keywords": Sweep("keywords", (1, 2, 3, 4, 5), lambda n: {"recipe": TopkRecipe(k=(1, 10), keywords=(n, n))}),
-        "history": Sweep(
+        "subscriptions": sweep("subscriptions", up_to(_SIZES), lambda n: {"subscriptions": n}, log=True),
+        "k": sweep("k", (1, 2, 5, 10, 20, 50), lambda k: {"recipe": TopkRecipe(k=(k, k))}),
+        "keywords": sweep("keywords", (1, 2, 3, 4, 5), lambda n: {"recipe": TopkRecipe(k=(1, 10), keywords=(n, n))}),
+        "history": sweep(
             "messages before", (100_000, 300_000, 1_000_000, 3_000_000), lambda n: {"history": n}, log=True
         ),
-        "grids": Variants(
+        "grids": variants(
             "grids",
             {
                 name: type("Variant", (InfluenceGrid,), {"sides": sides, "widest": widest})

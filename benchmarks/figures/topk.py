@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import thresholds
 from benchmarks.adversarial import STREAMS, make_stream
-from benchmarks.figures.sweeps import TIME, Asked, Page, Report, Sweep, Variants, all_exact, bars, beside, column, up_to
+from benchmarks.figures.sweeps import TIME, Asked, Page, Report, Sweep, bars, sweep, up_to, variants
 from benchmarks.harness import Bench
 from benchmarks.workload import PLAIN, TopkRecipe
 from matching.kinds import KINDS
@@ -25,6 +25,13 @@ _TOPK = KINDS.named("topk")
 _SIZES = (100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000)
 #: Of streams: long enough for whole batches, so that no engine tells changes oftener than another.
 _MOST_OF_STREAM_S = 15.0
+_MOST_SUBSCRIPTIONS = 20_000
+_ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9, "uniform")
+_WINDOWS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+_COUNTED = TIME | {
+    "postings scanned a message": "scanned_per_message",
+    "pairs verified a message": "verified_per_message",
+}
 
 
 def _thresholds(asked: Asked) -> Report:
@@ -44,45 +51,35 @@ def _pruning() -> dict[str, Any]:
     return {name: partial(Skype, pruning=pruning) for name, pruning in (ways | {"paper's rules": PAPER}).items()}
 
 
-def _streams(asked: Asked) -> Report:
-    size, rows = min(asked.subscriptions, 20_000), []
-    for name in STREAMS:
-        asked.tell(f"stream {name}")
-        case = make_stream(name, size, size, (asked.messages or 0) * asked.rounds, asked.seed)
-        rows.append(beside(Bench(case, asked.rounds), asked.engines, asked.tell, most_s=_MOST_OF_STREAM_S))
-    panel = {"y_label": "us a message", "log": (False, True), "groups": column(rows, asked.engines, "us_per_message")}
-    measured = {name: row["engines"] for name, row in zip(STREAMS, rows, strict=True)}
-    return {
-        "x_label": "stream", "x": list(STREAMS), "panels": [panel], "exact": all_exact(rows), "rows": measured,
-        "over": f"{size:,} subscriptions, as many messages in the window",
-    }  # fmt: skip
+def _stream(asked: Asked, name: str) -> Bench:
+    """A stream over a window of as many messages as there are subscriptions."""
+    size = asked.subscriptions
+    return Bench(make_stream(name, size, size, (asked.messages or 0) * asked.rounds, asked.seed), asked.rounds)
 
 
-_ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9, "uniform")
-_WINDOWS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
-_COUNTED = TIME | {
-    "postings scanned a message": "scanned_per_message",
-    "pairs verified a message": "verified_per_message",
-}
+def _streams() -> Sweep:
+    return sweep("stream", tuple(STREAMS), lambda _: {}, named=True, load=_stream, most_s=_MOST_OF_STREAM_S,
+                 most=_MOST_SUBSCRIPTIONS)  # fmt: skip
+
 
 PAGE = Page(
     _TOPK,
     {
-        "subscriptions": Sweep("subscriptions", up_to(_SIZES, _SIZES[1]), lambda n: {"subscriptions": n}, log=True),
-        "k": Sweep("k", (5, 10, 20, 50, 100), lambda k: {"recipe": TopkRecipe(k=(k, k))}),
-        "alpha": Sweep("alpha", _ALPHAS, lambda a: {"recipe": PLAIN if a == "uniform" else TopkRecipe(alpha=(a, a))}),
-        "keywords": Sweep("keywords", (1, 2, 3, 4, 5), lambda n: {"recipe": TopkRecipe(keywords=(n, n))}),
-        "window": Sweep(
+        "subscriptions": sweep("subscriptions", up_to(_SIZES, _SIZES[1]), lambda n: {"subscriptions": n}, log=True),
+        "k": sweep("k", (5, 10, 20, 50, 100), lambda k: {"recipe": TopkRecipe(k=(k, k))}),
+        "alpha": sweep("alpha", _ALPHAS, lambda a: {"recipe": PLAIN if a == "uniform" else TopkRecipe(alpha=(a, a))}),
+        "keywords": sweep("keywords", (1, 2, 3, 4, 5), lambda n: {"recipe": TopkRecipe(keywords=(n, n))}),
+        "window": sweep(
             "messages in the window",
             lambda asked: [size for size in _WINDOWS if size <= max(asked.window or 0, 100_000)],
             lambda n: {"window": n},
             log=True,
         ),
         "thresholds": _thresholds,
-        "pruning": Variants(
+        "pruning": variants(
             "rules", _pruning(), _COUNTED, told=lambda running: {"counters": running.room.engine.counters()}
         ),
-        "streams": _streams,
+        "streams": _streams(),
     },
     engines=("skype", "l2_scan", "ciq", "block_inverted_file", "inverted_file"),
     messages=6_000,

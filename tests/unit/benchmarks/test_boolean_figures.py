@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import cases
 from benchmarks.figures import boolean as boolean_figures
+from benchmarks.figures import sweeps
 from benchmarks.figures.boolean import PAGE
 from matching.boolean.engines.inverted_list import InvertedList
 from matching.errors import ConfigError
@@ -23,8 +24,8 @@ def small(monkeypatch):
     monkeypatch.setattr(cases, "_CALLS_A_ROUND", 4)
     monkeypatch.setattr(boolean_figures, "_SIZES", (200, 1_000, 100_000))
     monkeypatch.setattr(boolean_figures, "_LENGTHS", {"short": (6, 12), "long": (40,)})
-    monkeypatch.setattr(boolean_figures, "PAGE", PAGE._replace(rounds=2))
     monkeypatch.setattr(boolean_figures, "_CHECKED", (500, 60))
+    monkeypatch.setattr(boolean_figures, "PAGE", PAGE._replace(rounds=2, figures=boolean_figures.figures()))
 
 
 @pytest.mark.parametrize("name", [name for name in PAGE.figures if name not in ("probing", "choice")])
@@ -70,7 +71,7 @@ def test_figure_of_a_wrong_engine_is_not_exact(tmp_path, monkeypatch):
 
 
 def test_figure_stops_where_memory_ends_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(boolean_figures, "_MOST_MEMORY", 0.0)
+    monkeypatch.setattr(sweeps, "_MOST_MEMORY", 0.0)
     report = boolean_figures.PAGE.figure("subscriptions", tmp_path, 1_000, None, 40, _PAIR)
     assert report["x"] == [200]
     assert "1,000 subscriptions left out" in report["stopped"] and "GB needed" in report["stopped"]

@@ -8,8 +8,9 @@ import pytest
 
 from benchmarks import run
 from benchmarks.bulk import best_messages
+from benchmarks.cases import make_case
 from benchmarks.figures import knn as figures
-from benchmarks.lasting import LastingBench, lasting_case
+from benchmarks.lasting import LastingBench
 from matching.errors import ConfigError
 from matching.kinds import KINDS
 from matching.knn.engines.inverted_file import InvertedFile
@@ -63,7 +64,7 @@ class Late(InvertedFile):
 @pytest.mark.parametrize(("engine", "subscriptions"), [(Late, 1_500), (InvertedFile, 100)])
 def test_knn_bench_of_a_wrong_engine_or_of_too_little_is_not_exact(engine, subscriptions, monkeypatch):
     monkeypatch.undo()
-    bench = LastingBench(lasting_case(replace(ROW, engines={"given": engine}), subscriptions, 100, rounds=1), 1)
+    bench = LastingBench(make_case(replace(ROW, engines={"given": engine}), subscriptions, 100, rounds=1), 1)
     report = bench.check(bench.build())
     assert report["exact"] is False and ("warning" in report) is (engine is InvertedFile)
 
