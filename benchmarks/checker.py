@@ -14,7 +14,18 @@ import numpy as np
 
 from benchmarks.cases import Case
 from benchmarks.workload import NO_REMOVALS, WORLD
-from matching.model import ENTER, LEAVE, SKYLINE, Float64, Int32, Int64, MessageBatch, SubscriptionTable, UpdateBatch
+from matching.model import (
+    ENTER,
+    LEAVE,
+    SKYLINE,
+    Float64,
+    Int32,
+    Int64,
+    MessageBatch,
+    SubscriptionTable,
+    UpdateBatch,
+    take_rows,
+)
 from matching.naive import Oracle, tally
 from matching.window import NO_FLOOR, Boundary
 
@@ -89,28 +100,42 @@ def expected(
     return Expected(updates, results)
 
 
-def told_to(case: Case, messages: MessageBatch, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
-    """What some subscriptions of a case are told behind the first boundary; without a window `matching.naive` says it.
-
-    messages : MessageBatch    of the case, seq dense from 0
-    """
+def told_to(case: Case, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
+    """What some subscriptions are told behind the first boundary; of kinds without window `matching.naive` says it."""
     if case.kind.windowed:
         ends = case.ends if case.kind.needs_ended else None
-        return expected(messages, sample, boundaries, WORLD.max_distance, ends)
-    first, last = boundaries[0].last_seq + 1, boundaries[-1].last_seq
-    whole, rows = Boundary(0, first, last, NO_FLOOR), messages.take(np.arange(first, last + 1))
+        return expected(case.messages, sample, boundaries, WORLD.max_distance, ends)
+    whole = Boundary(0, boundaries[0].last_seq + 1, boundaries[-1].last_seq, NO_FLOOR)
+    rows, _ = case.batch_of(whole)
     return Expected(tally(Oracle(None, WORLD.max_distance).advance(whole, rows, sample, NO_REMOVALS)), Counter())
 
 
 def sampled(table: SubscriptionTable, told: UpdateBatch, evenly: int, most: int) -> SubscriptionTable:
-    """So many spread evenly, and so many of those told most.
+    """So many spread evenly, and so many of those told most, of a table whose numbers ascend.
 
     A few thousand out of a million may well be told nothing at all.
     """
     some = np.arange(0, len(table), max(1, len(table) // evenly))[:evenly]
-    number, times = np.unique(told.number, return_counts=True)
-    often = number[np.argsort(-times, kind="stable")][:most]
-    return table.take(np.union1d(some, often[often < len(table)]))
+    number, times = np.unique(told.number[np.isin(told.number, table.number)], return_counts=True)
+    often = np.searchsorted(table.number, number[np.argsort(-times, kind="stable")][:most])
+    return table.take(np.union1d(some, often))
+
+
+def held_against(
+    case: Case, told: UpdateBatch, boundaries: Sequence[Boundary], sample: tuple[int, int]
+) -> tuple[bool, int, int]:
+    """What a run told behind the first of these boundaries, against what had to be; `sample` as of `sampled`.
+
+    Returns
+    -------
+    tuple    whether it was the same, how many updates were expected, and of how many subscriptions
+    """
+    after, last = boundaries[0].last_seq, boundaries[-1].last_seq
+    told = take_rows(told, np.flatnonzero((told.as_of > after) & (told.as_of <= last)))
+    some = sampled(case.table, told, *sample)
+    wanted = told_to(case, some, boundaries).updates
+    found = tally(take_rows(told, np.flatnonzero(np.isin(told.number, some.number))))
+    return found == wanted, wanted.total(), len({event[1] for event in wanted})
 
 
 def eligible(messages: MessageBatch, words: Words, table: SubscriptionTable, at: int, max_distance: float) -> Eligible:

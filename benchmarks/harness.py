@@ -228,7 +228,7 @@ class Bench:
 
     def _expect(self, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
         """What some subscriptions are told at these boundaries, and hold at the last; computed apart from engines."""
-        return told_to(self.case, self.case.messages, sample, (self._full, *boundaries))
+        return told_to(self.case, sample, (self._full, *boundaries))
 
     def _held(self, running: Running, numbers: Int64) -> ResultBatch:
         """What an engine holds of some subscriptions."""

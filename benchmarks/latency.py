@@ -9,7 +9,6 @@ against an independent computation at its own boundaries: what comes first after
 was reached where every message was due at once, if none is given. Read on in `spouts.paced`, which keeps the schedule.
 """
 
-import itertools
 import os
 import sys
 import tempfile
@@ -21,19 +20,19 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from benchmarks import command
-from benchmarks.checker import expected
+from benchmarks.cases import Case
+from benchmarks.checker import held_against
 from benchmarks.command import Tell
+from benchmarks.stopwatch import in_turns
 from benchmarks.verdict import verdict
 from benchmarks.whole_way import told_in
-from benchmarks.workload import NO_REMOVALS
+from benchmarks.workload import WORLD
 from bolts.delivery import DeliveryBolt
 from gateway.loadtest import Pace, load_plan
 from matching.kinds import KINDS
-from matching.model import Int64, MessageBatch, SubscriptionTable, UpdateBatch, concatenate, take_rows
-from matching.naive import Oracle, tally
-from matching.space import EARTH, Space
+from matching.model import MessageBatch, SubscriptionTable, UpdateBatch, concatenate, take_rows
 from matching.warmup import warmup
-from matching.window import NO_FLOOR, Boundary, Window
+from matching.window import Window
 from spouts.generated import Recipe, generate_messages
 from spouts.paced import GeneratedSubscriptions
 from topology.core.committing import Checkpoints
@@ -46,7 +45,7 @@ from topology.core.store import CheckpointStore
 from topology.running import shared_by_default
 from topology.settings import LIVE_CREDITS
 
-_SPACE, _CHECKPOINT_S = Space(*EARTH), 10.0
+_CHECKPOINT_S = 10.0
 #: Messages of a batch at most, and behind the warm-up so many messages are checked, of so many subscriptions.
 _LARGEST, _CHECKED_MESSAGES, _CHECKED = 500, 4_000, (400, 400)
 #: The peak is what is reached over so many.
@@ -71,12 +70,12 @@ class Load(NamedTuple):
 
     def messages(self, count: int) -> MessageBatch:
         """The first messages."""
-        made = generate_messages(Recipe(seed=self.seed), Window.parse(self.window), _SPACE, _LARGEST, count)
+        made = generate_messages(Recipe(seed=self.seed), Window.parse(self.window), WORLD, _LARGEST, count)
         return concatenate([batch.messages for batch in made])
 
     def subscriptions(self) -> SubscriptionTable:
         """All of them."""
-        return GeneratedSubscriptions(Recipe(seed=self.seed), Window.parse(self.window), _SPACE, self.counts)._make()
+        return GeneratedSubscriptions(Recipe(seed=self.seed), Window.parse(self.window), WORLD, self.counts)._make()
 
 
 def run(load: Load, pace: Pace, executor: str, out: str) -> RunReport:
@@ -97,41 +96,19 @@ def told_by(out: str, kind: str) -> UpdateBatch:
 def checked(load: Load, out: str, first: int) -> dict[str, Any]:
     """What was told behind message `first` against what had to be, of every kind."""
     table, last = load.subscriptions(), first + _CHECKED_MESSAGES
-    messages, window = load.messages(last), Window.parse(load.window)
-    same, compared, subscriptions = True, 0, 0
+    messages, window, parts = load.messages(last), Window.parse(load.window), []
     for name in (name for name, count in load.counts.items() if count):
         kind, told = KINDS.named(name), told_by(out, name)
-        ends = np.unique(told.as_of[(told.as_of >= first) & (told.as_of < last)])
-        if ends.shape[0] < 2:
-            return verdict(False, 0, 0)
-        told = take_rows(told, np.flatnonzero((told.as_of > ends[0]) & (told.as_of <= ends[-1])))
         mine = table.take(np.flatnonzero(table.kind == kind.code))
-        sample = mine.take(_sampled(mine.number, told.number))
-        found = tally(take_rows(told, np.flatnonzero(np.isin(told.number, sample.number))))
-        wanted = _wanted(messages, sample, ends, window, kind.windowed)
-        same &= found == wanted
-        compared += wanted.total()
-        subscriptions += len({event[1] for event in wanted})
-    return verdict(same, compared, subscriptions)
-
-
-def _sampled(everybody: Int64, told: Int64) -> Int64:
-    """Rows of some spread evenly, and of those told most."""
-    evenly, most = _CHECKED
-    number, times = np.unique(told, return_counts=True)
-    often = np.searchsorted(everybody, number[np.argsort(-times, kind="stable")][:most])
-    return np.union1d(np.arange(0, everybody.shape[0], max(1, everybody.shape[0] // evenly)), often)
-
-
-def _wanted(messages: MessageBatch, sample: SubscriptionTable, ends: Int64, window: Window, windowed: bool):
-    """Behind the first of these boundaries. One at which nobody was told anything changes nothing for anybody."""
-    if windowed:
-        cuts = [Boundary(at, 0, end, window.floor(end, 0)) for at, end in enumerate(ends.tolist())]
-        return expected(messages, sample, cuts, _SPACE.max_distance).updates
-    first, last = int(ends[0]) + 1, int(ends[-1])
-    rows = messages.take(np.arange(first, last + 1))
-    whole = Boundary(0, first, last, NO_FLOOR)
-    return tally(Oracle(None, _SPACE.max_distance).advance(whole, rows, sample, NO_REMOVALS))
+        case = Case(kind, messages, mine, window, 0, last, _LARGEST, {})
+        # a boundary at which nobody was told anything changes nothing for anybody
+        ends = np.unique(told.as_of[(told.as_of >= first) & (told.as_of < last)]).tolist()
+        if len(ends) < 2:
+            return verdict(False, 0, 0)
+        boundaries = [case.boundary(at, 0, end + 1) for at, end in enumerate(ends)]
+        parts.append(held_against(case, told, boundaries, _CHECKED))
+    same, compared, subscriptions = zip(*parts, strict=True)
+    return verdict(all(same), sum(compared), sum(subscriptions))
 
 
 def bench(
@@ -158,35 +135,36 @@ def bench(
     """
     warmup()
     load = Load({kind.name: 0 for kind in KINDS.run} | {"boolean": boolean, "topk": topk}, window, seed, credits)
-    peaks, turns = {}, {name: [] for name in executors}
+    peaks = {}
     for name in executors:
         with tempfile.TemporaryDirectory(prefix="skyray-latency-") as out:
             report = run(load, Pace(1e9, _PEAK_MESSAGES, _LARGEST), name, out)
         peaks[name] = _PEAK_MESSAGES / report.elapsed_s
         tell(f"{name}: {peaks[name]:,.0f} messages/s at most")
-    for turn, name in itertools.product(range(rounds), executors):
-        mine = rate or peaks[name] / 2
-        warming = round(mine * warm_up)
-        pace = Pace(mine, warming + round(mine * seconds), _LARGEST, linger_ms / 1e3, warming)
+    rates = {name: rate or peaks[name] / 2 for name in executors}
+
+    def one(name: str, turn: int) -> dict[str, Any]:
+        warming = round(rates[name] * warm_up)
+        pace = Pace(rates[name], warming + round(rates[name] * seconds), _LARGEST, linger_ms / 1e3, warming)
         with tempfile.TemporaryDirectory(prefix="skyray-latency-") as out:
-            report = run(load, pace, name, out)
-            one = _turn(report) | checked(load, out, warming)
-        turns[name].append(one)
+            row = _turn(run(load, pace, name, out)) | checked(load, out, warming)
         tell(
-            f"turn {turn + 1} of {rounds}: {name} at {mine:,.0f}/s: p50 {one['p50_ms']:.1f} ms, p99 "
-            f"{one['p99_ms']:.1f} ms, {'kept up' if one['kept_up'] else 'NOT kept up'}, {one['compared']:,} updates "
-            f"compared: {'right' if one['exact'] else 'WRONG, or too few'}"
+            f"turn {turn + 1} of {rounds}: {name} at {rates[name]:,.0f}/s: p50 {row['p50_ms']:.1f} ms, p99 "
+            f"{row['p99_ms']:.1f} ms, {'kept up' if row['kept_up'] else 'NOT kept up'}, {row['compared']:,} updates "
+            f"compared: {'right' if row['exact'] else 'WRONG, or too few'}"
         )
-    measured = {name: _summary(peaks[name], rate or peaks[name] / 2, turns[name]) for name in executors}
-    every = [one for name in executors for one in turns[name]]
+        return row
+
+    turns = in_turns(executors, rounds, one)
+    every = [row for rows in turns.values() for row in rows]
     facts = {"subscriptions": boolean + topk, "boolean": boolean, "topk": topk, "window": window, "seconds": seconds}
+    facts |= {"warm_up": warm_up, "linger_ms": linger_ms, "checkpoint_s": _CHECKPOINT_S}
     return {
-        "workload": facts
-        | {"warm_up": warm_up, "linger_ms": linger_ms, "checkpoint_s": _CHECKPOINT_S, "credits": credits, "seed": seed},
-        "measured": measured,
+        "workload": facts | {"credits": credits, "seed": seed},
+        "measured": {name: _summary(peaks[name], rates[name], turns[name]) for name in executors},
         **verdict(
-            all(one["exact"] for one in every),
-            min(one["compared"] for one in every), min(one["compared_subscriptions"] for one in every),
+            all(row["exact"] for row in every),
+            min(row["compared"] for row in every), min(row["compared_subscriptions"] for row in every),
         ),
     }  # fmt: skip
 
@@ -206,14 +184,9 @@ def _turn(report: RunReport) -> dict[str, Any]:
 
 
 def _summary(peak: float, rate: float, turns: list[dict[str, Any]]) -> dict[str, Any]:
-    def middle(name: str) -> float:
-        return median(one[name] for one in turns)
-
-    return {
-        "peak_per_s": peak, "rate": rate, "p50_ms": middle("p50_ms"), "p99_ms": middle("p99_ms"),
-        "longest_ms": max(one["longest_ms"] for one in turns), "kept_up": all(one["kept_up"] for one in turns),
-        "turns": turns,
-    }  # fmt: skip
+    middle = {name: median(one[name] for one in turns) for name in ("p50_ms", "p99_ms")}
+    whole = {"longest_ms": max(one["longest_ms"] for one in turns), "kept_up": all(one["kept_up"] for one in turns)}
+    return {"peak_per_s": peak, "rate": rate, **middle, **whole, "turns": turns}
 
 
 if __name__ == "__main__":

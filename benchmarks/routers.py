@@ -11,12 +11,16 @@ told, after every one of them has been seen to tell the same updates as one bolt
 (`benchmarks.whole_way`). With `--out` the figures are drawn too.
 """
 
+import contextlib
+import itertools
 import logging
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import median
+from time import perf_counter_ns
 from typing import Annotated, Any
 
 import numpy as np
@@ -26,15 +30,14 @@ from benchmarks import command
 from benchmarks.cases import make_case
 from benchmarks.command import Tell
 from benchmarks.figures import drawing
-from benchmarks.whole_way import Stream, checked, filled, plan_of, stream_of, weighed
+from benchmarks.whole_way import Stream, compare, digest_of, filled, on_ray, plan_of, seconds_of, stream_of
 from distribution.routers import ROUTERS, placeable
 from matching.errors import ConfigError
 from matching.kinds import KINDS
+from topology.core import local
 from topology.core.component import Saved
-from topology.core.local import run_local
 from topology.core.metrics import RunReport
-from topology.core.runner import run_ray
-from topology.running import LIGHT
+from topology.core.payload import pack, unpack
 from topology.wiring import credits_for
 
 #: One of those that place by cost stands for all: they differ in balance alone (`benchmarks.placement_work`).
@@ -48,11 +51,54 @@ def routers_of(kind: str) -> list[str]:
     return [name for name in ROUTERS if name not in _LEFT_OUT and not placeable(name, KINDS, kind, False)]
 
 
+class _Weighed(local._LocalChannel):
+    """Links that pack and unpack what they carry, and book that to who would do it."""
+
+    book: "Booked"
+
+    def send(self, destinations: Any, payload: Any, size_bytes: int) -> None:
+        carried = [address for address, edge, _ in destinations if edge >= 0 and address != self._sender]
+        if carried:
+            begun = perf_counter_ns()
+            pieces = pack(payload, 1 << 62)
+            packed = perf_counter_ns()
+            unpack(pieces)
+            done = perf_counter_ns()
+            self.book.packing[self._sender] += packed - begun
+            # it ran inside the sender's time, and belongs to the receivers
+            self.book.out_of[self._sender] += done - packed
+            for address in carried:
+                self.book.unpacking[address] += done - packed
+                self.book.carried_bytes += sum(map(len, pieces))
+        super().send(destinations, payload, size_bytes)
+
+
+class Booked:
+    """Nanoseconds of packing and unpacking by address, and bytes that went between tasks."""
+
+    def __init__(self):
+        self.packing: Counter[int] = Counter()
+        self.unpacking: Counter[int] = Counter()
+        self.out_of: Counter[int] = Counter()
+        self.carried_bytes = 0
+
+
+@contextlib.contextmanager
+def weighed() -> Iterator[Booked]:
+    """Have runs in this process pack and unpack as between processes."""
+    plain, book = local._LocalChannel, Booked()
+    local._LocalChannel = type("Weighed", (_Weighed,), {"book": book})  # type: ignore[misc]
+    try:
+        yield book
+    finally:
+        local._LocalChannel = plain  # type: ignore[misc]
+
+
 def simulated(stream: Stream, router: str, bolts: int, saved: Saved) -> dict[str, Any]:
     """One run in this process: microseconds a message of the busiest tasks, and what went between tasks."""
     with tempfile.TemporaryDirectory(prefix="skyray-routers-") as out, weighed() as book:
         plan = plan_of(stream, router, bolts, out)
-        report = run_local(plan, resume=saved)
+        report = local.run_local(plan, resume=saved)
     each_us = 1e6 / stream.timed
     spent: dict[str, list[float]] = {}
     for name, part in report.components.items():
@@ -92,61 +138,39 @@ def _told(report: RunReport, stream: Stream) -> dict[str, Any]:
     parts = {name: [task.figures for task in part.tasks] for name, part in report.components.items()}
     held, kind = len(stream.case.table), stream.case.kind.name
     return {
-        "digest": parts["delivery"][0]["digest"],
+        "digest": digest_of(report),
         "found_per_message": sum(part["found_sent"].get(kind, 0) for part in parts["query"]) / stream.timed,
         "held_per_subscription": sum(part["held"][kind] for part in parts["query"]) / held,
     }
 
 
-def on_ray(stream: Stream, router: str, bolts: int) -> dict[str, Any]:
+def run_on_ray(stream: Stream, router: str, bolts: int) -> dict[str, Any]:
     """One run on Ray from the start; what is timed begins when the batch that brought everybody is done."""
-    with tempfile.TemporaryDirectory(prefix="skyray-routers-") as out:
-        report = run_ray(plan_of(stream, router, bolts, out), together=(LIGHT,))
-    loaded_s = report.components["messages"].tasks[0].figures["loaded_s"]
-    first = stream.boundaries[stream.loaded].first_seq
-    left = stream.boundaries[-1].last_seq + 1 - first
-    return {"us_per_message": 1e6 * (report.elapsed_s - loaded_s) / left} | _told(report, stream)
+    report = on_ray(stream, router, bolts)
+    return {"us_per_message": 1e6 * seconds_of(report) / stream.left} | _told(report, stream)
 
 
-def compare(
-    stream: Stream,
-    chosen: Sequence[str],
-    ways: Sequence[int],
-    rays: Sequence[int],
-    rounds: int,
-    tell: Tell,
+def routed(
+    stream: Stream, chosen: Sequence[str], simulations: Sequence[int], rays: Sequence[int], rounds: int, tell: Tell
 ) -> dict[str, Any]:
     """Every router and number of bolts, in turns; a row each, and what the check says."""
-    judged, digest = checked(stream)
-    tell(f"{stream.case.kind.name}: one bolt {judged}")
     routers = [name for name in routers_of(stream.case.kind.name) if not chosen or name in chosen]
     with tempfile.TemporaryDirectory(prefix="skyray-routers-") as out:
         saved = filled(stream, out)
-    cells = [("simulated", router, bolts) for bolts in ways for router in routers]
-    cells += [("ray", router, bolts) for bolts in rays for router in routers]
-    turns: dict[tuple, list[dict[str, Any]]] = {cell: [] for cell in cells}
-    for turn in range(rounds + 1):
-        for way, router, bolts in cells:
-            if turn == 0 and (way == "ray" or bolts != ways[0]):
-                continue  # what is compiled or loaded on first use is so by then
-            row = simulated(stream, router, bolts, saved) if way == "simulated" else on_ray(stream, router, bolts)
-            if turn:
-                turns[way, router, bolts].append(row)
-            tell(f"  turn {turn} of {rounds}: {way} {router} {bolts}: {row['us_per_message']:.1f} us a message")
+    for router in routers if simulations else ():
+        simulated(stream, router, simulations[0], saved)  # what is compiled or loaded on first use is so by then
+    cells, ways = {}, {}
+    for way, counts, run in (("simulated", simulations, partial(simulated, saved=saved)), ("ray", rays, run_on_ray)):
+        for bolts, router in itertools.product(counts, routers):
+            cells[f"{way} {router} {bolts}"] = way, router, bolts
+            ways[f"{way} {router} {bolts}"] = partial(run, stream, router, bolts)
+    judged, measured = compare(stream, ways, rounds, tell)
     rows = []
-    for (way, router, bolts), mine in turns.items():
-        middle = sorted(mine, key=lambda row: row["us_per_message"])[len(mine) // 2]
-        us = median(row["us_per_message"] for row in mine)
-        same = {row["digest"] for row in mine} == {digest}
-        rows.append(
-            {"way": way, "router": router, "query_bolts": bolts, **middle, "us_per_message": us, "same_updates": same}
-        )
-        rows[-1]["messages_per_s"] = 1e6 / us
-    for row in rows:
-        alike = (row["way"], "hashing", row["query_bolts"])
-        base = [each for each in rows if (each["way"], each["router"], each["query_bolts"]) == alike]
-        row["times_hashing"] = base[0]["us_per_message"] / row["us_per_message"] if base else None
-        judged["exact"] = judged["exact"] and row["same_updates"]
+    for name, row in measured.items():
+        way, router, bolts = cells[name]
+        base = measured.get(f"{way} hashing {bolts}")
+        times = base and base["us_per_message"] / row["us_per_message"]
+        rows.append({"way": way, "router": router, "query_bolts": bolts, **row, "times_hashing": times})
     return {"kind": stream.case.kind.name, **judged, "workload": stream.case.facts, "rows": rows}
 
 
@@ -192,7 +216,7 @@ def bench(
         stream = stream_of(case, batch)
         if ray and len(stream.boundaries) <= stream.loaded:
             raise ConfigError(f"--messages {messages}: on Ray the first {stream.loaded} batches do not count")
-        measured.append(compare(stream, routers, bolts, ray, rounds, tell))
+        measured.append(routed(stream, routers, bolts, ray, rounds, tell))
     cluster.shutdown()
     exact = all(one["exact"] for one in measured)
     report = {"credits": credits_for(batch), "batch": batch, "rounds": rounds, "measured": measured, "exact": exact}

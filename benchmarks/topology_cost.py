@@ -14,9 +14,8 @@ are few. What each actor had of the processors is reported beside the rates.
 import contextlib
 import os
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
-from statistics import median
+from collections.abc import Sequence
+from functools import partial
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -27,7 +26,16 @@ from ray.util import list_named_actors
 from benchmarks import command
 from benchmarks.cases import Case, make_case
 from benchmarks.command import Tell
-from benchmarks.whole_way import Stream, checked, message_names, plan_of, stream_of, subscription_names
+from benchmarks.whole_way import (
+    Stream,
+    compare,
+    digest_of,
+    message_names,
+    on_ray,
+    seconds_of,
+    stream_of,
+    subscription_names,
+)
 from benchmarks.workload import NO_REMOVALS, WORLD, BooleanRecipe
 from bolts.names import Digest, hash_names
 from matching.alone import Alone
@@ -36,7 +44,6 @@ from matching.model import MessageBatch, Names, SubscriptionTable, concatenate, 
 from matching.warmup import warmup
 from matching.window import Boundary, Window
 from topology.core.metrics import RunReport, Snapshot
-from topology.core.runner import run_ray
 from topology.running import LIGHT
 
 _PICKY = BooleanRecipe(keywords=(2, 5), regions="small")
@@ -101,21 +108,21 @@ def stream_over(kind: str, subscriptions: int, messages: int, batch: int, seed: 
     return stream_of(make_case(row, subscriptions, messages, window, 1, seed, recipe=recipe, batch=batch), batch)
 
 
-def bare(stream: Stream) -> tuple[float, int, str]:
-    """The room alone: seconds for the batches that are timed, and how many updates in all, and their digest."""
-    alone = Alone([stream.case.kind], WORLD, stream.case.window)
+def bare(stream: Stream) -> dict[str, Any]:
+    """The room alone: the batches that are timed, and the digest of all it tells."""
+    alone, table = Alone([stream.case.kind], WORLD, stream.case.window), stream.case.table
     begun, told, nobody = perf_counter(), [], empty(SubscriptionTable)
     for boundary in stream.boundaries:
-        batch, ended = stream.batch(boundary.number), stream.ended(boundary.number)
+        batch, ended = stream.case.batch_of(boundary)
         if boundary.number == stream.loaded:
             begun = perf_counter()
-        added = stream.case.table if boundary.number == stream.joined else nobody
+        added = table if boundary.number == stream.joined else nobody
         told.append(alone.process(boundary, batch, added, NO_REMOVALS, ended).updates)
     seconds, digest = perf_counter() - begun, Digest()
-    names, everybody = hash_names(message_names(stream.messages)), hash_names(subscription_names(stream.case.table))
+    names, everybody = hash_names(message_names(stream.case.messages)), hash_names(subscription_names(table))
     for updates in told:
         digest.add(updates, everybody[updates.number], names[updates.seq])
-    return seconds, sum(map(len, told)), digest.hex()
+    return {"us_per_message": 1e6 * seconds / stream.left, "digest": digest.hex(), "updates": sum(map(len, told))}
 
 
 def run_over(
@@ -125,21 +132,17 @@ def run_over(
     boundaries, parts, _ = zip(*batches, strict=True)
     messages, kind = concatenate(list(parts)), KINDS[int(table.kind[0])]
     case = Case(kind, messages, table, window, 0, len(messages), len(parts[0]), {})
-    return _on_ray(Stream(case, messages, list(boundaries), 0), sink, (LIGHT,), asking=None)
+    return on_ray(Stream(case, list(boundaries), 0), sink=sink, asking=None)
 
 
-def _on_ray(
-    stream: Stream, sink: str, together: tuple[tuple[str, ...], ...], bolts: int = 1, watch: Callable | None = None,
-    **how: Any,
-) -> RunReport:  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="skyray-cost-") as folder:
-        plan = plan_of(stream, "hashing", bolts, folder, sink, **how)
-        return run_ray(plan, on_progress=watch, together=together)
-
-
-def seconds_of(report: RunReport) -> float:
-    """From when the subscriptions are in to the end."""
-    return report.elapsed_s - report.components["messages"].tasks[0].figures["loaded_s"]
+def watched(stream: Stream, way: str) -> dict[str, Any]:
+    """A run on Ray in one of the ways, with what each of its actors had of the processors."""
+    sink, together, bolts = _WAYS[way]
+    watch = ActorWatch()
+    report = on_ray(stream, "hashing", bolts, sink, together, watch)
+    updates = sum(report.components["delivery"].tasks[0].figures["updates"].values())
+    row = {"us_per_message": 1e6 * seconds_of(report) / stream.left, "digest": digest_of(report)}
+    return row | {"updates": updates, "cpu_us": watch.cpu_us(stream.loaded, stream.case.batch)}
 
 
 def bench(
@@ -157,43 +160,21 @@ def bench(
     Returns
     -------
     dict
-        Medians in messages/s for `bare` and each way; `share` = the first way / bare; `shares` of the turns; `cpu_us` a
-        message by way and actor; what was checked, and `same_updates`.
+        `ways`: of `bare` and the others what `benchmarks.whole_way.compare` says, with `updates`, and `cpu_us` a
+        message by actor; `share` = rate of the first way / that of bare; `shares` of the turns; what was checked.
     """
     warmup()
     tell("making the workload, and checking what is told")
     stream = stream_over(kind, subscriptions, messages, batch, seed)
-    judged, digest = checked(stream)
-    timed = len(stream.messages) - stream.boundaries[stream.loaded].first_seq
-    seconds: dict[str, list[float]] = {name: [] for name in ("bare", *ways)}
-    cpu_us: dict[str, dict[str, list[float]]] = {name: {} for name in ways}
-    counts, digests = set(), {digest}
-    for turn in range(rounds):
-        for name, mine in seconds.items():
-            if name == "bare":
-                taken, updates, digest = bare(stream)
-            else:
-                sink, together, bolts = _WAYS[name]
-                watch = ActorWatch()
-                report = _on_ray(stream, sink, together, bolts, watch)
-                told = report.components["delivery"].tasks[0].figures
-                taken, updates, digest = seconds_of(report), sum(told["updates"].values()), told["digest"]
-                for actor, spent in watch.cpu_us(stream.loaded, batch).items():
-                    cpu_us[name].setdefault(actor, []).append(spent)
-            mine.append(taken)
-            counts.add(updates)
-            digests.add(digest)
-            tell(f"turn {turn + 1} of {rounds}: {name} {timed / taken:,.0f} messages/s, {updates:,} updates")
-    rates = {name: timed / median(values) for name, values in seconds.items()}
-    same = len(counts) == len(digests) == 1
+    runs = {"bare": partial(bare, stream)} | {name: partial(watched, stream, name) for name in ways}
+    judged, rows = compare(stream, runs, rounds, tell)
+    alone, first = rows["bare"], rows[ways[0]]
     return {
-        "workload": stream.case.facts | {"kind": kind, "timed": timed, "rounds": rounds, "updates": max(counts)},
-        "messages_per_s": rates,
-        "share": rates[ways[0]] / rates["bare"],
-        "shares": [bare_s / ray_s for bare_s, ray_s in zip(seconds["bare"], seconds[ways[0]], strict=True)],
-        "cpu_us": {name: {actor: median(spent) for actor, spent in used.items()} for name, used in cpu_us.items()},
-        "same_updates": same,
-        **(judged | {"exact": judged["exact"] and same}),
+        "workload": stream.case.facts | {"kind": kind, "timed": stream.left, "rounds": rounds},
+        "ways": rows,
+        "share": first["messages_per_s"] / alone["messages_per_s"],
+        "shares": [bare_us / ray_us for bare_us, ray_us in zip(alone["turns_us"], first["turns_us"], strict=True)],
+        **judged,
     }
 
 

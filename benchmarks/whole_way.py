@@ -1,18 +1,16 @@
 """The whole way of a stream through the topology, of one kind of subscription: by which router, over how many bolts.
 
-The window is filled and everybody subscribed once, by one query bolt; every router and number of bolts then goes on
-from there, as a run that is gone on with does. In one process each task's time is booked to it, with what packing and
-unpacking its parcels takes, as between processes (`weighed`); on Ray the wall clock counts. What all of them tell must
-be the same by digest, and what one of them wrote is held against an independent computation (`checked`). Read on in
-`benchmarks.routers`, which compares.
+On Ray the wall clock counts, from when everybody has subscribed; in one process a run goes on from where one query bolt
+has the window full and everybody subscribed (`filled`). Ways take turns (`compare`). What all of them tell must be the
+same by digest, and what one of them wrote is held against an independent computation (`checked`). Read on in
+`benchmarks.routers`, which simulates many bolts.
 """
 
-import contextlib
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import perf_counter_ns
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.cases import Case
-from benchmarks.checker import sampled, told_to
-from benchmarks.stopwatch import Stopwatch
+from benchmarks.checker import held_against
+from benchmarks.command import Tell
+from benchmarks.stopwatch import Stopwatch, in_turns, medians
 from benchmarks.verdict import verdict
 from benchmarks.workload import NO_REMOVALS, WORLD, changed
 from bolts.delivery import DeliveryBolt
@@ -31,22 +30,21 @@ from distribution.placement.costs import SampleCosts
 from distribution.routers import router_named
 from matching.model import (
     CHANGES,
-    NO_MESSAGES,
     ChangeList,
     MessageBatch,
     Names,
     SubscriptionTable,
     UpdateBatch,
     empty,
-    take_rows,
 )
-from matching.naive import tally
 from matching.window import Boundary, Window
 from topology import wiring
 from topology.core import local
 from topology.core.component import Context, Saved, Spout, Tick
-from topology.core.payload import pack, unpack
+from topology.core.metrics import RunReport, Snapshot
 from topology.core.plan import Plan
+from topology.core.runner import run_ray
+from topology.running import LIGHT
 
 #: Messages by which `location` cuts the world and placements count costs, and subscriptions that are checked.
 _SAMPLE, _CHECKED = 10_000, (500, 1_000)
@@ -58,20 +56,8 @@ class Stream(NamedTuple):
     """Batches of one kind's case: those that fill the window, one with which everybody subscribes, those that count."""
 
     case: Case
-    messages: MessageBatch
     boundaries: list[Boundary]
     joined: int
-
-    def batch(self, number: int) -> MessageBatch:
-        boundary = self.boundaries[number]
-        return self.messages.take(np.arange(boundary.first_seq, boundary.last_seq + 1))
-
-    def ended(self, number: int) -> MessageBatch:
-        if self.case.ends is None:
-            return NO_MESSAGES
-        boundary = self.boundaries[number]
-        ends = self.case.ends[boundary.first_seq : boundary.last_seq + 1]
-        return self.messages.take(np.sort(ends[ends >= 0]))
 
     @property
     def loaded(self) -> int:
@@ -88,6 +74,11 @@ class Stream(NamedTuple):
         return wiring.credits_for(self.case.batch)
 
     @property
+    def left(self) -> int:
+        """Messages from that batch on."""
+        return len(self.case.messages) - self.boundaries[self.loaded].first_seq
+
+    @property
     def timed(self) -> int:
         """Messages after everybody has subscribed."""
         return self.boundaries[-1].last_seq - self.boundaries[self.joined].last_seq
@@ -95,17 +86,15 @@ class Stream(NamedTuple):
 
 def stream_of(case: Case, batch: int) -> Stream:
     """Cut a case; of a kind without window what passed before is left out."""
-    messages, filled, case = case.messages, case.filled, case._replace(batch=batch)
+    case = case._replace(batch=batch)
     if not case.kind.windowed:
-        seq = np.arange(len(messages) - filled)
-        messages, filled = changed(messages.take(filled + seq), seq=seq, life=seq), 0
-        case = case._replace(window=Window("count", batch))
-    cuts = [*range(0, filled, 5_000), *range(filled, len(messages), batch), len(messages)]
-    boundaries = [
-        Boundary(number, first, end - 1, case.window.floor(end - 1, 0))
-        for number, (first, end) in enumerate(zip(cuts, cuts[1:], strict=False))
-    ]
-    return Stream(case, messages, boundaries, len(range(0, filled, 5_000)))
+        seq = np.arange(len(case.messages) - case.filled)
+        messages = changed(case.messages.take(case.filled + seq), seq=seq, life=seq)
+        case = case._replace(messages=messages, filled=0, window=Window("count", batch))
+    count = len(case.messages)
+    cuts = [*range(0, case.filled, 5_000), *range(case.filled, count, batch), count]
+    boundaries = [case.boundary(number, *ends) for number, ends in enumerate(zip(cuts, cuts[1:], strict=False))]
+    return Stream(case, boundaries, len(range(0, case.filled, 5_000)))
 
 
 def message_names(messages: MessageBatch) -> Names:
@@ -127,11 +116,8 @@ class BatchSpout(Spout):
     def open(self, context: Context) -> None:
         self.context, self.began_s, self.loaded_s = context, context.now(), 0.0
         # names are made before the clock runs
-        self.batches = [
-            (part, message_names(part), self.stream.ended(boundary.number))
-            for boundary in self.stream.boundaries
-            for part in [self.stream.batch(boundary.number)]
-        ]
+        parts = map(self.stream.case.batch_of, self.stream.boundaries)
+        self.batches = [(part, message_names(part), ended) for part, ended in parts]
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
         if number == len(self.stream.boundaries):
@@ -186,7 +172,8 @@ class ClockedQueryBolt(QueryBolt):
 
 def plan_of(stream: Stream, router: str, bolts: int, out: str, sink: str = "count", **how: Any) -> Plan:
     """The topology over a stream; `how` as of `topology.wiring.wire`."""
-    sample = stream.messages.take(np.arange(min(_SAMPLE, len(stream.messages))))
+    messages = stream.case.messages
+    sample = messages.take(np.arange(min(_SAMPLE, len(messages))))
     placed = router_named(router, bolts, WORLD, lambda: (sample.x, sample.y), costs=lambda: SampleCosts(WORLD, sample))
     how, plain = {"asking": (stream.case.kind.name,)} | how, wiring.QueryBolt
     wiring.QueryBolt = ClockedQueryBolt  # type: ignore[misc]
@@ -197,49 +184,6 @@ def plan_of(stream: Stream, router: str, bolts: int, out: str, sink: str = "coun
         )  # fmt: skip
     finally:
         wiring.QueryBolt = plain  # type: ignore[misc]
-
-
-class _Weighed(local._LocalChannel):
-    """Links that pack and unpack what they carry, and book that to who would do it."""
-
-    book: "Booked"
-
-    def send(self, destinations: Any, payload: Any, size_bytes: int) -> None:
-        carried = [address for address, edge, _ in destinations if edge >= 0 and address != self._sender]
-        if carried:
-            begun = perf_counter_ns()
-            pieces = pack(payload, 1 << 62)
-            packed = perf_counter_ns()
-            unpack(pieces)
-            done = perf_counter_ns()
-            self.book.packing[self._sender] += packed - begun
-            # it ran inside the sender's time, and belongs to the receivers
-            self.book.out_of[self._sender] += done - packed
-            for address in carried:
-                self.book.unpacking[address] += done - packed
-                self.book.carried_bytes += sum(map(len, pieces))
-        super().send(destinations, payload, size_bytes)
-
-
-class Booked:
-    """Nanoseconds of packing and unpacking by address, and bytes that went between tasks."""
-
-    def __init__(self):
-        self.packing: Counter[int] = Counter()
-        self.unpacking: Counter[int] = Counter()
-        self.out_of: Counter[int] = Counter()
-        self.carried_bytes = 0
-
-
-@contextlib.contextmanager
-def weighed() -> Iterator[Booked]:
-    """Have runs in this process pack and unpack as between processes."""
-    plain, book = local._LocalChannel, Booked()
-    local._LocalChannel = type("Weighed", (_Weighed,), {"book": book})  # type: ignore[misc]
-    try:
-        yield book
-    finally:
-        local._LocalChannel = plain  # type: ignore[misc]
 
 
 def filled(stream: Stream, out: str, sink: str = "count") -> Saved:
@@ -264,15 +208,69 @@ def checked(stream: Stream) -> tuple[dict[str, Any], str]:
         saved = filled(stream, out, "parquet")
         report = local.run_local(plan_of(stream, "hashing", 1, out, "parquet"), resume=saved)
         _, told = told_in(out)
-    joined, last = stream.boundaries[stream.joined], stream.boundaries[-1]
+    last = len(stream.boundaries)
     if not stream.case.kind.windowed:
-        last = stream.boundaries[min(stream.joined + max(1, _CHECKED_MESSAGES // stream.case.batch), last.number)]
-    mine = np.flatnonzero((told.as_of > joined.last_seq) & (told.as_of <= last.last_seq))
-    told = take_rows(told, mine)
-    sample = sampled(stream.case.table, told, *_CHECKED)
-    kept = np.flatnonzero(np.isin(told.number, sample.number))
-    boundaries = stream.boundaries[joined.number : last.number + 1]
-    wanted = told_to(stream.case, stream.messages, sample, boundaries).updates
-    found = tally(take_rows(told, kept))
-    judged = verdict(found == wanted, wanted.total(), len({event[1] for event in wanted}))
-    return judged, report.components["delivery"].tasks[0].figures["digest"]
+        last = stream.joined + max(1, _CHECKED_MESSAGES // stream.case.batch) + 1
+    judged = verdict(*held_against(stream.case, told, stream.boundaries[stream.joined : last], _CHECKED))
+    return judged, digest_of(report)
+
+
+def digest_of(report: RunReport) -> str:
+    """Of all that was told."""
+    return report.components["delivery"].tasks[0].figures["digest"]
+
+
+def on_ray(
+    stream: Stream,
+    router: str = "hashing",
+    bolts: int = 1,
+    sink: str = "count",
+    together: tuple[tuple[str, ...], ...] = (LIGHT,),
+    watch: Callable[[Snapshot], None] | None = None,
+    **how: Any,
+) -> RunReport:
+    """A run on Ray from the start; `how` as of `topology.wiring.wire`."""
+    with tempfile.TemporaryDirectory(prefix="skyray-whole-") as folder:
+        return run_ray(plan_of(stream, router, bolts, folder, sink, **how), on_progress=watch, together=together)
+
+
+def seconds_of(report: RunReport) -> float:
+    """From when the batch that brought everybody is done to the end."""
+    return report.elapsed_s - report.components["messages"].tasks[0].figures["loaded_s"]
+
+
+def compare(
+    stream: Stream,
+    ways: Mapping[str, Callable[[], dict[str, Any]]],
+    rounds: int,
+    tell: Tell,
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Ways to process a stream, in turns.
+
+    Parameters
+    ----------
+    ways : mapping    name to a run, which says `us_per_message`, `digest`, and what it likes
+
+    Returns
+    -------
+    tuple    what was checked, and whether it counts: all must tell what was checked; and a row for each way, that of
+             the turn in the middle, with medians of `us_per_message` and, where there is, `cpu_us`, and all `turns_us`
+    """
+    judged, digest = checked(stream)
+    tell(f"{stream.case.kind.name}: one bolt {judged}")
+
+    def one(name: str, turn: int) -> dict[str, Any]:
+        row = ways[name]()
+        tell(f"turn {turn + 1} of {rounds}: {name}: {row['us_per_message']:.1f} us a message")
+        return row
+
+    rows = {}
+    for name, turns in in_turns(ways, rounds, one).items():
+        turns_us = [row["us_per_message"] for row in turns]
+        middle = sorted(turns, key=lambda row: row["us_per_message"])[len(turns) // 2]
+        rows[name] = middle | {"us_per_message": median(turns_us), "messages_per_s": 1e6 / median(turns_us)}
+        if "cpu_us" in middle:
+            rows[name]["cpu_us"] = medians([row["cpu_us"] for row in turns])
+        rows[name] |= {"turns_us": turns_us, "same_updates": {row["digest"] for row in turns} == {digest}}
+    same = all(row["same_updates"] for row in rows.values())
+    return judged | {"exact": judged["exact"] and same, "same_updates": same}, rows

@@ -72,7 +72,7 @@ def write_case(folder: Path, name: str, rounds: int, scale: float = 1.0, seed: i
     settings: dict[str, Any] = {"name": name, **plan._asdict(), "rounds": rounds, "seed": seed}
     if plan.topology:
         load = stream_over(plan.kind, plan.subscriptions, plan.part, plan.batch, seed)
-        messages, table, ends = load.messages, load.case.table, None
+        messages, table, ends = load.case.messages, load.case.table, None
         settings |= {"filled": 0, "span": 4 * plan.batch}
     else:
         timed = plan.part * (rounds if kind.windowed else 1)

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks import cases, topology_cost
 from benchmarks.cases import make_case
-from benchmarks.routers import compare, routers_of
+from benchmarks.routers import routed, routers_of
 from benchmarks.whole_way import checked, filled, stream_of
 from distribution.location import LocationTable
 from matching.kinds import KINDS
@@ -20,7 +20,7 @@ def small(kind: str, subscriptions: int = 60):
 
 
 def told(kind: str, routers, ways, subscriptions: int = 60):
-    return compare(small(kind, subscriptions), routers, ways, (), 1, lambda _: None)
+    return routed(small(kind, subscriptions), routers, ways, (), 1, lambda _: None)
 
 
 @pytest.mark.parametrize("kind", ["skyline", pytest.param("topk", marks=WIDE), pytest.param("boolean", marks=WIDE)])
@@ -52,7 +52,7 @@ def test_filled_stream_goes_on_behind_the_batch_that_brought_everybody(tmp_path)
     saved = filled(stream, str(tmp_path))
     assert saved.number == stream.joined
     passed = int(np.sum([task["counts"][0] for task in saved.parts["distribution"]]))
-    assert passed == 600 + 100 and passed + stream.timed == len(stream.messages)
+    assert passed == 600 + 100 and passed + stream.timed == len(stream.case.messages)
 
 
 @pytest.mark.ray
