@@ -10,9 +10,10 @@ this, and so do the figures (`benchmarks.figures.topk`, `benchmarks.figures.bool
 import os
 import resource
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import zip_longest
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -99,6 +100,8 @@ class Bench:
     checked : int             messages held against the oracle before timing, by default all that a case has for it, or
                               1,000 of those that are timed where it has none
     sample : int              subscriptions that are checked
+    options : mapping         ways to run the default engine: name, to take for that of an engine, to what it sets as
+                              `matching.kind.Site.options`; each is filled to its own taste
     """
 
     def __init__(
@@ -109,16 +112,17 @@ class Bench:
         windows: Mapping[str, str] | None = None,
         checked: int | None = None,
         sample: int | None = None,
+        options: Mapping[str, Mapping[str, str]] | None = None,
     ):
         self.case, self.kind, self.rounds = case, case.kind, rounds
-        self.windows = dict(windows or {})
+        self.windows, self._options = dict(windows or {}), dict(options or {})
         self._part = -(-case.timed // rounds)
         # of a kind without results all messages are there to be checked, and there are no more
         spare = len(case.messages) - case.filled - case.timed
         self._checked = checked or spare if case.kind.standing else min(checked or _CHECKED, case.timed)
         self._sample_size = sample or _SAMPLE[case.kind.windowed][0]
         self._full = case.boundary(0, 0, case.filled)
-        self._filled: dict[tuple[str | None, tuple[tuple[str, str], ...]], State] = {}
+        self._filled: dict[str | None, State] = {}
         self._sample: SubscriptionTable | None = None
         #: What a window has answered, by the question: engines that are filled one by one ask the same.
         self._answers: dict[tuple[bytes, ...], Any] = {}
@@ -130,16 +134,10 @@ class Bench:
         if self.kind.windowed:
             self.workload["window_index"] = self.kind.window(self.windows.get(self.kind.name)).name
 
-    def build(self, name: str | None = None, options: Mapping[str, str] | None = None) -> Running:
-        """An engine with every subscription and what is kept of it, over a full window.
-
-        Parameters
-        ----------
-        name : str           of an engine of the case's kind, the default one without
-        options : mapping    as `matching.kind.Site.options`; each way is filled to its own taste
-        """
-        alone = self._alone(name, options)
-        state, messages = self.filled(name, options), self._alive(self._full)
+    def build(self, name: str | None = None) -> Running:
+        """An engine of the case's kind, the default one without a name, with every subscription, over a full window."""
+        alone = self._alone(name)
+        state, messages = self.filled(name), self._alive(self._full)
         watch, begun = Stopwatch(alone.room, alone.share if alone.shares else None), perf_counter()
         alone.restore(self._full, messages, {self.kind.code: state})
         build_s = perf_counter() - begun
@@ -148,61 +146,51 @@ class Bench:
             build_s -= watch.seconds["window"]
         return Running(alone, self._full, watch, build_s)
 
-    def filled(self, name: str | None = None, options: Mapping[str, str] | None = None) -> State:
+    def filled(self, name: str | None = None) -> State:
         """All subscriptions in order of the table, and what is kept of each, at the boundary before the first batch."""
-        key = name if self.kind.kept_by_engine else None, tuple(sorted((options or {}).items()))
+        key = name if self.kind.kept_by_engine or name in self._options else None
         if key not in self._filled:
             begun = perf_counter()
-            self._filled[key] = self._fill(name, options) if self.kind.windowed else State.of(self.case.table)
+            self._filled[key] = self._fill(name) if self.kind.windowed else State.of(self.case.table)
             if self.kind.windowed:
                 self.workload.setdefault("bulk_refill_s", perf_counter() - begun)
         return self._filled[key]
 
     def check(self, running: Running) -> dict[str, Any]:
-        """Process the first batches untimed, and hold what is told of some subscriptions against the oracle.
+        """What `check_in_turns` says of one engine."""
+        return self.check_in_turns([running])[0]
+
+    def check_in_turns(self, engines: Sequence[Running]) -> list[dict[str, Any]]:
+        """Process the first batches, and hold what is told of some subscriptions against the oracle.
 
         Returns
         -------
-        dict
-            What `benchmarks.verdict` says; of kinds with results also `compared_results`, of those with a window the
-            refills, and the messages that expired or were ended, in the batches that were compared.
+        list of dict
+            Of each engine what `benchmarks.verdict` says; of kinds with results also `compared_results`, of those with
+            a window the refills, and the messages that expired or were ended, in the batches that were compared; and
+            medians over these batches, for engines so slow that nothing more can be asked of them.
         """
-        told, boundaries, refilled = [], [], _refills(running)
-        for boundary, _, step in self._take_checked(running):
-            boundaries.append(boundary)
-            told.append(step.updates)
-        return self._held_against(running, boundaries, concatenate(told), refilled)
+        before = [_refills(running) for running in engines]
+        turns = zip_longest(*(self._take_checked(running) for running in engines))
+        reports = []
+        for running, refilled, taken in zip(engines, before, zip(*turns, strict=True), strict=True):
+            batches = [each for each in taken if each is not None]
+            updates = concatenate([step.updates for _, step, _ in batches])
+            report = self._held_against(running, [boundary for boundary, _, _ in batches], updates)
+            done = batches[-1][0].last_seq - batches[0][0].first_seq + 1
+            report |= {"us_per_message": 1e6 * median(pace_s for _, _, pace_s in batches), "messages_timed": done}
+            report["updates_per_message"] = len(updates) / done
+            if self.kind.windowed:
+                asked = _refills(running) - refilled
+                report |= {"compared_refills": asked, "refills_per_message": asked / done}
+            if not self.kind.standing:
+                report["checked_messages"] = done
+                self._start_over(running)
+            reports.append(report)
+        return reports
 
-    def check_in_turns(self, engines: Mapping[str, Running]) -> dict[str, dict[str, Any]]:
-        """Let engines of a kind with a window take the batches that are checked in turns, and time them meanwhile.
-
-        For engines so slow that nothing more can be asked of them: what `check` says, and medians over the batches.
-        """
-        told: dict[str, list[UpdateBatch]] = {name: [] for name in engines}
-        pace: dict[str, list[float]] = {name: [] for name in engines}
-        before, boundaries, done = {name: _refills(running) for name, running in engines.items()}, [], 0
-        while done < self._checked:
-            for name, running in engines.items():
-                boundary, batch, step = self._take(running, self._checked - done)
-                told[name].append(step.updates)
-                pace[name].append(running.pace_s)
-            boundaries.append(boundary)
-            done += len(batch)
-        measured = {}
-        for name, running in engines.items():
-            report = self._held_against(running, boundaries, concatenate(told[name]), before[name])
-            measured[name] = report | {
-                "us_per_message": 1e6 * median(pace[name]),
-                "messages_timed": done,
-                "refills_per_message": report["compared_refills"] / done,
-                "updates_per_message": sum(len(each) for each in told[name]) / done,
-            }
-        return measured
-
-    def _held_against(
-        self, running: Running, boundaries: list[Boundary], updates: UpdateBatch, refilled: int
-    ) -> dict[str, Any]:
-        """What an engine has told in these batches, held against the oracle; `refilled` times it had asked before."""
+    def _held_against(self, running: Running, boundaries: list[Boundary], updates: UpdateBatch) -> dict[str, Any]:
+        """What an engine has told in these batches, held against the oracle."""
         if self._sample is None:  # that the first engine told most
             self._sample = sampled(self.case.table, updates, self._sample_size, _SAMPLE[self.kind.windowed][1])
         sample, asked = self._sample, tuple(boundaries)
@@ -219,11 +207,7 @@ class Bench:
             same = same and results_of(self._held(running, sample.number)) == standing
         report = verdict(same, sum(wanted.values()), len({event[1] for event in wanted}))
         if self.kind.windowed:
-            report |= {"compared_results": sum(standing.values()), "compared_refills": _refills(running) - refilled}
-            report |= self._gone(boundaries[-1])
-        elif not self.kind.standing:
-            report["checked_messages"] = boundaries[-1].last_seq + 1 - boundaries[0].first_seq
-            self._start_over(running)
+            report |= {"compared_results": sum(standing.values())} | self._gone(boundaries[-1])
         return report
 
     def _expect(self, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
@@ -288,10 +272,6 @@ class Bench:
 
     # -- the stream
 
-    def messages_after(self, count: int) -> MessageBatch:
-        """The first `count` messages after those that have passed."""
-        return self.case.messages.take(np.arange(self.case.filled, self.case.filled + count))
-
     def _take(self, running: Running, most: int) -> tuple[Boundary, MessageBatch, Step]:
         """Process the next batch, of at most so many messages; notes the pace."""
         if running.boundary.last_seq + 1 >= len(self.case.messages):
@@ -306,23 +286,21 @@ class Bench:
         running.boundary = boundary
         return boundary, batch, step
 
-    def _take_checked(self, running: Running):
-        """Process the batches that are checked.
+    def _take_checked(self, running: Running) -> Iterator[tuple[Boundary, Step, float]]:
+        """Process the batches that are checked; yields what was told and how many seconds a message took.
 
         Where updates depend on the boundaries, all engines get the same ones, however long that takes. Where they do
         not, a slow engine gets fewer messages.
         """
-        done, elapsed, size = 0, 0.0, _FEWEST_A_BATCH
-        while self.kind.standing and done < self._checked:
-            taken = self._take(running, self._checked - done)
-            done += len(taken[1])
-            yield taken
-        while done < self._checked and (not done or elapsed < _MOST_CHECK_S):
-            taken = self._take(running, min(size, self._checked - done))
-            done, elapsed = done + len(taken[1]), elapsed + running.pace_s * len(taken[1])
-            # the first call says little: it fills caches and compiles statements
-            size = max(1, min(8 * done, int((_MOST_CHECK_S - elapsed) / running.pace_s)))
-            yield taken
+        done, elapsed = 0, 0.0
+        size = self._checked if self.kind.standing else _FEWEST_A_BATCH
+        while done < self._checked and (not done or self.kind.standing or elapsed < _MOST_CHECK_S):
+            boundary, batch, step = self._take(running, min(size, self._checked - done))
+            done, elapsed = done + len(batch), elapsed + running.pace_s * len(batch)
+            if not self.kind.standing:
+                # the first call says little: it fills caches and compiles statements
+                size = max(1, min(8 * done, int((_MOST_CHECK_S - elapsed) / running.pace_s)))
+            yield boundary, step, running.pace_s
 
     def _start_over(self, running: Running) -> None:
         """Of a kind without results, back to the first batch: of messages nothing is remembered."""
@@ -342,16 +320,17 @@ class Bench:
 
     # -- filling
 
-    def _alone(self, name: str | None, options: Mapping[str, str] | None) -> Alone:
-        engines = {} if name is None else {self.kind.name: name}
+    def _alone(self, name: str | None) -> Alone:
+        options = self._options.get(name or "")
+        engines = {} if name is None or options else {self.kind.name: name}
         return Alone([self.kind], WORLD, self.case.window, engines=engines, windows=self.windows, options=options,
                      fading=self.case.fading)  # fmt: skip
 
-    def _fill(self, name: str | None, options: Mapping[str, str] | None) -> State:
+    def _fill(self, name: str | None) -> State:
         """What is kept of all subscriptions, by a refill of each: several cores take some of them each."""
 
         def some(rows: Int64) -> State:
-            alone, end = self._alone(name, options), self.case.filled
+            alone, end = self._alone(name), self.case.filled
             if self.kind.kept_by_engine:
                 self._answer_once(alone)
             # two steps, so that the room sees a window of this length and not a sudden batch
@@ -414,13 +393,14 @@ class Bench:
 
 
 def time_beside(
-    load: Bench, names: Sequence[str], tell: Tell, told: Told = lambda _: {}, **how: Any
+    load: Bench, names: Sequence[str], tell: Tell, told: Told = lambda _: {}, settled: int = 0, **how: Any
 ) -> dict[str, dict[str, Any]]:
     """Build and check engines, and time them in turns.
 
     Parameters
     ----------
     told : callable    what more to report of an engine at the end
+    settled : int      from which round on it counts
     **how              as of `Bench.time`
 
     Returns
@@ -446,8 +426,8 @@ def time_beside(
             return load.time(built[name], turn, **how)
 
         for name, rounds in in_turns(names, load.rounds, one).items():
-            results[name] |= {"rounds": rounds, "at_end": load.memory(built[name])} | told(built[name])
-            results[name] |= medians(rounds)
+            results[name] |= medians(rounds[settled:] or rounds) | told(built[name])
+            results[name] |= {"rounds": rounds, "at_end": load.memory(built[name])}
     return results
 
 

@@ -6,7 +6,7 @@ subscriptions with what the oracle tells. Read on in `benchmarks.harness`.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -53,7 +53,7 @@ class LastingBench(Bench):
         self._after = self._bulk(case.filled, case.filled + self._checked, self._compared, before)
         self._sample = self._sampled_of(self._after)
 
-    def filled(self, name: str | None = None, options: Mapping[str, str] | None = None) -> State:
+    def filled(self, name: str | None = None) -> State:
         """All subscriptions, and their results at the end of the history."""
         return state_of(self.case.table, self._before)
 
@@ -62,11 +62,9 @@ class LastingBench(Bench):
         figures = super().time(running, turn, most_s, changes=False)
         return figures | self._time_changes(running, 0) if changes and turn == self.rounds - 1 else figures
 
-    def _held_against(
-        self, running: Running, boundaries: list[Boundary], updates: UpdateBatch, refilled: int
-    ) -> dict[str, Any]:
+    def _held_against(self, running: Running, boundaries: list[Boundary], updates: UpdateBatch) -> dict[str, Any]:
         """Likewise, and all results are held against those of the bulk routine."""
-        report = super()._held_against(running, boundaries, updates, refilled)
+        report = super()._held_against(running, boundaries, updates)
         held = self._held(running, self._compared.number)
         same = np.array_equal(held.seq, self._after.seq)
         same = same and np.array_equal(running.room.sign * held.score, self._after.key)

@@ -57,15 +57,14 @@ def _against(label: str, part: Part, asked: Asked) -> Report:
 
 def _slowly(load: Bench, names: Sequence[str], tell: Tell, **_: Any) -> Report:
     """Engines that are timed while they are checked; how they are timed elsewhere says nothing here."""
-    built = {}
-    for name in names:
-        tell(f"building {name}")
-        built[name] = load.build(name)
-    memory = {name: load.memory(each) for name, each in built.items()}
+    tell(f"building {', '.join(names)}")
+    built = [load.build(name) for name in names]
+    memory = [load.memory(each) for each in built]
     tell("taking turns")
-    measured: dict[str, dict[str, Any]] = load.check_in_turns(built)
+    checked = load.check_in_turns(built)
+    measured = {name: held | told for name, held, told in zip(names, memory, checked, strict=True)}
     for name in names:
-        row = measured[name] = memory[name] | measured[name]
+        row = measured[name]
         row["times_the_first"] = row["us_per_message"] / measured[names[0]]["us_per_message"]
         tell(
             f"  {name}: {row['us_per_message']:,.1f} us, {row['refills_per_message']:.4f} refills, "

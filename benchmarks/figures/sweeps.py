@@ -102,13 +102,13 @@ class Sweep(NamedTuple):
     engines : sequence     measured unless others are asked for; the page's without
     made : mapping         variants in place of engines: name to class
     changes : bool         subscriptions come and go besides
-    most_s : float         as of `Bench.time`
+    most_s, settled        as of `Bench.time`, and of `time_beside`
     most : int             of the subscriptions asked for no more are taken
     growing : bool         values are numbers of subscriptions, and end where memory does
     load : callable        makes the `Bench` of a value in another way than by `given`
     turns : callable       measures in another way than `beside`
     told : callable        what more to report of an engine at the end
-    compared : callable    what more to say of a row, by what each of its engines took
+    compared : callable    what more to say of a row, by the figures of its engines; `exact` if they do not agree
     """
 
     label: str
@@ -118,12 +118,13 @@ class Sweep(NamedTuple):
     made: Mapping[str, Any] | None = None
     changes: bool = False
     most_s: float = MOST_S
+    settled: int = 0
     most: int | None = None
     growing: bool = False
     load: Callable[[Asked, Any], Bench] | None = None
     turns: Callable[..., Report] | None = None
     told: Told = lambda _: {}
-    compared: Callable[[Mapping[str, float]], Report] = lambda _: {}
+    compared: Callable[[Mapping[str, Report]], Report] = lambda _: {}
 
     def measure(self, asked: Asked) -> Report:
         """Measure the row."""
@@ -154,7 +155,8 @@ class Sweep(NamedTuple):
 
     def _row(self, asked: Asked, names: Sequence[str], part: Part, value: Any) -> Report:
         """The engines beside each other in the case of a value; or one of them in a case for each line."""
-        turns, how = self.turns or beside, {"most_s": self.most_s, "changes": self.changes, "told": self.told}
+        turns, how = self.turns or beside, {"most_s": self.most_s, "changes": self.changes}
+        how |= {"told": self.told, "settled": self.settled}
         given = part.given(value)
         if part.lines is not None:
             engine, rows = names[0], {}
@@ -165,7 +167,7 @@ class Sweep(NamedTuple):
             return {"engine": engine, "workload": workloads, "engines": measured}
         load = self.load(asked, value) if self.load else asked.bench(engines=self.made, **given)
         row = turns(load, names, asked.tell, **how)
-        return row | self.compared({name: result["us_per_message"] for name, result in row["engines"].items()})
+        return row | self.compared(row["engines"])
 
     def _panels(self, part: Part, rows: Sequence[Report], names: Sequence[str]) -> list[Report]:
         """A panel for each metric: lines, bars against names, or bars of the one case there is."""
@@ -270,21 +272,14 @@ def beside(load: Bench, engines: Sequence[str], tell: Tell, **how: Any) -> Repor
     """What `time_beside` says of engines, but for its rounds one by one: `workload`, and `engines` by name."""
     measured = time_beside(load, engines, tell, **how)
     for name, row in measured.items():
-        del row["rounds"], row["at_end"]
+        rounds, _ = row.pop("rounds"), row.pop("at_end")
+        row["updates_timed"] = round(sum(one["updates_per_message"] * one["messages_timed"] for one in rounds))
         if "verified_per_message" in row:
             # without a match nothing can be said per match
             found = row["matched_per_message"] or None
             row["candidates_per_match"] = found and row["verified_per_message"] / found
         tell(f"  {name}: {row['us_per_message']:,.1f} us, exact: {row['exact']}, {row['compared']:,} compared")
     return {"workload": load.workload, "engines": measured}
-
-
-def bars(rows: Mapping[str, Report], labels: Mapping[str, str], log: bool) -> list[Report]:
-    """A panel of bars for each label: what rows by name have under its key."""
-    return [
-        {"y_label": label, "log": (False, log), "bars": {name: row[key] for name, row in rows.items()}}
-        for label, key in labels.items()
-    ]
 
 
 def column(rows: Sequence[Report], names: Sequence[str], key: str) -> dict[str, list[Any]]:
@@ -294,8 +289,8 @@ def column(rows: Sequence[Report], names: Sequence[str], key: str) -> dict[str, 
 
 
 def all_exact(rows: Sequence[Report]) -> bool:
-    """Whether every engine of every row counts."""
-    return all(result["exact"] for row in rows for result in row["engines"].values())
+    """Whether every engine of every row counts, and the row itself."""
+    return all(each["exact"] for row in rows for each in ({"exact": True} | row, *row["engines"].values()))
 
 
 def up_to(sizes: Sequence[int], least: int = 0) -> Callable[[Asked], Sequence[int]]:

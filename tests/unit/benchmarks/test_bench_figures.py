@@ -8,7 +8,7 @@ from benchmarks.figures import topk as figures
 from matching.errors import ConfigError
 
 
-@pytest.mark.parametrize("name", ["k", "pruning"])
+@pytest.mark.parametrize("name", ["k", "pruning", "thresholds-mixed"])
 def test_figure_is_measured_checked_and_drawn(name, tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "PAGE", figures.PAGE._replace(rounds=1))
     told = []
