@@ -1,21 +1,25 @@
 """What is behind `python -m benchmarks.NAME`: options from the parameters of a function, one JSON object, an exit code.
 
-A parameter that is annotated with words is an option, as in `skyray bench`; one that is a tuple takes values separated
-by commas. The report says whether it counts (`exact`), and is printed with where it comes from.
+A parameter that is annotated with words is an option, as in `skyray bench`, or an argument if it has no default; one
+that is a tuple takes values separated by commas. The report says whether it counts (`exact`), and is printed with where
+it comes from.
 """
 
 import argparse
 import json
+import os
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable
-from inspect import signature
+from inspect import Parameter, signature
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
-from benchmarks.provenance import provenance
-
 #: Is told what is going on, a sentence at a time.
 Tell = Callable[[str], None]
+ROOT = Path(__file__).parents[1]
 
 
 def main(measure: Callable[..., dict[str, Any]]) -> int:
@@ -25,6 +29,9 @@ def main(measure: Callable[..., dict[str, Any]]) -> int:
     for each in signature(measure, eval_str=True).parameters.values():
         if get_origin(each.annotation) is Annotated:
             plain, said = get_args(each.annotation)
+            if each.default is Parameter.empty:
+                parser.add_argument(each.name, type=_reader(plain), help=said)
+                continue
             option = f"--{each.name.replace('_', '-')}"
             parser.add_argument(option, type=_reader(plain), default=each.default, help=said)
     report = measure(**vars(parser.parse_args()), tell=say)
@@ -44,3 +51,21 @@ def _reader(plain: Any) -> Callable[[str], Any]:
 def say(sentence: str) -> None:
     """On standard error, where it is in no report's way."""
     print(sentence, file=sys.stderr, flush=True)
+
+
+def provenance() -> dict[str, Any]:
+    """Where a figure comes from: `commit` (as of `commit_of`), `command`, `cores`, `load_average`."""
+    # where things lie on this machine is nobody's business
+    program, *words = sys.argv
+    command = shlex.join([Path(program).name, *(Path(word).name if os.path.isabs(word) else word for word in words)])
+    load = list(os.getloadavg())
+    return {"commit": commit_of(ROOT), "command": command, "cores": os.cpu_count() or 1, "load_average": load}
+
+
+def commit_of(checkout: Path) -> str | None:
+    """The commit of a checkout, with `+` if files differ from it; None outside one."""
+    git = ["git", "-C", str(checkout), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -16,11 +16,10 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.cases import make_case
-from benchmarks.command import Tell
+from benchmarks.command import Tell, provenance
 from benchmarks.harness import time_beside
 from benchmarks.lasting import bench_of
 from benchmarks.peers import PEERS, with_peers
-from benchmarks.provenance import provenance
 from benchmarks.workload import BooleanRecipe
 from matching.errors import ConfigError
 from matching.kind_table import Kind
@@ -71,7 +70,7 @@ def bench(
 
     Returns
     -------
-    dict    `kind`, `made_by` (`benchmarks.provenance`), `workload`, `results`: for each engine its name, what
+    dict    `kind`, `made_by` (`benchmarks.command.provenance`), `workload`, `results`: for each engine its name, what
             `benchmarks.verdict` says, `build_s`, the `rules` it runs with, if it could do without some, and the figures
             of the kind: medians over the rounds, which are there one by one as `rounds`; memory is that before the
             first of them, and in `at_end` that after the last; `absent`: name, reason and line of installation of each

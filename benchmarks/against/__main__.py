@@ -1,6 +1,6 @@
 """Time this checkout against another one, process against process.
 
-    python -m benchmarks.against OTHER_CHECKOUT [--pairs 9] [--case NAME ...] [--scale X] [--json OUT]
+    python -m benchmarks.against OTHER_CHECKOUT [--pairs 9] [--case A,B] [--scale X] > report.json
 
 For each case (`benchmarks.against.cases`) there are four processes, two of each checkout, all loaded before the first
 turn: where a process happens to have its memory makes it up to a tenth faster or slower for as long as it lives, which
@@ -13,25 +13,24 @@ Both take the same batches and must tell the same updates: a pair whose digests 
 turn of each process is not counted. The processes of a case need about 3 GB each at the largest.
 """
 
-import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import IO, Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from benchmarks import command
 from benchmarks.against.cases import PLANS, write_case
+from benchmarks.command import ROOT, Tell, commit_of
 from matching.errors import ConfigError
 
-HERE = Path(__file__).parents[2]
 _DRIVER = Path(__file__).with_name("driver.py")
 #: Processes of a case: name to whether it is of this checkout.
 _SIDES = {"this": True, "other": False, "this again": True, "other again": False}
@@ -50,10 +49,10 @@ class Process:
     def __init__(self, checkout: Path, case: Path, python: str = sys.executable):
         adapter = "rooms.py" if (checkout / "matching" / "alone.py").is_file() else "streams.py"
         self.checkout = checkout
-        environment = os.environ | {"PYTHONPATH": str(checkout), "RAY_USAGE_STATS_ENABLED": "0"}
         self._process = subprocess.Popen(
-            [python, "-P", str(_DRIVER), str(case), adapter],
-            cwd=checkout, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [python, "-P", str(_DRIVER), str(case), adapter], cwd=checkout, text=True,
+            env=os.environ | {"PYTHONPATH": str(checkout), "RAY_USAGE_STATS_ENABLED": "0"},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
     def ready(self) -> dict[str, Any]:
@@ -71,41 +70,26 @@ class Process:
 
     def turn(self, number: int) -> dict[str, Any]:
         """One round."""
-        stdin = self._process.stdin
-        assert stdin is not None
-        stdin.write(f"{number}\n")
-        stdin.flush()
+        print(number, file=self._process.stdin, flush=True)
         return self._answer()
 
     def close(self) -> None:
         """Let it end."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
         try:
-            self._process.wait(30.0)
+            self._process.communicate(timeout=30.0)  # closes its input, which ends it
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()
 
     def _answer(self) -> dict[str, Any]:
-        stdout: IO[str] | None = self._process.stdout
-        assert stdout is not None
-        line = stdout.readline()
+        line = self._process.stdout and self._process.stdout.readline()
         if not line:
             raise ConfigError(f"the driver in {self.checkout} has ended with {self._process.wait()}; see what it wrote")
         return json.loads(line)
 
 
 def compare(
-    other: Path,
-    case: str,
-    pairs: int = 9,
-    *,
-    this: Path | None = None,
-    scale: float = 1.0,
-    seed: int = 0,
-    on_progress: Callable[[str], None] | None = None,
+    other: Path, case: str, pairs: int = 9, *, this: Path | None = None, scale: float = 1.0, seed: int = 0, tell: Tell
 ) -> dict[str, Any]:
     """Time two checkouts on one case; `this` is the one that this file is in, by default.
 
@@ -117,14 +101,13 @@ def compare(
         second process over its first); `updates` a turn;
         `same_updates`, and of the turns in which they differed the `different` ones.
     """
-    tell = on_progress or (lambda _: None)
     with tempfile.TemporaryDirectory(prefix="skyray-against-") as folder, ExitStack() as running:
         tell(f"{case}: drawing the workload")
         settings = write_case(Path(folder), case, pairs + 1, scale, seed)
         tell(f"{case}: {settings['subscriptions']:,} subscriptions are loaded four times")
         processes = {}
         for name, is_this in _SIDES.items():
-            processes[name] = Process((this or HERE) if is_this else other, Path(folder))
+            processes[name] = Process((this or ROOT) if is_this else other, Path(folder))
             running.callback(processes[name].close)
         loaded = {name: process.ready()["loaded_s"] for name, process in processes.items()}
         turns: dict[str, list[dict[str, Any]]] = {name: [] for name in _SIDES}
@@ -138,16 +121,23 @@ def compare(
     told = [{turns[name][number]["digest"] for name in names} for number in range(pairs + 1)]
     seconds = {name: [turn["seconds"] for turn in turns[name][1:]] for name in names}
     both = {name: np.add(seconds[name], seconds[f"{name} again"]).tolist() for name in ("this", "other")}
+    ratio, scatter = _ratios(both["this"], both["other"]), _ratios(seconds["other again"], seconds["other"])
+    same = all(len(digests) == 1 for digests in told)
+    tell(
+        f"{case}: this takes {ratio['median']:.3f} times as long ({ratio['least']:.3f} to {ratio['most']:.3f}), "
+        f"the other against itself {scatter['median']:.3f} ({scatter['least']:.3f} to {scatter['most']:.3f}); "
+        f"same updates: {same}"
+    )
     return {
         "case": settings,
         "pairs": pairs,
         "loaded_s": loaded,
         "seconds": seconds,
         "median_s": {name: median(values) for name, values in seconds.items()},
-        "ratio": _ratios(both["this"], both["other"]),
-        "scatter": _ratios(seconds["other again"], seconds["other"]),
+        "ratio": ratio,
+        "scatter": scatter,
         "updates": [turn["updates"] for turn in turns["this"]],
-        "same_updates": all(len(digests) == 1 for digests in told),
+        "same_updates": same,
         "different": [number for number, digests in enumerate(told) if len(digests) > 1],
     }
 
@@ -157,47 +147,21 @@ def _ratios(one: Sequence[float], other: Sequence[float]) -> dict[str, Any]:
     return {"median": median(ratios), "least": min(ratios), "most": max(ratios), "pairs": ratios}
 
 
-def commit_of(checkout: Path) -> str:
-    """The commit of a checkout, `unknown` where git has nothing to say; marked where files differ from it."""
-    git = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    said = subprocess.run(git, capture_output=True, text=True, check=False)
-    return said.stdout.strip() or "unknown"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; 1 if the two told different updates."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.against", description="Time two checkouts.")
-    parser.add_argument("other", type=Path, help="checkout of another commit")
-    parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--case", action="append", choices=list(PLANS), help="may be repeated; all by default")
-    parser.add_argument("--scale", type=float, default=1.0, help="of subscriptions, window and messages")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="file for the report, written after each case")
-    given = parser.parse_args(arguments)
-    other = given.other.resolve()
-    report: dict[str, Any] = {
-        "this": commit_of(HERE), "other": commit_of(other), "machine": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(), "cases": {},
-    }  # fmt: skip
-    for name in given.case or PLANS:
-        said = compare(other, name, given.pairs, scale=given.scale, seed=given.seed, on_progress=_say)
-        report["cases"][name] = said
-        ratio, scatter = said["ratio"], said["scatter"]
-        _say(
-            f"{name}: this takes {ratio['median']:.3f} times as long ({ratio['least']:.3f} to {ratio['most']:.3f}), "
-            f"the other against itself {scatter['median']:.3f} ({scatter['least']:.3f} to {scatter['most']:.3f}); "
-            f"same updates: {said['same_updates']}"
-        )
-        if given.json:
-            given.json.write_text(json.dumps(report | {"load_average": os.getloadavg()}, indent=1) + "\n")
-    if not given.json:
-        sys.stdout.write(json.dumps(report, indent=1) + "\n")
-    return 0 if all(said["same_updates"] for said in report["cases"].values()) else 1
-
-
-def _say(sentence: str) -> None:
-    sys.stderr.write(sentence + "\n")
+def bench(
+    other: Annotated[Path, "checkout of another commit"],
+    pairs: Annotated[int, "turns that are counted"] = 9,
+    case: Annotated[tuple[str, ...], "names, one after the other"] = tuple(PLANS),
+    scale: Annotated[float, "of subscriptions, window and messages"] = 1.0,
+    seed: Annotated[int, "of the workload"] = 0,
+    this: Path | None = None,
+    tell: Tell = print,
+) -> dict[str, Any]:
+    """Time both on every case, as `compare` says; exact if they told the same updates."""
+    other = other.resolve()
+    cases = {name: compare(other, name, pairs, this=this, scale=scale, seed=seed, tell=tell) for name in case}
+    exact = all(said["same_updates"] for said in cases.values())
+    return {"this": commit_of(ROOT), "other": commit_of(other), "exact": exact, "cases": cases}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.main(bench))

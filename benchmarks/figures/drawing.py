@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.command import provenance
 from matching.errors import ConfigError
 
 _LINES, _MARKS = ("-", "--", "-.", ":"), ("o", "s", "^", "x", "v", "D")

@@ -2,13 +2,14 @@
 
 import json
 import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import matching
-from benchmarks import cases
+from benchmarks import cases, command
 from benchmarks.against import __main__ as against
 from benchmarks.against.cases import PLANS, write_case
 from matching.errors import ConfigError
@@ -50,18 +51,20 @@ def checkout(folder, lost=0):
 
 @pytest.mark.parametrize("lost", [0, 1])
 def test_checkouts_that_tell_different_updates_are_told_apart(lost, tmp_path, monkeypatch, capfd):
-    this, other, out = checkout(tmp_path / "this"), checkout(tmp_path / "other", lost), tmp_path / "out.json"
-    monkeypatch.setattr(against, "HERE", this)
-    given = ["--case", "boolean-1M", "--pairs", "2", "--scale", "0.002", "--json", str(out)]
-    assert against.main([str(other), *given]) == lost, "the exit code"
-    kept = json.loads(out.read_text())
+    this, other = checkout(tmp_path / "this"), checkout(tmp_path / "other", lost)
+    monkeypatch.setattr(against, "ROOT", this)
+    given = ["--case", "boolean-1M", "--pairs", "2", "--scale", "0.002"]
+    monkeypatch.setattr(sys, "argv", ["against.py", str(other), *given])
+    assert command.main(against.bench) == lost, "the exit code"
+    out, told = capfd.readouterr()
+    kept = json.loads(out)
     report = kept["cases"]["boolean-1M"]
-    assert kept["cores"] > 0 and report["case"]["subscriptions"] == 2_000
+    assert kept["exact"] is (lost == 0) and kept["made_by"]["cores"] > 0 and report["case"]["subscriptions"] == 2_000
     assert report["same_updates"] is (lost == 0)
     assert report["different"] == ([] if lost == 0 else [0, 1, 2])
     assert min(report["updates"]) > 100 and len(report["ratio"]["pairs"]) == len(report["scatter"]["pairs"]) == 2
     assert all(second > 0 for seconds in report["seconds"].values() for second in seconds)
-    assert "pair 2 of 2" in capfd.readouterr().err
+    assert "pair 2 of 2" in told
 
 
 def test_checkout_that_is_not_what_was_imported_is_refused(tmp_path):
