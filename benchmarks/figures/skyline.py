@@ -20,7 +20,6 @@ before anything is reported. A figure is written as JSON and as PNG. Read on in 
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from statistics import median
 from time import thread_time
 from typing import Any, NamedTuple
@@ -28,15 +27,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.checker import Words, in_region
-from benchmarks.command import Tell
 from benchmarks.figures import skyline_engines, skyline_routing
 from benchmarks.figures.sweeps import Asked, Page, Report
 from benchmarks.resampled import resample_messages
+from benchmarks.stopwatch import medians
 from benchmarks.verdict import verdict
 from benchmarks.workload import WORLD, Messages, make_messages, skyline_subscriptions, versions_of_objects
 from matching.errors import ConfigError
 from matching.kinds import KINDS
-from matching.model import Int64, MessageBatch
+from matching.model import Int64
 from matching.skyline.window import SkylineQueries
 from matching.skyline.windows.mf_rtree import MfRtree
 from matching.skyline.windows.tree import TreeWindow
@@ -104,11 +103,10 @@ class Slide:
             rows = np.arange(first, last)
             messages, objects = self.stream.messages.batch.take(rows), self.stream.objects[rows]
             replaced = self.stream.replaced[rows]
-            ended = replaced[replaced >= 0]
             boundary = Boundary(self.batches, first, last - 1, last - 1 - self.window)
             for name, index in self.windows.items():
                 begun = thread_time()
-                index.store(boundary, messages, ended, objects)
+                index.store(boundary, messages, replaced[replaced >= 0], objects)
                 seconds[name] += thread_time() - begun
             self.stored, self.batches = last, self.batches + 1
         return {
@@ -119,12 +117,6 @@ class Slide:
             for name, index in self.windows.items()
         }
 
-    def live(self) -> MessageBatch:
-        """What is alive, by the stream alone."""
-        rows = np.arange(max(0, self.stored - self.window), self.stored)
-        gone = self.stream.replaced[: self.stored]
-        return self.stream.messages.batch.take(rows[~np.isin(rows, gone)])
-
     def check(self, queries: SkylineQueries) -> dict[str, Any]:
         """What `benchmarks.verdict` says of the candidates of every index, held against those of `benchmarks.checker`.
 
@@ -132,7 +124,8 @@ class Slide:
         -------
         dict    also `expired` and `ended`: messages that have left the window by age, and by a version after them
         """
-        live = self.live()
+        rows, replaced = np.arange(max(0, self.stored - self.window), self.stored), self.stream.replaced[: self.stored]
+        live = self.stream.messages.batch.take(rows[~np.isin(rows, replaced)])  # by the stream alone
         words, ends = Words.of(live), queries.term_offsets
         wanted = []
         for at, region in enumerate(queries.region):
@@ -146,9 +139,7 @@ class Slide:
             for index in self.windows.values()
         )
         asked = int(np.count_nonzero(np.diff(offsets)))
-        old = max(0, self.stored - self.window)
-        replaced = self.stream.replaced[: self.stored]
-        ended = int(np.count_nonzero(replaced >= 0))
+        old, ended = max(0, self.stored - self.window), int(np.count_nonzero(replaced >= 0))
         expired = old - int(np.count_nonzero((replaced >= 0) & (replaced < old)))
         return verdict(same, row.shape[0], asked) | {"expired": expired, "ended": ended}
 
@@ -171,7 +162,11 @@ class Slide:
                 }
         return {name: {"us_per_query": 1e6 * median(turns[name]) / count, **looked[name]} for name in self.windows}
 
-    def memory(self) -> Measured:
+    def nothing(self) -> Measured:
+        """No figure of any index yet."""
+        return {name: {} for name in self.windows}
+
+    def memory(self, _: SkylineQueries) -> Measured:
         """Megabytes of the index and of index and messages together, and how many messages are held for each alive."""
         measured = {}
         for name, index in self.windows.items():
@@ -182,21 +177,6 @@ class Slide:
                 "held_per_live": len(index.log) / max(1, len(index)),
             }
         return measured
-
-
-def _of_trees(measure: Callable[..., Report], asked: Asked) -> Report:
-    """A figure of the trees over a stream of its own."""
-    size = asked.window or 0
-    asked.tell("making the workload")
-    busy = measure is _cleaning
-    stream = make_stream(4 * size, size, asked.seed, asked.messages_from, busy)
-    for name in asked.engines:
-        if name not in TREES:
-            raise ConfigError(f"window index {name!r}: these figures set trees beside each other, {', '.join(TREES)}")
-    report = measure(stream, make_queries(stream.messages, asked.seed), size, asked.engines or tuple(TREES), asked.tell)
-    source = "synthetic" if asked.messages_from is None else "resampled"
-    of = {"window": size, "messages": source, "seed": asked.seed, "versions": _BUSY_VERSIONED if busy else _VERSIONED}
-    return of | report | {"over": ""}
 
 
 def make_stream(count: int, window: int, seed: int, messages_from: str | None = None, busy: bool = False) -> Stream:
@@ -216,86 +196,89 @@ def make_queries(messages: Messages, seed: int) -> SkylineQueries:
     return SkylineQueries(table.region, table.term_offsets, table.terms)
 
 
-def _windows(chosen: Sequence[str], cleanings: Sequence[str]) -> dict[str, TreeWindow]:
-    """One index of each name, the memo tree in several ways."""
-    built: dict[str, TreeWindow] = {}
-    for name in chosen:
-        if name == MfRtree.name:
-            built |= {label: MfRtree(WORLD, **CLEANINGS[label]) for label in cleanings}
-        else:
-            built[name] = TREES[name](WORLD)
-    return built
+class Sliding(NamedTuple):
+    """A figure of trees over windows that slide on: against the size of the window, or how far it has slid.
+
+    shown : mapping      label of a panel to the figure of an index that it shows
+    looks : callables    what is measured of a `Slide` beside the work of storing
+    cleanings            of the memo tree, which is in the figure once for each
+    sizes                shares of the window asked for, each a window of its own
+    filled               windows of messages that pass first
+    steps, step          how often it slides on, and by which share of a window; those before `counted` do not count
+    log                  of x, of y
+    alone, busy : bool   the memo tree alone; most messages speak of objects that stay in place
+    """
+
+    shown: dict[str, str]
+    looks: tuple[Callable[[Slide, SkylineQueries], Measured], ...] = ()
+    cleanings: tuple[str, ...] = tuple(CLEANINGS)
+    sizes: tuple[float, ...] = (1.0,)
+    filled: int = 1
+    steps: int = 0
+    step: float = 0.0
+    counted: int = 0
+    log: tuple[bool, bool] = (False, True)
+    alone: bool = False
+    busy: bool = False
+
+    def measure(self, asked: Asked) -> Report:
+        """Measure; `rows` by size or step, `median` over them, and the memo tree's part of others' operations."""
+        for name in asked.engines:
+            if name not in TREES:
+                raise ConfigError(
+                    f"window index {name!r}: these figures set trees beside each other, {', '.join(TREES)}"
+                )
+        window, chosen = asked.window or 0, (MfRtree.name,) if self.alone else asked.engines or tuple(TREES)
+        asked.tell("making the workload")
+        stream = make_stream(4 * window, window, asked.seed, asked.messages_from, self.busy)
+        queries = make_queries(stream.messages, asked.seed)
+        rows, checks, works = [], [], {}
+        for size in (round(window * share) for share in self.sizes):
+            asked.tell(f"window of {size:,} messages")
+            slide = Slide(self._built(chosen), stream, size)
+            slide.advance(self.filled * size)
+            for step in range(self.steps or 1):
+                asked.tell(f"step {step + 1}")
+                measured = slide.advance(max(_BATCH, round(size * self.step))) if self.steps else slide.nothing()
+                for look in self.looks if step >= self.counted else ():
+                    measured = {name: row | look(slide, queries)[name] for name, row in measured.items()}
+                rows += [measured] if step >= self.counted else []
+            checks.append(slide.check(queries))
+            works = {name: index.work()._asdict() for name, index in slide.windows.items()}
+        # of the least compared, what was compared; and none of them may be wrong
+        checked = min(checks, key=lambda each: each["compared"]) | {"exact": all(each["exact"] for each in checks)}
+        x = [round(window * share) for share in self.sizes]
+        if self.steps:
+            x = [round((step + 1) * self.step, 6) for step in range(self.steps - self.counted)]
+        panels = [
+            {"y_label": label, "log": self.log, "series": {name: [row[name][key] for row in rows] for name in rows[0]}}
+            for label, key in self.shown.items()
+        ]
+        middle = {name: medians([row[name] for row in rows]) for name in rows[0]}
+        return {
+            "window": window,
+            "messages": "synthetic" if asked.messages_from is None else "resampled",
+            "seed": asked.seed,
+            "versions": _BUSY_VERSIONED if self.busy else _VERSIONED,
+            "over": "",
+            "x_label": "windows slid since it was full" if self.steps else "messages in the window",
+            "x": x,
+            "panels": panels,
+            **checked,
+            "rows": {"by_x": rows, "median": middle, "mf_rtree_share_of": _shares(middle), "work": works},
+        }
+
+    def _built(self, chosen: Sequence[str]) -> dict[str, TreeWindow]:
+        """One index of each name, the memo tree in several ways."""
+        ways = {label: MfRtree(WORLD, **CLEANINGS[label]) for label in self.cleanings if MfRtree.name in chosen}
+        return {name: TREES[name](WORLD) for name in chosen if name != MfRtree.name} | ways
 
 
-def _panels(rows: Sequence[Measured], labels: dict[str, str], log: tuple[bool, bool]) -> list[Report]:
-    """A panel of lines, one an index, for each label of a figure of theirs."""
-    return [
-        {"y_label": label, "log": log, "series": {name: [row[name][key] for row in rows] for name in rows[0]}}
-        for label, key in labels.items()
-    ]
-
-
-def _filled(stream: Stream, window: int, windows: dict[str, TreeWindow], tell: Tell) -> Slide:
-    tell("filling the window")
-    slide = Slide(windows, stream, window)
-    slide.advance(window)
-    return slide
-
-
-def _updates(stream, queries, window, chosen, tell):
-    slide = _filled(stream, window, _windows(chosen, tuple(CLEANINGS)), tell)
-    step = max(_BATCH, round(window * _INTERVAL))
-    slide.advance(step)  # compiles what only ends and splits need
-    rows = [slide.advance(step) for _ in range(_INTERVALS)]
-    middle = {
-        key: {name: median(row[name][key] for row in rows) for name in slide.windows}
-        for key in ("operations", "us_per_message")
-    }
-    for name in slide.windows:
-        tell(f"{name}: {middle['operations'][name]:.1f} operations, {middle['us_per_message'][name]:.1f} us a message")
-    works = {name: index.work()._asdict() for name, index in slide.windows.items()}
-    panels = _panels(rows, {"operations a message": "operations", "us a message": "us_per_message"}, (False, True))
-    of_rows = {"median": middle, "mf_rtree_share_of": _shares(middle["operations"]), "work": works}
-    intervals = list(range(1, _INTERVALS + 1))
-    return {"x_label": "interval", "x": intervals, "panels": panels, **slide.check(queries), "rows": of_rows}
-
-
-def _shares(operations: dict[str, float]) -> dict[str, dict[str, float]]:
-    """The memo tree's part of what each other index needs, for each way of cleaning."""
-    others = [name for name in operations if name not in CLEANINGS]
-    return {
-        label: {name: operations[label] / operations[name] for name in others}
-        for label in CLEANINGS
-        if label in operations
-    }
-
-
-def _by_size(cleanings, measure, labels, stream, queries, window, chosen, tell):
-    """Measure at a quarter, a half and the whole of the window, each time after it has slid on by as much again."""
-    sizes, rows, checks = [window // 4, window // 2, window], [], []
-    for size in sizes:
-        tell(f"window of {size:,} messages")
-        slide = Slide(_windows(chosen, cleanings), stream, size)
-        slide.advance(2 * size)
-        checks.append(slide.check(queries))
-        rows.append(measure(slide, queries))
-    # of the least compared, what was compared; and none of them may be wrong
-    checked = min(checks, key=lambda each: each["compared"]) | {"exact": all(each["exact"] for each in checks)}
-    panels = _panels(rows, labels, (True, True))
-    return {"x_label": "messages in the window", "x": sizes, "panels": panels, **checked, "rows": rows}
-
-
-def _cleaning(stream, queries, window, chosen, tell):
-    slide = _filled(stream, window, _windows((MfRtree.name,), tuple(CLEANINGS)), tell)
-    rows: list[Measured] = []
-    for interval in range(8):
-        tell(f"quarter {interval + 1} of 8")
-        work, size, asked = slide.advance(window // 4), slide.memory(), slide.time_queries(queries)
-        rows.append({name: work[name] | size[name] | asked[name] for name in slide.windows})
-    labels = {"MB, index and messages": "whole_mb", "operations a message": "operations", "us a query": "us_per_query"}
-    panels, quarters = _panels(rows, labels, (False, False)), [(interval + 1) / 4 for interval in range(8)]
-    checked = slide.check(queries)
-    return {"x_label": "windows slid since it was full", "x": quarters, "panels": panels, **checked, "rows": rows}
+def _shares(middle: Measured) -> dict[str, dict[str, float]]:
+    """The memo tree's part of the operations that each other index needs, for each way of cleaning."""
+    needed = {name: row["operations"] for name, row in middle.items() if "operations" in row}
+    others = [name for name in needed if name not in CLEANINGS]
+    return {label: {name: needed[label] / needed[name] for name in others} for label in CLEANINGS if label in needed}
 
 
 def _known(name: str) -> None:
@@ -304,23 +287,28 @@ def _known(name: str) -> None:
         raise ConfigError(f"{name!r}: choose engines ({', '.join(_SKYLINE.engines)}) or trees ({', '.join(TREES)})")
 
 
-_SPACE = {"MB, the index alone": "index_mb", "MB, index and messages": "whole_mb"}
 _QUERIED = {"us a query": "us_per_query", "nodes and lists visited": "visited", "messages looked at": "checked"}
+_SPACE = {"MB, the index alone": "index_mb", "MB, index and messages": "whole_mb"}
+_WORK = {"operations a message": "operations", "us a message": "us_per_message"}
+_CLEANED = {"MB, index and messages": "whole_mb", "operations a message": "operations", "us a query": "us_per_query"}
+_SIZED = {"sizes": (0.25, 0.5, 1.0), "filled": 2, "log": (True, True)}
 
-PAGE = Page(
-    _SKYLINE,
-    {
-        "updates": partial(_of_trees, _updates),
-        "space": partial(_of_trees, partial(_by_size, ("mf_rtree",), lambda slide, _: slide.memory(), _SPACE)),
-        "queries": partial(
-            _of_trees, partial(_by_size, ("mf_rtree, not cleaned", "mf_rtree"), Slide.time_queries, _QUERIED)
+
+def figures() -> dict[str, Any]:
+    """Name to figure."""
+    return {
+        # the first step compiles what only ends and splits need
+        "updates": Sliding(_WORK, steps=_INTERVALS + 1, step=_INTERVAL, counted=1),
+        "space": Sliding(_SPACE, (Slide.memory,), ("mf_rtree",), **_SIZED),
+        "queries": Sliding(_QUERIED, (Slide.time_queries,), ("mf_rtree, not cleaned", "mf_rtree"), **_SIZED),
+        "cleaning": Sliding(
+            _CLEANED, (Slide.memory, Slide.time_queries), steps=8, step=0.25, log=(False, False), alone=True, busy=True
         ),
-        "cleaning": partial(_of_trees, _cleaning),
         "engines": skyline_engines.engines,
         "longest": skyline_engines.longest,
         "ticks": skyline_engines.ticks,
         "routing": skyline_routing.figure,
-    },
-    window=100_000,
-    check_engine=_known,
-)
+    }
+
+
+PAGE = Page(_SKYLINE, figures(), window=100_000, check_engine=_known)

@@ -23,6 +23,8 @@ def small(monkeypatch):
     monkeypatch.setattr(skyline_figures, "_INTERVALS", 2)
     monkeypatch.setattr(skyline_figures, "_QUERIES", 60)
     monkeypatch.setattr(skyline_figures, "_ROUNDS", 1)
+    page = skyline_figures.PAGE._replace(figures=skyline_figures.figures())
+    monkeypatch.setattr(skyline_figures, "PAGE", page)
 
 
 @pytest.mark.parametrize("name", ["updates", "space", "queries", "cleaning"])
