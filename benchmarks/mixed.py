@@ -14,41 +14,25 @@ from bolts.query import QueryBolt
 from gateway.cli import main as skyray
 
 
-class _Counted:
-    """Bytes and subscriptions of each kind's rooms, counted when their bolts finish."""
-
-    def __init__(self):
-        self.size_bytes, self.subscriptions = Counter(), Counter()
-
-    def count(self, bolt: QueryBolt) -> None:
-        for code, room in bolt.rooms.items():
-            name = bolt.kinds[code].name
-            self.size_bytes[name] += sum(array.nbytes for array in room.arrays().values())
-            self.subscriptions[name] += len(room)
-
-    def told(self) -> dict[str, dict[str, float]]:
-        return {
-            name: {
-                "subscriptions": count,
-                "size_bytes": self.size_bytes[name],
-                "bytes_per_subscription": self.size_bytes[name] / max(1, count),
-            }
-            for name, count in self.subscriptions.items()
-        }
-
-
 def main() -> int:
     """Run and print; the status of the run."""
-    counted, finish = _Counted(), QueryBolt.finish
+    size_bytes, subscriptions, finish = Counter(), Counter(), QueryBolt.finish
 
     def finish_counted(self: QueryBolt) -> None:
         finish(self)
-        counted.count(self)
+        for code, room in self.rooms.items():
+            name = self.kinds[code].name
+            size_bytes[name] += sum(array.nbytes for array in room.arrays().values())
+            subscriptions[name] += len(room)
 
     QueryBolt.finish = finish_counted
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         status = skyray(["run", *sys.argv[1:], "--executor", "local"])
-    print(json.dumps({"kinds": counted.told()}, indent=1))
+    kinds = {
+        name: {"subscriptions": count, "size_bytes": taken, "bytes_per_subscription": taken / max(1, count)}
+        for (name, count), taken in zip(subscriptions.items(), size_bytes.values(), strict=True)
+    }
+    print(json.dumps({"kinds": kinds}, indent=1))
     return status
 
 

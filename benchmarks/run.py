@@ -6,7 +6,7 @@ engine for can be measured: `benchmarks.cases` makes a case of it, `benchmarks.h
 are measured against, are in `benchmarks.peers`; figures of a kind in the module `benchmarks.figures.KIND`.
 """
 
-import importlib
+import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -92,6 +92,8 @@ def bench(
             raise ConfigError("figures ask the window index of a run: leave --window-index out")
         folder = Path(out) if out else RESULTS / "figures"
         given = {"window": window, "messages": messages, "engines": engines, "messages_from": messages_from}
+        if importlib.util.find_spec(f"benchmarks.figures.{kind}") is None:
+            raise ConfigError(f"{kind} has no figures: leave --figure out")
         page = importlib.import_module(f"benchmarks.figures.{kind}").PAGE  # drawing takes a second to import
         return page.figure(figure, folder, subscriptions, seed=seed, on_progress=on_progress, **given)
     chosen = tuple(dict.fromkeys(engines or row.engines))

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import run
 from benchmarks.bulk import best_messages
 from benchmarks.cases import make_case
-from benchmarks.figures import knn as figures
+from benchmarks.figures import decay as figures
 from benchmarks.lasting import LastingBench
 from matching.errors import ConfigError
 from matching.kinds import KINDS
@@ -69,8 +69,10 @@ def test_knn_bench_of_a_wrong_engine_or_of_too_little_is_not_exact(engine, subsc
     assert report["exact"] is False and ("warning" in report) is (engine is InvertedFile)
 
 
-def test_knn_figures_nobody_knows_or_of_a_window_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="choose one of subscriptions, k, keywords"):
-        figures.PAGE.figure("alpha", tmp_path)
+def test_figures_of_a_kind_without_or_nobody_knows_or_of_a_window_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="knn has no figures"):
+        run.bench("knn", figure="k", out=str(tmp_path))
+    with pytest.raises(ConfigError, match="choose one of subscriptions, keywords, alpha, k"):
+        figures.PAGE.figure("thresholds", tmp_path)
     with pytest.raises(ConfigError, match="no window"):
         figures.PAGE.figure("k", tmp_path, window=9)
