@@ -14,6 +14,7 @@ same of skylines.
 
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import product
 from statistics import median
 from time import perf_counter, thread_time
 from typing import Annotated, Any, NamedTuple
@@ -22,6 +23,7 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.command import Tell
+from benchmarks.stopwatch import in_turns
 from benchmarks.verdict import verdict
 from benchmarks.workload import WIDE_SHARE, WORLD, boolean_subscriptions, make_messages
 from distribution.location import LocationRouter
@@ -69,32 +71,31 @@ def filter_speed(items: int, rate: float = 0.01, rounds: int = 5) -> dict[str, A
     rng = np.random.default_rng(1)
     members = rng.permutation(np.unique(rng.integers(0, 2**40, items)))
     strangers = rng.integers(2**41, 2**42, 1_000_000)
-    seconds: dict[str, list[float]] = {"insert": [], "lookup": [], "stranger": [], "delete": []}
+    made = CuckooFilter(members.size, rate)
     figures: dict[str, Any] = {}
-    for _ in range(rounds):
-        made = CuckooFilter(members.size, rate)
-        made.words[:] = 0  # the pages are there before the clock runs
 
-        def timed(step: str, call: Any, given: np.ndarray) -> Any:
-            begun = thread_time()
-            answer = call(given)
-            seconds[step].append((thread_time() - begun) / given.size)
-            return answer
+    def one(step: str, turn: int) -> float:
+        nonlocal made
+        if step == "insert":
+            made = CuckooFilter(members.size, rate)
+            made.words[:] = 0  # the pages are there before the clock runs
+        given = strangers if step == "stranger" else members
+        call = {"insert": made.insert, "delete": made.delete}.get(step, made.contains)
+        begun = thread_time()
+        answer = call(given)
+        took = (thread_time() - begun) / given.size
+        if step == "stranger":
+            figures.update(load=made.load, bits_per_item=made.nbytes * 8 / members.size)
+            figures.update(false_positives=float(answer.mean()), formula=made.expected_rate)
+        elif step != "delete":
+            assert np.sum(answer) == members.size, "a filter that loses members is no filter"
+        return took
 
-        assert timed("insert", made.insert, members) == members.size, "a filter that loses members is no filter"
-        assert timed("lookup", made.contains, members).all(), "a filter that loses members is no filter"
-        measured = float(timed("stranger", made.contains, strangers).mean())
-        figures = {
-            "load": made.load,
-            "bits_per_item": made.nbytes * 8 / members.size,
-            "false_positives": measured,
-            "formula": made.expected_rate,
-            "off_formula": measured / made.expected_rate - 1.0,
-        }
-        timed("delete", made.delete, members)
-    speeds = {f"{step}s_per_s": 1.0 / median(times) for step, times in seconds.items()}
-    best = {f"{step}s_per_s_best": 1.0 / min(times) for step, times in seconds.items()}
-    return {"items": members.size, "rate": rate, "rounds": rounds, **figures, **speeds, **best}
+    turns = in_turns(("insert", "lookup", "stranger", "delete"), rounds, one)
+    speeds = {f"{step}s_per_s": 1.0 / median(times) for step, times in turns.items()}
+    best = {f"{step}s_per_s_best": 1.0 / min(times) for step, times in turns.items()}
+    off = {"off_formula": figures["false_positives"] / figures["formula"] - 1.0}
+    return {"items": members.size, "rate": rate, "rounds": rounds, **figures, **off, **speeds, **best}
 
 
 def optimum(table: SubscriptionTable, messages: MessageBatch) -> Optimum:
@@ -139,15 +140,15 @@ def beside(
     table: SubscriptionTable, messages: MessageBatch, tasks: int, specs: Mapping[str, SignatureSpec], best: Optimum,
     tell: Tell,
 ) -> dict[str, Any]:  # fmt: skip
-    """Send every message its ways by each kind of signature: `held` copies of subscriptions, and `results`, a row each.
+    """Send every message its ways by each kind of signature: `held` copies of subscriptions, and `results` by name.
 
-    `exact` says of a row that nothing was lost and enough was compared (`benchmarks.verdict`).
+    `exact` says of one that nothing was lost and enough was compared (`benchmarks.verdict`).
     """
     router = LocationRouter(tasks, WORLD, messages.x[:20_000], messages.y[:20_000])
     domains = [router.domain_of(task) for task in range(tasks)]
     held = [table.take(np.flatnonzero(router.held_by(table, task))) for task in range(tasks)]
-    owned = [(rows[0], messages.take(rows)) for rows in _batches(messages)]
-    results = []
+    owned, useful = [(rows[0], messages.take(rows)) for rows in _batches(messages)], int(best.useful.sum())
+    results = {}
     for name, spec in specs.items():
         tell(f"{len(table):,} subscriptions, {tasks} query bolts, {name}")
         board, build_s, counts = SignatureBoard(spec, domains), 0.0, 0
@@ -166,25 +167,22 @@ def beside(
                 rows = router.rows_for(int(table.kind[0]), part, task)
                 assert rows is not None
                 sent[first + board.wanted(part, rows, task)] = True
-        asked_s = perf_counter() - begun
-        lost, useful = int(np.count_nonzero(best.useful & ~sent)), int(best.useful.sum())
-        results.append(
-            {
-                "signature": name,
-                **verdict(best.same and lost == 0, useful, best.subscribers),
-                "lost_share": lost / max(1, useful),
-                "let_through_per_message": float(sent.mean()),
-                "false_positive_share": float((sent & ~best.useful).sum() / max(1, sent.sum())),
-                "bytes": sum(replica.nbytes for replica in board.replicas),
-                "bytes_cells": sum(each.cells.nbytes for each in board.replicas if each.cells is not None),
-                "cells": sum(len(each.cells) for each in board.replicas if each.cells is not None),
-                "pairs": sum(len(each.pairs) for each in board.replicas if each.pairs is not None),
-                "count_bytes_at_query_bolts": counts,
-                "build_s": build_s,
-                "us_per_message": asked_s / len(messages) * 1e6,
-            }
-        )
-    return {"held": sum(map(len, held)), "results": results}
+        asked_s, lost = perf_counter() - begun, int(np.count_nonzero(best.useful & ~sent))
+        cells = [each.cells for each in board.replicas if each.cells is not None]
+        results[name] = {
+            **verdict(best.same and lost == 0, useful, best.subscribers),
+            "lost_share": lost / max(1, useful),
+            "let_through_per_message": float(sent.mean()),
+            "false_positive_share": float((sent & ~best.useful).sum() / max(1, sent.sum())),
+            "bytes": sum(replica.nbytes for replica in board.replicas),
+            "bytes_cells": sum(each.nbytes for each in cells),
+            "cells": sum(map(len, cells)),
+            "pairs": sum(len(each.pairs) for each in board.replicas if each.pairs is not None),
+            "count_bytes_at_query_bolts": counts,
+            "build_s": build_s,
+            "us_per_message": asked_s / len(messages) * 1e6,
+        }
+    return {"held": sum(map(len, held)), "optimum_per_message": float(best.useful.mean()), "results": results}
 
 
 def bench(
@@ -202,20 +200,15 @@ def bench(
     report: dict[str, Any] = {
         "filters": [filter_speed(items, rate) for items in filters for rate in (0.01, 0.001)], "workloads": []
     }  # fmt: skip
-    for count in subscriptions:
-        for wide_share in (0.0, WIDE_SHARE):
-            source = make_messages(messages * 2, seed)
-            table = boolean_subscriptions(source, count, seed, wide_share)
-            batch = source.batch.take(np.arange(messages, 2 * messages))
-            best = optimum(table, batch)
-            measured = beside(table, batch, tasks, KINDS, best, tell)
-            workload = {
-                "subscriptions": count, "wide_share": wide_share, "held": measured["held"], "messages": messages,
-                "query_bolts": tasks, "seed": seed, "optimum_per_message": float(best.useful.mean()),
-            }  # fmt: skip
-            report["workloads"].append({"workload": workload, "results": measured["results"]})
-    every = [row for workload in report["workloads"] for row in workload["results"]]
-    return report | {"exact": all(row["exact"] or KINDS[row["signature"]].loses for row in every)}
+    source = make_messages(messages * 2, seed)
+    batch = source.batch.take(np.arange(messages, 2 * messages))
+    for count, wide_share in product(subscriptions, (0.0, WIDE_SHARE)):
+        table = boolean_subscriptions(source, count, seed, wide_share)
+        measured = beside(table, batch, tasks, KINDS, optimum(table, batch), tell)
+        workload = {"subscriptions": count, "wide_share": wide_share, "messages": messages, "query_bolts": tasks}
+        report["workloads"].append({"workload": workload | {"seed": seed}, **measured})
+    every = [row for one in report["workloads"] for row in one["results"].items()]
+    return report | {"exact": all(row["exact"] or KINDS[name].loses for name, row in every)}
 
 
 if __name__ == "__main__":

@@ -11,10 +11,12 @@ Subscriptions take after messages, with 1 to 5 of their words. Their rectangles 
 the world's) or a city's (0.1 to 0.5 degrees a side). The commonest words are left out, as stop words are.
 """
 
+from typing import Any
+
 import numpy as np
 
 from benchmarks import signatures
-from benchmarks.figures.sweeps import Asked, Report
+from benchmarks.figures.sweeps import Asked, Report, all_exact, column
 from benchmarks.resampled import resample_messages
 from benchmarks.signatures import SPATIAL, TEXT
 from benchmarks.workload import (
@@ -45,31 +47,29 @@ def figure(asked: Asked) -> Report:
     warmup()
     count = asked.messages or _MESSAGES
     sizes = [max(1, round(asked.subscriptions * share)) for share in _SHARES]
-    rows = []
+    cells = dict.fromkeys([(size, _BOLTS) for size in sizes] + [(sizes[-1], bolts) for bolts in BOLTS])
+    rows = {cell: {"subscriptions": cell[0], "query_bolts": cell[1], "copies": {}, "engines": {}} for cell in cells}
     for regions in REGIONS:
         messages, everybody = _workload(asked, count, regions)
         for size in sizes:
             table = everybody.take(np.arange(size))
             best = signatures.optimum(table, messages)
-            for bolts in BOLTS if size == sizes[-1] else (_BOLTS,):
-                measured = signatures.beside(table, messages, bolts, _SPECS, best, asked.tell)
-                modes = {row["signature"]: row for row in measured["results"]}
-                rows.append(
-                    {
-                        "regions": regions,
-                        "subscriptions": size,
-                        "query_bolts": bolts,
-                        "optimum_per_message": float(best.useful.mean()),
-                        "location_false_positive_share": 1.0 - float(best.useful.mean()),
-                        "copies_per_subscription": measured["held"] / size,
-                        "modes": modes,
-                    }
-                )
-    exact = all(mode["exact"] for row in rows for mode in row["modes"].values())
+            for cell in (cell for cell in cells if cell[0] == size):
+                measured = signatures.beside(table, messages, cell[1], _SPECS, best, asked.tell)
+                rows[cell]["copies"][regions] = measured["held"] / size
+                optimum = measured["optimum_per_message"]
+                rows[cell]["engines"] |= {
+                    f"{regions}, location": {"exact": True, "false_positive_share": 1.0 - optimum},
+                    f"{regions}, at best": {"exact": True, "let_through_per_message": optimum},
+                    **{f"{regions}, {name}": {**row, "mb": 1e-6 * row["bytes"]}
+                       for name, row in measured["results"].items()},
+                }  # fmt: skip
+    every = list(rows.values())
     source = "synthetic" if asked.messages_from is None else "resampled"
     return {
-        "messages": count, "subscriptions": asked.subscriptions, "source": source, "seed": asked.seed, "exact": exact,
-        "x_label": "subscriptions", "x": sizes, "panels": _panels(rows, sizes), "rows": rows,
+        "messages": count, "subscriptions": asked.subscriptions, "source": source, "seed": asked.seed,
+        "exact": all_exact(every), "x_label": "subscriptions", "x": sizes, "rows": every,
+        "panels": _panels([rows[size, _BOLTS] for size in sizes], [rows[sizes[-1], bolts] for bolts in BOLTS]),
     }  # fmt: skip
 
 
@@ -89,30 +89,17 @@ def _workload(asked: Asked, messages: int, regions: str) -> tuple[MessageBatch, 
     return drawn.batch.take(np.arange(cut, total)), changed(table, kind=np.full(len(table), SKYLINE, np.int8))
 
 
-def _panels(rows: list[Report], sizes: list[int]) -> list[Report]:
+def _panels(by_size: list[Report], by_bolts: list[Report]) -> list[Report]:
     """What is sent, by number of subscriptions and of query bolts; what of it is useless; and what that takes."""
-    by_size = [row for row in rows if row["query_bolts"] == _BOLTS]
-    by_bolts = [row for row in rows if row["subscriptions"] == sizes[-1]]
-
-    def lines(some: list[Report], key: str, besides: dict[str, str], scale: float = 1.0) -> dict[str, list[float]]:
-        """A line for each sort of rectangle: and signature, or what a row says itself."""
-        series = {}
-        for regions in REGIONS:
-            mine = [row for row in some if row["regions"] == regions]
-            series |= {f"{regions}, {mode}": [scale * row["modes"][mode][key] for row in mine] for mode in _SPECS}
-            series |= {f"{regions}, {label}": [row[own] for row in mine] for label, own in besides.items()}
-        return series
-
-    sent, best = "let_through_per_message", {"at best": "optimum_per_message"}
-    useless, location = "false_positive_share", {"location": "location_false_positive_share"}
-    few, all_of_them = f"{_BOLTS} query bolts", f"{sizes[-1]:,} subscriptions"
-    of_bolts = {"x": list(BOLTS), "x_label": "query bolts"}
+    few, all_of_them = f"{_BOLTS} query bolts", f"{by_size[-1]['subscriptions']:,} subscriptions"
+    of_bolts: dict[str, Any] = {"x": list(BOLTS), "x_label": "query bolts"}
+    sent, names = "let_through_per_message", list(by_size[0]["engines"])
     return [
-        {"title": title, "y_label": label, "log": log, "series": series} | more
-        for title, label, log, series, more in (
-            (few, "sent a message; by location 1", (True, False), lines(by_size, sent, best), {}),
-            (all_of_them, "sent a message; by location 1", (False, False), lines(by_bolts, sent, best), of_bolts),
-            (few, "false positives, share of what is sent", (True, False), lines(by_size, useless, location), {}),
-            (few, "MB of signatures, all bolts", (True, True), lines(by_size, "bytes", {}, 1e-6), {}),
+        {"title": title, "y_label": label, "log": log, "series": column(rows, names, key)} | more
+        for title, label, log, rows, key, more in (
+            (few, "sent a message; by location 1", (True, False), by_size, sent, {}),
+            (all_of_them, "sent a message; by location 1", (False, False), by_bolts, sent, of_bolts),
+            (few, "false positives, share of what is sent", (True, False), by_size, "false_positive_share", {}),
+            (few, "MB of signatures, all bolts", (True, True), by_size, "mb", {}),
         )
     ]
