@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.bulk import best_messages
-from benchmarks.cases import make_case
+from benchmarks.cases import Case, make_case
 from benchmarks.command import Tell
 from benchmarks.lasting import state_of
 from benchmarks.workload import WORLD, changed
@@ -35,9 +35,18 @@ from distribution.router import spread
 from matching.alone import Alone
 from matching.kinds import KINDS
 from matching.lasting.results import ResultRows
-from matching.model import ChangeList, Int64, MessageBatch, Names, Removals, SubscriptionTable, UpdateBatch
+from matching.model import (
+    ChangeList,
+    Int64,
+    MessageBatch,
+    Names,
+    Removals,
+    SubscriptionTable,
+    concatenate,
+    take_rows,
+)
 from matching.warmup import warm_engine
-from matching.window import NO_FLOOR, Boundary, Window
+from matching.window import Boundary, Window
 
 _KNN = KINDS.named("knn")
 _MESSAGES_A_ROUND, _CHANGES_A_ROUND = 1_000, 100
@@ -51,19 +60,18 @@ _OF_PAPER = {"kop": "inverted_file", "sop": _GRID, "ps2stream": _GRID, "dkm-sks"
 class Workers:
     """All workers of one placement with one index."""
 
-    def __init__(self, name: str, engine: str, count: int, case: Any, before: ResultRows, costs: SampleCosts):
-        self.name, self.engine, self.case, self.count = name, engine, case, count
+    def __init__(self, name: str, engine: str, count: int, case: Case, before: ResultRows, costs: SampleCosts):
+        self.name, self.engine, self.count, nobody = name, engine, count, np.zeros(0, np.int64)
         self.placer = None if name == "hashing" else _PLACEMENTS[name](count, WORLD, costs).placer()
         begun = perf_counter()
-        self.owner = self._owners(0, case.table, np.zeros(0, np.int64))
+        owner = self._owners(0, case.table, nobody)
         self.placing_s = perf_counter() - begun
-        self.boundary = Boundary(-1, 0, case.filled - 1, NO_FLOOR)
-        state = state_of(case.table, before)
-        self.alone, nowhere = [], np.zeros(0, np.int64)
+        self.largest_to_mean = float(np.bincount(owner, minlength=count).max()) / (len(case.table) / count)
+        state, full = state_of(case.table, before), case.boundary(-1, 0, case.filled)
+        self.alone = []
         for worker in range(count):
             one = Alone([_KNN], WORLD, Window("count", 1), engines={"knn": engine})
-            mine = state.take(np.flatnonzero(self.owner == worker))
-            one.restore(self.boundary, case.messages.take(nowhere), {_KNN.code: mine})
+            one.restore(full, case.messages.take(nobody), {_KNN.code: state.take(np.flatnonzero(owner == worker))})
             self.alone.append(one)
         self.seconds: list[list[float]] = []
         self.changing: list[float] = []
@@ -72,54 +80,47 @@ class Workers:
     def _owners(self, batch: int, added: SubscriptionTable, gone: Int64) -> Int64:
         if self.placer is None:
             return spread(added.number, self.count)
-        kinds = np.full(gone.shape[0], _KNN.code, np.int8)
-        removed = Removals(gone, kinds, np.full(gone.shape[0], batch))
-        owner = self.placer.follow(ChangeList(batch, added, Names.of([]), removed)).owner
+        owner = self.placer.follow(ChangeList(batch, added, Names.of([]), _leaving(gone, batch))).owner
         assert owner is not None
         return owner
 
-    def round(self, number: int, messages: MessageBatch, added: SubscriptionTable, gone: Int64) -> None:
+    def round(self, boundary: Boundary, messages: MessageBatch, added: SubscriptionTable, gone: Int64) -> None:
         """Some leave, some come, and a batch is matched by one worker after the other."""
         begun = perf_counter()
-        owner = self._owners(number + 1, added, gone)
-        place_s = perf_counter() - begun
-        first, last = int(messages.seq[0]), int(messages.seq[-1])
-        boundary = Boundary(number, first, last, NO_FLOOR)
-        kinds = np.full(gone.shape[0], _KNN.code, np.int8)
-        removed = Removals(gone, kinds, np.full(gone.shape[0], first))
+        owner = self._owners(boundary.number + 1, added, gone)
+        self.changing.append(perf_counter() - begun)
         told, seconds = [], []
         for worker, one in enumerate(self.alone):
-            mine = added.take(np.flatnonzero(owner == worker))
+            mine, removed = added.take(np.flatnonzero(owner == worker)), _leaving(gone, boundary.first_seq)
             begun = perf_counter()
-            step = one.process(boundary, messages, mine, removed)
+            told.append(one.process(boundary, messages, mine, removed).updates)
             seconds.append(perf_counter() - begun)
-            told.append(step.updates)
         self.seconds.append(seconds)
-        self.changing.append(place_s)
-        self.digest.update(_bytes_of(told))
+        # whoever told them, in one order
+        updates = concatenate(told)
+        for column in take_rows(updates, np.lexsort((updates.change, updates.seq, updates.number))):
+            self.digest.update(np.ascontiguousarray(column).tobytes())
 
     def figures(self) -> dict[str, Any]:
         seconds = np.array(self.seconds)
+        most, all_of_them = seconds.max(axis=1), seconds.sum(axis=1)
         return {
             "placement": self.name,
             "index": self.engine,
             "placing_s": self.placing_s,
             "owner_of_changes_ms": 1e3 * median(self.changing),
-            "slowest_ms": 1e3 * float(np.median(seconds.max(axis=1))),
-            "all_ms": 1e3 * float(np.median(seconds.sum(axis=1))),
-            "max_less_min_ms": 1e3 * float(np.median(seconds.max(axis=1) - seconds.min(axis=1))),
-            "max_to_mean": float(np.median(seconds.max(axis=1) / seconds.mean(axis=1))),
-            "subscriptions_max_to_mean": float(np.bincount(self.owner, minlength=self.count).max())
-            / (len(self.case.table) / self.count),
+            "slowest_ms": 1e3 * float(np.median(most)),
+            "all_ms": 1e3 * float(np.median(all_of_them)),
+            "max_less_min_ms": 1e3 * float(np.median(most - seconds.min(axis=1))),
+            "max_to_mean": float(np.median(most / seconds.mean(axis=1))),
+            "subscriptions_max_to_mean": self.largest_to_mean,
             "digest": self.digest.hexdigest(),
         }
 
 
-def _bytes_of(told: list[UpdateBatch]) -> bytes:
-    """All updates of a round, whoever told them, in one order."""
-    columns = [np.concatenate(column) for column in zip(*told, strict=True)]
-    order = np.lexsort((columns[3], columns[2], columns[1]))
-    return b"".join(np.ascontiguousarray(column[order]).tobytes() for column in columns)
+def _leaving(gone: Int64, at: int) -> Removals:
+    """Who leaves before message or batch `at`."""
+    return Removals(gone, np.full(gone.shape[0], _KNN.code, np.int8), np.full(gone.shape[0], at))
 
 
 def measure(
@@ -149,12 +150,13 @@ def measure(
     leaving = np.random.default_rng([seed, 9]).permutation(len(case.table))
     for number in range(rounds):
         first = case.filled + number * _MESSAGES_A_ROUND
-        messages = case.messages.take(np.arange(first, first + _MESSAGES_A_ROUND))
+        boundary = case.boundary(number, first, first + _MESSAGES_A_ROUND)
+        messages, _ = case.batch_of(boundary)
         rows = np.arange(number * _CHANGES_A_ROUND, (number + 1) * _CHANGES_A_ROUND)
         coming = changed(case.fresh.take(rows % len(case.fresh)), at=np.full(rows.shape[0], first))
         gone = np.sort(leaving[rows[rows < leaving.size]])
         for each in built:
-            each.round(number, messages, coming, gone)
+            each.round(boundary, messages, coming, gone)
         if number % 10 == 9:
             tell(f"{number + 1} of {rounds} rounds")
     results = [each.figures() for each in built]

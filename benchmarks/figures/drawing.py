@@ -8,7 +8,6 @@ left out. `python -m benchmarks.figures.drawing FILE.json ...` draws the picture
 
 import json
 import sys
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,9 @@ def write(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
 
 def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
     """One panel beside the other, four in two rows; lines against numbers, bars against names."""
+    from matplotlib import ticker
     from matplotlib.transforms import ScaledTranslation
+    from pandas import DataFrame
 
     panels = report["panels"]
     rows = 2 if len(panels) in (4, 6) else 1
@@ -64,38 +65,37 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
     high = 3.8 + _LEGEND_ROW_IN * -(-entries // 2)
     shape, axes = with_pyplot.subplots(rows, columns, figsize=(wide * columns, high * rows), squeeze=False)
     for panel, axis in zip(panels, axes.flat, strict=True):
-        values_of_x = panel.get("x", report["x"])
+        x, log = panel.get("x", report["x"]), panel["log"][1] and _spans(panel)
         axis.set_title(panel.get("title", ""), fontsize="medium")
-        if "bars" in panel:
-            axis.barh(list(panel["bars"])[::-1], list(panel["bars"].values())[::-1], color="tab:blue")
-            axis.set_xlabel(panel["y_label"])
-            _set_bar_scale(axis, panel["log"][1], list(panel["bars"].values()))
-            continue
-        if "groups" in panel:
-            height = 0.8 / len(panel["groups"])
-            places = np.arange(len(values_of_x))
-            for number, (name, values) in enumerate(panel["groups"].items()):
-                axis.barh(places + number * height, _numbers(values), height, label=name)
-            axis.set_yticks(places + 0.4 - height / 2, values_of_x)
-            axis.invert_yaxis()
-            axis.set_xlabel(panel["y_label"])
-            _set_bar_scale(axis, panel["log"][1], [value for values in panel["groups"].values() for value in values])
-        else:
+        if "series" in panel:
             # dashes and marks differ, so that lines that coincide are seen to
-            for (name, values), line, mark in zip(panel["series"].items(), cycle(_LINES), cycle(_MARKS), strict=False):
-                axis.plot(values_of_x, _numbers(values), linestyle=line, marker=mark, label=name)
-            axis.set_xscale("log" if panel["log"][0] else "linear")
-            log = panel["log"][1] and _spans(panel["series"])
-            axis.set_yscale("log" if log else "linear")
-            if not log:
-                axis.set_ylim(bottom=0)
+            styles = [mark + line for mark, line in zip(_MARKS * len(_LINES), _LINES * len(_MARKS), strict=True)]
+            lines = DataFrame(panel["series"], index=x, dtype=float)
+            lines.plot(ax=axis, style=styles[: lines.shape[1]], logx=panel["log"][0], logy=log, legend=False)
             axis.set_xlabel(panel.get("x_label", report["x_label"]))
             axis.set_ylabel(panel["y_label"])
-            axis.set_xticks(values_of_x, [_short(value) for value in values_of_x])
+            named = any(isinstance(value, str) for value in x)
+            axis.set_xticks(range(len(x)) if named else x, [_short(value) for value in x])
             axis.xaxis.minorticks_off()
             if log:
                 _label_decades(axis.yaxis, _MOST_DECADES_UP)
+            else:
+                axis.set_ylim(bottom=0)
             axis.grid(alpha=0.3)
+        else:
+            bars = DataFrame(panel.get("groups") or {"": panel["bars"]}, dtype=float)
+            bars.index = list(panel.get("bars", x))
+            bars.plot.barh(ax=axis, width=0.8, logx=log, legend=False)
+            axis.invert_yaxis()
+            axis.set_xlabel(panel["y_label"])
+            if log:
+                axis.set_xlim(left=_BARS_BEGIN * bars.min(axis=None))
+                _label_decades(axis.xaxis, _MOST_DECADES_ACROSS)
+            else:
+                axis.xaxis.set_major_locator(ticker.MaxNLocator(_MOST_LABELS))
+                axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        if "bars" in panel:
+            continue
         # below the panel, where it hides no line
         below = axis.transAxes + ScaledTranslation(0.0, -_LEGEND_BELOW_IN, shape.dpi_scale_trans)
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, ncols=2, frameon=False)
@@ -106,15 +106,11 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
     with_pyplot.close(shape)
 
 
-def _spans(series: dict[str, list[Any]]) -> bool:
+def _spans(panel: dict[str, Any]) -> bool:
     """Whether the values differ enough for a logarithmic axis to have labels."""
-    there = [value for line in series.values() for value in line if value is not None]
+    lines = panel.get("series") or panel.get("groups") or {"": panel["bars"].values()}
+    there = [value for line in lines.values() for value in line if value is not None]
     return max(there) > 3.0 * min(there)
-
-
-def _numbers(values: list[Any]) -> list[float]:
-    """None, which JSON can say, as what matplotlib leaves out."""
-    return [float("nan") if value is None else value for value in values]
 
 
 def _short(value: Any) -> str:
@@ -122,19 +118,6 @@ def _short(value: Any) -> str:
     if not isinstance(value, int) or value < 10_000:
         return str(value)
     return f"{value / 1_000_000:g}M" if value >= 1_000_000 else f"{value / 1_000:g}k"
-
-
-def _set_bar_scale(axis, log: bool, values: list[Any]) -> None:
-    """Logarithmic if that is asked for and the values differ enough to have labels; else from nothing on."""
-    from matplotlib import ticker
-
-    if log and _spans({"bars": values}):
-        axis.set_xscale("log")
-        axis.set_xlim(left=_BARS_BEGIN * min(value for value in values if value))
-        _label_decades(axis.xaxis, _MOST_DECADES_ACROSS)
-    else:
-        axis.xaxis.set_major_locator(ticker.MaxNLocator(_MOST_LABELS))
-        axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def _label_decades(axis, most: float) -> None:

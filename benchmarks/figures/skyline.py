@@ -304,9 +304,7 @@ def figures() -> dict[str, Any]:
         "cleaning": Sliding(
             _CLEANED, (Slide.memory, Slide.time_queries), steps=8, step=0.25, log=(False, False), alone=True, busy=True
         ),
-        "engines": skyline_engines.engines,
-        "longest": skyline_engines.longest,
-        "ticks": skyline_engines.ticks,
+        **skyline_engines.FIGURES,
         "routing": skyline_routing.figure,
     }
 

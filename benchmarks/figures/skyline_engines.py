@@ -11,11 +11,11 @@ run, and take the same batches in turns, one each; times are medians over these 
 compared as `benchmarks.harness` compares it. Read on in `matching.skyline.engines.eager_star`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.command import Tell
-from benchmarks.figures.sweeps import Asked, Part, Report, Sweep
+from benchmarks.figures.sweeps import Asked, Report, Sweep, sweep, variants
 from benchmarks.harness import Bench
 
 _MESSAGES, _BATCH = 5_000, 1_000
@@ -25,34 +25,18 @@ _TICKS = (10, 100, 1_000, 5_000)
 _SHOWN = {"us a message": "us_per_message", "refills a message": "refills_per_message"}
 
 
-def engines(asked: Asked) -> Report:
-    """Against the window."""
+def _at(asked: Asked, window: int | None = None, batch: int | None = None) -> Bench:
+    """A case of so many messages in the window and between boundaries, by default those asked for and `_BATCH`."""
+    size, apart = window or asked.window or 0, batch or _BATCH
+    return asked.bench(
+        window=size, batch=apart, messages=apart, rounds=1, checked=asked.messages or _MESSAGES,
+        versions=max(2.0, size / _BETWEEN),
+    )  # fmt: skip
+
+
+def _sizes(asked: Asked) -> list[int]:
     whole = asked.window or 0
-    return _against("messages in the window", Part((whole // 4, whole // 2, whole), log=True), asked)
-
-
-def longest(asked: Asked) -> Report:
-    """At the window asked for."""
-    return _against("messages in the window", Part(), asked)
-
-
-def ticks(asked: Asked) -> Report:
-    """Against the messages between two boundaries."""
-    return _against("messages between boundaries", Part(_TICKS, lambda batch: {"batch": batch}, log=True), asked)
-
-
-def _against(label: str, part: Part, asked: Asked) -> Report:
-    """Values of the part are windows where it does not say what they set."""
-
-    def given(value: int | None) -> dict[str, Any]:
-        own = part.given(value) or {"window": value or asked.window, "batch": _BATCH}
-        window = own.get("window", asked.window)
-        checked = {"checked": asked.messages or _MESSAGES, "versions": max(2.0, window / _BETWEEN)}
-        return own | checked | {"messages": own["batch"], "rounds": 1}
-
-    return Sweep(
-        label, (part._replace(given=given),), _SHOWN, engines=tuple(asked.kind.engines), turns=_slowly
-    ).measure(asked)
+    return [whole // 4, whole // 2, whole]
 
 
 def _slowly(load: Bench, names: Sequence[str], tell: Tell, **_: Any) -> Report:
@@ -71,3 +55,13 @@ def _slowly(load: Bench, names: Sequence[str], tell: Tell, **_: Any) -> Report:
             f"exact: {row['exact']}, {row['compared']:,} compared"
         )
     return {"workload": load.workload, "engines": measured}
+
+
+FIGURES: Mapping[str, Sweep] = {
+    "engines": sweep("messages in the window", _sizes, log=True, metrics=_SHOWN, load=_at, turns=_slowly),
+    "longest": variants("engine", metrics=_SHOWN, load=_at, turns=_slowly),
+    "ticks": sweep(
+        "messages between boundaries", _TICKS, log=True, metrics=_SHOWN, turns=_slowly,
+        load=lambda asked, batch: _at(asked, batch=batch),
+    ),
+}  # fmt: skip

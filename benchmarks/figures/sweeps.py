@@ -188,8 +188,8 @@ class Sweep(NamedTuple):
 
 
 def sweep(
-    label: str, values: Sequence[Any] | Callable[[Asked], Sequence[Any]], given: Callable[[Any], dict[str, Any]],
-    log: bool = False, named: bool = False, **how: Any,
+    label: str, values: Sequence[Any] | Callable[[Asked], Sequence[Any]],
+    given: Callable[[Any], dict[str, Any]] = lambda _: {}, log: bool = False, named: bool = False, **how: Any,
 ) -> Sweep:  # fmt: skip
     """A `Sweep` of one part."""
     return Sweep(label, (Part(values, given, log=log, named=named),), **how)

@@ -32,8 +32,8 @@ from matching.topk.thresholds import RULES
 _TOPK = KINDS.named("topk")
 _SIZES = (100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000)
 #: Of streams: long enough for whole batches, so that no engine tells changes oftener than another.
-_MOST_OF_STREAM_S = 15.0
-_MOST_SUBSCRIPTIONS = 20_000
+_MOST_STREAM_S = 15.0
+_MOST_STREAM = 20_000
 #: Of threshold rules: for how many windows the stream runs on.
 _WINDOWS_OF_RULES, _ROUNDS_A_WINDOW = 3, 4
 _OF_RULES = TIME | {"refills a message": "refills_per_message", "entries a buffer": "entries_per_buffer"}
@@ -99,11 +99,6 @@ def _stream(asked: Asked, name: str) -> Bench:
     return Bench(make_stream(name, size, size, (asked.messages or 0) * asked.rounds, asked.seed), asked.rounds)
 
 
-def _streams() -> Sweep:
-    return sweep("stream", tuple(STREAMS), lambda _: {}, named=True, load=_stream, most_s=_MOST_OF_STREAM_S,
-                 most=_MOST_SUBSCRIPTIONS)  # fmt: skip
-
-
 PAGE = Page(
     _TOPK,
     {
@@ -122,7 +117,7 @@ PAGE = Page(
         "pruning": variants(
             "rules", _pruning(), _COUNTED, told=lambda running: {"counters": running.room.engine.counters()}
         ),
-        "streams": _streams(),
+        "streams": sweep("stream", tuple(STREAMS), named=True, load=_stream, most_s=_MOST_STREAM_S, most=_MOST_STREAM),
     },
     engines=("skype", "l2_scan", "ciq", "block_inverted_file", "inverted_file"),
     messages=6_000,
