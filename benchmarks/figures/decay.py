@@ -8,7 +8,7 @@
     blocks, buckets engine `ciq` with blocks of other sizes, or other numbers of buckets a cell, than its own
     insertion       subscriptions that come a second, and time of a message, with the cost model and with its heuristic
 
-Read on in `benchmarks.lasting`, which makes the cases.
+Read on in `benchmarks.lasting`, which fills and checks results.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Figures of the windows of `skyline` subscriptions, in the shapes of the paper: `skyray bench skyline --figure NAME`.
 
-    updates     operations and time of a message while a full window slides on, interval by interval
+    updates     operations and time of a message while a full window slides on, a twentieth of it at a time
     space       memory against the size of the window
     queries     time of a query against the size of the window, and what it looks at
     cleaning    memory, operations and query time of the memo tree while its window slides on, by way of cleaning

@@ -4,7 +4,6 @@
 here is reported with the line that installs it. Read on in `benchmarks.peers.postgis`.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from benchmarks.peers.base import Absence, Peer
@@ -13,7 +12,7 @@ from benchmarks.peers.postgis import PostGIS, PostGISRegion
 from matching.kind_table import Kind
 
 #: Name to class; each says of which kind it is an opponent.
-PEERS: Mapping[str, type[Peer]] = {peer.name: peer for peer in (PostGIS, PostGISRegion, DuckDB)}
+PEERS: dict[str, type[Peer]] = {peer.name: peer for peer in (PostGIS, PostGISRegion, DuckDB)}
 
 
 def with_peers(kind: Kind) -> Kind:

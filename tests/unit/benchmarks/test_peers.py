@@ -131,7 +131,7 @@ def test_bench_leaves_out_a_peer_that_is_not_installed_and_says_how_to_install_i
         install = "pip install elsewhere"
         packages = ("no_such_package",)
 
-    monkeypatch.setattr(run, "PEERS", {"elsewhere": Elsewhere})
+    monkeypatch.setitem(PEERS, "elsewhere", Elsewhere)
     heard = []
     report = run.bench(
         "boolean", 500, messages=60, engines=["cell_term", "elsewhere"], rounds=1, on_progress=heard.append
@@ -159,7 +159,7 @@ def test_bench_of_a_wrong_peer_is_not_exact_and_the_peer_is_closed(monkeypatch):
             closed.append(True)
             super().close()
 
-    monkeypatch.setattr(run, "PEERS", {"duckdb": Forgetful})
+    monkeypatch.setitem(PEERS, "duckdb", Forgetful)
     report = run.bench("boolean", 2_000, messages=100, seed=4, engines=["duckdb"], rounds=1)
     assert [result["exact"] for result in report["results"]] == [False]
     assert closed
