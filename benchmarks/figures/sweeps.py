@@ -10,6 +10,7 @@ import resource
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import psutil
@@ -273,6 +274,10 @@ def beside(load: Bench, engines: Sequence[str], tell: Tell, **how: Any) -> Repor
     measured = time_beside(load, engines, tell, **how)
     for name, row in measured.items():
         rounds, _ = row.pop("rounds"), row.pop("at_end")
+        if counted := rounds[how.get("settled") or len(rounds) :]:
+            # what settles comes in bursts: times are medians, but how often something comes is counted over all rounds
+            often = [each for each in counted[0] if each.startswith(("refills", "matched", "share"))]
+            row |= {each: fmean(one[each] for one in counted) for each in often}
         row["updates_timed"] = round(sum(one["updates_per_message"] * one["messages_timed"] for one in rounds))
         if "verified_per_message" in row:
             # without a match nothing can be said per match

@@ -42,3 +42,14 @@ def test_figure_alpha_ends_with_the_uniform_workload(tmp_path, monkeypatch):
     asked = [row["workload"]["alpha"] for row in report["rows"]]
     assert asked[0] == [0.1, 0.1] and asked[-1] == [0.0, 1.0]
     assert report["exact"]
+
+
+def test_figure_of_threshold_rules_counts_all_rounds_but_the_first_and_notices_rules_that_disagree(tmp_path):
+    made = figures.PAGE.figures["thresholds-mixed"]
+    report = figures.PAGE.figure("thresholds-mixed", tmp_path, 300, 300)
+    row = report["rows"][0]
+    assert report["exact"] is row["same_updates"] is True and row["workload"]["k"] == [1, 10, 100]
+    assert row["us_per_refill"].keys() == row["ns_per_hit"].keys() == row["engines"].keys()
+    assert len({rule["updates_timed"] for rule in row["engines"].values()}) == 1
+    told = {name: rule | {"updates_timed": at} for at, (name, rule) in enumerate(row["engines"].items())}
+    assert made.compared(told)["exact"] is False
