@@ -1,12 +1,12 @@
-"""How kernels are compiled that only kernels call.
+"""How kernels are compiled that allocate nothing.
 
 Numba counts references to the arrays of a function: one up for each when it is called and one down when it returns,
 with a locked instruction each time, and it finds out that they are in vain only where the function is short and
 straight. For a function that is called for every posting or every buffer, with a dozen columns, that takes longer than
-its work. `borrowing` leaves it out: who calls has the arrays, and has them until the call is over.
+its work. `borrowing` leaves it out: who calls, a kernel or Python, has the arrays until the call is over.
 
-It may return no array, nor call a kernel that does, since nobody would count those: a test looks at every one of them.
-What allocates memory is refused by the compiler. It is not for being called from Python. Read on in
+Neither it nor what it calls may allocate, which the compiler refuses; and it may not return an array that it was given,
+which a test looks for. The option has no public name in Numba, whose release is pinned. Read on in
 `matching.topk.results_kernels`, which is full of them.
 """
 

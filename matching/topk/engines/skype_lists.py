@@ -193,9 +193,10 @@ def signature_byte(term):
 
 @njit(cache=True, nogil=True)
 def signature_with(signature, term):
-    """The signature (int32) of one more term: four bytes, one for each; 0 for none.
+    """The signature (int32) of one more term: four bytes, one for each; 0 for none. O(1).
 
-    Of more than four terms the highest byte is `ANY_TERM`.
+    Of more than four terms the highest byte is `ANY_TERM`. Our own: the paper's bounds know nothing of later terms but
+    their weights.
     """
     if signature >> 24 != 0:
         return np.int32(signature | np.int32(-1 << 24))

@@ -139,7 +139,10 @@ def _suffixes(batch, first_row, last_row, stats, squares):
 
 @njit(cache=True, nogil=True)
 def _norm_at(squares, signature):
-    """At least the norm of a message's weights at the terms of a signature; equal terms have equal bytes."""
+    """At least the norm (float32) of a message's weights at a signature's terms; equal terms have equal bytes. O(1).
+
+    squares : uint8[256]    of the message, as `_suffixes` leaves them
+    """
     square = (
         np.int32(squares[signature & 255]) + np.int32(squares[signature >> 8 & 255])
         + np.int32(squares[signature >> 16 & 255]) + np.int32(squares[signature >> 24 & 255])

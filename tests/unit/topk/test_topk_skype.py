@@ -463,7 +463,8 @@ def test_skype_tree_nodes_are_runs_that_cover_the_list():
 def test_skype_signatures_bound_what_follows_in_a_message():
     rng = np.random.default_rng(31)
     signature_with: Any = skype_lists.signature_with
-    suffixes, norm_at = getattr(skype_scan, "_suffixes"), getattr(skype_scan, "_norm_at")  # noqa: B009 - private
+    suffixes: Any = skype_scan._suffixes
+    norm_at: Any = skype_scan._norm_at
     tight = 0
     for _ in range(200):
         own = rng.choice(2000, rng.integers(0, 8), replace=False)
