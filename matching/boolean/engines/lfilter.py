@@ -36,7 +36,6 @@ from matching.boolean.engines.lfilter_cost import (
     trie_cost,
 )
 from matching.boolean.engines.lfilter_parts import (
-    MARK_WORDS,
     ONLY_HERE,
     Arrays,
     Boxes,
@@ -45,13 +44,12 @@ from matching.boolean.engines.lfilter_parts import (
     clear_terms,
     first_not_below,
     log2_of,
-    longer,
     mark_terms,
     reach_of,
+    scratch_for,
     tell,
 )
 from matching.boolean.engines.mbr_trie import (
-    ANY_HITS,
     BUCKET,
     CHEAPEST,
     END_CHILD,
@@ -61,6 +59,7 @@ from matching.boolean.engines.mbr_trie import (
     OWN,
     Trie,
     match_by_trie,
+    match_part,
     probe,
     probe_root,
     trie_view,
@@ -160,47 +159,46 @@ class LFilter(PartedEngine):
         if len(view) == 2:
             boxes, trie = view
             where = messages, first_row, last_row, boxes, trie, self.subscriptions.columns
-            return match_by_trie(*where, *self.frame, CHEAPEST, ANY_HITS, slots, rows)
+            return match_part(*where, *self.frame, CHEAPEST, slots, rows)
         how = self.filter_by, self.verify_by, self.choices
         boxes, trie, tree, habit = view
         where = messages, first_row, last_row, boxes, trie, tree, habit, self.subscriptions.columns
         return _match(*where, *self.frame, *how, slots, rows)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _below(trie, tree, stack, node, first, low, high, depth):
-    """Push the part of a list that lies below a node of the trie, if any; returns (stack, depth, where it ends)."""
+    """Push the part of a list that lies below a node of the trie, if any; returns (depth, where it ends)."""
     # Lists ascend by rank and ranks below a node are one range, so two binary searches find what a list has of them.
     begin = first_not_below(tree.entry, low, high, trie.head[node, LOW])
     end = first_not_below(tree.entry, begin, high, trie.head[node, HIGH])
     if begin < end:
         # Two entries a frame: node and next term, and the piece of the list.
-        stack = longer(stack, 2 * depth + 2)
         stack[2 * depth] = node << 32 | first
         stack[2 * depth + 1] = begin << 32 | end
         depth += 1
-    return stack, depth, end
+    return depth, end
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _prune(
     trie, tree, low, high, cell, hits, many, terms, reach, narrow, marks, verify_by, stack, nodes, candidates, cells,
     count,
 ):  # fmt: skip
-    """Candidates among the entries [low, high) of one list, by the trie; room for all is there.
+    """Candidates among the entries [low, high) of one list, by the trie.
 
     hits : int64[many]     nodes of the first level on the message's path, as `probe` pushes them, ascending
     reach, narrow          the message for words of the trie, and for boxes of this list (`reach_within`)
-    stack, nodes           scratch; returned, since they may have grown
+    stack, nodes           `Scratch.pieces` and `Scratch.nodes`
 
-    Returns (stack, nodes, count, entries and children looked at).
+    Returns (count, entries and children looked at).
     """
     last = terms.shape[0]
     scanned, depth, begin = 0, 0, low
     # The first level has been probed once for all lists of the message; what is below is probed for this one.
     for i in range(many):
         # Children of a node ascend by token and by rank alike: each piece begins behind the one before.
-        stack, depth, begin = _below(trie, tree, stack, hits[i] >> 32, hits[i] & 0xFFFFFFFF, begin, high, depth)
+        depth, begin = _below(trie, tree, stack, hits[i] >> 32, hits[i] & 0xFFFFFFFF, begin, high, depth)
         if begin == high:
             break
     while depth > 0:
@@ -227,17 +225,17 @@ def _prune(
             count = sift(tree, begin, end, narrow, marks, cell, candidates, cells, count)
             continue
         # Not onto the stack: the frames of children are pushed with their piece, and some have none.
-        nodes, found, looked = probe(trie, node, terms, first, last, reach, marks, CHEAPEST, nodes, 0)
+        found, looked = probe(trie, node, terms, first, last, reach, marks, CHEAPEST, nodes, 0)
         scanned += looked
         for i in range(found):
             child, after = nodes[i] >> 32, nodes[i] & 0xFFFFFFFF
-            stack, depth, begin = _below(trie, tree, stack, child, after, begin, end, depth)
+            depth, begin = _below(trie, tree, stack, child, after, begin, end, depth)
             if begin == end:
                 break
-    return stack, nodes, count, scanned
+    return count, scanned
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _note(habit, shape, length, by_quadtree):
     """Remember a choice: it goes on with what was chosen before, or begins anew."""
     # One choice the other way ends a habit; from there it has to be earned again.
@@ -248,7 +246,7 @@ def _note(habit, shape, length, by_quadtree):
         habit.leaning[shape, length] = min(lean + 1, _SURE) if lean > 0 else 1
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _kind_of(messages, row):
     """Shape (0 for a point) and length of a message, as `Habit` tells them apart."""
     is_point = messages.west[row] == messages.east[row] and messages.south[row] == messages.north[row]
@@ -276,11 +274,23 @@ def _match(
     filter_by, verify_by, choices, out_slot, out_row,
 ):  # fmt: skip
     """Match the rows of one part; see `BooleanEngine._scan` for what is returned."""
+    # Each box is listed in one cell at least, so there are no fewer entries than ranks.
+    scratch = scratch_for(messages, first_row, last_row, tree.entry.shape[0], tree.cell.shape[0])
+    return _match_rows(
+        messages, first_row, last_row, boxes, trie, tree, habit, columns, world_west, world_south, steps_per_degree,
+        filter_by, verify_by, choices, scratch, out_slot, out_row,
+    )  # fmt: skip
+
+
+@borrowing
+def _match_rows(
+    messages, first_row, last_row, boxes, trie, tree, habit, columns, world_west, world_south, steps_per_degree,
+    filter_by, verify_by, choices, scratch, out_slot, out_row,
+):  # fmt: skip
+    """`_match` with its scratch."""
     found, scanned, verified = 0, 0, 0
-    stack, lists, hits = np.empty(64, np.int64), np.empty(64, np.int64), np.empty(64, np.int64)
-    nodes = np.empty(64, np.int64)
-    candidates, cells, only_here = np.empty(1024, np.int64), np.empty(1024, np.int64), np.full(1024, ONLY_HERE)
-    marks = np.zeros(MARK_WORDS, np.uint64)
+    marks, hits, lists = scratch.marks, scratch.hits, scratch.lists
+    candidates, places = scratch.candidates, scratch.places
     # what so many nodes of the first level cost at least is more than typical lists do
     most_hits = np.int64(direct_cost(0.0, tree.typical[0], 0) / (NODE_NS + 2.0 * CHILD_NS))
     next_row = first_row
@@ -292,7 +302,7 @@ def _match(
             if look_from - row >= _RUN:
                 more, next_row, looked, checked = match_by_trie(
                     messages, row, look_from, boxes, trie, columns, world_west, world_south, steps_per_degree, CHEAPEST,
-                    most_hits, out_slot[found:], out_row[found:],
+                    most_hits, scratch, out_slot[found:], out_row[found:],
                 )  # fmt: skip
                 choices[0] += next_row - row
                 habit.since[0] += next_row - row
@@ -325,16 +335,14 @@ def _match(
         many, listed, is_listed, by_quadtree, needs_hits = 0, 0, False, filter_by == QUADTREE, verify_by != DIRECT
         # Sure of the quadtree: its lists are found first, and the trie is asked only if they are far too long.
         if lean == -_SURE:
-            stack, lists, listed, visited = find_lists(
-                tree, left, bottom, right, top, terms, signature, marks, stack, lists
-            )
+            listed, visited = find_lists(tree, left, bottom, right, top, terms, signature, marks, scratch.cells, lists)
             scanned, is_listed = scanned + visited, True
             by_quadtree = entries_of(tree, lists, listed) < _LONG_LISTS * tree.typical[0]
             needs_hits = not by_quadtree
         if not by_quadtree or needs_hits:
             # The first level of the trie is probed by some of the terms, or by all if they are few.
             step = max(1, size // SAMPLE) if filter_by != TRIE and lean != _SURE else 1
-            hits, many, looked = probe_root(trie, terms, step, reach, marks, CHEAPEST, hits)
+            many, looked = probe_root(trie, terms, step, reach, marks, CHEAPEST, hits)
             scanned += looked
             if step == 1 and many == 0:  # no subscription here begins with a term of the message
                 clear_terms(marks, messages.terms, first, last)
@@ -353,14 +361,14 @@ def _match(
                     # Lists of a point are a few on one path: found at once, and of use if they are chosen. A rectangle
                     # may have many, so theirs are estimated by area.
                     if is_point and not is_listed:
-                        stack, lists, listed, visited = find_lists(
-                            tree, left, bottom, right, top, terms, signature, marks, stack, lists
+                        listed, visited = find_lists(
+                            tree, left, bottom, right, top, terms, signature, marks, scratch.cells, lists
                         )
                         scanned, is_listed = scanned + visited, True
                     if is_listed:
                         lists_ahead, entries_ahead = np.float64(listed), np.float64(entries_of(tree, lists, listed))
                     else:
-                        lists_ahead, entries_ahead, stack = lists_within(tree, left, bottom, right, top, stack)
+                        lists_ahead, entries_ahead = lists_within(tree, left, bottom, right, top, scratch.cells)
                     direct = direct_cost(lists_ahead, entries_ahead, size)
                     pruned = again + pruned_cost(lists_ahead, entries_ahead, many * step, size)
                     by_quadtree = min(direct, pruned) < by_trie
@@ -375,60 +383,45 @@ def _match(
                 # Hits of a sample would lose matches: all or none.
                 many = 0
                 if needs_hits or not by_quadtree:
-                    hits, many, looked = probe_root(trie, terms, 1, reach, marks, CHEAPEST, hits)
+                    many, looked = probe_root(trie, terms, 1, reach, marks, CHEAPEST, hits)
                     scanned += looked
 
         count = 0
         if not by_quadtree:
             choices[0] += 1
-            hits, candidates, count, more = walk(trie, boxes, terms, reach, marks, CHEAPEST, hits, many, candidates, 0)
+            count, more = walk(trie, boxes, terms, reach, marks, CHEAPEST, hits, many, candidates, 0)
             scanned += more
-            # A rank stands in the trie once: no candidate needs a cell to be told by.
-            if only_here.shape[0] < candidates.shape[0]:
-                only_here = np.full(candidates.shape[0], ONLY_HERE)
         else:
             choices[1] += 1
             if not is_listed:
-                stack, lists, listed, visited = find_lists(
-                    tree, left, bottom, right, top, terms, signature, marks, stack, lists
+                listed, visited = find_lists(
+                    tree, left, bottom, right, top, terms, signature, marks, scratch.cells, lists
                 )
                 scanned += visited
             for i in range(listed):
                 low, high = int(tree.branch[lists[i], LIST_START]), int(tree.branch[lists[i], LIST_END])
-                candidates, cells = longer(candidates, count + high - low), longer(cells, count + high - low)
                 cell = ONLY_HERE if is_point else tree.cell[lists[i]]
                 # Boxes of a list are as seen from its own cell.
                 narrow = reach_within(tree.cell[lists[i]], left, bottom, right, top)
                 if many > 0 and (verify_by == PRUNE or (verify_by != DIRECT and pays_to_prune(high - low, many, size))):
                     choices[3] += 1
-                    stack, nodes, count, more = _prune(
-                        trie, tree, low, high, cell, hits, many, terms, reach, narrow, marks, verify_by, stack, nodes,
-                        candidates, cells, count,
+                    count, more = _prune(
+                        trie, tree, low, high, cell, hits, many, terms, reach, narrow, marks, verify_by, scratch.pieces,
+                        scratch.nodes, candidates, places, count,
                     )  # fmt: skip
                     scanned += more
                 else:
                     choices[2] += 1
-                    count = sift(tree, low, high, narrow, marks, cell, candidates, cells, count)
+                    count = sift(tree, low, high, narrow, marks, cell, candidates, places, count)
                     scanned += high - low
         # If all of them match they must fit: hits of a row are not split. The marks end with this call.
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified
+        # A rank stands in the trie once: no candidate of a walk needs a cell to be told by.
         found = tell(
-            messages,
-            row,
-            reach,
-            left,
-            bottom,
-            boxes,
-            columns,
-            marks,
-            candidates,
-            cells if by_quadtree else only_here,
-            count,
-            out_slot,
-            out_row,
-            found,
-        )
+            messages, row, reach, left, bottom, boxes, columns, marks, candidates,
+            places if by_quadtree else scratch.nowhere, count, out_slot, out_row, found,
+        )  # fmt: skip
         clear_terms(marks, messages.terms, first, last)
         verified += count
     return found, last_row, scanned, verified

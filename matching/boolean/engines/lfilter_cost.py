@@ -12,10 +12,11 @@ they still lead to the right choices.
 import numpy as np
 from numba import njit
 
-from matching.boolean.engines.lfilter_parts import log2_of, longer
+from matching.boolean.engines.lfilter_parts import log2_of
 from matching.boolean.engines.mbr_trie import END_CHILD, FIRST_CHILD, LOW, OWN
 from matching.boolean.engines.mbr_trie_build import BLOCK
 from matching.boolean.engines.pt_quadtree import ENTRIES_BELOW, LIST_END, LIST_START, LISTS_BELOW
+from matching.borrowing import borrowing
 
 TRIE, QUADTREE = 1, 2
 DIRECT, PRUNE = 1, 2
@@ -42,7 +43,7 @@ def root_cost(terms):
     return TERM_NS * terms
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def trie_cost(trie, hits, many, terms):
     """Expected cost of walking the trie from the nodes hit at its first level."""
     cost = 0.0
@@ -84,7 +85,7 @@ def pruned_cost(lists, entries, nodes, terms):
     return lists * (LIST_NS + min(prune_cost(np.int64(each), nodes), direct_cost(0.0, each, terms)))
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def entries_of(tree, lists, listed):
     """Entries of known lists together."""
     entries = np.int64(0)
@@ -93,9 +94,9 @@ def entries_of(tree, lists, listed):
     return entries
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def lists_within(tree, left, bottom, right, top, stack):
-    """Expected lists and entries that a rectangle touches, text aside; returns (lists, entries, stack).
+    """Expected lists and entries that a rectangle touches, text aside; returns (lists, entries).
 
     As in the paper: of a cell that is partly covered, the share that is covered; cells are not opened beyond the
     level at which the rectangle is a few cells wide.
@@ -127,9 +128,8 @@ def lists_within(tree, left, bottom, right, top, stack):
         own = tree.branch[node, LIST_END] - tree.branch[node, LIST_START]
         lists += own > 0
         entries += own
-        stack = longer(stack, depth + 4)
         for quarter in range(4):
             if tree.branch[node, quarter] >= 0:
                 stack[depth] = tree.branch[node, quarter]
                 depth += 1
-    return lists, entries, stack
+    return lists, entries

@@ -40,6 +40,8 @@ _MARK_BITS = 14
 MARK_WORDS = 1 << (_MARK_BITS - 6)
 #: Flag of a candidate whose keywords are still to be looked for; below it stands the rank.
 ASK_TEXT = 1 << 32
+#: Room of `Scratch.cells`.
+CELL_STACK = 64
 #: Cell of a candidate that no other place of the index can tell as well.
 ONLY_HERE = -1
 
@@ -58,6 +60,31 @@ class Boxes(NamedTuple):
     slot: np.ndarray
     word: np.ndarray
     text: np.ndarray
+
+
+class Scratch(NamedTuple):
+    """What the kernels of a call write to; each is as long as any of its messages can need.
+
+    hits, nodes : int64[t]   nodes of the trie to visit, t terms of the longest message: what is on the stack ascends by
+                             the place of its term (children are pushed in order, and lie behind their parent's)
+    pieces : int64[2 t]      the same with the piece of a list that lies below each node
+    cells : int64[64]        cells of the quadtree to visit: of 14 levels three siblings each, and four of the last
+    lists : int64[l]         cells with a list that may hold a match; no more than there are cells
+    candidates : int64[c]    see `tell`; a rank stands in a trie once, an entry in one list, so c is their number
+    places : int64[c]        the cell that each was found in; none if the part has no lists
+    nowhere : int64[0]       in the place of `places` for candidates that the trie found
+    marks : uint64[MARK_WORDS]    zero between two messages
+    """
+
+    hits: np.ndarray
+    nodes: np.ndarray
+    pieces: np.ndarray
+    cells: np.ndarray
+    lists: np.ndarray
+    candidates: np.ndarray
+    places: np.ndarray
+    nowhere: np.ndarray
+    marks: np.ndarray
 
 
 class PartedEngine(BooleanEngine):
@@ -206,14 +233,23 @@ class PartedEngine(BooleanEngine):
 
 
 @njit(cache=True, nogil=True)
-def longer(array: np.ndarray, needed) -> np.ndarray:
-    """The array itself, or a longer copy."""
-    if needed <= array.shape[0]:
-        return array
-    # Twice what is needed: scratch that grows entry by entry is copied O(log n) times.
-    copy = np.empty(2 * needed, array.dtype)
-    copy[: array.shape[0]] = array
-    return copy
+def scratch_for(messages, first_row, last_row, candidates, lists):
+    """Scratch for these rows of a part with so many candidates (ranks, or entries of lists if more) and lists."""
+    longest = 1
+    for row in range(first_row, last_row):
+        longest = max(longest, messages.term_offsets[row + 1] - messages.term_offsets[row])
+    # What is not written to costs addresses and no memory.
+    return Scratch(
+        np.empty(longest, np.int64),
+        np.empty(longest, np.int64),
+        np.empty(2 * longest, np.int64),
+        np.empty(CELL_STACK, np.int64),
+        np.empty(lists, np.int64),
+        np.empty(candidates, np.int64),
+        np.empty(candidates if lists else 0, np.int64),
+        np.empty(0, np.int64),
+        np.zeros(MARK_WORDS, np.uint64),
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -229,19 +265,19 @@ def _mark_of(term):
     return (np.int64(term) * 0x9E3779B1 & 0xFFFFFFFF) >> (32 - _MARK_BITS)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def is_set(marks, place):
     """Bit of the table of marks."""
     return marks[place >> 6] >> np.uint64(place & 63) & np.uint64(1)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def is_marked(marks, term):
     """1 if a message may have the term, 0 if it has not."""
     return is_set(marks, _mark_of(term))
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def may_carry(marks, text):
     """Whether a message may have the keywords of a box, by `Boxes.text`: wrong for one in thousands if it is short."""
     # The rarest keyword first: it is the one that most messages lack.
@@ -253,7 +289,7 @@ def may_carry(marks, text):
     return True
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def mark_terms(marks, terms, first, last):
     """Mark terms[first:last] in a zeroed table (uint64[MARK_WORDS]); returns their signature."""
     signature = np.uint64(0)
@@ -264,7 +300,7 @@ def mark_terms(marks, terms, first, last):
     return signature
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def clear_terms(marks, terms, first, last):
     """Undo `mark_terms`."""
     for j in range(first, last):
@@ -272,7 +308,7 @@ def clear_terms(marks, terms, first, last):
         marks[_mark_of(terms[j]) >> 6] = np.uint64(0)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def first_not_below(values, low, high, wanted):
     """First place in values[low:high] (ascending) that is not below `wanted`; `high` if there is none."""
     while low < high:
@@ -294,7 +330,7 @@ def log2_of(count):
     return steps
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def has_all(pool, position, terms, first, last, marks):
     """`rows.all_terms_in` for a message whose terms are marked and ascending."""
     while True:
@@ -327,12 +363,12 @@ def meets(reach, word):
     return ((reach - word) & GUARDS) == GUARDS
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def tell(messages, row, reach, left, bottom, boxes, columns, marks, candidates, cells, count, out_slot, out_row, found):
     """Decide the candidates of a message and write those that match; returns how many hits there are now.
 
     candidates : int64[count]   rank, plus `ASK_TEXT` where the index has not made sure of the keywords
-    cells : int64[count]        level << 28 | row << 14 | column of the quadtree cell, or `ONLY_HERE`
+    cells : int64[count]        level << 28 | row << 14 | column of the quadtree cell, or `ONLY_HERE`; empty if all are
 
     Notes
     -----
@@ -342,7 +378,7 @@ def tell(messages, row, reach, left, bottom, boxes, columns, marks, candidates, 
     west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
     first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
     beyond = reach - ONE_IN_EACH_LANE
-    rim = np.uint64(0x7FFF)
+    rim, is_celled = np.uint64(0x7FFF), cells.shape[0] > 0
     for i in range(count):
         rank = candidates[i] & 0x7FFFFFFF
         slot = boxes.slot[rank]
@@ -353,7 +389,7 @@ def tell(messages, row, reach, left, bottom, boxes, columns, marks, candidates, 
         if second:
             slot = ~slot
         word = boxes.word[rank]
-        cell = cells[i]
+        cell = cells[i] if is_celled else ONLY_HERE
         if cell >= 0:
             # The cells that one box is listed in do not overlap: the corner lies in one of them, which is visited.
             shift = 15 - (cell >> 28)

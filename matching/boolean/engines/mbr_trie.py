@@ -22,8 +22,6 @@ from numba import njit
 from matching.boolean.engine import Messages
 from matching.boolean.engines.lfilter_parts import (
     ASK_TEXT,
-    MARK_WORDS,
-    ONLY_HERE,
     Arrays,
     Boxes,
     PartedEngine,
@@ -32,14 +30,15 @@ from matching.boolean.engines.lfilter_parts import (
     first_not_below,
     is_marked,
     log2_of,
-    longer,
     mark_terms,
     may_carry,
     meets,
     reach_of,
+    scratch_for,
     tell,
 )
 from matching.boolean.engines.mbr_trie_build import BLOCK, build_trie
+from matching.borrowing import borrowing
 from matching.model import Int32
 from matching.space import Space
 from matching.storage.slots import as_input
@@ -105,7 +104,7 @@ class MbrTrie(PartedEngine):
     ) -> tuple[int, int, int, int]:
         boxes, trie = view
         where = messages, first_row, last_row, boxes, trie, self.subscriptions.columns
-        return match_by_trie(*where, *self.frame, self.strategy, ANY_HITS, slots, rows)
+        return match_part(*where, *self.frame, self.strategy, slots, rows)
 
 
 def trie_view(arrays: Arrays) -> Trie:
@@ -127,18 +126,16 @@ def probe_cost(children, terms):
     return min(by_terms, by_children), by_terms < by_children
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth):
     """Push the children of a node that lie on the message's path: node << 32 | place of its term + 1.
 
-    terms[first:last] are the message's terms behind that of the node. Returns (stack, depth, children looked at);
-    they are pushed in ascending order.
+    terms[first:last] are the message's terms behind that of the node. Returns (depth, children looked at); they are
+    pushed in ascending order, and each has a term of its own, so there is room (`lfilter_parts.Scratch`).
     """
     child, end = int(trie.head[node, FIRST_CHILD]), int(trie.head[node, END_CHILD])
     if child == end or first == last:
-        return stack, depth, 0
-    # Each child has a token of its own, so no more are hit than there are children, or terms.
-    stack = longer(stack, depth + min(end - child, last - first))
+        return depth, 0
     by_terms = strategy == PROBE_TRIE
     if strategy == CHEAPEST:
         _, by_terms = probe_cost(end - child, last - first)
@@ -168,17 +165,16 @@ def probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth):
                     stack[depth] = child << 32 | (first + 1)
                     depth += 1
             child += 1
-    return stack, depth, looked
+    return depth, looked
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def probe_root(trie, terms, step, reach, marks, strategy, stack):
     """`probe` for the root and every `step`-th term of a message; by the directory unless a strategy is forced."""
     last = terms.shape[0]
     if strategy != CHEAPEST:
         # Forced ways are there to be compared: without directory, and with every term.
         return probe(trie, 0, terms, 0, last, reach, marks, strategy, stack, 0)
-    stack = longer(stack, last)
     shift, depth = trie.shift[0], 0
     for j in range(0, last, step):
         term = np.int64(terms[j])
@@ -191,12 +187,12 @@ def probe_root(trie, terms, step, reach, marks, strategy, stack):
         if child < end and trie.token[child] == term and meets(reach, trie.box[child]):
             stack[depth] = np.int64(child) << 32 | (j + 1)
             depth += 1
-    return stack, depth, (last + step - 1) // step
+    return depth, (last + step - 1) // step
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, count):
-    """Visit what is on the stack and all below it; returns (stack, candidates, count, scanned)."""
+    """Visit what is on the stack and all below it; returns (candidates, ranks and children looked at)."""
     scanned, last = 0, terms.shape[0]
     while depth > 0:
         depth -= 1
@@ -204,7 +200,6 @@ def walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, c
         # The message carries the path to the node, so of what ends here only the boxes are tested.
         low, own, high = trie.head[node, LOW], trie.head[node, OWN], trie.head[node, HIGH]
         is_bucket = trie.head[node, FIRST_CHILD] == trie.head[node, END_CHILD]
-        candidates = longer(candidates, count + high - low if is_bucket else count + own - low)
         # The list: short ones box by box, long ones block by block.
         rank = low
         while rank < own:
@@ -229,23 +224,35 @@ def walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, c
                     candidates[count] = rank | ASK_TEXT
                     count += meets(reach, boxes.word[rank]) and may_carry(marks, boxes.text[rank])
         else:
-            stack, depth, looked = probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth)
+            depth, looked = probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth)
             scanned += looked
-    return stack, candidates, count, scanned
+    return count, scanned
 
 
 @njit(cache=True, nogil=True)
+def match_part(
+    messages, first_row, last_row, boxes, trie, columns, world_west, world_south, steps_per_degree, strategy, out_slot,
+    out_row,
+):  # fmt: skip
+    """Match the rows of one part; see `BooleanEngine._scan` for what is returned."""
+    scratch = scratch_for(messages, first_row, last_row, boxes.slot.shape[0], 0)
+    return match_by_trie(
+        messages, first_row, last_row, boxes, trie, columns, world_west, world_south, steps_per_degree, strategy,
+        ANY_HITS, scratch, out_slot, out_row,
+    )  # fmt: skip
+
+
+@borrowing
 def match_by_trie(
     messages, first_row, last_row, boxes, trie, columns, world_west, world_south, steps_per_degree, strategy,
-    most_hits, out_slot, out_row,
+    most_hits, scratch, out_slot, out_row,
 ):  # fmt: skip
     """Match the rows of one part by its trie; see `BooleanEngine._scan` for what is returned.
 
     It also ends before a row that hits more than `most_hits` nodes of the first level.
     """
     found, scanned, verified = 0, 0, 0
-    stack, candidates, cells = np.empty(64, np.int64), np.empty(1024, np.int64), np.full(1024, ONLY_HERE)
-    marks = np.zeros(MARK_WORDS, np.uint64)
+    marks, candidates = scratch.marks, scratch.candidates
     for row in range(first_row, last_row):
         west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
         if west != west or south != south or east != east or north != north:
@@ -257,33 +264,20 @@ def match_by_trie(
         # Terms are counted from the message's first, so that a place fits beside a node on the stack.
         terms = messages.terms[first:last]
         mark_terms(marks, messages.terms, first, last)
-        stack, depth, looked = probe_root(trie, terms, 1, reach, marks, strategy, stack)
-        # Nothing of this row has been told. The marks go with this call, so they may stay.
+        depth, looked = probe_root(trie, terms, 1, reach, marks, strategy, scratch.hits)
+        # Nothing of this row has been told.
         if depth > most_hits:
+            clear_terms(marks, messages.terms, first, last)
             return found, row, scanned, verified
-        stack, candidates, count, more = walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, 0)
-        # A rank stands in the trie once: no candidate needs a cell to be told by.
-        if cells.shape[0] < candidates.shape[0]:
-            cells = np.full(candidates.shape[0], ONLY_HERE)
+        count, more = walk(trie, boxes, terms, reach, marks, strategy, scratch.hits, depth, candidates, 0)
         # If all of them match they must fit: hits of a row are not split.
         if found + count > out_slot.shape[0]:
+            clear_terms(marks, messages.terms, first, last)
             return found, row, scanned, verified
         found = tell(
-            messages,
-            row,
-            reach,
-            left,
-            bottom,
-            boxes,
-            columns,
-            marks,
-            candidates,
-            cells,
-            count,
-            out_slot,
-            out_row,
-            found,
-        )
+            messages, row, reach, left, bottom, boxes, columns, marks, candidates, scratch.nowhere, count, out_slot,
+            out_row, found,
+        )  # fmt: skip
         clear_terms(marks, messages.terms, first, last)
         scanned += looked + more
         verified += count

@@ -19,7 +19,6 @@ from numba import njit
 from matching.boolean.engine import Messages
 from matching.boolean.engines.lfilter_parts import (
     ASK_TEXT,
-    MARK_WORDS,
     ONLY_HERE,
     Arrays,
     Boxes,
@@ -30,9 +29,9 @@ from matching.boolean.engines.lfilter_parts import (
     is_marked,
     is_set,
     log2_of,
-    longer,
     mark_terms,
     reach_of,
+    scratch_for,
     tell,
 )
 from matching.boolean.engines.pt_quadtree_build import LEAF_ROOM, box_within, build_quadtree
@@ -138,9 +137,9 @@ def shares_a_term(tokens, low, high, terms, marks):
     return False
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, lists):
-    """Cells that a message may match in, with a list; returns (stack, lists, how many, cells visited)."""
+    """Cells that a message may match in, with a list; returns (how many, cells visited)."""
     count, visited, depth = 0, 0, 1
     # A rectangle that is inside out meets what covers the span between its sides.
     left, right, bottom, top = min(left, right), max(left, right), min(bottom, top), max(bottom, top)
@@ -161,14 +160,12 @@ def find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, l
             elif end >= 0 and not shares_a_term(tree.pivot, other, end, terms, marks):
                 continue
         if tree.branch[node, LIST_END] > tree.branch[node, LIST_START]:
-            lists = longer(lists, count + 1)
             lists[count] = node
             count += 1
         cell = tree.cell[node]
         level = (cell >> 28) + 1
         column, line = (cell & 0x3FFF) << 1, (cell >> 14 & 0x3FFF) << 1
         shift = 15 - level
-        stack = longer(stack, depth + 4)
         for quarter in range(4):
             child = tree.branch[node, quarter]
             x, y = column + (quarter & 1), line + (quarter >> 1)
@@ -176,7 +173,7 @@ def find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, l
             if child >= 0 and left >> shift <= x <= right >> shift and bottom >> shift <= y <= top >> shift:
                 stack[depth] = np.int64(child) << 32 | free
                 depth += 1
-    return stack, lists, count, visited
+    return count, visited
 
 
 @njit(cache=True, nogil=True)
@@ -192,7 +189,7 @@ def meets_within(reach, box):
     return ((reach - np.int64(box)) & NARROW_GUARDS) == NARROW_GUARDS
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def sift(tree, low, high, reach, marks, cell, candidates, cells, count):
     """Append the entries [low, high) that may match; room for all of them is there. Returns the new count.
 
@@ -213,10 +210,21 @@ def _match(
     messages, first_row, last_row, boxes, tree, columns, world_west, world_south, steps_per_degree, out_slot, out_row
 ):
     """Match the rows of one part; see `BooleanEngine._scan` for what is returned."""
+    scratch = scratch_for(messages, first_row, last_row, tree.entry.shape[0], tree.cell.shape[0])
+    return _match_rows(
+        messages, first_row, last_row, boxes, tree, columns, world_west, world_south, steps_per_degree, scratch,
+        out_slot, out_row,
+    )  # fmt: skip
+
+
+@borrowing
+def _match_rows(
+    messages, first_row, last_row, boxes, tree, columns, world_west, world_south, steps_per_degree, scratch, out_slot,
+    out_row,
+):  # fmt: skip
+    """`_match` with its scratch."""
     found, scanned, verified = 0, 0, 0
-    stack, lists = np.empty(64, np.int64), np.empty(64, np.int64)
-    candidates, cells = np.empty(1024, np.int64), np.empty(1024, np.int64)
-    marks = np.zeros(MARK_WORDS, np.uint64)
+    marks, lists, candidates, places = scratch.marks, scratch.lists, scratch.candidates, scratch.places
     for row in range(first_row, last_row):
         west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
         if west != west or south != south or east != east or north != north:
@@ -228,37 +236,24 @@ def _match(
         first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
         signature = mark_terms(marks, messages.terms, first, last)
         terms = messages.terms[first:last]
-        stack, lists, many, visited = find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, lists)
+        many, visited = find_lists(tree, left, bottom, right, top, terms, signature, marks, scratch.cells, lists)
         scanned += visited
         count = 0
         for i in range(many):
             low, high = tree.branch[lists[i], LIST_START], tree.branch[lists[i], LIST_END]
-            candidates, cells = longer(candidates, count + high - low), longer(cells, count + high - low)
             # The cells that a box is listed in do not overlap, so a point meets it in one list.
             cell = ONLY_HERE if is_point else tree.cell[lists[i]]
             # Lists have their boxes as seen from their own cell.
             narrow = reach_within(tree.cell[lists[i]], left, bottom, right, top)
-            count = sift(tree, low, high, narrow, marks, cell, candidates, cells, count)
+            count = sift(tree, low, high, narrow, marks, cell, candidates, places, count)
             scanned += high - low
         # If all of them match they must fit: hits of a row are not split. The marks end with this call.
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified
         found = tell(
-            messages,
-            row,
-            reach,
-            left,
-            bottom,
-            boxes,
-            columns,
-            marks,
-            candidates,
-            cells,
-            count,
-            out_slot,
-            out_row,
+            messages, row, reach, left, bottom, boxes, columns, marks, candidates, places, count, out_slot, out_row,
             found,
-        )
+        )  # fmt: skip
         clear_terms(marks, messages.terms, first, last)
         verified += count
     return found, last_row, scanned, verified
