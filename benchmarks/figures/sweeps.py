@@ -105,6 +105,7 @@ class Sweep(NamedTuple):
     changes : bool         subscriptions come and go besides
     most_s, settled        as of `Bench.time`, and of `time_beside`
     most : int             of the subscriptions asked for no more are taken
+    rounds : int           turns of each engine; None leaves them to the page
     growing : bool         values are numbers of subscriptions, and end where memory does
     load : callable        makes the `Bench` of a value in another way than by `given`
     turns : callable       measures in another way than `beside`
@@ -121,6 +122,7 @@ class Sweep(NamedTuple):
     most_s: float = MOST_S
     settled: int = 0
     most: int | None = None
+    rounds: int | None = None
     growing: bool = False
     load: Callable[[Asked, Any], Bench] | None = None
     turns: Callable[..., Report] | None = None
@@ -131,6 +133,8 @@ class Sweep(NamedTuple):
         """Measure the row."""
         if self.most is not None:
             asked = asked._replace(subscriptions=min(asked.subscriptions, self.most))
+        if self.rounds is not None:
+            asked = asked._replace(rounds=self.rounds)
         names = tuple(self.made or asked.engines or self.engines or asked.kind.engines)
         for name in names:
             if self.made is None:
