@@ -20,7 +20,6 @@ from matching.boolean.engines.lfilter_cost import (
     CHILD_NS,
     DIRECT,
     LOOKED_FROM_NS,
-    NODE_NS,
     PRUNE,
     QUADTREE,
     SAMPLE,
@@ -292,7 +291,7 @@ def _match_rows(
     marks, hits, lists = scratch.marks, scratch.hits, scratch.lists
     candidates, places = scratch.candidates, scratch.places
     # what so many nodes of the first level cost at least is more than typical lists do
-    most_hits = np.int64(direct_cost(0.0, tree.typical[0], 0) / (NODE_NS + 2.0 * CHILD_NS))
+    most_hits = np.int64(direct_cost(0.0, tree.typical[0], 0) / (2.0 * CHILD_NS))
     next_row = first_row
     look_from = first_row if filter_by == CHEAPEST and verify_by == CHEAPEST else last_row  # for the next run
     while next_row < last_row:

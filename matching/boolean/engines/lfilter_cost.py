@@ -4,9 +4,9 @@ The paper's estimates (CIKM 2015, equations 1 to 6) count steps of binary search
 and equally frequent. Neither holds for words, so where the tree can be asked it is: the first level of the trie is
 probed before anything is decided, and what lies below each node that was hit is known. The constants were fitted to
 times of the kernels: each way forced, over groups of 25 messages of like work, points and rectangles of 20 to 1,000
-words, 200,000 and 1,000,000 subscriptions. Of trie to quadtree the ratio that is expected here is then 0.83 to 1.25
-times what it is, over a thirtyfold range. Only the ratios matter; `skyray bench boolean --figure choice` shows whether
-they still lead to the right choices.
+words, 200,000 and 1,000,000 subscriptions. Of trie to quadtree the ratio that is expected here is then 0.71 to 1.24
+times what it is in nine groups of ten, over a hundredfold range. Only the ratios matter; `skyray bench boolean --figure
+choice` shows whether they still lead to the right choices.
 """
 
 import numpy as np
@@ -21,12 +21,12 @@ from matching.borrowing import borrowing
 TRIE, QUADTREE = 1, 2
 DIRECT, PRUNE = 1, 2
 
-#: The trie: a term sought at its first level, a node hit there, a block of its list, and each child that may be found
+#: The trie: a term sought at its first level, a block of the list of a node hit there, and each child that may be found
 #: below one, with all that follows.
-TERM_NS, NODE_NS, BLOCK_NS, CHILD_NS = 40.0, 20.0, 11.0, 17.5
+TERM_NS, BLOCK_NS, CHILD_NS = 5.0, 7.3, 14.4
 #: The quadtree: a list with the cell it belongs to; an entry looked at, and how much more for each term of the message,
 #: since a longer text lets more entries through.
-LIST_NS, ENTRY_NS, ENTRY_AND_TERM_NS = 221.0, 4.1, 0.014
+LIST_NS, ENTRY_NS, ENTRY_AND_TERM_NS = 130.0, 3.8, 0.013
 #: Pruning: a step of the search for a node's ranks in a list, and an entry of the list, most of which are never seen.
 LIST_STEP_NS, PRUNED_ENTRY_NS = 5.6, 0.5
 #: Terms of a long message by which its cost at the trie is judged.
@@ -34,7 +34,7 @@ SAMPLE = 16
 #: A walk of the trie that costs less than so many times what lists cost as a rule is taken at once: for points, and for
 #: rectangles, which have more lists, and whose estimate takes as long as many a walk. And so is one that costs less
 #: than this whatever lists cost.
-WORTH_A_LOOK, WIDE_WORTH_A_LOOK, LOOKED_FROM_NS = 0.3, 2.0, 3_000.0
+WORTH_A_LOOK, WIDE_WORTH_A_LOOK, LOOKED_FROM_NS = 0.3, 2.0, 1_000.0
 
 
 @njit(cache=True, nogil=True)
@@ -53,7 +53,7 @@ def trie_cost(trie, hits, many, terms):
         children = trie.head[node, END_CHILD] - trie.head[node, FIRST_CHILD]
         # A term leads to one child at most, so there are no more than terms left. Below them nothing is counted: the
         # constant of a child has in it what follows.
-        cost += NODE_NS + BLOCK_NS * (own / BLOCK) + CHILD_NS * min(children, terms - first)
+        cost += BLOCK_NS * (own / BLOCK) + CHILD_NS * min(children, terms - first)
     return cost
 
 

@@ -329,6 +329,9 @@ def test_lfilter_with_habits_answers_as_without(crowd, wanted):
     for _ in range(4):
         for name, messages in groups.items():
             assert engine_pairs(engine, messages) == wanted[name]
+    quiet = batch([((-40.0 + i, -88.0), range(3_000, 3_600)) for i in range(40)])
+    for _ in range(2):
+        assert engine_pairs(engine, quiet) == oracle_pairs(subscriptions, quiet)
     assert habit.leaning.max() == _SURE and habit.leaning.min() == -_SURE, "there are messages that follow each"
 
 
@@ -346,9 +349,12 @@ def test_lfilter_weighs_what_looks_unusual_and_forgets_a_habit_that_fails(crowd)
     assert (habit.leaning > 0).any()
     common = range(int(subscriptions.terms.max()) - 600, int(subscriptions.terms.max()))
     spoken = batch([first] + [((0.0, 60.0), common)] * 5)
-    habit.leaning[:], engine.choices[:] = _SURE, 0
-    assert engine_pairs(engine, spoken) == oracle_pairs(subscriptions, spoken) != []
-    assert engine.choices[1] == 5, "one that costs the trie more than typical lists do is weighed"
+    typical = engine._parts[0]["typical"]
+    # as it is, the walk costs less than typical lists do; then it does not
+    for entries, weighed in ((typical[0], 0), (1.0, 5)):
+        typical[0], habit.leaning[:], engine.choices[:] = entries, _SURE, 0
+        assert engine_pairs(engine, spoken) == oracle_pairs(subscriptions, spoken) != []
+        assert engine.choices[1] == weighed, "one that costs the trie more than typical lists do is weighed"
 
 
 def test_lfilter_after_many_messages_weighs_one_for_all_its_habit(crowd):
