@@ -190,7 +190,7 @@ def _scan(c, best, lists, cells, sides, held, batch, first_row, counters):
     return rows
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _look_up(lists, cells, sides, held, batch, first, last, asked):
     """Find the lists of the rows: (row, ordinal of the term, grid or -1, list) for each, in this order; how many."""
     keys, places, count = cells.key, cells.key.shape[0], 0
@@ -224,23 +224,26 @@ def _look_up(lists, cells, sides, held, batch, first, last, asked):
             continue
         else:
             prefetch(lists.slot, lists.start[at] * _POSTING_WORDS)
-        asked[there, :3] = asked[a, :3]
-        asked[there, 3] = at
+        # not by a slice: that is copied first, lest both overlap
+        asked[there, 0], asked[there, 1] = asked[a, 0], asked[a, 1]
+        asked[there, 2], asked[there, 3] = asked[a, 2], at
         there += 1
     return there
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _count(lists, cells, asked, there, first, scanned):
     """Count the postings of each row; the most that one has."""
     scanned[:] = 0
+    most = 0
     for a in range(there):
-        at = asked[a, 3]
-        scanned[asked[a, 0] - first] += cells.count[at] if asked[a, 2] >= 0 else lists.count[at]
-    return scanned.max()
+        at, row = asked[a, 3], asked[a, 0] - first
+        scanned[row] += cells.count[at] if asked[a, 2] >= 0 else lists.count[at]
+        most = max(most, scanned[row])
+    return most
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _gather(lists, cells, batch, first, last, asked, there, scanned, found, row_end):
     """Find in whose balls the messages may lie: (slot, place of the posting, its list in `asked`, 0) for each.
 
