@@ -34,7 +34,7 @@ SAMPLE = 16
 #: A walk of the trie that costs less than so many times what lists cost as a rule is taken at once: for points, and for
 #: rectangles, which have more lists, and whose estimate takes as long as many a walk. And so is one that costs less
 #: than this whatever lists cost.
-WORTH_A_LOOK, WIDE_WORTH_A_LOOK, LOOKED_FROM_NS = 0.3, 2.0, 1_000.0
+WORTH_A_LOOK, WIDE_WORTH_A_LOOK, LOOKED_FROM_NS = 0.3, 2.0, 2_000.0
 
 
 @njit(cache=True, nogil=True)

@@ -348,7 +348,7 @@ def test_lfilter_weighs_what_looks_unusual_and_forgets_a_habit_that_fails(crowd)
     assert engine.choices[:2].tolist() == [3, 1], "a message that touches every list takes the trie in spite of habit"
     assert (habit.leaning > 0).any()
     common = range(int(subscriptions.terms.max()) - 600, int(subscriptions.terms.max()))
-    spoken = batch([first] + [((0.0, 60.0), common)] * 5)
+    spoken = batch([first] + [((0.0, 50.0), common)] * 5)
     typical = engine._parts[0]["typical"]
     # as it is, the walk costs less than typical lists do; then it does not
     for entries, weighed in ((typical[0], 0), (1.0, 5)):
