@@ -11,8 +11,9 @@ its object store, whose round trips cost a batch of 5,000 messages more than the
 """
 
 import pickle
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -21,9 +22,19 @@ import xxhash
 _ALIGNMENT = 16
 _LENGTH_BYTES = 8
 #: By how far a part goes beyond the last such multiple.
-_PADDING = [memoryview(bytes(-length % _ALIGNMENT)) for length in range(_ALIGNMENT)]
+_PADDING = [bytes(-length % _ALIGNMENT) for length in range(_ALIGNMENT)]
+
+#: Arrays up to this are copied on the way into a piece: quicker than a view.
+_COPIED_BYTES = 4_096
+#: What a field is that is no tuple, for `_nesting_of`; how tuples nest as it is packed, and what was packed.
+_ARRAY, _SCALAR = 0, 1
+_NESTED: dict[tuple[Any, ...], bytes] = {}
+_NESTINGS: dict[bytes, tuple[Any, ...]] = {}
+_DTYPES: dict[Any, np.dtype[Any]] = {}
+_MOST_KNOWN = 4_096
 
 _SCALARS = (type(None), bool, int, float, str, bytes, np.generic)
+_EXACT_SCALARS = frozenset(_SCALARS)
 
 
 def seal(payload: Any) -> tuple[Any, int]:
@@ -44,70 +55,94 @@ def seal(payload: Any) -> tuple[Any, int]:
     """
     views: dict[int, np.ndarray] = {}
     try:
-        sealed = _seal(payload, views)
+        sealed = _seal((payload,), views)[0]
     except _UnfitError as unfit:
-        raise TypeError(f"{'.'.join(['payload', *reversed(unfit.path)])} is {unfit.what}") from None
-    return sealed, sum(view.nbytes for view in views.values())
+        names = ["payload", *reversed(unfit.path[:-1])]
+        raise TypeError(f"{'.'.join(names)} is {unfit.what}") from None
+    return sealed, sum([view.nbytes for view in views.values()])
 
 
 class _UnfitError(Exception):
     """Something that cannot travel; the fields that lead to it are added on the way up, innermost first."""
 
-    def __init__(self, what: str):
+    def __init__(self, what: str, value: tuple[Any, ...], place: int):
         super().__init__(what)
         self.what, self.path = what, list[str]()
+        self.add(value, place)
+
+    def add(self, value: tuple[Any, ...], place: int) -> None:
+        """Say which field of a tuple it is in."""
+        names = getattr(type(value), "_fields", None) or range(tuple.__len__(value))
+        self.path.append(str(names[place]))
 
 
-def _seal(value: Any, views: dict[int, np.ndarray]) -> Any:
-    # a small batch spends a tenth of its time here, so names of fields are looked up for those that need them alone
-    if isinstance(value, np.ndarray):
-        view = views.get(id(value))
-        if view is None:
-            if value.dtype.hasobject:
-                raise _UnfitError("an array of Python objects: use a number or byte dtype")
-            view = value
-            if value.flags.writeable:
-                view = value.view()
-                view.setflags(write=False)
-            views[id(value)] = view
-        return view
-    if isinstance(value, _SCALARS):
-        return value
-    if isinstance(value, tuple):
-        fields = []
-        try:
-            for field in value:
-                fields.append(_seal(field, views))
-        except _UnfitError as unfit:
-            names = getattr(type(value), "_fields", None) or range(tuple.__len__(value))
-            unfit.path.append(str(names[len(fields)]))
-            raise
-        # not _make(): that counts by len(), which a table type may define as its number of rows
-        return tuple.__new__(type(value), fields)
-    name = type(value).__qualname__
-    raise _UnfitError(f"a {name}: a payload is a NamedTuple of numpy arrays and scalars, or of such")
+def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ...]:
+    """The tuple with its arrays sealed, or itself if all of them are.
+
+    A small batch has some hundred fields, most of them empty columns, on its way from task to task: whatever is asked
+    of each is asked in this loop, by exact type first, and a tuple all of whose arrays are read-only stays as it is.
+    """
+    fields: list[Any] | None = None
+    for place, field in enumerate(value):
+        sealed = field
+        if type(field) is np.ndarray or isinstance(field, np.ndarray):
+            number = id(field)
+            if number in views:
+                sealed = views[number]
+            else:
+                if field.dtype.hasobject:
+                    raise _UnfitError("an array of Python objects: use a number or byte dtype", value, place)
+                if field.flags.writeable:
+                    sealed = field.view()
+                    sealed.setflags(write=False)
+                views[number] = sealed
+        elif type(field) in _EXACT_SCALARS or isinstance(field, _SCALARS):
+            continue
+        elif isinstance(field, tuple):
+            try:
+                sealed = _seal(field, views)
+            except _UnfitError as unfit:
+                unfit.add(value, place)
+                raise
+        else:
+            name = type(field).__qualname__
+            what = f"a {name}: a payload is a NamedTuple of numpy arrays and scalars, or of such"
+            raise _UnfitError(what, value, place)
+        if sealed is not field:
+            fields = list(value) if fields is None else fields
+            fields[place] = sealed
+    # not _make(): that counts by len(), which a table type may define as its number of rows
+    return value if fields is None else tuple.__new__(type(value), fields)
 
 
 def pack(payload: Any, piece_bytes: int) -> list[bytes]:
     """The bytes of a sealed payload, in pieces of at most `piece_bytes`. One copy of every distinct array.
 
-    First how many parts follow and the length of each (int64), then the parts, each aligned: a pickle that leaves the
-    arrays out, and the arrays.
+    First the length of the head (int64), then the head, then the arrays, each aligned. The head is a pickle of numbers
+    and names alone: how tuples nest, their scalars, which of the arrays each array field is, and dtypes and shapes. How
+    tuples nest is pickled once for all payloads that do so alike, since classes are what pickle takes longest over.
     """
-    arrays: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(payload, protocol=5, buffer_callback=arrays.append)
-    buffers = [array.raw() for array in arrays]
-    lengths = np.array([len(head), *(buffer.nbytes for buffer in buffers)], np.int64)
-    prefix = np.array([lengths.shape[0]], np.int64).tobytes() + lengths.tobytes()
-    parts: list[memoryview] = []
-    for part in (memoryview(prefix), memoryview(head), *buffers):
-        parts += (part, _PADDING[part.nbytes % _ALIGNMENT])
-    if sum(part.nbytes for part in parts) <= piece_bytes:
+    packed = _Packed([], [], {}, [])
+    nesting = _nesting_of((payload,), packed)
+    nested = _NESTED.get(nesting)
+    if nested is None:
+        nested = _kept(_NESTED, nesting, pickle.dumps(nesting))
+    dtypes, shapes, parts = [], [], []
+    for array in packed.arrays:
+        dtype = array.dtype
+        dtypes.append(dtype.str if dtype.kind != "V" else dtype)  # the name of a table's dtype does not say all
+        shapes.append(array.shape if array.ndim != 1 else array.shape[0])
+        data = array.tobytes() if array.nbytes <= _COPIED_BYTES or not array.flags.c_contiguous else _bytes_of(array)
+        parts += (data, _PADDING[array.nbytes % _ALIGNMENT])
+    head = pickle.dumps((nested, packed.scalars, packed.places, dtypes, shapes))
+    begin = len(head) + _LENGTH_BYTES
+    parts = [len(head).to_bytes(_LENGTH_BYTES, "little"), head, _PADDING[begin % _ALIGNMENT], *parts]
+    if sum(map(len, parts)) <= piece_bytes:
         return [b"".join(parts)]
     pieces: list[bytes] = []
     piece: list[memoryview] = []
     room = piece_bytes
-    for part in parts:
+    for part in map(memoryview, parts):
         while part.nbytes:
             piece.append(part[:room])
             room -= piece[-1].nbytes
@@ -125,18 +160,75 @@ def unpack(pieces: Sequence[Any]) -> Any:
 
     One copy, none if there is one piece.
     """
-    # an array with gaps (a column of a table, say) travels inside the head and comes out writeable: hence `seal`
     data = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces)).toreadonly()
-    count = int.from_bytes(data[:_LENGTH_BYTES], "little")
-    lengths = np.frombuffer(data, np.int64, count, _LENGTH_BYTES).tolist()
-    position = _LENGTH_BYTES * (1 + count)
-    parts = []
-    for length in lengths:
+    position = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
+    # made by `pack` in a task of the same run
+    nested, scalars, places, dtypes, shapes = pickle.loads(data[_LENGTH_BYTES:position])  # noqa: S301
+    nesting = _NESTINGS.get(nested)
+    if nesting is None:
+        nesting = _kept(_NESTINGS, nested, pickle.loads(nested))  # noqa: S301 - as above
+    arrays = []
+    for name, shape in zip(dtypes, shapes, strict=True):
+        dtype = _DTYPES.get(name)
+        if dtype is None:
+            dtype = _kept(_DTYPES, name, np.dtype(name))
         position += -position % _ALIGNMENT
-        parts.append(data[position : position + length])
-        position += length
-    payload = pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 - made by `pack` in a task of the same run
-    return seal(payload)[0]
+        array = np.ndarray(shape, dtype, data, position)
+        arrays.append(array)
+        position += array.nbytes
+    return _nested_again(nesting, iter(scalars), iter([arrays[place] for place in places]))[0]
+
+
+class _Packed(NamedTuple):
+    """What the fields of a payload hold, in their order.
+
+    `places` has for each array field which of the distinct `arrays` it is, `number_of` that by the id of an array.
+    """
+
+    scalars: list[Any]
+    places: list[int]
+    number_of: dict[int, int]
+    arrays: list[np.ndarray]
+
+
+def _nesting_of(value: tuple[Any, ...], packed: _Packed) -> tuple[Any, ...]:
+    """The class of a tuple, and for each field what it is: `_ARRAY`, `_SCALAR`, or the same of a tuple."""
+    nesting: list[Any] = [type(value)]
+    for field in value:
+        if isinstance(field, np.ndarray):
+            number = packed.number_of.setdefault(id(field), len(packed.arrays))
+            if number == len(packed.arrays):
+                packed.arrays.append(field)
+            packed.places.append(number)
+            nesting.append(_ARRAY)
+        elif isinstance(field, tuple):
+            nesting.append(_nesting_of(field, packed))
+        else:
+            packed.scalars.append(field)
+            nesting.append(_SCALAR)
+    return tuple(nesting)
+
+
+def _nested_again(nesting: tuple[Any, ...], scalars: Iterator[Any], arrays: Iterator[np.ndarray]) -> tuple[Any, ...]:
+    """The tuple that `_nesting_of` told of."""
+    fields = [
+        next(arrays) if what == _ARRAY else next(scalars) if what == _SCALAR else _nested_again(what, scalars, arrays)
+        for what in islice(nesting, 1, None)
+    ]
+    return tuple.__new__(nesting[0], fields)
+
+
+def _kept(known: dict[Any, Any], key: Any, value: Any) -> Any:
+    """Remember a nesting. Parcels nest in a few hundred ways; should they not, all are learnt again."""
+    if len(known) >= _MOST_KNOWN:
+        known.clear()
+    known[key] = value
+    return value
+
+
+def _bytes_of(array: np.ndarray) -> memoryview:
+    """The bytes of a contiguous array where they lie, whatever its dtype."""
+    return memoryview(array.reshape(-1).view(np.uint8))
 
 
 def fingerprint(payload: Any) -> int:
