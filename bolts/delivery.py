@@ -413,7 +413,8 @@ class DeliveryBolt(Bolt):
             )
         seconds = now_s - np.array([published.published_s for published in self.open])
         warming = np.array([published.boundary.first_seq < self.steady_from for published in self.open], np.bool_)
-        self.warm_up.record(seconds[warming], rows[warming])
+        if warming.any():
+            self.warm_up.record(seconds[warming], rows[warming])
         some = (rows > 0) & ~warming
         self.context.record_latency(seconds[some], rows[some])
 
