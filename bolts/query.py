@@ -210,13 +210,15 @@ class QueryBolt(Bolt):
         rows = np.flatnonzero(changes.added.kind == kind.code)
         home = np.full(rows.shape[0], task, np.int64)
         mine = held[rows]
+        added = changes.added
         if kind.code in self.exchanges and rows.shape[0]:
             home, holders = router.homes_of(changes.added.take(rows))
             self.exchanges[kind.code].note(home, holders)
             here = np.flatnonzero(mine | (home == task))
         else:
             here = np.flatnonzero(mine)
-        added = changes.added.take(rows[here])
+        if here.shape[0] < len(added):  # not of an empty table, as most small batches have
+            added = added.take(rows[here])
         messages, withheld = (self._answered(kind.code, each) for each in (part.messages, part.withheld))
         ended = part.ended if kind.needs_ended else NO_MESSAGES
         shared = kind.stands == "box" and any(router.shares_pairs(some) for some in (messages, withheld) if len(some))

@@ -189,6 +189,8 @@ class Removals(NamedTuple):
 
     def of_kind(self, kind: int) -> "Removals":
         """Those of one kind. O(n)."""
+        if not self.kind.size:
+            return self
         rows = np.flatnonzero(self.kind == kind)
         return Removals(self.number[rows], self.kind[rows], self.at[rows])
 

@@ -49,6 +49,8 @@ class SlotMap:
     def find(self, numbers: Int64) -> Int32:
         """Slots of these numbers, int32[n], -1 where there is none. O(n)."""
         slots = np.empty(numbers.shape[0], np.int32)
+        if not slots.size:
+            return slots
         find_slots(self.index, self.number, as_input(numbers, np.int64), slots)
         return slots
 
@@ -131,7 +133,13 @@ def as_input(array: np.ndarray, dtype: type) -> np.ndarray:
     Arrays from the object store are read-only and others are not; seen through this, a kernel needs one compiled
     signature for both. No copy unless dtype or layout differ.
     """
-    view = np.require(array, dtype, ("C", "A")).view()
+    flags = array.flags
+    # most are as they should be, and a small batch has dozens: `require` would take longer than some kernels do
+    if not (type(array) is np.ndarray and array.dtype == dtype and flags.c_contiguous and flags.aligned):
+        array = np.require(array, dtype, ("C", "A"))
+    elif not flags.writeable:
+        return array
+    view = array.view()
     view.flags.writeable = False
     return view
 

@@ -250,6 +250,8 @@ class ResultBuffers:
 
     def held(self, slots: Int32, k: Int32) -> ResultRows:
         """The results of these slots: the first min(k, count) entries of each. O(result)."""
+        if not slots.size:
+            return ResultRows(np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
         offsets = np.zeros(slots.shape[0] + 1, np.int64)
         np.cumsum(np.minimum(self.view.count[slots], k[slots]), out=offsets[1:])
         held = ResultRows(offsets, np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.float64))

@@ -116,8 +116,9 @@ class TopkRoom(Room):
         began_empty = boundary.first_seq == 0
         self.pending.closed = boundary
         # who comes and goes at one boundary is told nothing
-        comes = ~np.isin(mine.added.number, mine.gone)
-        added = mine.added if comes.all() else mine.added.take(np.flatnonzero(comes))
+        added = mine.added
+        if len(added) and mine.gone.size:
+            added = added.take(np.flatnonzero(~np.isin(added.number, mine.gone)))
         gone = self.engine.subscriptions.find(mine.gone)
         gone = gone[gone >= 0]
         # a slot that goes at this boundary is not matched and ends with an empty result
@@ -132,8 +133,10 @@ class TopkRoom(Room):
         taken = self._match_and_offer(boundary, mine.messages, offered)
         if self.pending:
             self.pending.defer(News(boundary, taken.queued, gone[waiting]))
-        step = Step(concatenate([taken.updates, self._tell_leaves(boundary, leaving, before_leaving)]))
-        self._forget(leaving)
+        told = taken.updates
+        if leaving.size:
+            told = concatenate([told, self._tell(boundary, leaving, before_leaving, no_results(leaving.size))])
+            self._forget(leaving)
         asks, relaxes = [], []
         if not began_empty and len(added):  # what they hit in this batch comes with their first answer
             fresh = self._add(added)
@@ -148,7 +151,7 @@ class TopkRoom(Room):
         self._observe(boundary, taken.lacking.slots)
         going_on = ~self.pending.waits[taken.touched]
         raised = self._raise(taken.touched[going_on], taken.count[going_on])
-        step = Step(step.updates, tuple(asks), tuple(relaxes), raised, mine.work.plus(taken.work))
+        step = Step(told, tuple(asks), tuple(relaxes), raised, mine.work.plus(taken.work))
         for request, body in self.pending.early():
             step = step.plus(self.answer(request, body))
         return step
@@ -199,7 +202,8 @@ class TopkRoom(Room):
         before = self.buffers.held(slots, self._k)
         told, closing = [], self._marked(news.leaving)[slots]
         if news.leaving.size:
-            told.append(self._tell_leaves(news.boundary, slots[closing], before.take(np.flatnonzero(closing))))
+            ending, had = slots[closing], before.take(np.flatnonzero(closing))
+            told.append(self._tell(news.boundary, ending, had, no_results(ending.size)))
             self._forget(slots[closing])
             slots, before = slots[~closing], before.take(np.flatnonzero(~closing))
             news = news.of(self._marked(slots))
@@ -428,9 +432,6 @@ class TopkRoom(Room):
         number = self.engine.subscriptions.columns.number[slots[row[:n]]]
         change = np.where(enters[:n], ENTER, LEAVE).astype(np.int8)
         return UpdateBatch(np.full(n, boundary.last_seq), number, seq[:n].copy(), change, score[:n].copy())
-
-    def _tell_leaves(self, boundary: Boundary, slots: Int32, before: ResultRows) -> UpdateBatch:
-        return self._tell(boundary, slots, before, no_results(slots.shape[0]))
 
     def _raise(self, slots: Int32, counts: Int32) -> Thresholds:
         """Raise the thresholds of buffers that have grown long; `counts` has their entries."""

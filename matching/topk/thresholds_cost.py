@@ -91,8 +91,9 @@ class CostRule(ThresholdRule):
             rank = self._columns_of(k)[0]
             refills = held[k] * messages / (self._expected_life(k, float(rank)) * self.window)
             self._of(k).expected += float(refills)
-        for k, refills in zip(*np.unique(short, return_counts=True), strict=True):
-            self._of(int(k)).seen += int(refills)
+        if short.size:
+            for k, refills in zip(*np.unique(short, return_counts=True), strict=True):
+                self._of(int(k)).seen += int(refills)
         self._passed += messages
         if self._passed >= self.window:  # a window has passed
             self._passed = 0.0

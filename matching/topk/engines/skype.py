@@ -111,7 +111,8 @@ class Skype(TopkEngine):
 
     def withdraw(self, slots: Int32) -> None:
         """Match these slots no more, but keep their columns; `subscriptions.remove` follows, and no new threshold."""
-        self.lists.remove(self.subscriptions, slots)
+        if slots.size:  # hardly ever, if batches are small
+            self.lists.remove(self.subscriptions, slots)
 
     def set_thresholds(self, slots: Int32, thresholds: Float64 | float) -> None:
         """Set thresholds (float64[n] or one for all), up or down. O(terms * (depth + group))."""
