@@ -121,6 +121,8 @@ def pack(payload: Any, piece_bytes: int) -> list[bytes]:
     First the length of the head (int64), then the head, then the arrays, each aligned. The head is a pickle of numbers
     and names alone: how tuples nest, their scalars, which of the arrays each array field is, and dtypes and shapes. How
     tuples nest is pickled once for all payloads that do so alike, since classes are what pickle takes longest over.
+    A long column of one value, as three of five are in the updates of a batch, travels as that value; its shape is the
+    negative length.
     """
     packed = _Packed([], [], {}, [])
     nesting = _nesting_of((payload,), packed)
@@ -131,7 +133,11 @@ def pack(payload: Any, piece_bytes: int) -> list[bytes]:
     for array in packed.arrays:
         dtype = array.dtype
         dtypes.append(dtype.str if dtype.kind != "V" else dtype)  # the name of a table's dtype does not say all
-        shapes.append(array.shape if array.ndim != 1 else array.shape[0])
+        if _is_constant(array):
+            shapes.append(-array.shape[0])
+            array = array[:1]
+        else:
+            shapes.append(array.shape if array.ndim != 1 else array.shape[0])
         data = array.tobytes() if array.nbytes <= _COPIED_BYTES or not array.flags.c_contiguous else _bytes_of(array)
         parts += (data, _PADDING[array.nbytes % _ALIGNMENT])
     head = pickle.dumps((nested, packed.scalars, packed.places, dtypes, shapes))
@@ -173,9 +179,14 @@ def unpack(pieces: Sequence[Any]) -> Any:
         if dtype is None:
             dtype = _kept(_DTYPES, name, np.dtype(name))
         position += -position % _ALIGNMENT
-        array = np.ndarray(shape, dtype, data, position)
+        if isinstance(shape, int) and shape < 0:
+            array = np.full(-shape, np.ndarray(1, dtype, data, position), dtype)
+            array.setflags(write=False)
+            position += dtype.itemsize
+        else:
+            array = np.ndarray(shape, dtype, data, position)
+            position += array.nbytes
         arrays.append(array)
-        position += array.nbytes
     return _nested_again(nesting, iter(scalars), iter([arrays[place] for place in places]))[0]
 
 
@@ -224,6 +235,20 @@ def _kept(known: dict[Any, Any], key: Any, value: Any) -> Any:
         known.clear()
     known[key] = value
     return value
+
+
+def _is_constant(array: np.ndarray) -> bool:
+    """Whether a long column has one value, bit for bit."""
+    if (
+        array.nbytes <= _COPIED_BYTES
+        or array.ndim != 1
+        or not array.flags.c_contiguous
+        or array.dtype.kind not in "biuf"
+    ):
+        return False
+    bits = array.view(f"u{array.itemsize}")
+    # most columns differ at their ends
+    return bool(bits[0] == bits[-1]) and bool((bits == bits[0]).all())
 
 
 def _bytes_of(array: np.ndarray) -> memoryview:

@@ -67,6 +67,33 @@ def test_pack_keeps_one_array_under_two_names_one_array():
     assert after.west is after.east and len(after) == 1000
 
 
+class Columns(NamedTuple):
+    """Long columns."""
+
+    whole: np.ndarray
+    share: np.ndarray
+    nowhere: np.ndarray
+    flag: np.ndarray
+    ends_alike: np.ndarray
+    zeros: np.ndarray
+
+
+def test_pack_of_a_long_column_with_one_value_sends_that_value():
+    ends_alike, zeros = np.zeros(5_000, np.int64), np.zeros(5_000)
+    ends_alike[17], zeros[17] = 1, -0.0
+    before, _ = seal(
+        Columns(
+            np.full(5_000, 7), np.full(9_999, 0.5), np.full(5_000, np.nan), np.ones(5_000, np.bool_), ends_alike, zeros
+        )
+    )
+    pieces = pack(before, 30_000)
+    assert ends_alike.nbytes + zeros.nbytes < sum(map(len, pieces)) < ends_alike.nbytes + zeros.nbytes + 1_000
+    after = unpack(pieces)
+    for one, other in zip(before, after, strict=True):
+        assert one.dtype == other.dtype and one.tobytes() == other.tobytes()
+        assert not other.flags.writeable and other.flags.c_contiguous
+
+
 @pytest.mark.parametrize("payload", [None, 5, Tick(1, 0, 9), empty(UpdateBatch)], ids=["none", "int", "tick", "empty"])
 def test_pack_of_what_has_hardly_any_bytes_comes_back(payload):
     after = unpack(pack(seal(payload)[0], 100))
