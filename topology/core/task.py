@@ -19,7 +19,6 @@ import pickle
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -436,7 +435,9 @@ class TaskHost:
         assert self._saving is not None
         began = time.perf_counter()
         try:
-            closings = [*self._component.cut(), *(partial(_whole, output) for output in self._component.outputs())]
+            # files that are whole already have nothing left to be done
+            whole = [lambda output=output: output for output in self._component.outputs()]
+            closings = [*self._component.cut(), *whole]
             arrays = self._component.state()
         except _CAUGHT as cause:
             raise self._failed("state", cause) from cause
@@ -497,8 +498,3 @@ class TaskHost:
         if self.failure is None:
             self.failure = failure
         return TaskFailed(failure)
-
-
-def _whole(output: Output) -> Output:
-    """What is left to do for a file that is whole."""
-    return output
