@@ -61,6 +61,7 @@ def _typed(command: str) -> str:
         return _SINCE[command]
     program, _, rest = command.partition(" ")
     named = {"cli.py": "skyray", "run.py": "skyray bench", "skyray": "skyray"}
+    named["__main__.py"] = "python -m benchmarks.against"  # the only package that is a command
     return f"{named.get(program) or 'python -m benchmarks.' + program.removesuffix('.py')} {rest}".strip()
 
 

@@ -102,8 +102,12 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
     if report.get("over"):
         shape.suptitle(report["over"])
     shape.tight_layout()
-    shape.savefig(path, dpi=100, pil_kwargs={"optimize": True})
+    shape.savefig(path, dpi=100)
     with_pyplot.close(shape)
+    from PIL import Image  # matplotlib brings it
+
+    # a third of the bytes: a picture of lines has few colours
+    Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
 
 
 def _spans(panel: dict[str, Any]) -> bool:

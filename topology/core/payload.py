@@ -253,7 +253,7 @@ def _is_constant(array: np.ndarray) -> bool:
 
 def _bytes_of(array: np.ndarray) -> memoryview:
     """The bytes of a contiguous array where they lie, whatever its dtype."""
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data
 
 
 def fingerprint(payload: Any) -> int:

@@ -42,7 +42,7 @@ NO_TERM = np.int32(-1)
 
 
 @njit(cache=True, nogil=True)
-def longer(array, needed):
+def longer(array: np.ndarray, needed) -> np.ndarray:
     """The array itself, or a longer one with the same beginning."""
     if needed <= array.shape[0]:
         return array
