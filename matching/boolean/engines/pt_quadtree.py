@@ -201,7 +201,8 @@ def sift(tree, low, high, reach, marks, cell, candidates, cells, count):
         candidates[count] = np.int64(tree.entry[i]) | ASK_TEXT
         cells[count] = cell
         text = np.int64(tree.entry_text[i])
-        count += meets_within(reach, tree.entry_box[i]) and is_set(marks, text & 0xFFFF) and is_set(marks, text >> 16)
+        passes = meets_within(reach, tree.entry_box[i]) and is_set(marks, text & 0xFFFF) and is_set(marks, text >> 16)
+        count += np.int64(passes)  # a bit of the marks is unsigned, and with the compiler off the sum would be a float
     return count
 
 
