@@ -185,13 +185,17 @@ def expected_totals(batches: int, size: int) -> dict[str, int]:
     return {str(value): int(count) for value, count in zip(values.tolist(), counts.tolist(), strict=True)}
 
 
-class Unrebuildable(NamedTuple):
+class Unreadable(int):
     """Travels well until the receiver's process tries to rebuild it."""
 
-    batch: int
-
     def __reduce__(self):
-        return _refuse, (self.batch,)
+        return _refuse, (int(self),)
+
+
+class Unrebuildable(NamedTuple):
+    """A payload with such a number; tuples are rebuilt by `unpack` itself."""
+
+    batch: Unreadable
 
 
 def _refuse(batch: int) -> None:
@@ -237,7 +241,7 @@ class PassBolt(Bolt):
             if self.trouble == "lock":
                 self.context.emit("words", (payload.batch, threading.Lock()))
             if self.trouble == "unpack":
-                self.context.emit("words", Unrebuildable(payload.batch))
+                self.context.emit("words", Unrebuildable(Unreadable(payload.batch)))
             if self.trouble == "skip":
                 return
             if self.trouble == "input":

@@ -164,7 +164,7 @@ def pack(payload: Any, piece_bytes: int) -> list[bytes]:
 def unpack(pieces: Sequence[Any]) -> Any:
     """The payload that `pack` made the pieces (bytes, or arrays of them) of; its arrays are read-only.
 
-    One copy, none if there is one piece.
+    Tuples are made of their fields, whatever they say of how they are pickled. One copy, none if there is one piece.
     """
     data = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces)).toreadonly()
     position = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
