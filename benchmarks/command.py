@@ -57,7 +57,9 @@ def provenance() -> dict[str, Any]:
     """Where a figure comes from: `commit` (as of `commit_of`), `command`, `cores`, `load_average`."""
     # where things lie on this machine is nobody's business
     program, *words = sys.argv
-    command = shlex.join([Path(program).name, *(Path(word).name if os.path.isabs(word) else word for word in words)])
+    path = Path(program)
+    name = path.parent.name if path.stem == "__main__" else path.name
+    command = shlex.join([name, *(Path(word).name if os.path.isabs(word) else word for word in words)])
     load = list(os.getloadavg())
     return {"commit": commit_of(ROOT), "command": command, "cores": os.cpu_count() or 1, "load_average": load}
 

@@ -19,6 +19,8 @@ _SINCE = {
         "skyray bench topk --figure thresholds-mixed --subscriptions 30000 --window 50000"
     ),
 }
+#: The only package that is a command; its reports did not say its name.
+_AGAINST = "python -m benchmarks.against"
 _HEAD = """\
 # Where figures come from
 
@@ -60,8 +62,7 @@ def _typed(command: str) -> str:
     if command in _SINCE:
         return _SINCE[command]
     program, _, rest = command.partition(" ")
-    named = {"cli.py": "skyray", "run.py": "skyray bench", "skyray": "skyray"}
-    named["__main__.py"] = "python -m benchmarks.against"  # the only package that is a command
+    named = {"cli.py": "skyray", "run.py": "skyray bench", "skyray": "skyray", "__main__.py": _AGAINST}
     return f"{named.get(program) or 'python -m benchmarks.' + program.removesuffix('.py')} {rest}".strip()
 
 

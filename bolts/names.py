@@ -18,6 +18,7 @@ from matching.model import Int64, Names, UpdateBatch
 UInt64 = NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1
+#: Of both lanes, uint64[2, 1] each.
 _LANE_SEEDS = np.array([[0x243F6A8885A308D3], [0x13198A2E03707344]], np.uint64)
 _ODD = np.array([[0x9E3779B97F4A7C15], [0xC2B2AE3D27D4EB4F]], np.uint64)
 _FINAL = np.array([[0xBF58476D1CE4E5B9], [0x94D049BB133111EB]], np.uint64)

@@ -9,7 +9,6 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float64, Int32, Int64, concatenate
-from matching.topk.results import ResultRows
 
 NOBODY = np.zeros(0, np.int32)
 
@@ -21,11 +20,6 @@ class Offers(NamedTuple):
     seq: Int64
     life: Int64
     score: Float64
-
-
-def no_results(rows: int) -> ResultRows:
-    """So many empty results."""
-    return ResultRows(np.zeros(rows + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
 def join_offers(parts: list[Offers]) -> Offers:

@@ -82,6 +82,11 @@ class ResultRows(NamedTuple):
         return ResultRows(offsets, self.seq[picked], self.score[picked])
 
 
+def no_results(rows: int) -> ResultRows:
+    """So many empty results."""
+    return ResultRows(np.zeros(rows + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+
 class Closed(NamedTuple):
     """What a batch did to the buffers (`ResultBuffers.close`).
 
@@ -251,7 +256,7 @@ class ResultBuffers:
     def held(self, slots: Int32, k: Int32) -> ResultRows:
         """The results of these slots: the first min(k, count) entries of each. O(result)."""
         if not slots.size:
-            return ResultRows(np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
+            return no_results(0)
         offsets = np.zeros(slots.shape[0] + 1, np.int64)
         np.cumsum(np.minimum(self.view.count[slots], k[slots]), out=offsets[1:])
         held = ResultRows(offsets, np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.float64))

@@ -35,9 +35,9 @@ from matching.storage.point_subscriptions import take_ragged_at
 from matching.storage.slots import resized
 from matching.storage.state import Lists, State
 from matching.topk.engine import TopkEngine
-from matching.topk.offers import NOBODY, Offers, distinct, join_offers, no_results
+from matching.topk.offers import NOBODY, Offers, distinct, join_offers
 from matching.topk.replicas import HomeEngine, ReplicaHits, Replicas
-from matching.topk.results import ResultBuffers, ResultRows, join_results
+from matching.topk.results import ResultBuffers, ResultRows, join_results, no_results
 from matching.topk.results_kernels import difference
 from matching.topk.thresholds import rule as threshold_rule
 from matching.topk.window import WindowAnswers, WindowQueries

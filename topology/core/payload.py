@@ -12,6 +12,7 @@ its object store, whose round trips cost a batch of 5,000 messages more than the
 
 import pickle
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -26,12 +27,10 @@ _PADDING = [bytes(-length % _ALIGNMENT) for length in range(_ALIGNMENT)]
 
 #: Arrays up to this are copied on the way into a piece: quicker than a view.
 _COPIED_BYTES = 4_096
-#: What a field is that is no tuple, for `_nesting_of`; how tuples nest as it is packed, and what was packed.
+#: What a field is that is no tuple, for `_nesting_of`.
 _ARRAY, _SCALAR = 0, 1
-_NESTED: dict[tuple[Any, ...], bytes] = {}
-_NESTINGS: dict[bytes, tuple[Any, ...]] = {}
-_DTYPES: dict[Any, np.dtype[Any]] = {}
-_MOST_KNOWN = 4_096
+#: Parcels nest in a few hundred ways.
+_remembered = lru_cache(maxsize=4_096)
 
 _SCALARS = (type(None), bool, int, float, str, bytes, np.generic)
 _EXACT_SCALARS = frozenset(_SCALARS)
@@ -85,7 +84,7 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
     fields: list[Any] | None = None
     for place, field in enumerate(value):
         sealed = field
-        if type(field) is np.ndarray or isinstance(field, np.ndarray):
+        if isinstance(field, np.ndarray):
             number = id(field)
             if number in views:
                 sealed = views[number]
@@ -125,10 +124,7 @@ def pack(payload: Any, piece_bytes: int) -> list[bytes]:
     negative length.
     """
     packed = _Packed([], [], {}, [])
-    nesting = _nesting_of((payload,), packed)
-    nested = _NESTED.get(nesting)
-    if nested is None:
-        nested = _kept(_NESTED, nesting, pickle.dumps(nesting))
+    nested = _nesting_packed(_nesting_of((payload,), packed))
     dtypes, shapes, parts = [], [], []
     for array in packed.arrays:
         dtype = array.dtype
@@ -170,14 +166,9 @@ def unpack(pieces: Sequence[Any]) -> Any:
     position = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
     # made by `pack` in a task of the same run
     nested, scalars, places, dtypes, shapes = pickle.loads(data[_LENGTH_BYTES:position])  # noqa: S301
-    nesting = _NESTINGS.get(nested)
-    if nesting is None:
-        nesting = _kept(_NESTINGS, nested, pickle.loads(nested))  # noqa: S301 - as above
     arrays = []
     for name, shape in zip(dtypes, shapes, strict=True):
-        dtype = _DTYPES.get(name)
-        if dtype is None:
-            dtype = _kept(_DTYPES, name, np.dtype(name))
+        dtype = _dtype_of(name)
         position += -position % _ALIGNMENT
         if isinstance(shape, int) and shape < 0:
             array = np.full(-shape, np.ndarray(1, dtype, data, position), dtype)
@@ -187,7 +178,7 @@ def unpack(pieces: Sequence[Any]) -> Any:
             array = np.ndarray(shape, dtype, data, position)
             position += array.nbytes
         arrays.append(array)
-    return _nested_again(nesting, iter(scalars), iter([arrays[place] for place in places]))[0]
+    return _nested_again(_nesting_unpacked(nested), iter(scalars), iter([arrays[place] for place in places]))[0]
 
 
 class _Packed(NamedTuple):
@@ -229,16 +220,23 @@ def _nested_again(nesting: tuple[Any, ...], scalars: Iterator[Any], arrays: Iter
     return tuple.__new__(nesting[0], fields)
 
 
-def _kept(known: dict[Any, Any], key: Any, value: Any) -> Any:
-    """Remember a nesting. Parcels nest in a few hundred ways; should they not, all are learnt again."""
-    if len(known) >= _MOST_KNOWN:
-        known.clear()
-    known[key] = value
-    return value
+@_remembered
+def _nesting_packed(nesting: tuple[Any, ...]) -> bytes:
+    return pickle.dumps(nesting)
+
+
+@_remembered
+def _nesting_unpacked(packed: bytes) -> tuple[Any, ...]:
+    return pickle.loads(packed)  # noqa: S301 - made by `pack` in a task of the same run
+
+
+@_remembered
+def _dtype_of(name: Any) -> np.dtype[Any]:
+    return np.dtype(name)
 
 
 def _is_constant(array: np.ndarray) -> bool:
-    """Whether a long column has one value, bit for bit."""
+    """Whether a long column has one value, bit for bit. O(1) if its ends differ, else O(bytes)."""
     if (
         array.nbytes <= _COPIED_BYTES
         or array.ndim != 1
