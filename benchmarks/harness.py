@@ -92,6 +92,10 @@ Told = Callable[[Running], dict[str, Any]]
 class Bench:
     """One case, on which engines are built, checked and timed.
 
+    Attributes
+    ----------
+    checked : int             messages behind the first boundary that are held against the oracle
+
     Parameters
     ----------
     case : Case
@@ -119,7 +123,7 @@ class Bench:
         self._part = -(-case.timed // rounds)
         # of a kind without results all messages are there to be checked, and there are no more
         spare = len(case.messages) - case.filled - case.timed
-        self._checked = checked or spare if case.kind.standing else min(checked or _CHECKED, case.timed)
+        self.checked = checked or spare if case.kind.standing else min(checked or _CHECKED, case.timed)
         self._sample_size = sample or _SAMPLE[case.kind.windowed][0]
         self._full = case.boundary(0, 0, case.filled)
         self._filled: dict[str | None, State] = {}
@@ -195,9 +199,9 @@ class Bench:
             self._sample = sampled(self.case.table, updates, self._sample_size, _SAMPLE[self.kind.windowed][1])
         sample, asked = self._sample, tuple(boundaries)
         if not self.kind.standing:
-            asked = (self.case.boundary(1, self.case.filled, self.case.filled + self._checked),)
+            asked = (self.case.boundary(1, self.case.filled, self.case.filled + self.checked),)
         if asked not in self._told:  # the oracle takes longer than most engines, and they ask the same
-            self._told[asked] = self._expect(sample, asked)
+            self._told[asked] = self.expect(sample, asked)
         wanted, standing = self._told[asked]
         if not self.kind.standing:  # of a slow engine not all of the messages were asked for
             last = boundaries[-1].last_seq
@@ -210,7 +214,7 @@ class Bench:
             report |= {"compared_results": sum(standing.values())} | self._gone(boundaries[-1])
         return report
 
-    def _expect(self, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
+    def expect(self, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
         """What some subscriptions are told at these boundaries, and hold at the last; computed apart from engines."""
         return told_to(self.case, sample, (self._full, *boundaries))
 
@@ -293,9 +297,9 @@ class Bench:
         not, a slow engine gets fewer messages.
         """
         done, elapsed = 0, 0.0
-        size = self._checked if self.kind.standing else _FEWEST_A_BATCH
-        while done < self._checked and (not done or self.kind.standing or elapsed < _MOST_CHECK_S):
-            boundary, batch, step = self._take(running, min(size, self._checked - done))
+        size = self.checked if self.kind.standing else _FEWEST_A_BATCH
+        while done < self.checked and (not done or self.kind.standing or elapsed < _MOST_CHECK_S):
+            boundary, batch, step = self._take(running, min(size, self.checked - done))
             done, elapsed = done + len(batch), elapsed + running.pace_s * len(batch)
             if not self.kind.standing:
                 # the first call says little: it fills caches and compiles statements

@@ -35,7 +35,12 @@ def bench_of(case: Case, rounds: int, **how: Any) -> Bench:
 
 
 class LastingBench(Bench):
-    """One case of a kind with lasting results, on which engines are built, checked and timed."""
+    """One case of a kind with lasting results, on which engines are built, checked and timed.
+
+    Attributes
+    ----------
+    sample : SubscriptionTable    those that are checked
+    """
 
     def __init__(self, case: Case, rounds: int = 7):
         super().__init__(case, rounds)
@@ -50,8 +55,8 @@ class LastingBench(Bench):
         # what an engine holds of all of them, told at once, would take more room than the engine
         rows = np.arange(0, len(case.table), max(1, len(case.table) // _COMPARED))
         self._compared, before = case.table.take(rows), _of_rows(self._before, rows)
-        self._after = self._bulk(case.filled, case.filled + self._checked, self._compared, before)
-        self._sample = self._sampled_of(self._after)
+        self._after = self._bulk(case.filled, case.filled + self.checked, self._compared, before)
+        self._sample = self.sample = self._sampled_of(self._after)
 
     def filled(self, name: str | None = None) -> State:
         """All subscriptions, and their results at the end of the history."""
@@ -83,7 +88,7 @@ class LastingBench(Bench):
         evenly = np.arange(0, len(self._compared), max(1, len(self._compared) // _EVENLY))
         return self._compared.take(np.union1d(some, evenly))
 
-    def _expect(self, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
+    def expect(self, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
         """Of the history the oracle is told what the bulk routine has found for the sample.
 
         If that is right, nothing else of it matters, and if it is not, results differ.

@@ -8,10 +8,10 @@ subscriptions, one after the other in this process, and its time is measured; in
 1,000 messages are matched, broadcast to all. First each placement with the index that its paper gives a worker, then
 all with the default index of this project: the one says what the systems are worth, the other what placement is.
 
-Results are those of a stream that has run (`benchmarks.bulk`), so that influence regions are as small as they would
+Results are those of a stream that has run (`benchmarks.lasting`), so that influence regions are as small as they would
 be. Whatever the placement, all workers together must tell the same updates, which are compared by a digest of every
-one of them; that each index is exact is checked by `skyray bench knn` and the tests. Rounds are interleaved: placement
-after placement takes the same round.
+one of them; what the first of them tell some subscriptions is held against the oracle. Rounds are interleaved:
+placement after placement takes the same round.
 """
 
 import hashlib
@@ -23,10 +23,11 @@ from typing import Annotated, Any
 import numpy as np
 
 from benchmarks import command
-from benchmarks.bulk import best_messages
 from benchmarks.cases import Case, make_case
 from benchmarks.command import Tell
-from benchmarks.lasting import state_of
+from benchmarks.harness import of_numbers
+from benchmarks.lasting import LastingBench
+from benchmarks.verdict import verdict
 from benchmarks.workload import WORLD, changed
 from distribution.placed import DkmSksRouter, KopRouter, Ps2StreamRouter, SopRouter
 from distribution.placed import warmup as warm_placements
@@ -34,7 +35,6 @@ from distribution.placement.costs import SampleCosts
 from distribution.router import spread
 from matching.alone import Alone
 from matching.kinds import KINDS
-from matching.lasting.results import ResultRows
 from matching.model import (
     ChangeList,
     Int64,
@@ -42,9 +42,12 @@ from matching.model import (
     Names,
     Removals,
     SubscriptionTable,
+    UpdateBatch,
     concatenate,
     take_rows,
 )
+from matching.naive import tally
+from matching.storage.state import State
 from matching.warmup import warm_engine
 from matching.window import Boundary, Window
 
@@ -60,14 +63,14 @@ _OF_PAPER = {"kop": "inverted_file", "sop": _GRID, "ps2stream": _GRID, "dkm-sks"
 class Workers:
     """All workers of one placement with one index."""
 
-    def __init__(self, name: str, engine: str, count: int, case: Case, before: ResultRows, costs: SampleCosts):
+    def __init__(self, name: str, engine: str, count: int, case: Case, state: State, costs: SampleCosts):
         self.name, self.engine, self.count, nobody = name, engine, count, np.zeros(0, np.int64)
         self.placer = None if name == "hashing" else _PLACEMENTS[name](count, WORLD, costs).placer()
         begun = perf_counter()
         owner = self._owners(0, case.table, nobody)
         self.placing_s = perf_counter() - begun
         self.largest_to_mean = float(np.bincount(owner, minlength=count).max()) / (len(case.table) / count)
-        state, full = state_of(case.table, before), case.boundary(-1, 0, case.filled)
+        full = case.boundary(-1, 0, case.filled)
         self.alone = []
         for worker in range(count):
             one = Alone([_KNN], WORLD, Window("count", 1), engines={"knn": engine})
@@ -84,8 +87,8 @@ class Workers:
         assert owner is not None
         return owner
 
-    def round(self, boundary: Boundary, messages: MessageBatch, added: SubscriptionTable, gone: Int64) -> None:
-        """Some leave, some come, and a batch is matched by one worker after the other."""
+    def round(self, boundary: Boundary, messages: MessageBatch, added: SubscriptionTable, gone: Int64) -> UpdateBatch:
+        """Some leave, some come, and a batch is matched by one worker after the other; what they tell, in one order."""
         begun = perf_counter()
         owner = self._owners(boundary.number + 1, added, gone)
         self.changing.append(perf_counter() - begun)
@@ -96,10 +99,11 @@ class Workers:
             told.append(one.process(boundary, messages, mine, removed).updates)
             seconds.append(perf_counter() - begun)
         self.seconds.append(seconds)
-        # whoever told them, in one order
         updates = concatenate(told)
-        for column in take_rows(updates, np.lexsort((updates.change, updates.seq, updates.number))):
+        updates = take_rows(updates, np.lexsort((updates.change, updates.seq, updates.number)))
+        for column in updates:
             self.digest.update(np.ascontiguousarray(column).tobytes())
+        return updates
 
     def figures(self) -> dict[str, Any]:
         seconds = np.array(self.seconds)
@@ -132,11 +136,11 @@ def measure(
     seed: Annotated[int, "of the workload"] = 1,
     tell: Tell = print,
 ) -> dict[str, Any]:
-    """Every placement with its paper's index and with the default one; exact if all told the same updates."""
+    """Every placement with its paper's index and with the default one; exact if all told the same, and that was right."""
     timed, real = rounds * _MESSAGES_A_ROUND, messages_from
     case = make_case(_KNN, subscriptions, timed, None, rounds, seed, history=history, messages_from=real)
     tell("filling results from the history")
-    before = best_messages(case.table, case.messages.take(np.arange(case.filled)), WORLD.max_distance)
+    reference = LastingBench(case, rounds)
     costs = SampleCosts(WORLD, case.messages.take(np.arange(max(0, case.filled - _SAMPLE), case.filled)))
     best = next(iter(_KNN.engines))
     pairs = list(_OF_PAPER.items()) + [(name, best) for name in ("hashing", *_OF_PAPER)]
@@ -145,9 +149,11 @@ def measure(
         warm_engine(_KNN, engine)
     built = []
     for name, engine in pairs:
-        built.append(Workers(name, engine, workers, case, before, costs))
+        built.append(Workers(name, engine, workers, case, reference.filled(), costs))
         tell(f"{name} with {engine}: placed in {built[-1].placing_s:.1f} s")
     leaving = np.random.default_rng([seed, 9]).permutation(len(case.table))
+    compared: list[tuple[Boundary, UpdateBatch]] = []
+    left = np.zeros(0, np.int64)
     for number in range(rounds):
         first = case.filled + number * _MESSAGES_A_ROUND
         boundary = case.boundary(number, first, first + _MESSAGES_A_ROUND)
@@ -155,20 +161,26 @@ def measure(
         rows = np.arange(number * _CHANGES_A_ROUND, (number + 1) * _CHANGES_A_ROUND)
         coming = changed(case.fresh.take(rows % len(case.fresh)), at=np.full(rows.shape[0], first))
         gone = np.sort(leaving[rows[rows < leaving.size]])
-        for each in built:
-            each.round(boundary, messages, coming, gone)
+        told = [each.round(boundary, messages, coming, gone) for each in built]
+        if not compared or boundary.last_seq < case.filled + reference.checked:
+            compared.append((boundary, told[0]))
+            left = np.union1d(left, gone)
         if number % 10 == 9:
             tell(f"{number + 1} of {rounds} rounds")
     results = [each.figures() for each in built]
     same = len({row["digest"] for row in results}) == 1
+    staying = reference.sample.take(np.flatnonzero(~np.isin(reference.sample.number, left)))
+    wanted = reference.expect(staying, [boundary for boundary, _ in compared]).updates
+    found = tally(of_numbers(concatenate([updates for _, updates in compared]), staying.number))
+    judged = verdict(same and found == wanted, wanted.total(), len({event[1] for event in wanted}))
     for row in results:
         tell(
             f"{row['placement']:>9} {row['index']:<15} slowest {row['slowest_ms']:8.2f} ms a round, all "
             f"{row['all_ms']:9.1f}, max / mean {row['max_to_mean']:.2f}"
         )
     workload = case.facts | {"workers": workers, "rounds": rounds, "messages_a_round": _MESSAGES_A_ROUND}
-    told = {"same_updates": same, "exact": same, "results": results}
-    return {"workload": workload | {"changes_a_round": _CHANGES_A_ROUND}, **told}
+    facts = workload | {"changes_a_round": _CHANGES_A_ROUND}
+    return {"workload": facts, "same_updates": same, **judged, "results": results}
 
 
 if __name__ == "__main__":
