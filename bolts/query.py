@@ -153,6 +153,9 @@ class QueryBolt(Bolt):
         names = {code: self.kinds[code].name for code in self.rooms}
         return ({} if self.signature is None else self.signature.describe()) | {
             "held": {names[code]: len(room) for code, room in self.rooms.items()},
+            "room_bytes": {
+                names[code]: sum(array.nbytes for array in room.arrays().values()) for code, room in self.rooms.items()
+            },
             "subscriptions_taken": self.subscriptions,
             "rooms": {names[code]: room.report() for code, room in self.rooms.items()},
             "found_sent": {names[code]: exchange.sent for code, exchange in self.exchanges.items()},

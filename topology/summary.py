@@ -34,18 +34,24 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
             "messages_sent_per_message": sum(part["sent"] for part in routing) / messages if messages else 0.0,
             "bytes_sent": sum(part["sent_bytes"] for part in routing),
             "signatures": signature_figures(config.signatures, parts, messages),
-            "found_sent": {
-                kind: sum(part["found_sent"].get(kind, 0) for part in parts["query"])
-                for kind in parts["query"][0]["held"]
-            },
+            "found_sent": dict.fromkeys(parts["query"][0]["held"], 0) | _of_each_kind(parts["query"], "found_sent"),
             **({"placement": placement} if (placement := parts["subscriptions"][0].get("placement")) else {}),
             "raises_sent": sum(part["raises_sent"] for part in parts["query"]),
             "messages_of_each_query_bolt": sent.tolist(),
             "subscriptions_of_each_query_bolt": [part["held"] for part in parts["query"]],
         },
+        "memory": {
+            "room_bytes": _of_each_kind(parts["query"], "room_bytes"),
+            "window_bytes": _of_each_kind(parts["tuples"], "window_bytes"),
+        },
         "spouts": {"messages": parts["messages"][0], "subscriptions": parts["subscriptions"][0]},
         "topology": report.as_dict(),
     }
+
+
+def _of_each_kind(tasks: list[dict[str, Any]], figure: str) -> dict[str, int]:
+    """A figure that tasks tell by kind, of all of them together."""
+    return {kind: sum(part[figure].get(kind, 0) for part in tasks) for kind in tasks[0][figure]}
 
 
 def began_with(config: RunConfig) -> dict[str, Any]:
