@@ -5,6 +5,10 @@ walk over the buffer, k * (1 + ln(n / k)) entries on average, and `hit_steps` be
 and down like a birth-death process with a Poisson law of mean n; the messages until it falls below k follow from that
 law, times 0.7 for arrivals leaving in the order in which they came (spec 2.3, checked there against a simulation).
 
+All that run short in a batch are asked for together, and asking takes time whoever it is for. So where few refills
+share a request, as in small batches, each is dearer: with c subscriptions for each batch of a window, a batch has
+c / life refills on average, and needs no request at all with a probability of exp(-c / life).
+
 Two things are measured, for each k apart. What a refill takes: the window tells what it read for every answer. And how
 often refills come: where that is more (or less) often than the model says, because the stream drifts, or results are
 told batch by batch, the model's rate is corrected. The optimum is flat and depends on the logarithm of what refills
@@ -23,6 +27,8 @@ import numpy as np
 from matching.model import Float64, Int32, Int64
 from matching.topk.thresholds_base import ThresholdRule
 
+#: Numbers in what is saved of the rule, and of each k.
+_OF_THE_RULE, _OF_A_K = 5, 12
 #: A rule asks for at least so many more than k.
 LEAST_SPARE = 3
 
@@ -34,6 +40,7 @@ class _OfOneK:
     expected, seen : float    refills that the model, uncorrected, makes of the batches, and those there were
     answered, read : float    refills answered, and what the window read for them
     correction : float        by which the model's rate is multiplied
+    held : float              subscriptions
     """
 
     expected: float = 0.0
@@ -41,6 +48,7 @@ class _OfOneK:
     answered: float = 0.0
     read: float = 0.0
     correction: float = 1.0
+    held: float = 0.0
 
 
 class CostRule(ThresholdRule):
@@ -65,7 +73,9 @@ class CostRule(ThresholdRule):
     #: A refill takes so many steps, each thing it reads and each message it asks for so many more: a step is 2.5 ns,
     #: and refills of k = 1, 10, 100 took 96, 55 and 140 us more each where there were more of them.
     _REFILL, _READ, _ASKED_FOR = 12_000.0, 5.0, 300.0
-    #: The optimum is found anew when the cost of refills has changed by this factor.
+    #: A request takes so many more, however many subscriptions it is for: 0.9 ms in one process, 2 between processes.
+    _REQUEST = 400_000.0
+    #: The optimum is found anew when the cost of refills, or how many share a request, has changed by this factor.
     _CHANGED = 1.25
 
     def __init__(self, refill_steps: float = 200_000.0, hit_steps: float = 200.0):
@@ -73,8 +83,10 @@ class CostRule(ThresholdRule):
         self.hit_steps = hit_steps
         self.window = 1e5
         self._passed = 0.0  # messages since counts were halved
+        self._batches = self._taken = 0.0  # batches and their messages, halved likewise
         self._by_k: dict[int, _OfOneK] = {}
-        self._solved: dict[int, tuple[float, tuple[int, int, int]]] = {}  # by k: refill cost, columns
+        # by k: refill cost, how many share a request, columns
+        self._solved: dict[int, tuple[float, float, tuple[int, int, int]]] = {}
 
     def ranks(self, k: Int32) -> Int32:
         return self._columns(k)[0]
@@ -84,10 +96,13 @@ class CostRule(ThresholdRule):
         return np.where(count > cap, aim, 0).astype(np.int32)
 
     def observe(self, messages: int, window: float, held: Int64, short: Int32) -> None:
+        self._batches += messages > 0
+        self._taken += messages
         if not 0.5 < window / self.window < 2.0:
             self.window = max(1.0, window)
             self._solve_anew()
         for k in np.flatnonzero(held).tolist():
+            self._of(k).held = float(held[k])
             rank = self._columns_of(k)[0]
             refills = held[k] * messages / (self._expected_life(k, float(rank)) * self.window)
             self._of(k).expected += float(refills)
@@ -112,33 +127,35 @@ class CostRule(ThresholdRule):
 
     def describe(self) -> dict[str, Any]:
         by_k = {}
-        for k, (_, (rank, aim, cap)) in sorted(self._solved.items()):
+        for k, (_, together, (rank, aim, cap)) in sorted(self._solved.items()):
             known = self._of(k)
             by_k[str(k)] = {
                 "refill_rank": rank, "aim": aim, "cap": cap, "correction": known.correction,
                 "refill_steps": self._refill_cost(k) / known.correction,
                 "read_a_refill": known.read / known.answered if known.answered else None,
+                "sharing_requests": together,
             }  # fmt: skip
         return {"rule": self.name, "window": self.window, "most_correction": self._MOST_CORRECTION, "by_k": by_k}
 
     def state(self) -> Float64:
-        """Window and messages passed, then each k with what is known of it and its optimum, 0 without."""
+        """Five of the rule, then each k with what is known of it and its optimum, 0 without."""
         known = []
         for k, each in self._by_k.items():
-            cost, columns = self._solved.get(k, (0.0, (0, 0, 0)))
-            known.append([k, *astuple(each), cost, *columns])
-        return np.concatenate([[self.window, self._passed], np.array(known, np.float64).ravel()])
+            cost, together, columns = self._solved.get(k, (0.0, 0.0, (0, 0, 0)))
+            known.append([k, *astuple(each), cost, together, *columns])
+        own = [_OF_A_K, self.window, self._passed, self._batches, self._taken]
+        return np.concatenate([own, np.array(known, np.float64).ravel()])
 
     def knows(self, state: Float64) -> bool:
-        return state.size % 10 == 2
+        return state.size % _OF_A_K == _OF_THE_RULE and state[0] == _OF_A_K
 
     def restore(self, state: Float64) -> None:
-        self.window, self._passed = float(state[0]), float(state[1])
+        self.window, self._passed, self._batches, self._taken = state[1:_OF_THE_RULE].tolist()
         self._by_k, self._solved = {}, {}
-        for k, *known, cost, rank, aim, cap in state[2:].reshape(-1, 10).tolist():
+        for k, *known, cost, together, rank, aim, cap in state[_OF_THE_RULE:].reshape(-1, _OF_A_K).tolist():
             self._by_k[int(k)] = _OfOneK(*known)
             if cost:
-                self._solved[int(k)] = cost, (int(rank), int(aim), int(cap))
+                self._solved[int(k)] = cost, together, (int(rank), int(aim), int(cap))
 
     def _of(self, k: int) -> _OfOneK:
         return self._by_k.setdefault(k, _OfOneK())
@@ -152,14 +169,16 @@ class CostRule(ThresholdRule):
             known.expected, known.seen, known.answered, known.read = (
                 0.5 * count for count in (known.expected, known.seen, known.answered, known.read)
             )
+        self._batches, self._taken = 0.5 * self._batches, 0.5 * self._taken
         self._solve_anew()
 
     def _solve_anew(self, some: list[int] | None = None) -> None:
         """Forget the optima whose costs have changed; of `some` k or of all."""
         for k in list(self._solved) if some is None else some:
             if k in self._solved:
-                ratio = self._refill_cost(k) / self._solved[k][0]
-                if not 1.0 / self._CHANGED < ratio < self._CHANGED:
+                cost, together, _ = self._solved[k]
+                ratios = self._refill_cost(k) / cost, self._together(k) / together
+                if not all(1.0 / self._CHANGED < ratio < self._CHANGED for ratio in ratios):
                     del self._solved[k]
 
     def _refill_cost(self, k: int) -> float:
@@ -168,11 +187,19 @@ class CostRule(ThresholdRule):
         measured = self._REFILL * known.answered + self._READ * known.read
         return known.correction * (assumed * self._ASSUMED + measured) / (self._ASSUMED + known.answered)
 
+    def _together(self, k: int) -> float:
+        """Subscriptions, of other k as far as they run short as often, for each batch of a window; 1e9: unknown."""
+        own = self._of(k)
+        if not self._taken or not own.held:
+            return 1e9
+        of_all = (sum(known.seen for known in self._by_k.values()) + 1.0) / (own.seen + 1.0)
+        return own.held * of_all * self._taken / (self._batches * self.window)
+
     def _columns_of(self, k: int) -> tuple[int, int, int]:
         if k not in self._solved:
             cost = self._refill_cost(k)  # which also sees that k is among those known
-            self._solved[k] = cost, self._solve(k, cost, self._of(k).correction * self._ASKED_FOR)
-        return self._solved[k][1]
+            self._solved[k] = cost, self._together(k), self._solve(k, cost, self._of(k).correction, self._together(k))
+        return self._solved[k][2]
 
     def _columns(self, k: Int32) -> tuple[Int32, Int32, Int32]:
         if k.size and np.all(k == k[0]):  # as a rule; sorting 100,000 of them takes longer than the rest
@@ -182,13 +209,15 @@ class CostRule(ThresholdRule):
         table = np.array([self._columns_of(value) for value in distinct.tolist()], np.int32).reshape(-1, 3)[of_row]
         return table[:, 0], table[:, 1], table[:, 2]
 
-    def _solve(self, k: int, refill: float, asked_for: float) -> tuple[int, int, int]:
+    def _solve(self, k: int, refill: float, correction: float, together: float) -> tuple[int, int, int]:
         """Rank a refill asks for, entries a buffer is cut back to, entries above which it is cut."""
         candidates = np.arange(k + 1, 6 * k + 60, max(1, k // 16))
-        costs = [
-            n * (_entries(k, n) + self.hit_steps) + (refill + asked_for * n) / self._expected_life(k, n)
-            for n in candidates.tolist()
-        ]
+        costs = []
+        for n in candidates.tolist():
+            lives = 1.0 / self._expected_life(k, n)
+            requests = -np.expm1(-correction * together * lives) / together
+            refills = (refill + correction * self._ASKED_FOR * n) * lives
+            costs.append(n * (_entries(k, n) + self.hit_steps) + refills + self._REQUEST * requests)
         n = float(candidates[int(np.argmin(costs))])
         aim = max(k + 1, round(_entries(k, n)))
         cap = max(aim + LEAST_SPARE, round(_entries(k, self._CAP * n)))

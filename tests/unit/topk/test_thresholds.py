@@ -129,6 +129,52 @@ def test_cost_rule_asks_for_more_where_refills_are_measured_to_take_more():
     assert ranks[0][1] == ranks[1_000_000][1] == CostRule().ranks(column(20))[0], "of another k nothing was measured"
 
 
+def watched(messages: int, batch: int, short: int, **by_k: int) -> CostRule:
+    """A rule that has seen so many messages of windows of 100,000 in batches; of each k so many run short in one."""
+    watching = CostRule()
+    counts = held(**by_k)
+    for _ in range(messages // batch):
+        watching.observe(batch, 100_000.0, counts, np.repeat(np.flatnonzero(counts), short).astype(np.int32))
+    return watching
+
+
+def test_cost_rule_asks_for_more_where_few_share_a_request():
+    """Asking costs as much for one subscription as for a thousand."""
+    ranks = {}
+    for batch in (10, 5_000, 40_000):
+        watching = watched(40_000, batch, 0, k10=10_000)
+        ranks[batch] = int(watching.ranks(column(10))[0])
+        assert learned(watching, 10)["sharing_requests"] == pytest.approx(10_000 * batch / 100_000)
+    assert ranks[10] > ranks[5_000] > ranks[40_000]
+    unknown = CostRule()
+    assert unknown.ranks(column(10)).tolist() == [ranks[40_000]]
+
+
+def test_cost_rule_counts_subscriptions_of_all_k_that_share_a_request():
+    alone, beside = (watched(100_000, 1_000, 5, **each) for each in ({"k10": 1_000}, {"k10": 1_000, "k20": 1_000}))
+    alone.ranks(column(10))
+    beside.ranks(column(10, 20))
+    assert learned(beside, 10)["sharing_requests"] == pytest.approx(
+        2 * learned(alone, 10)["sharing_requests"], rel=0.01
+    )
+
+
+def test_cost_rule_goes_on_from_what_it_saved_and_from_nothing_of_another_shape():
+    learning = watched(100_000, 1_000, 2, k1=500, k10=2_000)
+    learning.refilled(np.full(5, 10, np.int32), np.full(5, 3_000))
+    learning.ranks(column(1, 10))
+    state, again = learning.state(), CostRule()
+    again.restore(state)
+    for each in (learning, again):
+        for _ in range(150):
+            each.observe(1_000, 100_000.0, held(k1=500, k10=2_000), column(1, 10, 10))
+    assert np.array_equal(again.state(), learning.state()) and again.describe() == learning.describe()
+    assert learning.knows(state) and CostRule().knows(CostRule().state())
+    assert not any(
+        learning.knows(each) for each in (np.zeros(0), state[:-1], state[1:], np.delete(state, slice(5, 16)))
+    )
+
+
 def test_cost_rule_takes_the_size_of_the_window_from_the_stream():
     learning = CostRule()
     learning.ranks(column(10))
