@@ -18,6 +18,7 @@ from matching.kinds import KINDS
 from matching.model import LEAVE, UpdateBatch
 from matching.naive import common_terms, messages_of, subscriptions_of, tally, topk_score
 from matching.pending import Pending
+from matching.topk.thresholds_cost import CostRule
 from tests.support.any_kind import Recipe, expected, make_turns, window_of, without_text
 from tests.support.any_kind import Turn as Batch
 from tests.support.rooms import ENGINES, kind_of, rows_at, rows_of
@@ -32,6 +33,12 @@ RECIPES = {
     "short_window": Recipe("count:9", 24, (1, 4), objects=6, arrivals=3, departures=4),
     "many_come_and_go": Recipe("count:30", 14, (6,), first=25, arrivals=15, departures=18),
 }
+
+
+@pytest.fixture(autouse=True)
+def refills_are_cheap(monkeypatch):
+    """Else buffers would be so long, beside windows as small as these, that hardly anybody would ever run short."""
+    monkeypatch.setattr(CostRule, "_REQUEST", 0.0)
 
 
 class Seen(NamedTuple):
