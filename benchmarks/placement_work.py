@@ -136,7 +136,7 @@ def measure(
     seed: Annotated[int, "of the workload"] = 1,
     tell: Tell = print,
 ) -> dict[str, Any]:
-    """Every placement with its paper's index and with the default one; exact if all told the same, and that was right."""
+    """Every placement with its paper's index and with the default one; exact if all told the same and were right."""
     timed, real = rounds * _MESSAGES_A_ROUND, messages_from
     case = make_case(_KNN, subscriptions, timed, None, rounds, seed, history=history, messages_from=real)
     tell("filling results from the history")

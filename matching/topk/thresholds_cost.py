@@ -75,7 +75,7 @@ class CostRule(ThresholdRule):
     _REFILL, _READ, _ASKED_FOR = 12_000.0, 5.0, 300.0
     #: A request takes so many more, however many subscriptions it is for: 0.9 ms in one process, 2 between processes.
     _REQUEST = 400_000.0
-    #: Beyond twice k no more is aimed at than this share of the window: a buffer that holds all of it is a copy of it.
+    #: No more is aimed at than this share of the window: a buffer that holds all of it is a copy of it.
     _OF_WINDOW = 0.125
     #: The optimum is found anew when the cost of refills, or how many share a request, has changed by this factor.
     _CHANGED = 1.25
@@ -213,7 +213,7 @@ class CostRule(ThresholdRule):
 
     def _solve(self, k: int, refill: float, correction: float, together: float) -> tuple[int, int, int]:
         """Rank a refill asks for, entries a buffer is cut back to, entries above which it is cut."""
-        most = min(6 * k + 60, max(2 * k + LEAST_SPARE + 1, round(self.window * self._OF_WINDOW)))
+        most = min(6 * k + 60, max(k + LEAST_SPARE + 1, round(self.window * self._OF_WINDOW)))
         candidates = np.arange(k + 1, most, max(1, k // 16))
         costs = []
         for n in candidates.tolist():
