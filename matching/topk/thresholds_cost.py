@@ -29,6 +29,8 @@ from matching.topk.thresholds_base import ThresholdRule
 
 #: Numbers in what is saved of the rule, and of each k.
 _OF_THE_RULE, _OF_A_K = 5, 12
+#: Subscriptions that share a request, as long as nothing is known of batches.
+_MANY = 1e9
 #: A rule asks for at least so many more than k.
 LEAST_SPARE = 3
 
@@ -190,17 +192,17 @@ class CostRule(ThresholdRule):
         return known.correction * (assumed * self._ASSUMED + measured) / (self._ASSUMED + known.answered)
 
     def _together(self, k: int) -> float:
-        """Subscriptions, of other k as far as they run short as often, for each batch of a window; 1e9: unknown."""
+        """Subscriptions, of other k as far as they run short as often, for each batch of a window."""
         own = self._of(k)
         if not self._taken or not own.held:
-            return 1e9
+            return _MANY
         of_all = (sum(known.seen for known in self._by_k.values()) + 1.0) / (own.seen + 1.0)
         return own.held * of_all * self._taken / (self._batches * self.window)
 
     def _columns_of(self, k: int) -> tuple[int, int, int]:
         if k not in self._solved:
-            cost = self._refill_cost(k)  # which also sees that k is among those known
-            self._solved[k] = cost, self._together(k), self._solve(k, cost, self._of(k).correction, self._together(k))
+            cost, together = self._refill_cost(k), self._together(k)  # which also see that k is among those known
+            self._solved[k] = cost, together, self._solve(k, cost, self._of(k).correction, together)
         return self._solved[k][2]
 
     def _columns(self, k: Int32) -> tuple[Int32, Int32, Int32]:
