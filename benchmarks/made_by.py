@@ -13,12 +13,6 @@ from benchmarks.run import RESULTS
 from benchmarks.verdict import verdict
 
 PAGE = RESULTS.parents[1] / "docs" / "made-by.md"
-#: What measured it then, as it stands in a file, and what does today.
-_SINCE = {
-    "thresholds.py --subscriptions 30000 --window 50000 --windows 3 --k 1,10,100": (
-        "skyray bench topk --figure thresholds-mixed --subscriptions 30000 --window 50000"
-    ),
-}
 #: The only package that is a command; its reports did not say its name.
 _AGAINST = "python -m benchmarks.against"
 _HEAD = """\
@@ -59,8 +53,6 @@ def _row(path: Path, results: Path) -> str:
 
 def _typed(command: str) -> str:
     """A command as people type it today."""
-    if command in _SINCE:
-        return _SINCE[command]
     program, _, rest = command.partition(" ")
     named = {"cli.py": "skyray", "run.py": "skyray bench", "skyray": "skyray", "__main__.py": _AGAINST}
     return f"{named.get(program) or 'python -m benchmarks.' + program.removesuffix('.py')} {rest}".strip()
