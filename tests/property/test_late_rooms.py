@@ -39,6 +39,7 @@ RECIPES = {
 def refills_are_cheap(monkeypatch):
     """Else buffers would be so long, beside windows as small as these, that hardly anybody would ever run short."""
     monkeypatch.setattr(CostRule, "_REQUEST", 0.0)
+    monkeypatch.setattr(CostRule, "_OF_WINDOW", 1.0)
 
 
 class Seen(NamedTuple):
