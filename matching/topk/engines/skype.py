@@ -21,7 +21,7 @@ from matching.space import Space
 from matching.topk.engine import Hits, TopkEngine
 from matching.topk.engines.skype_bounds import COUNTERS, SCANNED, VERIFIED
 from matching.topk.engines.skype_lists import SkypeLists
-from matching.topk.engines.skype_scan import MOST_TOGETHER, scan
+from matching.topk.engines.skype_scan import scan
 from matching.topk.engines.skype_tree import Shape
 
 
@@ -76,13 +76,13 @@ class Skype(TopkEngine):
 
     Attributes
     ----------
-    together : int          messages that are taken together; `MOST_TOGETHER` at most
+    together : int          messages that are taken together, at most
     most_candidates : int   fewer are taken together where they would have more candidates, at 16 bytes each
     """
 
     name = "skype"
     pruning = Pruning()
-    together = MOST_TOGETHER
+    together = 4096
     most_candidates = 1 << 22
 
     def __init__(self, space: Space, pruning: Pruning | None = None):

@@ -27,14 +27,12 @@ from matching.topk.engines.skype_bounds import (
     within,
 )
 from matching.topk.engines.skype_lists import ANY_TERM, signature_byte
-from matching.topk.engines.skype_verify import scan_row, verify
+from matching.topk.engines.skype_verify import in_order, scan_row, verify
 
 _BLOCK = 1024
 #: Postings at the front of a run that are touched ahead of their use, and how many of them share a cache line.
 _AHEAD = 256
 _LINE = 16
-#: The most messages that may be taken together: their number within the chunk must fit into 12 bits (`_by_term`).
-MOST_TOGETHER = 4096
 #: From so many candidates a message on, which must be one in so many of its postings, it is scanned by itself.
 _DENSE, _DENSE_SHARE = 1024, 4
 #: Pairs of message and term that are led at once.
@@ -155,19 +153,19 @@ def _by_term(v, batch, first_row, last_row, row_of):
     """Pairs of a message and a term that somebody asks for, as places of the term, by term and then along the curve;
     fills `row_of` a place."""
     first = batch.term_offsets[first_row]
-    key = np.empty(batch.term_offsets[last_row] - first, np.int64)
-    places = np.empty(key.shape[0], np.int32)
-    asked = 0
+    code = np.empty(last_row - first_row, np.int64)
     for r in range(first_row, last_row):
-        # 12 bits for the place, 12 for the message (`MOST_TOGETHER`); no two keys are equal, so any sort will do
-        near = _morton(batch.x[r], batch.y[r]) << 12 | (r - first_row)
-        for j in range(batch.term_offsets[r] - first, batch.term_offsets[r + 1] - first):
-            row_of[j] = r - first_row
+        code[r - first_row] = _morton(batch.x[r], batch.y[r])
+    places = np.empty(batch.term_offsets[last_row] - first, np.int32)
+    asked = 0
+    for row in in_order(code, np.arange(code.shape[0])):
+        for j in range(batch.term_offsets[first_row + row] - first, batch.term_offsets[first_row + row + 1] - first):
+            row_of[j] = row
             term = batch.terms[first + j]
             # a term above all that were ever posted has no list; what is not asked for is written over
-            key[asked], places[asked] = np.int64(term) << 24 | near, j
+            places[asked] = j
             asked += term < v.start.shape[0] and v.count[term] > 0
-    return places[np.argsort(key[:asked])]
+    return in_order(batch.terms[first:], places[:asked])
 
 
 @njit(cache=True, nogil=True)

@@ -22,6 +22,8 @@ from matching.topk.engines.skype_bounds import (
 )
 
 _BLOCK = 1024
+#: Who is verified is put in order of memory if at least one in so many slots is.
+_SPARSE = 8
 #: An empty place of the hash table of a message's terms.
 _EMPTY, _NO_PLACE = -1, 2**31 - 1
 #: Columns of what is gathered of a candidate: slot, term_start, term_count, and where what is only read ahead goes; and
@@ -63,6 +65,49 @@ def _text_score(terms, weights, start, count, first, keys, place_of, weight_of):
 
 
 @njit(cache=True, nogil=True)
+def in_order(keys, places):
+    """Places in ascending order of their keys (not negative); those of equal keys stay in the order they had.
+
+    keys : int[n];  places : int[m], not changed. A pass a byte of the largest key, each O(places): for thousands of
+    them a sort by comparison takes several times as long.
+    """
+    highest = np.int64(0)
+    for place in places:
+        highest = max(highest, np.int64(keys[place]))
+    shift = 0
+    while highest >> shift:
+        ends = np.zeros(257, np.int64)
+        for place in places:
+            ends[(keys[place] >> shift & 255) + 1] += 1
+        for digit in range(256):
+            ends[digit + 1] += ends[digit]
+        ordered = np.empty_like(places)
+        for place in places:
+            digit = keys[place] >> shift & 255
+            ordered[ends[digit]] = place
+            ends[digit] += 1
+        places = ordered
+        shift += 8
+    return places
+
+
+@njit(cache=True, nogil=True)
+def _ascend(slots, capacity):
+    """Sort slots, no two equal and all below `capacity`. O(capacity), by a byte each: for when most of them are there.
+
+    Whoever reads by slot then, here and where hits are taken, goes through memory from the front.
+    """
+    there = np.zeros(capacity, np.uint8)
+    for slot in slots:
+        there[slot] = 1
+    found = slot = 0
+    while found < slots.shape[0]:
+        slots[found] = slot
+        found += there[slot]
+        slot += 1
+
+
+@njit(cache=True, nogil=True)
 def scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores):
     """Match a message to whom nearly everybody is a candidate; returns hits so far, -1 if they have no room.
 
@@ -86,6 +131,8 @@ def scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores)
         start, count = v.start[term], v.count[term]
         counters[POSTINGS] += count
         counters[SCANNED] += count
+        passing = 0
+        near = np.empty(count, np.int32)
         for block in range(start, start + count, _BLOCK):
             end = min(block + _BLOCK, start + count)
             bound_l2(
@@ -93,19 +140,21 @@ def scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores)
                 passed,
             )  # fmt: skip
             for p in range(block, end):
-                slot = v.slot[p]
-                # a tombstone fails all bounds, but for what is not a number
-                if passed[p - block] == 0 or slot < 0:
-                    continue
-                counters[VERIFIED] += 1
-                score = exact_score(c, slot, term, x, y, terms, weights, max_distance)
-                if math.isnan(score):
-                    counters[FIRST_COMMON] += 1
-                elif score >= c.threshold[slot]:
-                    if found == slots.shape[0]:
-                        return np.int64(-1)
-                    slots[found], rows[found], scores[found] = slot, r, score
-                    found += 1
+                # all are written down and those that may stay; a tombstone fails all bounds, but for what is no number
+                near[passing] = v.slot[p]
+                passing += passed[p - block] & (v.slot[p] >= 0)
+        if passing * _SPARSE >= c.threshold.shape[0]:
+            _ascend(near[:passing], c.threshold.shape[0])
+        counters[VERIFIED] += passing
+        for slot in near[:passing]:
+            score = exact_score(c, slot, term, x, y, terms, weights, max_distance)
+            if math.isnan(score):
+                counters[FIRST_COMMON] += 1
+            elif score >= c.threshold[slot]:
+                if found == slots.shape[0]:
+                    return np.int64(-1)
+                slots[found], rows[found], scores[found] = slot, r, score
+                found += 1
     counters[HITS] += found - before
     return found
 

@@ -9,7 +9,7 @@ import pytest
 
 from matching.model import KEYWORDS_BY_KIND, TOPK, MessageBatch, SubscriptionTable
 from matching.naive import tally
-from matching.topk.engines import skype_bounds, skype_lists, skype_scan
+from matching.topk.engines import skype_bounds, skype_lists, skype_scan, skype_verify
 from matching.topk.engines.block_inverted_file import BlockInvertedFile
 from matching.topk.engines.skype import PAPER, Pruning, Skype
 from matching.topk.engines.skype_tree import FAR, FLOATS, INTS, NEAR, Shape, build_tree
@@ -537,3 +537,25 @@ def test_skype_scans_messages_flat_while_nearly_everybody_is_a_candidate(room):
             assert len(expected) > (3_000 if flat else 0), "a step in which nobody is hit proves nothing"
             assert found_by(index, batch) == expected, f"step {step}"
         assert (int(index._chunk[0]) == 0) is flat, f"step {step}"
+
+
+@pytest.mark.parametrize("largest", [0, 1, 255, 256, 70_000, 2**31 - 1])
+def test_skype_orders_places_by_their_keys_and_keeps_those_of_equal_ones(largest):
+    rng = np.random.default_rng(41)
+    in_order: Any = skype_verify.in_order
+    for rows in (0, 1, 2, 900):
+        keys = rng.integers(0, largest + 1, max(1, rows), dtype=np.int64).astype(np.int32)
+        places = rng.permutation(keys.size)[:rows]
+        before = places.copy()
+        assert np.array_equal(in_order(keys, places), before[np.argsort(keys[before], kind="stable")])
+        assert np.array_equal(places, before), "they are the caller's"
+
+
+def test_skype_brings_slots_into_order_without_comparing_them():
+    rng = np.random.default_rng(42)
+    ascend: Any = skype_verify._ascend
+    for rows, capacity in ((0, 5), (1, 1), (1, 5), (5, 5), (300, 2_000), (2_000, 2_000)):
+        slots = rng.permutation(capacity)[:rows].astype(np.int32)
+        expected = np.sort(slots)
+        ascend(slots, capacity)
+        assert np.array_equal(slots, expected)
