@@ -21,9 +21,9 @@ from matching.borrowing import borrowing
 TRIE, QUADTREE = 1, 2
 DIRECT, PRUNE = 1, 2
 
-#: The trie: a term sought at its first level, a block of the list of a node hit there, and each child that may be found
-#: below one, with all that follows.
-TERM_NS, BLOCK_NS, CHILD_NS = 5.0, 7.3, 14.4
+#: The trie: a term sought at its first level, a node hit there, a block of its list, and each child that may be found
+#: below one, with all that follows. Blocks are read one after the other, so that many cost little each.
+TERM_NS, NODE_NS, BLOCK_NS, CHILD_NS = 5.0, 30.0, 4.0, 12.5
 #: The quadtree: a list with the cell it belongs to; an entry looked at, and how much more for each term of the message,
 #: since a longer text lets more entries through.
 LIST_NS, ENTRY_NS, ENTRY_AND_TERM_NS = 130.0, 3.8, 0.013
@@ -53,7 +53,7 @@ def trie_cost(trie, hits, many, terms):
         children = trie.head[node, END_CHILD] - trie.head[node, FIRST_CHILD]
         # A term leads to one child at most, so there are no more than terms left. Below them nothing is counted: the
         # constant of a child has in it what follows.
-        cost += BLOCK_NS * (own / BLOCK) + CHILD_NS * min(children, terms - first)
+        cost += NODE_NS + BLOCK_NS * (own / BLOCK) + CHILD_NS * min(children, terms - first)
     return cost
 
 
