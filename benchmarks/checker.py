@@ -3,7 +3,8 @@
 `matching.naive` is asked where it can be. It scores one pair after the other, and cannot say in time what thousands of
 subscriptions are told over a window of a million messages; this can, and a test holds it against `matching.naive`. It
 shares no code with engines or windows: whoever shares a word is found by sorting the words of all messages, scores are
-the oracle's expressions in the oracle's order, and a result is made anew at every boundary.
+the oracle's expressions in the oracle's order, and a result is made anew at every boundary. Read on in
+`benchmarks.harness`, which compares.
 """
 
 from collections import Counter
@@ -19,9 +20,9 @@ from matching.model import (
     LEAVE,
     SKYLINE,
     Float64,
-    Int32,
     Int64,
     MessageBatch,
+    ResultBatch,
     SubscriptionTable,
     UpdateBatch,
     take_rows,
@@ -41,7 +42,7 @@ class Eligible(NamedTuple):
 class Words(NamedTuple):
     """Messages by word, ascending in each: `term`, `owner` (row) and `weights` (float64) of every place."""
 
-    term: Int32
+    term: np.ndarray
     owner: Int64
     weights: Float64
 
@@ -58,32 +59,31 @@ class Words(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """Updates as `matching.naive.tally` counts them, and results: (number, rank, seq, score[, text score]), counted."""
+    """Updates as `matching.naive.tally` counts them, and results as `counted`."""
 
     updates: Counter
     results: Counter
 
 
+def counted(rows: ResultBatch) -> Counter:
+    """Results, counted: (number, rank, seq, score), and text score where the kind has one."""
+    return Counter(zip(*(column.tolist() for column in rows._asdict().values() if column is not None), strict=True))
+
+
+def of_numbers(rows, numbers: Int64):
+    """Those rows of updates or results that are of these subscriptions."""
+    mine = np.isin(rows.number, numbers)
+    return type(rows)(**{name: column if column is None else column[mine] for name, column in rows._asdict().items()})
+
+
 def expected(
-    messages: MessageBatch,
-    table: SubscriptionTable,
-    boundaries: Sequence[Boundary],
-    max_distance: float,
+    messages: MessageBatch, table: SubscriptionTable, boundaries: Sequence[Boundary], max_distance: float,
     ends: Int64 | None = None,
-) -> Expected:
-    """What subscriptions, live at the first boundary, are told at those after it, and hold at the last.
+) -> Expected:  # fmt: skip
+    """What subscriptions of a kind with a window, there at the first boundary, are told at those after it.
 
-    Parameters
-    ----------
-    messages : MessageBatch      the stream from seq 0 on, dense
-    table : SubscriptionTable    of one kind that has a window
-    boundaries : sequence        ascending
-    max_distance : float         of the space
-    ends : int64[messages]       which message each one ends, -1 for none
-
-    Notes
-    -----
-    O(terms log terms) once, and O(n log n) a subscription, of its n messages, for each boundary.
+    `messages` are the stream from seq 0 on; `ends` says which of them each one ends, -1 for none. O(terms log terms)
+    once, and O(n log n) a subscription, of its n messages, for each boundary.
     """
     count = boundaries[-1].last_seq + 1
     messages = messages.take(np.arange(count))
@@ -91,20 +91,29 @@ def expected(
     if ends is not None:
         by = np.flatnonzero(ends[:count] >= 0)
         ended_at[ends[by]] = by
-    words = Words.of(messages)
-    updates, results = Counter(), Counter()
-    for at in range(len(table)):
-        found = eligible(messages, words, table, at, max_distance)
-        _tell(messages, found, ended_at, boundaries, int(table.number[at]), int(table.kind[at]), int(table.k[at]),
-              updates, results)  # fmt: skip
+    words, updates, results = Words.of(messages), Counter(), Counter()
+    for at, (number, k) in enumerate(zip(table.number.tolist(), table.k.tolist(), strict=True)):
+        found, skyline = _eligible(messages, words, table, at, max_distance), table.kind[at] == SKYLINE
+        held, best = {}, found
+        for boundary in boundaries:
+            there = (found.row <= boundary.last_seq) & (messages.life[found.row] > boundary.floor)
+            some = take_rows(found, there & (ended_at[found.row] > boundary.last_seq))
+            best = take_rows(some, _not_dominated(some) if skyline else _highest(some, k))
+            now = dict(zip(best.row.tolist(), best.score.tolist(), strict=True))
+            if boundary is not boundaries[0]:
+                for change, here, gone in ((LEAVE, held, now), (ENTER, now, held)):
+                    told = ((boundary.last_seq, number, seq, change, here[seq]) for seq in here.keys() - gone.keys())
+                    updates.update(told)
+            held = now
+        columns = (column.tolist() for column in (best if skyline else best[:2]))
+        results.update((number, rank, *row) for rank, row in enumerate(zip(*columns, strict=True), start=1))
     return Expected(updates, results)
 
 
 def told_to(case: Case, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
     """What some subscriptions are told behind the first boundary; of kinds without window `matching.naive` says it."""
     if case.kind.windowed:
-        ends = case.ends if case.kind.needs_ended else None
-        return expected(case.messages, sample, boundaries, WORLD.max_distance, ends)
+        return expected(case.messages, sample, boundaries, WORLD.max_distance, case.ends)
     whole = Boundary(0, boundaries[0].last_seq + 1, boundaries[-1].last_seq, NO_FLOOR)
     rows, _ = case.batch_of(whole)
     return Expected(tally(Oracle(None, WORLD.max_distance).advance(whole, rows, sample, NO_REMOVALS)), Counter())
@@ -126,19 +135,16 @@ def held_against(
 ) -> tuple[bool, int, int]:
     """What a run told behind the first of these boundaries, against what had to be; `sample` as of `sampled`.
 
-    Returns
-    -------
-    tuple    whether it was the same, how many updates were expected, and of how many subscriptions
+    Says whether it was the same, how many updates were expected, and of how many subscriptions.
     """
     after, last = boundaries[0].last_seq, boundaries[-1].last_seq
-    told = take_rows(told, np.flatnonzero((told.as_of > after) & (told.as_of <= last)))
+    told = take_rows(told, (told.as_of > after) & (told.as_of <= last))
     some = sampled(case.table, told, *sample)
     wanted = told_to(case, some, boundaries).updates
-    found = tally(take_rows(told, np.flatnonzero(np.isin(told.number, some.number))))
-    return found == wanted, wanted.total(), len({event[1] for event in wanted})
+    return tally(of_numbers(told, some.number)) == wanted, wanted.total(), len({event[1] for event in wanted})
 
 
-def eligible(messages: MessageBatch, words: Words, table: SubscriptionTable, at: int, max_distance: float) -> Eligible:
+def _eligible(messages: MessageBatch, words: Words, table: SubscriptionTable, at: int, max_distance: float) -> Eligible:
     """The messages that share a word with a subscription, and stand in its region if it has one. O(their postings)."""
     own = slice(*table.term_offsets[at : at + 2].tolist())
     lists = words.lists(table.terms[own])
@@ -152,8 +158,7 @@ def eligible(messages: MessageBatch, words: Words, table: SubscriptionTable, at:
         text[part] += weight * words.weights[each]
     away = np.sqrt((table.x[at] - messages.x[row]) ** 2 + (table.y[at] - messages.y[row]) ** 2)
     alpha = table.alpha[at]
-    score = alpha * (1.0 - away / max_distance) + (1.0 - alpha) * text
-    return Eligible(row, score, np.full(row.shape[0], np.nan))
+    return Eligible(row, alpha * (1.0 - away / max_distance) + (1.0 - alpha) * text, text)
 
 
 def in_region(messages: MessageBatch, region: Float64, lists: Sequence[Int64]) -> Eligible:
@@ -170,46 +175,18 @@ def in_region(messages: MessageBatch, region: Float64, lists: Sequence[Int64]) -
     return Eligible(row, spatial, common / (len(lists) + lengths - common))
 
 
-def _tell(messages, eligible, ended_at, boundaries, number, kind, k, updates, results) -> None:
-    """Count what a subscription is told and what it holds in the end."""
-    held: dict[int, float] = {}
-    best = np.zeros(0, np.int64)
-    # from the nearest on, of equally near ones the better text first: sorted once for all boundaries
-    order = np.lexsort((-eligible.text, -eligible.score)) if kind == SKYLINE else best
-    for boundary in boundaries:
-        there = (eligible.row <= boundary.last_seq) & (messages.life[eligible.row] > boundary.floor)
-        there &= (kind != SKYLINE) | (ended_at[eligible.row] > boundary.last_seq)
-        if kind == SKYLINE:
-            best = _not_dominated(eligible, order[there[order]])
-        else:
-            best = _highest(eligible, np.flatnonzero(there), k)
-        now = dict(zip(eligible.row[best].tolist(), eligible.score[best].tolist(), strict=True))
-        if boundary is not boundaries[0]:
-            for seq in held.keys() - now.keys():
-                updates[boundary.last_seq, number, seq, LEAVE, held[seq]] += 1
-            for seq in now.keys() - held.keys():
-                updates[boundary.last_seq, number, seq, ENTER, now[seq]] += 1
-        held = now
-    for rank, at in enumerate(best.tolist(), start=1):
-        row = number, rank, int(eligible.row[at]), float(eligible.score[at])
-        results[(*row, float(eligible.text[at])) if kind == SKYLINE else row] += 1
-
-
-def _highest(eligible: Eligible, alive: Int64, k: int) -> Int64:
+def _highest(some: Eligible, k: int) -> Int64:
     """The k best, of equal scores the newer first."""
-    if alive.shape[0] > k:
-        bar = np.partition(eligible.score[alive], -k)[-k]
-        alive = alive[eligible.score[alive] >= bar]
-    return alive[np.lexsort((-eligible.row[alive], -eligible.score[alive]))][:k]
+    among = np.arange(some.row.shape[0])
+    if among.shape[0] > k:
+        among = np.flatnonzero(some.score >= np.partition(some.score, -k)[-k])
+    return among[np.lexsort((-some.row[among], -some.score[among]))][:k]
 
 
-def _not_dominated(eligible: Eligible, ordered: Int64) -> Int64:
+def _not_dominated(some: Eligible) -> Int64:
     """Those whom nobody is as good as in both and better than in one, by spatial relevance and then seq."""
-    near, text = eligible.score[ordered], eligible.text[ordered]
-    first = np.ones(ordered.shape[0], np.bool_)
-    first[1:] = (near[1:] != near[:-1]) | (text[1:] != text[:-1])
-    # whoever is farther, or as near with less text, must have a better text than all before; coincident ones stay with
-    # the first of them
-    before = np.concatenate([[-1.0], np.maximum.accumulate(text)[:-1]]) if ordered.size else text
-    kept = ordered[(text > before)[first][np.cumsum(first) - 1]]
-    return kept[np.lexsort((eligible.row[kept], -eligible.score[kept]))]
+    pairs, which = np.unique(some.score + 1j * some.text, return_inverse=True)
+    # ascending by relevance and then text: whoever comes behind is as near at least, and must have less text
+    behind = np.append(np.maximum.accumulate(pairs.imag[::-1])[::-1], -1.0)[1:]
+    kept = np.flatnonzero((pairs.imag > behind)[which])
+    return kept[np.lexsort((some.row[kept], -some.score[kept]))]

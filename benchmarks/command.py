@@ -2,7 +2,7 @@
 
 A parameter that is annotated with words is an option, as in `skyray bench`, or an argument if it has no default; one
 that is a tuple takes values separated by commas. The report says whether it counts (`exact`), and is printed with where
-it comes from.
+it comes from. Read on in `benchmarks.run`, whose command is `skyray bench`.
 """
 
 import argparse
@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable
 from inspect import Parameter, signature
 from pathlib import Path
-from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
 #: Is told what is going on, a sentence at a time.
@@ -29,23 +28,22 @@ def main(measure: Callable[..., dict[str, Any]]) -> int:
     for each in signature(measure, eval_str=True).parameters.values():
         if get_origin(each.annotation) is Annotated:
             plain, said = get_args(each.annotation)
+            how = {"type": _reader(plain), "help": said}
             if each.default is Parameter.empty:
-                parser.add_argument(each.name, type=_reader(plain), help=said)
-                continue
-            option = f"--{each.name.replace('_', '-')}"
-            parser.add_argument(option, type=_reader(plain), default=each.default, help=said)
+                parser.add_argument(each.name, **how)
+            else:
+                parser.add_argument(f"--{each.name.replace('_', '-')}", default=each.default, **how)
     report = measure(**vars(parser.parse_args()), tell=say)
     print(json.dumps({"made_by": provenance(), **report}, indent=1))
     return 0 if report["exact"] else 1
 
 
 def _reader(plain: Any) -> Callable[[str], Any]:
-    """What makes a value of an option's text."""
+    """What makes a value of an option's text; of `int | None` that is the first, and a tuple has parts of one type."""
+    part = next(iter(get_args(plain)), plain)
     if get_origin(plain) is tuple:
-        part = get_args(plain)[0]
         return lambda text: tuple(part(word) for word in text.split(",") if word)
-    some = [each for each in get_args(plain) if each is not NoneType]
-    return some[0] if some else plain
+    return part
 
 
 def say(sentence: str) -> None:
@@ -54,7 +52,7 @@ def say(sentence: str) -> None:
 
 
 def provenance() -> dict[str, Any]:
-    """Where a figure comes from: `commit` (as of `commit_of`), `command`, `cores`, `load_average`."""
+    """Where a figure comes from."""
     # where things lie on this machine is nobody's business
     program, *words = sys.argv
     path = Path(program)

@@ -1,22 +1,29 @@
 """Benches of kinds with lasting results: every engine is given those of a history, and goes on from there.
 
-They are filled in bulk (`benchmarks.bulk`), as a checkpoint would give them (`benchmarks.cases` says why). Before
-anything is timed, all results of an engine are compared with those of the bulk routine, and all that is told of some
-subscriptions with what the oracle tells. Read on in `benchmarks.harness`.
+They are filled in bulk, as a checkpoint would give them (`benchmarks.cases` says why): nobody has to stream a million
+messages into every engine before it is timed. `best_messages` shares nothing with the engines. Where scores fade, the
+messages of each term lie in order of time, and a subscription takes those of its terms from the newest back, until all
+that is left is so old that even a message at its place, with its words as often as any message has them, would be worth
+less than its k-th. Where only distance counts they lie in order of x, and it looks left and right of its own x, until
+what is left is further away in x alone than its k-th.
+
+Before anything is timed, all results of an engine are compared with those of the bulk routine, and all that is told of
+some subscriptions with what the oracle tells. Read on in `benchmarks.harness`.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
-from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numba import njit
 
-from benchmarks.bulk import best_messages
 from benchmarks.cases import Case
 from benchmarks.checker import Expected
-from benchmarks.harness import MOST_S, NO_REMOVALS, Bench, Running, comparable
-from benchmarks.workload import WORLD
+from benchmarks.harness import Bench, Running, on_all_cores
+from benchmarks.workload import NO_REMOVALS, WORLD
+from matching.fading import Fading
 from matching.lasting.results import ResultRows
 from matching.model import Int64, MessageBatch, ResultBatch, SubscriptionTable, UpdateBatch, empty, take_ragged
 from matching.naive import DecayModel, Extras, Oracle, tally
@@ -27,6 +34,9 @@ from matching.window import Boundary
 _CHANGING, _EVENLY = 700, 100
 #: Subscriptions whose results are compared with those of the bulk routine, at least, where there are more.
 _COMPARED = 1_000_000
+_PIECES_A_CORE = 8
+#: By how much a logarithm may be off.
+_SLACK = 1e-9
 
 
 def bench_of(case: Case, rounds: int, **how: Any) -> Bench:
@@ -35,95 +45,72 @@ def bench_of(case: Case, rounds: int, **how: Any) -> Bench:
 
 
 class LastingBench(Bench):
-    """One case of a kind with lasting results, on which engines are built, checked and timed.
-
-    Attributes
-    ----------
-    sample : SubscriptionTable    those that are checked
-    """
+    """One case of a kind with lasting results, on which engines are built, checked and timed."""
 
     def __init__(self, case: Case, rounds: int = 7):
         super().__init__(case, rounds)
-        begun = perf_counter()
         self._before = self._bulk(0, case.filled, case.table)
-        self.workload["bulk_fill_s"] = perf_counter() - begun
-        full = np.diff(self._before.offsets) == case.table.k
-        self.workload["full_share"] = float(full.mean())
-        if case.kind.nearest and full.any():
-            radius = -self._before.key[self._before.offsets[1:][full] - 1] * (WORLD.east - WORLD.west)
-            self.workload["radius_degrees"] = np.quantile(radius, (0.1, 0.5, 0.9)).round(4).tolist()
+        self.workload["full_share"] = float(np.mean(np.diff(self._before.offsets) == case.table.k))
         # what an engine holds of all of them, told at once, would take more room than the engine
         rows = np.arange(0, len(case.table), max(1, len(case.table) // _COMPARED))
-        self._compared, before = case.table.take(rows), _of_rows(self._before, rows)
+        offsets, at = take_ragged(self._before.offsets, rows)
+        before = ResultRows(offsets, self._before.seq[at], self._before.key[at])
+        self._compared = case.table.take(rows)
         self._after = self._bulk(case.filled, case.filled + self.checked, self._compared, before)
-        self._sample = self.sample = self._sampled_of(self._after)
+        # those whose results change, whatever an engine says
+        entered = np.flatnonzero(self._after.seq >= case.filled)
+        changing = np.unique(np.searchsorted(self._after.offsets, entered, side="right") - 1)
+        evenly = np.arange(0, rows.shape[0], max(1, rows.shape[0] // _EVENLY))
+        changing = changing[:: max(1, changing.shape[0] // _CHANGING)]
+        self._sample = self.sample = self._compared.take(np.union1d(changing, evenly))
 
-    def filled(self, name: str | None = None) -> State:
+    def _fill(self, name: str | None) -> State:
         """All subscriptions, and their results at the end of the history."""
         return state_of(self.case.table, self._before)
-
-    def time(self, running: Running, turn: int, most_s: float = MOST_S, changes: bool = True) -> dict[str, float]:
-        """One round. Subscriptions come and go after the last: they begin without results, unlike those before."""
-        figures = super().time(running, turn, most_s, changes=False)
-        return figures | self._time_changes(running, 0) if changes and turn == self.rounds - 1 else figures
-
-    def _held_against(self, running: Running, boundaries: list[Boundary], updates: UpdateBatch) -> dict[str, Any]:
-        """Likewise, and all results are held against those of the bulk routine."""
-        report = super()._held_against(running, boundaries, updates)
-        held = self._held(running, self._compared.number)
-        same = np.array_equal(held.seq, self._after.seq)
-        same = same and np.array_equal(running.room.sign * held.score, self._after.key)
-        return report | {"exact": report["exact"] and same, "compared_results": len(held)}
 
     def _bulk(self, first: int, end: int, table: SubscriptionTable, before: ResultRows | None = None) -> ResultRows:
         """Results of the messages from one to another, beside those of messages before."""
         messages = self.case.messages.take(np.arange(first, end))
         return best_messages(table, messages, WORLD.max_distance, self.case.fading, before)
 
-    def _sampled_of(self, after: ResultRows) -> SubscriptionTable:
-        """The subscriptions that are checked: of those whose results change, whatever an engine says, and of all."""
-        enters = np.flatnonzero(after.seq >= self.case.filled)
-        changing = np.unique(np.searchsorted(after.offsets, enters, side="right") - 1)
-        some = changing[:: max(1, changing.shape[0] // _CHANGING)]
-        evenly = np.arange(0, len(self._compared), max(1, len(self._compared) // _EVENLY))
-        return self._compared.take(np.union1d(some, evenly))
+    def _held_against(self, running: Running, last: Boundary, updates: UpdateBatch) -> dict[str, Any]:
+        """Likewise, and all results are held against those of the bulk routine."""
+        report = super()._held_against(running, last, updates)
+        held = self._held(running, self._compared.number)
+        same = np.array_equal(held.seq, self._after.seq)
+        same = same and np.array_equal(running.room.sign * held.score, self._after.key)
+        return report | {"exact": report["exact"] and same, "compared_results": len(held)}
 
     def expect(self, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
         """Of the history the oracle is told what the bulk routine has found for the sample.
 
         If that is right, nothing else of it matters, and if it is not, results differ.
         """
-        oracle, nobody = Oracle(None, WORLD.max_distance, self._decay_model()), empty(SubscriptionTable)
+        model, fading = None, self.case.fading
+        if fading is not None:
+            # the oracle divides counts by the number of all words: shares by one come to the same
+            shares: Any = dict(enumerate(fading.collection_share.tolist()))
+            model = DecayModel(fading.log_base_per_s, fading.smoothing, shares, 1, fading.epoch_us)
+        oracle, nobody = Oracle(None, WORLD.max_distance, model), empty(SubscriptionTable)
+
+        def advance(boundary: Boundary, messages: MessageBatch, added: SubscriptionTable) -> Counter:
+            extras = Extras(messages.event_time_us.tolist() or None, messages.counts.tolist() or None)
+            return tally(oracle.advance(boundary, messages, added, NO_REMOVALS, extras))
+
         mine = np.isin(self.case.table.number, sample.number)
-        seqs = np.unique(self._before.seq[np.repeat(mine, np.diff(self._before.offsets))])
-        history = self.case.messages.take(seqs)
-        oracle.advance(self._full, history, sample, NO_REMOVALS, _extras(history))
-        told = Counter()
-        for boundary in boundaries:
-            messages, _ = self.case.batch_of(boundary)
-            told += tally(oracle.advance(boundary, messages, nobody, NO_REMOVALS, _extras(messages)))
-        return Expected(told, Counter(comparable(result) for result in oracle.results()))
+        history = np.unique(self._before.seq[np.repeat(mine, np.diff(self._before.offsets))])
+        advance(self._full, self.case.messages.take(history), sample)
+        told = sum((advance(each, self.case.batch_of(each)[0], nobody) for each in boundaries), Counter())
+        return Expected(told, Counter(result[:4] for result in oracle.results()))
 
     def _held(self, running: Running, numbers: Int64) -> ResultBatch:
-        """In order of the numbers, which ascend."""
+        """In order of the numbers."""
         room = running.room
-        slots = room.engine.subscriptions.live_slots()
-        there = room.engine.numbers(slots)
-        mine = np.flatnonzero(np.isin(there, numbers))
-        mine = mine[np.argsort(there[mine])]
-        held = room.engine.best.held(slots[mine])
+        slots = room.engine.subscriptions.find(numbers)
+        held = room.engine.best.held(slots)
         lengths = np.diff(held.offsets)
         rank = np.arange(held.seq.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
-        return ResultBatch(np.repeat(there[mine], lengths), rank, held.seq, room.sign * held.key)
-
-    def _decay_model(self) -> DecayModel | None:
-        """How scores fade, as the oracle wants it."""
-        fading = self.case.fading
-        if fading is None:
-            return None
-        # it divides counts by the number of all words: shares by one come to the same
-        shares: Any = dict(enumerate(fading.collection_share.tolist()))
-        return DecayModel(fading.log_base_per_s, fading.smoothing, shares, 1, fading.epoch_us)
+        return ResultBatch(np.repeat(numbers, lengths), rank, held.seq, room.sign * held.key)
 
 
 def state_of(table: SubscriptionTable, results: ResultRows) -> State:
@@ -133,16 +120,123 @@ def state_of(table: SubscriptionTable, results: ResultRows) -> State:
     return state
 
 
-def _extras(messages: MessageBatch) -> Extras:
-    """What the oracle asks of messages beside their batch."""
-    if not messages.event_time_us.shape[0]:
-        return Extras()
-    return Extras(messages.event_time_us.tolist(), messages.counts.tolist())
+def best_messages(
+    table: SubscriptionTable, messages: MessageBatch, max_distance: float, fading: Fading | None = None,
+    before: ResultRows | None = None,
+) -> ResultRows:  # fmt: skip
+    """The k best of these messages, which are in order of time, and of results `before` them; by fading or distance.
+
+    Best first, of equal keys the older first; without fading keys are distances with their sign turned.
+    """
+    row = np.repeat(np.arange(len(messages)), np.diff(messages.term_offsets))
+    order = np.lexsort((row if fading else messages.x[row], messages.terms))
+    posted, terms = row[order], messages.terms[order]
+    largest = max(int(terms.max(initial=-1)), int(table.terms.max(initial=-1)))
+    starts = np.searchsorted(terms, np.arange(largest + 2))
+    offsets = np.concatenate([[0], np.cumsum(table.k, dtype=np.int64)])
+    key, seq = np.full(offsets[-1], -np.inf), np.full(offsets[-1], -1, np.int64)
+    if before is not None:
+        lengths = np.diff(before.offsets)
+        at = np.arange(before.seq.shape[0]) + np.repeat(offsets[:-1] - before.offsets[:-1], lengths)
+        key[at], seq[at] = before.key, before.seq
+    if fading is None:
+        kernel, given = _nearest, (messages.x[posted],)
+    else:
+        lengths = np.add.reduceat(messages.counts, messages.term_offsets[:-1]).astype(np.int64)
+        lifted = (messages.event_time_us - fading.epoch_us) / 1e6 * fading.log_base_per_s
+        most_often = np.zeros(largest + 1)  # of each term, the largest share of a message's words
+        np.maximum.at(most_often, messages.terms, messages.counts / lengths[row])
+        kernel = _faded
+        given = lengths, lifted, fading.collection_share, fading.smoothing, most_often, max_distance
+
+    def some(rows: Int64) -> None:
+        kernel(table, messages, rows, starts, posted, offsets, key, seq, *given)
+
+    on_all_cores(some, len(table), _PIECES_A_CORE)
+    there = seq >= 0
+    return ResultRows(np.concatenate([[0], np.cumsum(there)])[offsets], seq[there], key[there])
 
 
-def _of_rows(results: ResultRows, rows: Int64) -> ResultRows:
-    """The results of some subscriptions."""
-    if rows.shape[0] == results.offsets.shape[0] - 1:
-        return results
-    offsets, at = take_ragged(results.offsets, rows)
-    return ResultRows(offsets, results.seq[at], results.key[at])
+@njit(cache=True, nogil=True)
+def _faded(
+    table,
+    messages,
+    rows,
+    starts,
+    posted,
+    offsets,
+    key,
+    seq,
+    lengths,
+    lifted,
+    share,
+    smoothing,
+    most_often,
+    max_distance,
+):
+    """Better key and seq from offsets[s] on for the subscriptions of `rows`, best first; seq is -1 where none is."""
+    for s in rows:
+        mine, whose = key[offsets[s] : offsets[s + 1]], seq[offsets[s] : offsets[s + 1]]
+        own, alpha = table.terms[table.term_offsets[s] : table.term_offsets[s + 1]], table.alpha[s]
+        text = 1.0
+        for term in own:
+            text *= (1.0 - smoothing) * most_often[term] + smoothing * share[term]
+        # a relevance of 1 would be a bound as well, but texts of several words are worth next to nothing
+        relevance = alpha + (1.0 - alpha) * text
+        most = math.log(relevance) + _SLACK if relevance > 0.0 else 0.0
+        for word in own:
+            for at in range(starts[word + 1] - 1, starts[word] - 1, -1):
+                row = posted[at]
+                if lifted[row] + most < mine[-1]:
+                    break
+                text = 1.0
+                for term in own:
+                    count = 0
+                    for place in range(messages.term_offsets[row], messages.term_offsets[row + 1]):
+                        if messages.terms[place] == term:
+                            count = messages.counts[place]
+                    text *= (1.0 - smoothing) * (count / lengths[row]) + smoothing * share[term]
+                dx, dy = table.x[s] - messages.x[row], table.y[s] - messages.y[row]
+                spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
+                relevance = alpha * spatial + (1.0 - alpha) * text
+                value = math.log(relevance) + lifted[row] if relevance > 0.0 else -math.inf
+                _enter(mine, whose, value, messages.seq[row])
+
+
+@njit(cache=True, nogil=True)
+def _nearest(table, messages, rows, starts, posted, offsets, key, seq, xs):
+    """Likewise by distance; `xs` lie in the order of the postings."""
+    for s in rows:
+        mine, whose, x = key[offsets[s] : offsets[s + 1]], seq[offsets[s] : offsets[s + 1]], table.x[s]
+        for word in table.terms[table.term_offsets[s] : table.term_offsets[s + 1]]:
+            first, end = starts[word], starts[word + 1]
+            right = first + np.searchsorted(xs[first:end], x)
+            left = right - 1
+            while left >= first or right < end:
+                # the nearer of the two sides, in x
+                go_left = right == end or (left >= first and x - xs[left] <= xs[right] - x)
+                place = left if go_left else right
+                # further away in x alone than the k-th: so is all that is left on either side
+                if abs(xs[place] - x) > -mine[-1]:
+                    break
+                if go_left:
+                    left -= 1
+                else:
+                    right += 1
+                dx, dy = x - xs[place], table.y[s] - messages.y[posted[place]]
+                _enter(mine, whose, -np.sqrt(dx * dx + dy * dy), messages.seq[posted[place]])
+
+
+@njit(cache=True, nogil=True)
+def _enter(mine, whose, value, seq):
+    """Insert by descending value, of equal ones ascending seq; what is there already, or not among the best, is not."""
+    place = mine.shape[0]
+    while place > 0 and (
+        whose[place - 1] < 0 or value > mine[place - 1] or (value == mine[place - 1] and seq < whose[place - 1])
+    ):
+        place -= 1
+    if place == mine.shape[0] or (place > 0 and whose[place - 1] == seq):
+        return
+    for i in range(mine.shape[0] - 1, place, -1):
+        mine[i], whose[i] = mine[i - 1], whose[i - 1]
+    mine[place], whose[place] = value, seq

@@ -1,11 +1,11 @@
 """Write `docs/made-by.md`: where each figure that is kept comes from, and whether it would count today.
 
 `python -m benchmarks.made_by`, after a file of `benchmarks/results/` has changed; a test holds the page to the files.
-What was kept before reports said where they come from names the commit that brought it (`kept_by`), and no more.
+What was kept before reports said where they come from names the commit that brought it (`kept_by`), and no more. What
+makes a figure count is in `benchmarks.verdict`.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,6 @@ from benchmarks.run import RESULTS
 from benchmarks.verdict import verdict
 
 PAGE = RESULTS.parents[1] / "docs" / "made-by.md"
-#: The only package that is a command; its reports did not say its name.
-_AGAINST = "python -m benchmarks.against"
 _HEAD = """\
 # Where figures come from
 
@@ -36,38 +34,34 @@ def page(results: Path = RESULTS) -> str:
 
 
 def _row(path: Path, results: Path) -> str:
-    report = json.loads(path.read_text())
+    compared: list[tuple[int, int]] = []
+
+    def note(part: dict[str, Any]) -> dict[str, Any]:
+        """Of every engine in a report, how much of how many subscriptions was compared."""
+        if "compared" in part:
+            compared.append((part["compared"], part.get("compared_subscriptions", 0)))
+        return part
+
+    report = json.loads(path.read_text(), object_hook=note)
     made = report.get("made_by", {})
     commit = f"`{made['commit']}`" if "commit" in made else f"by `{report['kept_by']}`"
     command = f"`{_typed(made['command'])}`" if "command" in made else "-"
     load = f"{made['load_average'][0]:.1f}" if "load_average" in made else "-"
-    compared = sorted(_compared(report))
     told = "not said"
     if compared:
-        counts = verdict(True, *compared[0])["exact"]
-        told = f"{compared[0][0]:,} of {compared[0][1]:,}" + ("" if counts else ": too little")
+        fewest, of = min(compared)
+        told = f"{fewest:,} of {of:,}" + ("" if verdict(True, fewest, of)["exact"] else ": too little")
     name = path.relative_to(results.parents[1]).as_posix()
     cores = made.get("cores", report.get("cores", "-"))
     return f"| [{path.stem}](../{name}) | {commit} | {command} | {cores} | {load} | {told} |"
 
 
 def _typed(command: str) -> str:
-    """A command as people type it today."""
+    """A command as people type it today; of the packages only one is a command, whose reports did not say its name."""
     program, _, rest = command.partition(" ")
-    named = {"cli.py": "skyray", "run.py": "skyray bench", "skyray": "skyray", "__main__.py": _AGAINST}
-    return f"{named.get(program) or 'python -m benchmarks.' + program.removesuffix('.py')} {rest}".strip()
-
-
-def _compared(part: Any) -> Iterator[tuple[int, int]]:
-    """(compared, of how many subscriptions) of every engine in a report."""
-    if isinstance(part, dict):
-        if "compared" in part:
-            yield part["compared"], part.get("compared_subscriptions", 0)
-        for value in part.values():
-            yield from _compared(value)
-    elif isinstance(part, list):
-        for value in part:
-            yield from _compared(value)
+    module = {"__main__.py": "against"}.get(program, program.removesuffix(".py"))
+    named = {"cli.py": "skyray", "skyray": "skyray", "run.py": "skyray bench"}
+    return f"{named.get(program, f'python -m benchmarks.{module}')} {rest}".strip()
 
 
 if __name__ == "__main__":

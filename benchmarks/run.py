@@ -22,7 +22,6 @@ from benchmarks.lasting import bench_of
 from benchmarks.peers import PEERS, with_peers
 from benchmarks.workload import BooleanRecipe
 from matching.errors import ConfigError
-from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.topk.engines.skype import PAPER, Skype
 from matching.warmup import warm_engine
@@ -61,50 +60,39 @@ def bench(
 ) -> dict[str, Any]:
     """Measure engines of a kind on one synthetic workload; what is annotated is an option of `skyray bench`.
 
-    Parameters
-    ----------
-    kind : str                   one of `matching.kinds` that there is a room for
-    window, messages : int       by default what `benchmarks.cases` has for the kind
-    workload : str               `benchmarks.workload.BooleanRecipe.parse`; for `boolean` alone
-    on_progress : callable       told what is going on, a sentence at a time
-
-    Returns
-    -------
-    dict    `kind`, `made_by` (`benchmarks.command.provenance`), `workload`, `results`: for each engine its name, what
-            `benchmarks.verdict` says, `build_s`, the `rules` it runs with, if it could do without some, and the figures
-            of the kind: medians over the rounds, which are there one by one as `rounds`; memory is that before the
-            first of them, and in `at_end` that after the last; `absent`: name, reason and line of installation of each
-            peer that cannot run here, if there are any
+    Says the `kind`, `made_by` (`benchmarks.command.provenance`), the `workload`, and of each engine in `results` what
+    `benchmarks.harness.time_beside` says; `absent`, if there are any: name, reason and line of installation of each
+    peer that cannot run here. A figure has a report of its own.
 
     Raises
     ------
     ConfigError
         For a kind that has no room, or an engine that the kind does not have.
     """
-    row = kind_named(kind)
-    windows = {} if window_index is None else {kind: window_index}
-    if isinstance(engines, str):
-        engines = [name for name in engines.split(",") if name]
+    if kind not in KINDS or not KINDS.named(kind).runs:
+        there = ", ".join(each.name for each in KINDS.run)
+        raise ConfigError(f"kind {kind!r} has no engine to measure: choose one of {there}")
+    row, tell = KINDS.named(kind), on_progress or (lambda _: None)
+    chosen = tuple(filter(None, engines.split(","))) if isinstance(engines, str) else tuple(engines or ())
     if workload is not None and row.stands != "box":
         raise ConfigError(f"workload {workload!r}: only boolean has recipes yet; leave --workload out")
     if figure is not None:
-        if windows:
+        if window_index is not None:
             raise ConfigError("figures ask the window index of a run: leave --window-index out")
-        folder = Path(out) if out else RESULTS / "figures"
-        given = {"window": window, "messages": messages, "engines": engines, "messages_from": messages_from}
         if importlib.util.find_spec(f"benchmarks.figures.{kind}") is None:
             raise ConfigError(f"{kind} has no figures: leave --figure out")
         page = importlib.import_module(f"benchmarks.figures.{kind}").PAGE  # drawing takes a second to import
+        given = {"window": window, "messages": messages, "engines": chosen, "messages_from": messages_from}
+        folder = Path(out) if out else RESULTS / "figures"
         return page.figure(figure, folder, subscriptions, seed=seed, on_progress=on_progress, **given)
-    chosen = tuple(dict.fromkeys(engines or row.engines))
+    chosen = tuple(dict.fromkeys(chosen or row.engines))
     row = with_peers(replace(row, engines={**row.engines, **VARIANTS.get(kind, {})}))
     for name in chosen:
         row.engine(name)
-    tell = on_progress or (lambda _: None)
-    absent = [missing for name in chosen if name in PEERS and (missing := PEERS[name].absence())]
+    absent = [missing._asdict() for name in chosen if name in PEERS and (missing := PEERS[name].absence())]
     for missing in absent:
-        tell(f"{missing.name} left out: {missing.reason}. Install it: {missing.install}")
-    chosen = tuple(name for name in chosen if name not in {missing.name for missing in absent})
+        tell("{name} left out: {reason}. Install it: {install}".format(**missing))
+    chosen = [name for name in chosen if name not in {missing["name"] for missing in absent}]
     tell("compiling kernels")
     for name in chosen:
         if name not in PEERS:
@@ -113,21 +101,7 @@ def bench(
     recipe = None if workload is None else BooleanRecipe.parse(workload)
     case = make_case(row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from)
     tell("filling the window, or results from the history")
-    made = bench_of(case, rounds, windows=windows)
+    made = bench_of(case, rounds, windows={} if window_index is None else {kind: window_index})
     results = [{"engine": name, **result} for name, result in time_beside(made, chosen, tell).items()]
     report = {"kind": kind, "made_by": provenance(), "workload": made.workload, "results": results}
-    return report | ({"absent": [missing._asdict() for missing in absent]} if absent else {})
-
-
-def kind_named(name: str) -> Kind:
-    """A kind that there is a room for.
-
-    Raises
-    ------
-    ConfigError
-        For any other.
-    """
-    if name not in KINDS or not KINDS.named(name).runs:
-        there = ", ".join(kind.name for kind in KINDS.run)
-        raise ConfigError(f"kind {name!r} has no engine to measure: choose one of {there}")
-    return KINDS.named(name)
+    return report | ({"absent": absent} if absent else {})

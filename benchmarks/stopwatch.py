@@ -6,6 +6,7 @@ it. Read on in `benchmarks.harness`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from statistics import median
 from time import perf_counter
 from typing import Any, TypeVar
@@ -15,7 +16,6 @@ from matching.kind import Room, Share
 #: Part, path to an object, methods. What runs inside a refill counts as refill, whatever it calls.
 _CLOCKED = (
     ("index", "room.engine", ("match", "set_thresholds", "withdraw")),
-    ("index", "room.engine", ("match",)),
     ("index", "room.replicas.engine", ("match",)),
     ("index", "room.engine.subscriptions", ("match", "match_at", "withdraw", "remove")),
     ("kept", "room.buffers", ("close", "offer", "expire", "due", "held", "raise_threshold", "clear")),
@@ -26,8 +26,6 @@ _CLOCKED = (
     ("refills", "share", ("answer",)),
     ("window", "share", ("store", "load")),
 )
-
-
 Row = TypeVar("Row")
 
 
@@ -47,37 +45,31 @@ def medians(rows: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 class Stopwatch:
-    """Wall-clock seconds by part of a room and its share, if there is one, from its building or the last `reset` on.
+    """Wall-clock `seconds` by part of a room and its share, if there is one, from its building or the last `reset` on.
 
     A part that runs inside another stops the other's clock, save that a refill keeps all that it calls.
     """
 
     def __init__(self, room: Room, share: Share | None = None):
+        self.room, self.share = room, share
         self.seconds: dict[str, float] = {}
         self._running: list[str] = []
         self._since = 0.0
-        roots = {"room": room, "share": share}
         for name, path, methods in _CLOCKED:
-            root, *attributes = path.split(".")
-            owner: Any = roots.get(root)
-            for attribute in attributes:
-                owner = getattr(owner, attribute, None)
+            try:
+                owner = attrgetter(path)(self)
+            except AttributeError:
+                continue
             for method in methods:
                 if hasattr(owner, method):
-                    self._clock(owner, method, name)
                     self.seconds[name] = 0.0
+                    setattr(owner, method, self._clocked(getattr(owner, method), name))
 
     def reset(self) -> None:
         """All clocks to zero."""
         self.seconds = dict.fromkeys(self.seconds, 0.0)
 
-    def split(self, elapsed_s: float) -> dict[str, float]:
-        """Seconds of each part, and `other` for what is left of `elapsed_s`."""
-        return self.seconds | {"other": elapsed_s - sum(self.seconds.values())}
-
-    def _clock(self, owner: Any, method: str, name: str) -> None:
-        call = getattr(owner, method)
-
+    def _clocked(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
         def clocked(*args: Any, **kwargs: Any) -> Any:
             if self._running and self._running[-1] == "refills":
                 return call(*args, **kwargs)
@@ -89,7 +81,7 @@ class Stopwatch:
                 self._switch()
                 self._running.pop()
 
-        setattr(owner, method, clocked)
+        return clocked
 
     def _switch(self) -> None:
         """Book what has passed since the last switch to the part that ran."""

@@ -11,18 +11,7 @@ FEWEST_COMPARED, FEWEST_SUBSCRIPTIONS = 1_000, 500
 
 
 def verdict(same: bool, compared: int, subscriptions: int) -> dict[str, Any]:
-    """Whether a figure counts, and on what ground.
-
-    Parameters
-    ----------
-    same : bool            all that was compared was right
-    compared : int         updates, matches or answers that were expected
-    subscriptions : int    of how many subscriptions they are
-
-    Returns
-    -------
-    dict    `exact` (it counts), `compared`, `compared_subscriptions`; `warning` if that is too few
-    """
+    """Whether a figure counts (`exact`): all of so many expected updates, of so many subscriptions, were the `same`."""
     enough = compared >= FEWEST_COMPARED and subscriptions >= FEWEST_SUBSCRIPTIONS
     report = {"exact": bool(same) and enough, "compared": compared, "compared_subscriptions": subscriptions}
     if not enough:

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from benchmarks import run
-from benchmarks.bulk import best_messages
 from benchmarks.cases import make_case
 from benchmarks.figures import decay as figures
-from benchmarks.lasting import LastingBench
+from benchmarks.lasting import LastingBench, best_messages
 from matching.errors import ConfigError
 from matching.kinds import KINDS
 from matching.knn.engines.inverted_file import InvertedFile
