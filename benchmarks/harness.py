@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import zip_longest
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -49,11 +48,9 @@ _NOBODY: SubscriptionTable = empty(SubscriptionTable)
 
 @dataclass
 class Running:
-    """An engine with every subscription in it, and where in the stream it is.
+    """An engine with every subscription in it, which took `build_s`, and the last boundary that it has taken.
 
-    boundary : Boundary    the last one it has taken
-    build_s : float        how long it took to take in all subscriptions and what is kept of them
-    pace_s : float         seconds a message took in its last batch; until there is one it is taken for slow
+    `pace_s` is what a message took in its last batch; until there is one it is taken for slow.
     """
 
     alone: Alone
@@ -79,8 +76,6 @@ class Running:
 
 
 Told = Callable[[Running], dict[str, Any]]
-#: A boundary, what came of its batch, and how many seconds that took.
-Taken = tuple[Boundary, Step, float]
 
 
 class Bench:
@@ -88,9 +83,7 @@ class Bench:
 
     rounds : int          the messages are processed in so many equal parts, one a round
     windows : mapping     kind to name of a window index, the default one without
-    checked : int         messages held against the oracle before timing, by default all that a case has for it, or
-                          1,000 of those that are timed where it has none
-    sample : int          subscriptions that are checked
+    checked, sample       messages and subscriptions that are held against the oracle before timing
     options : mapping     ways to run the default engine: name, to take for that of an engine, to what it sets as
                           `matching.kind.Site.options`; each is filled to its own taste
     """
@@ -132,7 +125,7 @@ class Bench:
         """All subscriptions in order of the table, and what is kept of each, at the boundary before the first batch."""
         key = name if self.kind.kept_by_engine or name in self._options else None
         if key not in self._filled:
-            self._filled[key] = self._fill(name)
+            self._filled[key] = self._fill(name) if self.kind.windowed else State.of(self.case.table)
         return self._filled[key]
 
     def check(self, running: Running) -> dict[str, Any]:
@@ -147,16 +140,15 @@ class Bench:
         of them. Only where nothing depends on boundaries a slow engine is asked less.
         """
         before, most_s = [running.refills for running in engines], math.inf if self.kind.standing else _MOST_CHECK_S
-        turns = zip_longest(*(self._take(running, self.checked, most_s) for running in engines))
+        turns = zip(*(self._take(running, self.checked, most_s) for running in engines), strict=True)
         reports = []
         for running, refilled, taken in zip(engines, before, zip(*turns, strict=True), strict=True):
-            boundaries, steps, seconds = zip(*(each for each in taken if each is not None), strict=True)
+            boundaries, steps, seconds = zip(*taken, strict=True)
             sizes = [each.last_seq + 1 - each.first_seq for each in boundaries]
             updates, done = concatenate([step.updates for step in steps]), sum(sizes)
             pace_s = median(took / size for took, size in zip(seconds, sizes, strict=True))
-            report = self._held_against(running, boundaries[-1], updates)
-            report |= {"us_per_message": 1e6 * pace_s, "messages_timed": done}
-            report["updates_per_message"] = len(updates) / done
+            report = self._held_against(running, boundaries[-1], updates) | {"messages_timed": done}
+            report |= {"us_per_message": 1e6 * pace_s, "updates_per_message": len(updates) / done}
             if self.kind.windowed:
                 asked = running.refills - refilled
                 report |= {"compared_refills": asked, "refills_per_message": asked / done}
@@ -184,8 +176,8 @@ class Bench:
             expired = np.count_nonzero((life > self._full.floor) & (life <= last.floor))
             if self.case.ends is not None:
                 ended = np.count_nonzero(self.case.ends[self.case.filled : last.last_seq + 1] >= 0)
-            report |= {"compared_results": results.total()}
-            report |= {"compared_expired": int(expired), "compared_ended": int(ended)}
+            report |= {"compared_results": results.total(), "compared_expired": int(expired)}
+            report["compared_ended"] = int(ended)
         return report
 
     def expect(self, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
@@ -205,7 +197,7 @@ class Bench:
         return figures | ({"window_bytes": running.alone.share.size_bytes()} if self.kind.windowed else {})
 
     def time(self, running: Running, turn: int, most_s: float = MOST_S, changes: bool = True) -> dict[str, float]:
-        """One round: a part of the messages, batch by batch, or fewer where they take longer than `most_s`.
+        """One round: a part of the messages, or fewer where they take longer than `most_s`.
 
         Without a window some subscriptions then leave and as many others come; with one, coming is a refill like any
         other. Where results last they do so in the last round alone: they begin without results, unlike those before.
@@ -234,8 +226,8 @@ class Bench:
             figures |= self._time_changes(running, turn)
         return figures
 
-    def _take(self, running: Running, count: int, most_s: float) -> Iterator[Taken]:
-        """Process so many messages, batch by batch, or fewer where they take longer than `most_s`.
+    def _take(self, running: Running, count: int, most_s: float) -> Iterator[tuple[Boundary, Step, float]]:
+        """Process so many messages, or fewer if that takes longer: boundary, step and seconds of each batch.
 
         What is told of results depends on the boundaries. Without results a batch that would take longer than what is
         left, by how the engine fared last, is a smaller one.
@@ -263,8 +255,6 @@ class Bench:
 
     def _fill(self, name: str | None) -> State:
         """What is kept of all subscriptions, by a refill of each: several cores take some of them each."""
-        if not self.kind.windowed:
-            return State.of(self.case.table)
         begun, end, full = perf_counter(), self.case.filled, self._full
         messages, ended = self.case.batch_of(full)
 
@@ -285,23 +275,21 @@ class Bench:
     def _time_changes(self, running: Running, turn: int) -> dict[str, float]:
         """Let some subscriptions leave and as many others come, in batches without messages."""
         # few enough that somebody is left to leave in every round
-        count, at = min(len(self.case.fresh), len(self.case.table)) // self.rounds, running.boundary.last_seq + 1
-        calls: dict[str, list[tuple[SubscriptionTable, Removals]]] = {"unsubscribe_per_s": [], "subscribe_per_s": []}
-        for first in range(turn * count, (turn + 1) * count, self.case.changes):
-            rows = np.arange(first, min(first + self.case.changes, (turn + 1) * count))
-            leaving, kind = self.case.table.number[self._leaving[rows]], np.full(rows.shape[0], self.kind.code, np.int8)
-            calls["unsubscribe_per_s"].append((_NOBODY, Removals(leaving, kind, np.full_like(leaving, at))))
-            calls["subscribe_per_s"].append((self.case.fresh.take(rows), NO_REMOVALS))
-        figures = {}
-        for name, changes in calls.items() if count else ():
-            begun, done = perf_counter(), 0
-            for added, removed in changes:
-                boundary = running.boundary._replace(number=running.boundary.number + 1, first_seq=at)
-                running.alone.process(boundary, NO_MESSAGES, added, removed)
-                running.boundary, done = boundary, done + len(added) + removed.number.shape[0]
-                if perf_counter() - begun > _MOST_CHANGES_S:
-                    break
-            figures[name] = done / (perf_counter() - begun)
+        count, figures = min(len(self.case.fresh), len(self.case.table)) // self.rounds, {}
+        for name in ("unsubscribe_per_s", "subscribe_per_s") if count else ():
+            spent, done, at = 0.0, 0, running.boundary.last_seq + 1
+            while done < count and spent < _MOST_CHANGES_S:
+                rows = turn * count + np.arange(done, min(done + self.case.changes, count))
+                added, removed = self.case.fresh.take(rows), NO_REMOVALS
+                if name == "unsubscribe_per_s":
+                    number = self.case.table.number[self._leaving[rows]]
+                    kinds = np.full(number.shape[0], self.kind.code, np.int8)
+                    added, removed = _NOBODY, Removals(number, kinds, np.full_like(number, at))
+                running.boundary = running.boundary._replace(number=running.boundary.number + 1, first_seq=at)
+                begun = perf_counter()
+                running.alone.process(running.boundary, NO_MESSAGES, added, removed)
+                spent, done = spent + perf_counter() - begun, done + rows.shape[0]
+            figures[name] = done / spent
         return figures
 
 
@@ -337,7 +325,7 @@ def time_beside(
 
         for name, rounds in in_turns(names, load.rounds, one).items():
             results[name] |= medians(rounds[settled:] or rounds) | told(built[name])
-            results[name] |= {"told_digest": sum(each["told_digest"] for each in rounds)}
+            results[name]["told_digest"] = sum(each["told_digest"] for each in rounds)
             results[name] |= {"rounds": rounds, "at_end": load.memory(built[name])}
     return results
 
@@ -350,9 +338,9 @@ def on_all_cores(some: Callable[[Int64], Any], count: int, pieces: int = 1) -> l
 
 
 def _digest(told: UpdateBatch) -> int:
-    """Of updates in any order: who was told what of which message, and when."""
+    """Of updates in any order: as of when, who, which message, and what has become of it."""
     mixed = np.zeros(len(told), np.uint64)
-    for column in (told.as_of, told.number, told.seq, told.change):
+    for column in told[:4]:
         mixed = (mixed ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
     return int(mixed.sum())

@@ -1,14 +1,8 @@
 """Benches of kinds with lasting results: every engine is given those of a history, and goes on from there.
 
-They are filled in bulk, as a checkpoint would give them (`benchmarks.cases` says why): nobody has to stream a million
-messages into every engine before it is timed. `best_messages` shares nothing with the engines. Where scores fade, the
-messages of each term lie in order of time, and a subscription takes those of its terms from the newest back, until all
-that is left is so old that even a message at its place, with its words as often as any message has them, would be worth
-less than its k-th. Where only distance counts they lie in order of x, and it looks left and right of its own x, until
-what is left is further away in x alone than its k-th.
-
-Before anything is timed, all results of an engine are compared with those of the bulk routine, and all that is told of
-some subscriptions with what the oracle tells. Read on in `benchmarks.harness`.
+They are filled in bulk, as a checkpoint would give them (`benchmarks.cases` says why), by `best_messages`, which shares
+nothing with the engines. Before anything is timed, all results of an engine are compared with those in bulk, and all
+that is told of some subscriptions with what the oracle tells. Read on in `benchmarks.harness`.
 """
 
 import math
@@ -64,7 +58,7 @@ class LastingBench(Bench):
         changing = changing[:: max(1, changing.shape[0] // _CHANGING)]
         self._sample = self.sample = self._compared.take(np.union1d(changing, evenly))
 
-    def _fill(self, name: str | None) -> State:
+    def filled(self, name: str | None = None) -> State:
         """All subscriptions, and their results at the end of the history."""
         return state_of(self.case.table, self._before)
 
@@ -75,10 +69,9 @@ class LastingBench(Bench):
 
     def _held_against(self, running: Running, last: Boundary, updates: UpdateBatch) -> dict[str, Any]:
         """Likewise, and all results are held against those of the bulk routine."""
-        report = super()._held_against(running, last, updates)
-        held = self._held(running, self._compared.number)
-        same = np.array_equal(held.seq, self._after.seq)
-        same = same and np.array_equal(running.room.sign * held.score, self._after.key)
+        report, held = super()._held_against(running, last, updates), self._held(running, self._compared.number)
+        key, after = running.room.sign * held.score, self._after
+        same = np.array_equal(held.seq, after.seq) and np.array_equal(key, after.key)
         return report | {"exact": report["exact"] and same, "compared_results": len(held)}
 
     def expect(self, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
@@ -142,12 +135,10 @@ def best_messages(
     if fading is None:
         kernel, given = _nearest, (messages.x[posted],)
     else:
-        lengths = np.add.reduceat(messages.counts, messages.term_offsets[:-1]).astype(np.int64)
-        lifted = (messages.event_time_us - fading.epoch_us) / 1e6 * fading.log_base_per_s
+        words = np.bincount(row, weights=messages.counts, minlength=len(messages))
         most_often = np.zeros(largest + 1)  # of each term, the largest share of a message's words
-        np.maximum.at(most_often, messages.terms, messages.counts / lengths[row])
-        kernel = _faded
-        given = lengths, lifted, fading.collection_share, fading.smoothing, most_often, max_distance
+        np.maximum.at(most_often, messages.terms, messages.counts / words[row])
+        kernel, given = _faded, (fading, words, most_often, max_distance)
 
     def some(rows: Int64) -> None:
         kernel(table, messages, rows, starts, posted, offsets, key, seq, *given)
@@ -158,23 +149,14 @@ def best_messages(
 
 
 @njit(cache=True, nogil=True)
-def _faded(
-    table,
-    messages,
-    rows,
-    starts,
-    posted,
-    offsets,
-    key,
-    seq,
-    lengths,
-    lifted,
-    share,
-    smoothing,
-    most_often,
-    max_distance,
-):
-    """Better key and seq from offsets[s] on for the subscriptions of `rows`, best first; seq is -1 where none is."""
+def _faded(table, messages, rows, starts, posted, offsets, key, seq, fading, words, most_often, max_distance):
+    """Better key and seq from offsets[s] on for the subscriptions of `rows`, best first; seq is -1 where none is.
+
+    The messages of each term lie in order of time. Those of a subscription are taken from the newest back, until all
+    that is left is so old that even a message at its place, with its words as often as any message has them, would be
+    worth less than its k-th.
+    """
+    smoothing, share = fading.smoothing, fading.collection_share
     for s in rows:
         mine, whose = key[offsets[s] : offsets[s + 1]], seq[offsets[s] : offsets[s + 1]]
         own, alpha = table.terms[table.term_offsets[s] : table.term_offsets[s + 1]], table.alpha[s]
@@ -187,7 +169,8 @@ def _faded(
         for word in own:
             for at in range(starts[word + 1] - 1, starts[word] - 1, -1):
                 row = posted[at]
-                if lifted[row] + most < mine[-1]:
+                lifted = (messages.event_time_us[row] - fading.epoch_us) / 1e6 * fading.log_base_per_s
+                if lifted + most < mine[-1]:
                     break
                 text = 1.0
                 for term in own:
@@ -195,17 +178,19 @@ def _faded(
                     for place in range(messages.term_offsets[row], messages.term_offsets[row + 1]):
                         if messages.terms[place] == term:
                             count = messages.counts[place]
-                    text *= (1.0 - smoothing) * (count / lengths[row]) + smoothing * share[term]
+                    text *= (1.0 - smoothing) * (count / words[row]) + smoothing * share[term]
                 dx, dy = table.x[s] - messages.x[row], table.y[s] - messages.y[row]
                 spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
                 relevance = alpha * spatial + (1.0 - alpha) * text
-                value = math.log(relevance) + lifted[row] if relevance > 0.0 else -math.inf
+                value = math.log(relevance) + lifted if relevance > 0.0 else -math.inf
                 _enter(mine, whose, value, messages.seq[row])
 
 
 @njit(cache=True, nogil=True)
 def _nearest(table, messages, rows, starts, posted, offsets, key, seq, xs):
-    """Likewise by distance; `xs` lie in the order of the postings."""
+    """Likewise by distance. The messages of each term lie in order of their x (`xs`), and are taken from that of the
+    subscription to its left and right, until what is left is further away in x alone than its k-th.
+    """
     for s in rows:
         mine, whose, x = key[offsets[s] : offsets[s + 1]], seq[offsets[s] : offsets[s + 1]], table.x[s]
         for word in table.terms[table.term_offsets[s] : table.term_offsets[s + 1]]:
@@ -216,7 +201,6 @@ def _nearest(table, messages, rows, starts, posted, offsets, key, seq, xs):
                 # the nearer of the two sides, in x
                 go_left = right == end or (left >= first and x - xs[left] <= xs[right] - x)
                 place = left if go_left else right
-                # further away in x alone than the k-th: so is all that is left on either side
                 if abs(xs[place] - x) > -mine[-1]:
                     break
                 if go_left:

@@ -60,14 +60,9 @@ def bench(
 ) -> dict[str, Any]:
     """Measure engines of a kind on one synthetic workload; what is annotated is an option of `skyray bench`.
 
-    Says the `kind`, `made_by` (`benchmarks.command.provenance`), the `workload`, and of each engine in `results` what
-    `benchmarks.harness.time_beside` says; `absent`, if there are any: name, reason and line of installation of each
-    peer that cannot run here. A figure has a report of its own.
-
-    Raises
-    ------
-    ConfigError
-        For a kind that has no room, or an engine that the kind does not have.
+    Says the `kind`, `made_by`, the `workload`, of each engine in `results` what `benchmarks.harness.time_beside` says,
+    and name, reason and line of installation of each peer that cannot run here (`absent`); or what a figure says.
+    Raises a `ConfigError` for a kind that has no room, or an engine that the kind does not have.
     """
     if kind not in KINDS or not KINDS.named(kind).runs:
         there = ", ".join(each.name for each in KINDS.run)

@@ -53,8 +53,7 @@ class Stopwatch:
     def __init__(self, room: Room, share: Share | None = None):
         self.room, self.share = room, share
         self.seconds: dict[str, float] = {}
-        self._running: list[str] = []
-        self._since = 0.0
+        self._inside: list[str] = []
         for name, path, methods in _CLOCKED:
             try:
                 owner = attrgetter(path)(self)
@@ -71,21 +70,17 @@ class Stopwatch:
 
     def _clocked(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
         def clocked(*args: Any, **kwargs: Any) -> Any:
-            if self._running and self._running[-1] == "refills":
+            if self._inside and self._inside[-1] == "refills":
                 return call(*args, **kwargs)
-            self._switch()
-            self._running.append(name)
+            begun = perf_counter()
+            self._inside.append(name)
             try:
                 return call(*args, **kwargs)
             finally:
-                self._switch()
-                self._running.pop()
+                took = perf_counter() - begun
+                self._inside.pop()
+                self.seconds[name] += took
+                if self._inside:
+                    self.seconds[self._inside[-1]] -= took
 
         return clocked
-
-    def _switch(self) -> None:
-        """Book what has passed since the last switch to the part that ran."""
-        now = perf_counter()
-        if self._running:
-            self.seconds[self._running[-1]] += now - self._since
-        self._since = now
