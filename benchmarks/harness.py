@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -133,11 +132,10 @@ class Bench:
         return self.check_in_turns([running])[0]
 
     def check_in_turns(self, engines: Sequence[Running]) -> list[dict[str, Any]]:
-        """Process the first batches, and hold what is told of some subscriptions against the oracle.
+        """Process the first batches behind `build`, and hold what some subscriptions are told against the oracle.
 
         Says of each engine what `benchmarks.verdict` says, how many results, refills, expired and ended messages were
-        compared where there are any, and medians over these batches, for engines so slow that nothing more can be asked
-        of them. Only where nothing depends on boundaries a slow engine is asked less.
+        compared, and medians over these batches, for engines so slow that nothing more can be asked of them.
         """
         before, most_s = [running.refills for running in engines], math.inf if self.kind.standing else _MOST_CHECK_S
         turns = zip(*(self._take(running, self.checked, most_s) for running in engines), strict=True)
@@ -146,7 +144,7 @@ class Bench:
             boundaries, steps, seconds = zip(*taken, strict=True)
             sizes = [each.last_seq + 1 - each.first_seq for each in boundaries]
             updates, done = concatenate([step.updates for step in steps]), sum(sizes)
-            pace_s = median(took / size for took, size in zip(seconds, sizes, strict=True))
+            pace_s = float(np.median(np.divide(seconds, sizes)))
             report = self._held_against(running, boundaries[-1], updates) | {"messages_timed": done}
             report |= {"us_per_message": 1e6 * pace_s, "updates_per_message": len(updates) / done}
             if self.kind.windowed:
@@ -160,9 +158,9 @@ class Bench:
         if self._sample is None:  # that the first engine told most
             self._sample = sampled(self.case.table, updates, *self._sampled)
         if self._expected is None:  # the oracle takes longer than most engines, and they are asked the same
-            first, end, size = self.case.filled, self.case.filled + self.checked, self.case.batch
-            cuts = enumerate(range(first, end, size), start=1)
-            boundaries = [self.case.boundary(number, at, min(at + size, end)) for number, at in cuts]
+            end, size = self.case.filled + self.checked, self.case.batch
+            starts = enumerate(range(self.case.filled, end, size), start=1)
+            boundaries = [self.case.boundary(number, at, min(at + size, end)) for number, at in starts]
             self._expected = self.expect(self._sample, boundaries)
         wanted, results = self._expected
         if not self.kind.standing:  # of a slow engine not all of the messages were asked for
@@ -194,7 +192,9 @@ class Bench:
         if peer is not None:
             return {"bytes_per_subscription": peer.size_bytes() / live, "version": peer.version()}
         figures = {"bytes_per_subscription": sum(each.nbytes for each in running.room.arrays().values()) / live}
-        return figures | ({"window_bytes": running.alone.share.size_bytes()} if self.kind.windowed else {})
+        if self.kind.windowed:
+            figures["window_bytes"] = running.alone.share.size_bytes()
+        return figures
 
     def time(self, running: Running, turn: int, most_s: float = MOST_S, changes: bool = True) -> dict[str, float]:
         """One round: a part of the messages, or fewer where they take longer than `most_s`.
@@ -255,7 +255,7 @@ class Bench:
 
     def _fill(self, name: str | None) -> State:
         """What is kept of all subscriptions, by a refill of each: several cores take some of them each."""
-        begun, end, full = perf_counter(), self.case.filled, self._full
+        full, end = self._full, self.case.filled
         messages, ended = self.case.batch_of(full)
 
         def some(rows: Int64) -> State:
@@ -268,9 +268,7 @@ class Bench:
                 alone.process(Boundary(number, end, end - 1, full.floor), NO_MESSAGES, added, NO_REMOVALS)
             return alone.states()[self.kind.code]
 
-        state = join_states(on_all_cores(some, len(self.case.table)))
-        self.workload.setdefault("bulk_refill_s", perf_counter() - begun)
-        return state
+        return join_states(on_all_cores(some, len(self.case.table)))
 
     def _time_changes(self, running: Running, turn: int) -> dict[str, float]:
         """Let some subscriptions leave and as many others come, in batches without messages."""

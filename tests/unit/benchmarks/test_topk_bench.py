@@ -33,7 +33,7 @@ def test_topk_bench_reports_every_figure_for_every_engine():
         next(row for row in report["results"] if row["engine"] == name) for name in ("skype", "inverted_file")
     )
     assert fast["verified_per_message"] < slow["verified_per_message"]
-    assert report["workload"]["window_index"] == "segments" and report["workload"]["bulk_refill_s"] > 0
+    assert report["workload"]["window_index"] == "segments"
 
 
 def test_topk_bench_of_a_wrong_engine_is_not_exact():
