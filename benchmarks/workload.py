@@ -8,14 +8,13 @@ The recipe, kept close to what geo-tagged short texts look like:
   Term ids and idf come from the messages themselves: id 0 is the rarest, idf = ln(1 + N / df).
 - Subscriptions: each takes after a message, so that hot places and hot words meet: 1 to 5 of its words (mean 3).
 - `boolean`: a square around that message's place. Side, as a share of the world's width: log-uniform from 0.01 % to
-  1 % (a city to a region), but for `wide_share` of them from 1 % to 10 % (a country or a few). With the default share a
-  message has about 110 matches among 1,000,000 subscriptions.
-- `topk`: the place itself, k = 10, alpha uniform in [0, 1); `TopkRecipe` varies these.
-- `skyline`: a region of the shape of the world around the place, 0.01 % to 1 % of its area, uniform. A tenth of the
-  messages are new versions of objects: each ends a message of the window that no other version has ended.
+  1 % (a city to a region), but for `WIDE_SHARE` of them from 1 % to 10 % (a country or a few).
+- `topk`: the place itself, k = 10, alpha uniform in [0, 1).
+- `skyline`: a region of the shape of the world around the place, 0.01 % to 1 % of its area, uniform. Messages are
+  versions of objects, and each ends the one before (`versions_of_objects`).
 
-`BooleanRecipe` varies places, words, texts, regions and messages of `boolean`. Real messages instead:
-`benchmarks.resampled`. Read on in `benchmarks.cases`.
+`BooleanRecipe` and `TopkRecipe` vary these. Real messages instead: `benchmarks.resampled`. Read on in
+`benchmarks.cases`.
 """
 
 from collections.abc import Mapping
@@ -24,34 +23,35 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from matching import model
 from matching.errors import ConfigError
-from matching.model import (
-    BOOLEAN,
-    KEYWORDS_BY_KIND,
-    SKYLINE,
-    TOPK,
-    Float64,
-    Int64,
-    MessageBatch,
-    Removals,
-    SubscriptionTable,
-)
+from matching.model import Float32, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, empty
 from matching.space import EARTH, Space
+from matching.text import unit_weights
 
 WORLD = Space(*EARTH)
+_WIDTH, _HEIGHT = WORLD.east - WORLD.west, WORLD.north - WORLD.south
+NO_REMOVALS: Removals = empty(Removals)
 #: How fast messages come, where their times matter: the rate of the CIQ paper.
 MESSAGES_PER_S = 5.0
-_CITIES = 100
-_CITY_SHARE = 0.85
-_WORDS = 50_000
-_FEWEST_WORDS, _MOST_WORDS = 6, 14
-_KEYWORDS = (1, 5)
+_CITIES, _CITY_SHARE, _WORDS = 100, 0.85, 50_000
+#: The commonest words, which a workload without stop words leaves out: about two fifths of all that is said.
+_STOP_WORDS = 100
 #: Chosen so that a message matches about 110 of 1,000,000 boolean subscriptions.
 WIDE_SHARE = 0.45
-
-
-_NOBODY = np.zeros(0, np.int64)
-NO_REMOVALS = Removals(_NOBODY, _NOBODY.astype(np.int8), _NOBODY)
+#: Sides of regions by name: (smallest, largest) of most and of the wide ones, as decimal exponents of the share of the
+#: world's width, and the share of the wide ones. A city is 0.1 to 0.5 degrees wide, a country 3.6 to 36.
+REGIONS: Mapping[str, tuple[tuple[float, float], tuple[float, float], float]] = {
+    "mixed": ((-4.0, -2.0), (-2.0, -1.0), WIDE_SHARE),
+    "small": ((-4.0, -2.0), (-4.0, -2.0), 0.0),
+    "city": ((-3.56, -2.86), (-3.56, -2.86), 0.0),
+    "country": ((-2.0, -1.0), (-2.0, -1.0), 0.0),
+}
+#: Smallest and largest side of a region of `skyline` as a share of the world's: 0.01 % and 1 % of the area.
+_SIDES = (0.01, 0.1)
+#: Subscriptions whose keywords are drawn at a time.
+_ROWS = 20_000
+TEXTS, SHAPES = {"short": (6, 14), "long": (100, 1000)}, ("point", "range")
 Table = TypeVar("Table", MessageBatch, SubscriptionTable)
 
 
@@ -67,132 +67,87 @@ class TopkRecipe(NamedTuple):
 
     k: tuple[int, int] = (10, 10)
     alpha: tuple[float, float] = (0.0, 1.0)
-    keywords: tuple[int, int] = _KEYWORDS
-
-
-#: Smallest and largest side of an area as a share of the world's: 0.01 % and 1 % of the area.
-_SIDES = (0.01, 0.1)
-#: Subscriptions whose keywords are drawn at a time.
-_ROWS = 20_000
-
-#: k = 10, alpha uniform, 1 to 5 keywords.
-PLAIN = TopkRecipe()
-
-#: Sides of regions by name: (smallest, largest) of most and of the wide ones, as decimal exponents of the share of the
-#: world's width, and the share of the wide ones. A city is 0.1 to 0.5 degrees wide, a country 3.6 to 36.
-REGIONS: Mapping[str, tuple[tuple[float, float], tuple[float, float], float]] = {
-    "mixed": ((-4.0, -2.0), (-2.0, -1.0), WIDE_SHARE),
-    "small": ((-4.0, -2.0), (-4.0, -2.0), 0.0),
-    "city": ((-3.56, -2.86), (-3.56, -2.86), 0.0),
-    "country": ((-2.0, -1.0), (-2.0, -1.0), 0.0),
-}
-#: The commonest words that a workload without stop words leaves out: about two fifths of all that is said.
-STOP_WORDS = 100
-PLACES, TEXTS, SHAPES = ("clustered", "uniform"), {"short": (6, 14), "long": (100, 1000)}, ("point", "range")
+    keywords: tuple[int, int] = (1, 5)
 
 
 class BooleanRecipe(NamedTuple):
-    """What a boolean workload is like; the defaults are the recipe of this module's docstring.
+    """What a boolean workload is like; `shape` and `words` are those of the messages that are matched."""
 
-    places : str          of messages, and so of subscriptions: "clustered" or "uniform"
-    stop_words : bool     False leaves the `STOP_WORDS` commonest words out of messages and subscriptions
-    keywords : (int, int) fewest and most keywords of a subscription
-    regions : str         one of `REGIONS`
-    shape : str           of the messages that are matched: "point", or "range" for squares of "small" sides
-    words : (int, int)    fewest and most draws of words of the messages that are matched
-    """
-
-    places: str = "clustered"
-    stop_words: bool = True
-    keywords: tuple[int, int] = _KEYWORDS
-    regions: str = "mixed"
-    shape: str = "point"
-    words: tuple[int, int] = (_FEWEST_WORDS, _MOST_WORDS)
+    places: str = "clustered"  # of messages, and so of subscriptions; or "uniform"
+    stop_words: bool = True  # False leaves them out of messages and subscriptions
+    keywords: tuple[int, int] = (1, 5)  # fewest and most
+    regions: str = "mixed"  # one of `REGIONS`
+    shape: str = "point"  # or "range", for squares of "small" sides
+    words: tuple[int, int] = TEXTS["short"]  # fewest and most draws of words
 
     @classmethod
     def parse(cls, text: str) -> "BooleanRecipe":
         """Read `places=uniform,stop_words=no,keywords=2,regions=city,shape=range,words=100-1000` or a part of it.
 
-        Raises
-        ------
-        ConfigError
-            For a name or a value nobody knows.
+        Raises a ConfigError for a name or a value nobody knows.
         """
         values: dict[str, Any] = {}
         for part in filter(None, text.split(",")):
             name, _, value = part.partition("=")
-            if name in ("keywords", "words"):
-                low, _, high = TEXTS_AS_RANGES.get(value, value).partition("-")
-                if not (low.isdecimal() and (high or low).isdecimal() and 1 <= int(low) <= int(high or low)):
-                    raise ConfigError(f"workload {part!r}: write {name}=N or {name}=FEWEST-MOST")
-                values[name] = (int(low), int(high or low))
-                continue
-            choices = {"places": PLACES, "regions": tuple(REGIONS), "shape": SHAPES, "stop_words": ("yes", "no")}
-            if name not in choices:
-                raise ConfigError(f"workload {part!r}: choose one of {', '.join(cls._fields)}")
-            if value not in choices[name]:
-                raise ConfigError(f"workload {part!r}: choose one of {', '.join(choices[name])}")
-            values[name] = value == "yes" if name == "stop_words" else value
+            fewest, _, most = value.partition("-")
+            most, counted = most or fewest, name in ("keywords", "words")
+            if value in _CHOICES.get(name, ()):
+                values[name] = {"yes": True, "no": False, **TEXTS}.get(value, value)
+            elif counted and fewest.isdecimal() and most.isdecimal() and 1 <= int(fewest) <= int(most):
+                values[name] = int(fewest), int(most)
+            else:
+                there = [*_CHOICES.get(name, _CHOICES), *(["N", "FEWEST-MOST"] if counted else [])]
+                raise ConfigError(f"workload {part!r}: choose one of {', '.join(there)}")
         return cls(**values)
 
-    def facts(self) -> dict[str, Any]:
-        """The recipe, JSON-ready."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in self._asdict().items()}
 
-
-TEXTS_AS_RANGES = {name: f"{fewest}-{most}" for name, (fewest, most) in TEXTS.items()}
-#: 45 % wide regions, points, 6 to 14 words, 1 to 5 keywords.
-PLAIN_BOOLEAN = BooleanRecipe()
+_CHOICES = {
+    "places": ("clustered", "uniform"), "stop_words": ("yes", "no"), "keywords": (), "regions": tuple(REGIONS),
+    "shape": SHAPES, "words": tuple(TEXTS),
+}  # fmt: skip
+PLAIN, PLAIN_BOOLEAN = TopkRecipe(), BooleanRecipe()
 
 
 def make_messages(
-    count: int,
-    seed: int,
-    space: Space = WORLD,
-    recipe: BooleanRecipe = PLAIN_BOOLEAN,
-    history: int = 0,
-    timed: bool = False,
+    count: int, seed: int, recipe: BooleanRecipe = PLAIN_BOOLEAN, history: int = 0, timed: bool = False
 ) -> Messages:
-    """Draw `count` messages with seq from 0, life = seq (count window), unit tf-idf weights. O(count).
+    """Draw `count` messages as `point_messages` has them, `timed` with counts. O(count).
 
-    The first `history` are short points whatever the recipe says: what subscriptions take after. `timed` messages have
-    counts and times.
+    The first `history`, which subscriptions take after, have short texts whatever the recipe says.
     """
     rng = np.random.default_rng([seed, 1])
-    lon, lat = _places(rng, count, space, recipe.places)
+    lon, lat = _places(rng, count, recipe.places)
     lengths = rng.integers(recipe.words[0], recipe.words[1] + 1, count)
     if recipe.words != PLAIN_BOOLEAN.words:
-        lengths[:history] = np.random.default_rng([seed, 6]).integers(_FEWEST_WORDS, _MOST_WORDS + 1, history)
-    offsets, terms, counts, idf = _texts(rng, lengths, 0 if recipe.stop_words else STOP_WORDS)
-    row = np.repeat(np.arange(count), np.diff(offsets))
-    weights = unit_weights(row, counts * idf[terms], count)
+        fewest, most = PLAIN_BOOLEAN.words
+        lengths[:history] = np.random.default_rng([seed, 6]).integers(fewest, most + 1, history)
+    offsets, terms, counts, idf = _texts(rng, lengths, 0 if recipe.stop_words else _STOP_WORDS)
+    weights = unit_weights(counts * idf[terms], offsets)
+    return Messages(point_messages(lon, lat, offsets, terms, weights, counts if timed else None), idf)
+
+
+def point_messages(
+    lon: Float64, lat: Float64, term_offsets: Int64, terms: Int32, weights: Float32,
+    counts: np.ndarray | None = None, space: Space = WORLD,
+) -> MessageBatch:  # fmt: skip
+    """Messages with seq from 0 and life = seq (count window); with times besides if they have counts. O(n)."""
     x, y = space.project(lon, lat)
-    seq = np.arange(count, dtype=np.int64)
-    times = seq * round(1e6 / MESSAGES_PER_S)
-    asked: tuple[Any, ...] = (counts.astype(np.int32), times) if timed else ()
-    batch = MessageBatch(seq, x, y, lon, lat, lon, lat, seq, offsets, terms, weights, *asked)
-    return Messages(batch, idf)
+    seq = np.arange(lon.shape[0], dtype=np.int64)
+    timed: tuple[Any, ...] = ()
+    if counts is not None:
+        timed = counts.astype(np.int32), seq * round(1e6 / MESSAGES_PER_S)
+    return MessageBatch(seq, x, y, lon, lat, lon, lat, seq, term_offsets, terms, weights, *timed)
 
 
-def widened(batch: MessageBatch, seed: int, space: Space = WORLD) -> MessageBatch:
+def widened(batch: MessageBatch, seed: int) -> MessageBatch:
     """The same messages as range messages: squares of "small" sides around their points. O(n)."""
-    low, high = REGIONS["small"][0]
-    exponent = np.random.default_rng([seed, 7]).uniform(low, high, len(batch))
-    west, south, east, north = _squares(batch.west, batch.south, exponent, space)
-    # not `_replace`, which takes the rows of a batch for its fields
-    life, offsets = batch.life, batch.term_offsets
-    return MessageBatch(
-        batch.seq, batch.x, batch.y, west, south, east, north, life, offsets, batch.terms, batch.weights
-    )
+    exponent = np.random.default_rng([seed, 7]).uniform(*REGIONS["small"][0], len(batch))
+    west, south, east, north = _around(batch.west, batch.south, _WIDTH * 10.0**exponent)
+    return changed(batch, west=west, south=south, east=east, north=north)
 
 
 def boolean_subscriptions(
-    messages: Messages,
-    count: int,
-    seed: int,
-    wide_share: float | None = None,
-    space: Space = WORLD,
-    recipe: BooleanRecipe = PLAIN_BOOLEAN,
+    messages: Messages, count: int, seed: int, wide_share: float | None = None, recipe: BooleanRecipe = PLAIN_BOOLEAN
 ) -> SubscriptionTable:
     """`count` boolean subscriptions that take after random messages; `wide_share` None is the recipe's. O(count)."""
     rng = np.random.default_rng([seed, 2])
@@ -200,9 +155,8 @@ def boolean_subscriptions(
     most, wide_ones, share = REGIONS[recipe.regions]
     wide = rng.random(count) < (share if wide_share is None else wide_share)
     exponent = np.where(wide, rng.uniform(*wide_ones, count), rng.uniform(*most, count))
-    region = np.empty((count, 4))
-    region.T[:] = _squares(messages.batch.west[like], messages.batch.south[like], exponent, space)
-    return _table(rng, messages, like, BOOLEAN, recipe.keywords, region=region)
+    sides = _around(messages.batch.west[like], messages.batch.south[like], _WIDTH * 10.0**exponent)
+    return _table(rng, messages, like, model.BOOLEAN, recipe.keywords, region=np.stack(sides, axis=1))
 
 
 def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRecipe = PLAIN) -> SubscriptionTable:
@@ -213,24 +167,21 @@ def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRe
     k = np.random.default_rng([seed, 4]).integers(recipe.k[0], recipe.k[1] + 1, count).astype(np.int32)
     lowest, highest = recipe.alpha
     alpha = lowest + (highest - lowest) * rng.random(count)
-    columns = {"x": messages.batch.x[like], "y": messages.batch.y[like], "k": k, "alpha": alpha}
-    return _table(rng, messages, like, TOPK, recipe.keywords, **columns)
+    x, y = messages.batch.x[like], messages.batch.y[like]
+    return _table(rng, messages, like, model.TOPK, recipe.keywords, x=x, y=y, k=k, alpha=alpha)
 
 
 def skyline_subscriptions(messages: Messages, count: int, seed: int) -> SubscriptionTable:
-    """`count` skyline subscriptions that take after random messages; area uniform between the two limits. O(count)."""
+    """`count` skyline subscriptions that take after random messages. O(count)."""
     table = sized_regions(boolean_subscriptions(messages, count, seed), seed)
-    return changed(table, kind=np.full(count, SKYLINE, np.int8))
+    return changed(table, kind=np.full(count, model.SKYLINE, np.int8))
 
 
 def sized_regions(table: SubscriptionTable, seed: int) -> SubscriptionTable:
     """The same with regions of the shape of the world around the middles of theirs, as those of `skyline` are."""
     side = np.sqrt(np.random.default_rng([seed, 5]).uniform(_SIDES[0] ** 2, _SIDES[1] ** 2, len(table)))
-    half_width, half_height = side * (WORLD.east - WORLD.west) / 2.0, side * (WORLD.north - WORLD.south) / 2.0
     lon, lat = (table.region[:, 0] + table.region[:, 2]) / 2.0, (table.region[:, 1] + table.region[:, 3]) / 2.0
-    west, east = np.maximum(lon - half_width, WORLD.west), np.minimum(lon + half_width, WORLD.east)
-    south, north = np.maximum(lat - half_height, WORLD.south), np.minimum(lat + half_height, WORLD.north)
-    return changed(table, region=np.stack([west, south, east, north], axis=1))
+    return changed(table, region=np.stack(_around(lon, lat, side * _WIDTH, side * _HEIGHT), axis=1))
 
 
 def versions_of_objects(
@@ -238,25 +189,18 @@ def versions_of_objects(
 ) -> tuple[MessageBatch, Int64, Int64]:
     """Let messages speak of objects that move and change words, so that versions of an object follow each other.
 
-    Parameters
-    ----------
-    batch : MessageBatch   the stream from seq 0 on, dense
-    window : int           messages
-    share : float          of the messages speak of objects that come again; the others stand alone
-    versions : float       messages of such an object in a window, on average
-    stray_deg : float      how far from where it was first an object is, in degrees (standard deviation of each axis);
-                           None: anywhere
+    Of a dense stream from seq 0 on a `share` speaks of objects that come again, each `versions` times in a `window` of
+    messages on average; the others stand alone. An object is `stray_deg` degrees from where it was first (standard
+    deviation of each axis), with None anywhere.
 
-    Returns
-    -------
-    tuple    the messages; int64[n], the object of each; int64[n], the seq of the version that each one ends, -1: none
+    Returns the messages; int64[n], the object of each; int64[n], the seq of the version that each one ends, -1: none.
     """
     rng, count = np.random.default_rng([seed, 6]), len(batch)
     pool = max(1, round(window * share / versions))
     # Numbers of objects that come again lie below those of messages that stand alone.
     objects = np.where(rng.random(count) < share, rng.integers(0, pool, count), pool + np.arange(count))
     ends = np.full(count, -1, np.int64)
-    order = np.lexsort((np.arange(count), objects))
+    order = np.argsort(objects, kind="stable")
     same = objects[order[1:]] == objects[order[:-1]]
     ends[order[1:][same]] = order[:-1][same]
     if stray_deg is not None:
@@ -274,22 +218,16 @@ def changed(table: Table, **columns: np.ndarray) -> Table:
     return type(table)(**(table._asdict() | columns))
 
 
-def unit_weights(row: np.ndarray, raw: np.ndarray, rows: int) -> np.ndarray:
-    """Scale the raw weights of each row to unit L2 norm, as float32. O(n)."""
-    norms = np.sqrt(np.bincount(row, weights=raw * raw, minlength=rows))
-    return (raw / norms[row]).astype(np.float32)
+def _around(lon: Float64, lat: Float64, width: Float64, height: Float64 | None = None) -> tuple[Float64, ...]:
+    """West, south, east, north of rectangles around points, or squares, in degrees and cut at the world's edge."""
+    height = width if height is None else height
+    west, east = np.maximum(lon - width / 2.0, WORLD.west), np.minimum(lon + width / 2.0, WORLD.east)
+    return west, np.maximum(lat - height / 2.0, WORLD.south), east, np.minimum(lat + height / 2.0, WORLD.north)
 
 
-def _squares(lon: Float64, lat: Float64, exponent: np.ndarray, space: Space) -> tuple[Float64, ...]:
-    """West, south, east, north of squares in degrees, cut at the world's edge."""
-    half = (space.east - space.west) * 10.0**exponent / 2.0
-    west, east = np.maximum(lon - half, space.west), np.minimum(lon + half, space.east)
-    return west, np.maximum(lat - half, space.south), east, np.minimum(lat + half, space.north)
-
-
-def _places(rng: np.random.Generator, count: int, space: Space, places: str) -> tuple[Float64, Float64]:
+def _places(rng: np.random.Generator, count: int, places: str) -> tuple[Float64, Float64]:
     """Longitudes and latitudes."""
-    west, south, east, north = space[:4]
+    west, south, east, north = WORLD[:4]
     if places == "uniform":
         return rng.uniform(west, east, count), rng.uniform(south, north, count)
     city_lon, city_lat = rng.uniform(west, east, _CITIES), rng.uniform(south * 0.7, north * 0.7, _CITIES)
@@ -303,13 +241,12 @@ def _places(rng: np.random.Generator, count: int, space: Space, places: str) -> 
     return np.clip(lon, west, east), np.clip(lat, south, north)
 
 
-def _texts(rng: np.random.Generator, lengths: np.ndarray, left_out: int):
+def _texts(rng: np.random.Generator, lengths: Int64, left_out: int) -> tuple[Int64, Int32, Int64, Float64]:
     """Term offsets, terms ascending in each message, their counts, idf by term; without the commonest words."""
-    count = lengths.shape[0]
     weight = 1.0 / (np.arange(_WORDS) + 2.0)
     weight[:left_out] = 0.0
     weight = np.cumsum(weight)
-    row = np.repeat(np.arange(count), lengths)
+    row = np.repeat(np.arange(lengths.shape[0]), lengths)
     word = np.searchsorted(weight, rng.random(row.shape[0]) * weight[-1], side="right")
     pairs, counts = np.unique(row * _WORDS + word, return_counts=True)
     row, word = np.divmod(pairs, _WORDS)
@@ -317,60 +254,40 @@ def _texts(rng: np.random.Generator, lengths: np.ndarray, left_out: int):
     # Words nobody uses are no terms; among equals the commoner word of the recipe comes last.
     used = np.flatnonzero(frequency)
     by_frequency = used[np.lexsort((-used, frequency[used]))]
-    term_of = np.full(_WORDS, -1)
+    term_of = np.full(_WORDS, -1, np.int32)
     term_of[by_frequency] = np.arange(by_frequency.shape[0])
     order = np.lexsort((term_of[word], row))
-    offsets = np.zeros(count + 1, np.int64)
-    np.cumsum(np.bincount(row, minlength=count), out=offsets[1:])
-    idf = np.log1p(count / frequency[by_frequency])
-    return offsets, term_of[word][order].astype(np.int32), counts[order], idf
+    idf = np.log1p(lengths.shape[0] / frequency[by_frequency])
+    offsets = np.searchsorted(row, np.arange(lengths.shape[0] + 1))
+    return offsets, term_of[word][order], counts[order], idf
 
 
 def _table(
-    rng: np.random.Generator,
-    messages: Messages,
-    like: np.ndarray,
-    kind: int,
-    keywords: tuple[int, int],
+    rng: np.random.Generator, messages: Messages, like: Int64, kind: int, keywords: tuple[int, int],
     **columns: np.ndarray,
-) -> SubscriptionTable:
+) -> SubscriptionTable:  # fmt: skip
     """Subscriptions with so many of the terms of the messages `like`, numbers from 0, and the given columns."""
-    count, offsets = like.shape[0], messages.batch.term_offsets
-    lengths = np.diff(offsets)[like]
+    count, batch = like.shape[0], messages.batch
+    lengths = np.diff(batch.term_offsets)[like]
     # Terms of each message in a row of fixed width; a random key a place, the smallest keys are kept. A few rows at a
     # time, since the longest message makes them wide; keys are drawn twice, so that this changes no workload.
     widest = int(lengths.max(initial=1))
+    pieces = np.split(np.arange(count), range(_ROWS, count, _ROWS))
     keys = deepcopy(rng)
-    pieces = [range(first, min(first + _ROWS, count)) for first in range(0, count, _ROWS)]
-    for piece in pieces:
-        rng.random((len(piece), widest))
+    for rows in pieces:
+        rng.random((rows.shape[0], widest))
     wanted = np.minimum(rng.integers(keywords[0], keywords[1] + 1, count), lengths)
-    chosen = [np.zeros(0, np.int32)]
-    for piece in pieces:
-        rows = slice(piece.start, piece.stop)
-        place = np.minimum(offsets[like[rows]][:, None] + np.arange(widest), messages.batch.terms.shape[0] - 1)
-        key = np.where(np.arange(widest) < lengths[rows, None], keys.random((len(piece), widest)), 2.0)
+    chosen = []
+    for rows in pieces:
+        place = np.minimum(batch.term_offsets[like[rows], None] + np.arange(widest), batch.terms.shape[0] - 1)
+        key = np.where(np.arange(widest) < lengths[rows, None], keys.random(place.shape), 2.0)
         keep = key <= np.take_along_axis(np.sort(key, axis=1), wanted[rows, None] - 1, axis=1)
-        chosen.append(messages.batch.terms[place[keep]])
-    terms = np.concatenate(chosen)
-    new_offsets = np.zeros(count + 1, np.int64)
-    np.cumsum(wanted, out=new_offsets[1:])
-    row = np.repeat(np.arange(count), wanted)
-    nowhere = np.full(count, np.nan)
-    unused = {
-        "x": nowhere,
-        "y": nowhere,
-        "region": np.full((count, 4), np.nan),
-        "match": np.full(count, KEYWORDS_BY_KIND, np.int8),
-        "k": np.zeros(count, np.int32),
-        "alpha": nowhere,
-    }
-    return SubscriptionTable(
-        number=np.arange(count, dtype=np.int64),
-        kind=np.full(count, kind, np.int8),
-        at=np.zeros(count, np.int64),
-        term_offsets=new_offsets,
-        terms=terms,
-        weights=unit_weights(row, messages.idf[terms], count),
-        **(unused | columns),
-    )
+        chosen.append(batch.terms[place[keep]])
+    offsets, terms = np.concatenate([[0], np.cumsum(wanted)]), np.concatenate(chosen)
+    nowhere, at = np.full(count, np.nan), np.zeros(count, np.int64)
+    table = SubscriptionTable(
+        np.arange(count), np.full(count, kind, np.int8), at, nowhere, nowhere, np.full((count, 4), np.nan),
+        np.full(count, model.KEYWORDS_BY_KIND, np.int8), np.zeros(count, np.int32), nowhere, offsets, terms,
+        unit_weights(messages.idf[terms], offsets),
+    )  # fmt: skip
+    return changed(table, **columns)
