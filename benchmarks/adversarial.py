@@ -25,13 +25,11 @@ STREAMS = {
     "unused_words": "subscriptions ask for words that no message has",
     "drift": "when the window is full the messages change to other words, and some subscriptions ask for these",
 }
-_BATCH = 1_000
-_GAP_US = 1_000_000
 _RECIPES = {
-    "k_beyond_window": TopkRecipe(k=(300, 300)),
-    "alpha_0": TopkRecipe(alpha=(0.0, 0.0)),
+    "k_beyond_window": TopkRecipe(k=(300, 300)), "alpha_0": TopkRecipe(alpha=(0.0, 0.0)),
     "alpha_1": TopkRecipe(alpha=(1.0, 1.0)),
-}
+}  # fmt: skip
+_BATCH, _GAP_US = 1_000, 1_000_000
 
 
 def make_stream(name: str, subscriptions: int, window: int, timed: int, seed: int) -> Case:
@@ -52,11 +50,10 @@ def make_stream(name: str, subscriptions: int, window: int, timed: int, seed: in
     if name in ("one_word", "equal_scores"):
         batch, table = _of_one_word(batch), _of_one_word(table)
     elif name == "unused_words":
-        some = table.take(np.arange(0, len(table), 25))  # who are told enough to be compared
-        real = topk_subscriptions(made, len(some), seed + 1, recipe)
-        unused = changed(table, terms=table.terms + np.int32(words)).take(np.arange(len(some), len(table)))
-        table = concatenate([unused, real])
-        table = changed(table, number=np.arange(len(table)))
+        told = -(-subscriptions // 25)  # of words that are there: enough to be compared
+        unused = changed(table, terms=table.terms + np.int32(words)).take(np.arange(told, subscriptions))
+        table = concatenate([unused, topk_subscriptions(made, told, seed + 1, recipe)])
+        table = changed(table, number=np.arange(subscriptions))
     elif name == "half_expires":
         # half a window of messages in one second, then silence for half a window's time: they expire together
         half = max(1, window // 2)

@@ -1,8 +1,7 @@
 """What a benchmark runs on: messages, subscriptions of one kind, a window, and how the stream is cut.
 
-`make_case` makes the standard case of any kind there is in `matching.kinds`: what its row says decides what is drawn.
-`benchmarks.workload` has the recipes of the data, `benchmarks.adversarial` makes cases of another sort. Read on in
-`benchmarks.harness`, which builds, checks and times.
+What the row of a kind in `matching.kinds` says decides what is drawn, by the recipes of `benchmarks.workload`; cases of
+another sort are made in `benchmarks.adversarial`. Read on in `benchmarks.harness`, which builds, checks and times.
 
 Where results last, a message becomes one the rarer the more have gone before it: of n messages the next one is among
 the k nearest with a chance of k / n; where scores fade, those of a few half-lives count. So there is a history whose
@@ -15,30 +14,25 @@ import numpy as np
 
 from benchmarks import workload
 from benchmarks.resampled import resample_messages
-from benchmarks.workload import MESSAGES_PER_S, PLAIN_BOOLEAN, WORLD, BooleanRecipe, Messages, TopkRecipe, changed
+from benchmarks.workload import PLAIN_BOOLEAN, WORLD, AnyRecipe, BooleanRecipe, Messages, TopkRecipe, changed
 from matching.errors import ConfigError
 from matching.fading import Fading
 from matching.kind_table import Kind
 from matching.model import NO_MESSAGES, Int64, MessageBatch, SubscriptionTable, empty, join_messages
 from matching.window import NO_FLOOR, Boundary, Window
 
-#: Messages that are timed, and that a window holds, unless told otherwise.
-_TIMED, _WINDOW = 20_000, 100_000
 #: Messages that subscriptions of a kind without window take after; none of them is timed.
 _HISTORY = 200_000
-#: Messages that are checked of a kind with a window, at most but for the rest of a batch.
-_CHECKED = 5_000
-#: As `skyray run` cuts the stream unless it is told otherwise.
-MOST_A_BATCH = 5_000
+#: As `skyray run` cuts the stream unless told otherwise; so many are checked of a kind with a window, in whole batches.
+MOST_A_BATCH = _CHECKED = 5_000
 #: Half of the messages speak of objects, five times in a window each, that move about and change words.
 _VERSIONED, _VERSIONS, _STRAY_DEG = 0.5, 5, 0.5
 #: Subscriptions change in calls of this many, as a batch of a live stream brings them.
 _CHANGES_A_CALL, _CALLS_A_ROUND = 1_000, 10
 #: Where results last: messages that subscriptions take after, and those of the history, as many as the paper lets pass,
-#: but no more than so many a subscription, or a check would have nothing to compare.
-_BEFORE, _LASTING_HISTORY, _A_SUBSCRIPTION = 100_000, 1_000_000, 10
-#: So many messages are checked that about so many enter a result, and no more.
-_ENTERING, _MOST_CHECKED = 4_000, 10_000
+#: but no more than so many a subscription, or a check would have nothing to compare. So many are checked that about so
+#: many enter a result, and no more.
+_BEFORE, _LASTING_HISTORY, _A_SUBSCRIPTION, _ENTERING, _MOST_CHECKED = 100_000, 1_000_000, 10, 4_000, 10_000
 #: Of a kind whose scores fade: ten half-lives, and as many messages are checked whatever enters, but fewer for so many
 #: subscriptions that all of them together meet more messages than this.
 _FADED, _FADED_CHECKED, _MOST_MET = 200_000, 1_000, 1_000_000_000
@@ -82,24 +76,18 @@ class Case(NamedTuple):
 
 def make_case(
     kind: Kind, subscriptions: int, messages: int | None = None, window: int | None = None, rounds: int = 7,
-    seed: int = 0, *, recipe: TopkRecipe | BooleanRecipe | None = None, messages_from: str | None = None,
+    seed: int = 0, *, recipe: AnyRecipe | None = None, messages_from: str | None = None,
     checked: int | None = None, batch: int | None = None, versions: float = _VERSIONS, history: int | None = None,
     half_life_s: float = HALF_LIFE_S,
 ) -> Case:  # fmt: skip
     """The standard case of a kind, to which some of this means nothing.
 
-    messages, window, batch : int   timed in all, at least; in the window; in a batch
-    recipe                          of subscriptions to points, or of messages and subscriptions to boxes; a ConfigError
-                                    if it asks of real messages what only synthetic ones have
-    messages_from : str             ETL output directory whose messages are resampled; synthetic ones without
-    checked : int                   messages that are checked of a kind with a window, by default up to 5,000
-    versions : float                how often an object speaks in a window
-    history : int                   messages that have passed before, where results last
+    20,000 `messages` or so are timed, over a `window` of 100,000, unless told otherwise; up to 5,000 are `checked`
+    where there is a window, and a `history` has passed where results last. An object speaks in `versions` messages of
+    a window. `messages_from` is an ETL folder to resample: a ConfigError if `recipe` asks for other words or places.
     """
-    timed = messages or _TIMED
-    part = -(-timed // rounds)
-    if kind.standing:
-        timed = part * rounds
+    part = -(-(messages or 20_000) // rounds)
+    timed = part * rounds if kind.standing else messages or 20_000
     batch = batch or min(part, MOST_A_BATCH)
     if recipe is None:
         recipe = PLAIN_BOOLEAN if kind.stands == "box" else TopkRecipe(kind.recipe.k, keywords=kind.recipe.keywords)
@@ -107,7 +95,7 @@ def make_case(
     # messages that come before the stream, in it before the first batch, and those that are checked and not timed
     before, filled, more = 0, _HISTORY, 0
     if kind.windowed:
-        filled, more = window or _WINDOW, -(-(checked or min(timed, _CHECKED)) // batch) * batch
+        filled, more = window or 100_000, -(-(checked or min(timed, _CHECKED)) // batch) * batch
     elif kind.fades:
         before, filled, more = _BEFORE, history or _FADED, min(_FADED_CHECKED, max(100, _MOST_MET // subscriptions))
     elif isinstance(recipe, TopkRecipe):
@@ -126,7 +114,7 @@ def make_case(
     coming = 0 if kind.windowed else _CHANGES_A_CALL * _CALLS_A_ROUND * rounds
     everybody = subscriptions_of(kind, source, subscriptions + coming, seed, recipe)
     table, fresh = everybody.take(np.arange(subscriptions)), everybody.take(np.arange(subscriptions, len(everybody)))
-    stream, ends, fading = made.batch, None, None
+    stream, kept, ends, fading = made.batch, Window("count", filled), None, None
     if before:
         seq = np.arange(count - before)
         stream = changed(stream.take(before + seq), seq=seq, life=seq)
@@ -152,14 +140,11 @@ def make_case(
     if kind.fades:
         spoken = np.bincount(made.batch.terms, weights=made.batch.counts, minlength=made.idf.shape[0]).astype(np.int64)
         fading = Fading.of(half_life_s, SMOOTHING, spoken, int(spoken.sum()), 0)
-        facts |= {"half_life_s": half_life_s, "smoothing": SMOOTHING, "arrivals_per_s": MESSAGES_PER_S}
-    kept = Window("count", filled)
+        facts |= {"half_life_s": half_life_s, "smoothing": SMOOTHING, "arrivals_per_s": workload.MESSAGES_PER_S}
     return Case(kind, stream, table, kept, filled, timed, batch, facts, ends, fading, fresh, _CHANGES_A_CALL)
 
 
-def subscriptions_of(
-    kind: Kind, messages: Messages, count: int, seed: int, recipe: TopkRecipe | BooleanRecipe
-) -> SubscriptionTable:
+def subscriptions_of(kind: Kind, messages: Messages, count: int, seed: int, recipe: AnyRecipe) -> SubscriptionTable:
     """`count` subscriptions of a kind that take after random messages. O(count)."""
     if isinstance(recipe, BooleanRecipe):
         return workload.boolean_subscriptions(messages, count, seed, recipe=recipe)
@@ -170,12 +155,12 @@ def subscriptions_of(
     return changed(likes, kind=np.full(count, kind.code, np.int8), alpha=alpha)
 
 
-def _facts(kind: Kind, recipe: TopkRecipe | BooleanRecipe) -> dict[str, Any]:
+def _facts(kind: Kind, recipe: AnyRecipe) -> dict[str, Any]:
     """The recipe, JSON-ready."""
     facts = {name: list(value) if isinstance(value, tuple) else value for name, value in recipe._asdict().items()}
     if isinstance(recipe, BooleanRecipe):
         return facts | {"wide_share": workload.REGIONS[recipe.regions][2], "changes_per_call": _CHANGES_A_CALL}
     if kind.windowed and recipe.k[0] == recipe.k[1]:
         facts["k"] = recipe.k[0]
-    wanted = (*kind.fields, "keywords") if kind.place == "point" else ()
-    return {name: value for name, value in facts.items() if name in wanted}
+    asked = (*kind.fields, "keywords") if kind.place == "point" else ()
+    return {name: facts[name] for name in asked}

@@ -18,10 +18,7 @@ _JITTER_DEG = 0.01
 
 
 def resample_messages(directory: str, count: int, seed: int, space: Space, timed: bool = False) -> Messages:
-    """Draw `count` messages as `point_messages` has them, `timed` with counts. O(all).
-
-    Raises an InputError if `directory` is not what `skyray etl` writes, or no message in it has a term.
-    """
+    """Draw `count` messages of what `skyray etl` wrote, `timed` with counts and times. O(all)."""
     files = list_message_files(directory)
     if not files:
         raise InputError("missing_file", f"{directory}: no ETL output; give the --out of a finished `skyray etl`")

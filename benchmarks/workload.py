@@ -10,11 +10,9 @@ The recipe, kept close to what geo-tagged short texts look like:
 - `boolean`: a square around that message's place. Side, as a share of the world's width: log-uniform from 0.01 % to
   1 % (a city to a region), but for `WIDE_SHARE` of them from 1 % to 10 % (a country or a few).
 - `topk`: the place itself, k = 10, alpha uniform in [0, 1).
-- `skyline`: a region of the shape of the world around the place, 0.01 % to 1 % of its area, uniform. Messages are
-  versions of objects, and each ends the one before (`versions_of_objects`).
+- `skyline`: a region of the shape of the world around the place, 0.01 % to 1 % of its area, uniform.
 
-`BooleanRecipe` and `TopkRecipe` vary these. Real messages instead: `benchmarks.resampled`. Read on in
-`benchmarks.cases`.
+Recipes vary these. Real messages instead: `benchmarks.resampled`. Read on in `benchmarks.cases`.
 """
 
 from collections.abc import Mapping
@@ -30,7 +28,9 @@ from matching.space import EARTH, Space
 from matching.text import unit_weights
 
 WORLD = Space(*EARTH)
-_WIDTH, _HEIGHT = WORLD.east - WORLD.west, WORLD.north - WORLD.south
+#: Its corners and its sides, float64[2, 1]: of longitude and of latitude.
+_LOW, _HIGH = np.reshape(WORLD[:4], (2, 2, 1))
+_SIZE = _HIGH - _LOW
 NO_REMOVALS: Removals = empty(Removals)
 #: How fast messages come, where their times matter: the rate of the CIQ paper.
 MESSAGES_PER_S = 5.0
@@ -82,10 +82,7 @@ class BooleanRecipe(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "BooleanRecipe":
-        """Read `places=uniform,stop_words=no,keywords=2,regions=city,shape=range,words=100-1000` or a part of it.
-
-        Raises a ConfigError for a name or a value nobody knows.
-        """
+        """Read `places=uniform,stop_words=no,keywords=2-3,regions=city,shape=range,words=long` or a part of it."""
         values: dict[str, Any] = {}
         for part in filter(None, text.split(",")):
             name, _, value = part.partition("=")
@@ -106,21 +103,18 @@ _CHOICES = {
     "shape": SHAPES, "words": tuple(TEXTS),
 }  # fmt: skip
 PLAIN, PLAIN_BOOLEAN = TopkRecipe(), BooleanRecipe()
+AnyRecipe = TopkRecipe | BooleanRecipe
 
 
 def make_messages(
     count: int, seed: int, recipe: BooleanRecipe = PLAIN_BOOLEAN, history: int = 0, timed: bool = False
 ) -> Messages:
-    """Draw `count` messages as `point_messages` has them, `timed` with counts. O(count).
-
-    The first `history`, which subscriptions take after, have short texts whatever the recipe says.
-    """
+    """Draw `count` messages; the first `history`, which subscriptions take after, are short in any case. O(count)."""
     rng = np.random.default_rng([seed, 1])
     lon, lat = _places(rng, count, recipe.places)
-    lengths = rng.integers(recipe.words[0], recipe.words[1] + 1, count)
+    lengths = rng.integers(*recipe.words, count, endpoint=True)
     if recipe.words != PLAIN_BOOLEAN.words:
-        fewest, most = PLAIN_BOOLEAN.words
-        lengths[:history] = np.random.default_rng([seed, 6]).integers(fewest, most + 1, history)
+        lengths[:history] = np.random.default_rng([seed, 6]).integers(*PLAIN_BOOLEAN.words, history, endpoint=True)
     offsets, terms, counts, idf = _texts(rng, lengths, 0 if recipe.stop_words else _STOP_WORDS)
     weights = unit_weights(counts * idf[terms], offsets)
     return Messages(point_messages(lon, lat, offsets, terms, weights, counts if timed else None), idf)
@@ -130,19 +124,17 @@ def point_messages(
     lon: Float64, lat: Float64, term_offsets: Int64, terms: Int32, weights: Float32,
     counts: np.ndarray | None = None, space: Space = WORLD,
 ) -> MessageBatch:  # fmt: skip
-    """Messages with seq from 0 and life = seq (count window); with times besides if they have counts. O(n)."""
+    """Messages with seq from 0 and life = seq (count window); those that have counts are given times. O(n)."""
     x, y = space.project(lon, lat)
     seq = np.arange(lon.shape[0], dtype=np.int64)
-    timed: tuple[Any, ...] = ()
-    if counts is not None:
-        timed = counts.astype(np.int32), seq * round(1e6 / MESSAGES_PER_S)
+    timed: tuple[Any, ...] = () if counts is None else (counts.astype(np.int32), seq * round(1e6 / MESSAGES_PER_S))
     return MessageBatch(seq, x, y, lon, lat, lon, lat, seq, term_offsets, terms, weights, *timed)
 
 
 def widened(batch: MessageBatch, seed: int) -> MessageBatch:
     """The same messages as range messages: squares of "small" sides around their points. O(n)."""
     exponent = np.random.default_rng([seed, 7]).uniform(*REGIONS["small"][0], len(batch))
-    west, south, east, north = _around(batch.west, batch.south, _WIDTH * 10.0**exponent)
+    west, south, east, north = _around(np.stack([batch.west, batch.south]), _SIZE[0] * 10.0**exponent)
     return changed(batch, west=west, south=south, east=east, north=north)
 
 
@@ -155,8 +147,9 @@ def boolean_subscriptions(
     most, wide_ones, share = REGIONS[recipe.regions]
     wide = rng.random(count) < (share if wide_share is None else wide_share)
     exponent = np.where(wide, rng.uniform(*wide_ones, count), rng.uniform(*most, count))
-    sides = _around(messages.batch.west[like], messages.batch.south[like], _WIDTH * 10.0**exponent)
-    return _table(rng, messages, like, model.BOOLEAN, recipe.keywords, region=np.stack(sides, axis=1))
+    places = np.stack([messages.batch.west[like], messages.batch.south[like]])
+    region = np.ascontiguousarray(_around(places, _SIZE[0] * 10.0**exponent).T)
+    return _table(rng, messages, like, model.BOOLEAN, recipe.keywords, region=region)
 
 
 def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRecipe = PLAIN) -> SubscriptionTable:
@@ -164,10 +157,8 @@ def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRe
     rng = np.random.default_rng([seed, 3])
     like = rng.integers(0, len(messages.batch), count)
     # k comes from a draw of its own, so that workloads that differ in k alone differ in nothing else
-    k = np.random.default_rng([seed, 4]).integers(recipe.k[0], recipe.k[1] + 1, count).astype(np.int32)
-    lowest, highest = recipe.alpha
-    alpha = lowest + (highest - lowest) * rng.random(count)
-    x, y = messages.batch.x[like], messages.batch.y[like]
+    k = np.random.default_rng([seed, 4]).integers(*recipe.k, count, endpoint=True).astype(np.int32)
+    x, y, alpha = messages.batch.x[like], messages.batch.y[like], rng.uniform(*recipe.alpha, count)
     return _table(rng, messages, like, model.TOPK, recipe.keywords, x=x, y=y, k=k, alpha=alpha)
 
 
@@ -180,8 +171,8 @@ def skyline_subscriptions(messages: Messages, count: int, seed: int) -> Subscrip
 def sized_regions(table: SubscriptionTable, seed: int) -> SubscriptionTable:
     """The same with regions of the shape of the world around the middles of theirs, as those of `skyline` are."""
     side = np.sqrt(np.random.default_rng([seed, 5]).uniform(_SIDES[0] ** 2, _SIDES[1] ** 2, len(table)))
-    lon, lat = (table.region[:, 0] + table.region[:, 2]) / 2.0, (table.region[:, 1] + table.region[:, 3]) / 2.0
-    return changed(table, region=np.stack(_around(lon, lat, side * _WIDTH, side * _HEIGHT), axis=1))
+    middles = (table.region[:, :2] + table.region[:, 2:]).T / 2.0
+    return changed(table, region=np.ascontiguousarray(_around(middles, side * _SIZE).T))
 
 
 def versions_of_objects(
@@ -189,11 +180,9 @@ def versions_of_objects(
 ) -> tuple[MessageBatch, Int64, Int64]:
     """Let messages speak of objects that move and change words, so that versions of an object follow each other.
 
-    Of a dense stream from seq 0 on a `share` speaks of objects that come again, each `versions` times in a `window` of
-    messages on average; the others stand alone. An object is `stray_deg` degrees from where it was first (standard
-    deviation of each axis), with None anywhere.
-
-    Returns the messages; int64[n], the object of each; int64[n], the seq of the version that each one ends, -1: none.
+    A `share` of a dense stream from seq 0 speaks of objects that come again, each `versions` times in a `window` on
+    average, `stray_deg` from where it was first (standard deviation of each axis; None: anywhere). Returns the
+    messages; int64[n], the object of each; int64[n], the seq of the version that each one ends, -1: none.
     """
     rng, count = np.random.default_rng([seed, 6]), len(batch)
     pool = max(1, round(window * share / versions))
@@ -205,9 +194,8 @@ def versions_of_objects(
     ends[order[1:][same]] = order[:-1][same]
     if stray_deg is not None:
         _, first, which = np.unique(objects, return_index=True, return_inverse=True)
-        home, away = first[which], rng.normal(size=(2, count)) * stray_deg
-        lon = np.clip(batch.west[home] + away[0], WORLD.west, WORLD.east)
-        lat = np.clip(batch.south[home] + away[1], WORLD.south, WORLD.north)
+        home = np.stack([batch.west, batch.south])[:, first[which]]
+        lon, lat = np.clip(home + rng.normal(size=(2, count)) * stray_deg, _LOW, _HIGH)
         x, y = WORLD.project(lon, lat)
         batch = changed(batch, x=x, y=y, west=lon, south=lat, east=lon, north=lat)
     return batch, objects, ends
@@ -218,42 +206,36 @@ def changed(table: Table, **columns: np.ndarray) -> Table:
     return type(table)(**(table._asdict() | columns))
 
 
-def _around(lon: Float64, lat: Float64, width: Float64, height: Float64 | None = None) -> tuple[Float64, ...]:
-    """West, south, east, north of rectangles around points, or squares, in degrees and cut at the world's edge."""
-    height = width if height is None else height
-    west, east = np.maximum(lon - width / 2.0, WORLD.west), np.minimum(lon + width / 2.0, WORLD.east)
-    return west, np.maximum(lat - height / 2.0, WORLD.south), east, np.minimum(lat + height / 2.0, WORLD.north)
+def _around(places: Float64, sides: Float64) -> Float64:
+    """West, south, east, north, float64[4, n], of rectangles around float64[2, n], cut at the world's edge."""
+    return np.concatenate([np.maximum(places - sides / 2.0, _LOW), np.minimum(places + sides / 2.0, _HIGH)])
 
 
-def _places(rng: np.random.Generator, count: int, places: str) -> tuple[Float64, Float64]:
-    """Longitudes and latitudes."""
-    west, south, east, north = WORLD[:4]
+def _places(rng: np.random.Generator, count: int, places: str) -> Float64:
+    """Longitudes and latitudes, float64[2, n]."""
     if places == "uniform":
-        return rng.uniform(west, east, count), rng.uniform(south, north, count)
-    city_lon, city_lat = rng.uniform(west, east, _CITIES), rng.uniform(south * 0.7, north * 0.7, _CITIES)
-    spread = rng.uniform(0.05, 0.5, _CITIES)
+        return rng.uniform(_LOW, _HIGH, (2, count))
+    most = np.array([[1.0], [0.7]])  # no city lies near the poles
+    cities, spread = rng.uniform(_LOW * most, _HIGH * most, (2, _CITIES)), rng.uniform(0.05, 0.5, _CITIES)
     weight = 1.0 / (np.arange(_CITIES) + 6.0)
     city = rng.choice(_CITIES, count, p=weight / weight.sum())
-    lon = city_lon[city] + rng.normal(size=count) * spread[city]
-    lat = city_lat[city] + rng.normal(size=count) * spread[city]
+    found = cities[:, city] + rng.normal(size=(2, count)) * spread[city]
     anywhere = rng.random(count) >= _CITY_SHARE
-    lon[anywhere], lat[anywhere] = rng.uniform(west, east, anywhere.sum()), rng.uniform(south, north, anywhere.sum())
-    return np.clip(lon, west, east), np.clip(lat, south, north)
+    found[:, anywhere] = rng.uniform(_LOW, _HIGH, (2, anywhere.sum()))
+    return np.clip(found, _LOW, _HIGH)
 
 
 def _texts(rng: np.random.Generator, lengths: Int64, left_out: int) -> tuple[Int64, Int32, Int64, Float64]:
     """Term offsets, terms ascending in each message, their counts, idf by term; without the commonest words."""
-    weight = 1.0 / (np.arange(_WORDS) + 2.0)
-    weight[:left_out] = 0.0
-    weight = np.cumsum(weight)
+    rank = np.arange(_WORDS)
+    weight = np.cumsum(np.where(rank < left_out, 0.0, 1.0 / (rank + 2.0)))
     row = np.repeat(np.arange(lengths.shape[0]), lengths)
     word = np.searchsorted(weight, rng.random(row.shape[0]) * weight[-1], side="right")
     pairs, counts = np.unique(row * _WORDS + word, return_counts=True)
     row, word = np.divmod(pairs, _WORDS)
     frequency = np.bincount(word, minlength=_WORDS)
     # Words nobody uses are no terms; among equals the commoner word of the recipe comes last.
-    used = np.flatnonzero(frequency)
-    by_frequency = used[np.lexsort((-used, frequency[used]))]
+    by_frequency = np.lexsort((-rank, frequency))[np.count_nonzero(frequency == 0) :]
     term_of = np.full(_WORDS, -1, np.int32)
     term_of[by_frequency] = np.arange(by_frequency.shape[0])
     order = np.lexsort((term_of[word], row))
@@ -276,7 +258,7 @@ def _table(
     keys = deepcopy(rng)
     for rows in pieces:
         rng.random((rows.shape[0], widest))
-    wanted = np.minimum(rng.integers(keywords[0], keywords[1] + 1, count), lengths)
+    wanted = np.minimum(rng.integers(*keywords, count, endpoint=True), lengths)
     chosen = []
     for rows in pieces:
         place = np.minimum(batch.term_offsets[like[rows], None] + np.arange(widest), batch.terms.shape[0] - 1)
