@@ -24,7 +24,6 @@ def resample_messages(directory: str, count: int, seed: int, space: Space, timed
         raise InputError("missing_file", f"{directory}: no ETL output; give the --out of a finished `skyray etl`")
     idf = load_vocabulary(directory).idf
     stored = pq.read_table(files, columns=["lon", "lat", "terms", "weights", "counts"])
-    lon, lat = stored["lon"].to_numpy(), stored["lat"].to_numpy()
     terms, weights, counts = (stored[name].combine_chunks() for name in ("terms", "weights", "counts"))
     offsets = terms.offsets.to_numpy().astype(np.int64)
     some = np.flatnonzero(np.diff(offsets))
@@ -32,9 +31,8 @@ def resample_messages(directory: str, count: int, seed: int, space: Space, timed
         raise InputError("no_terms", f"{directory}: no message in it has a term; run the ETL on other texts")
     rng = np.random.default_rng([seed, 5])
     like = some[rng.integers(0, some.size, count)]
-    term_offsets, picked = take_ragged(offsets, like)
-    lon = np.clip(lon[like] + rng.normal(size=count) * _JITTER_DEG, space.west, space.east)
-    lat = np.clip(lat[like] + rng.normal(size=count) * _JITTER_DEG, space.south, space.north)
+    new_offsets, picked = take_ragged(offsets, like)
+    places = np.stack([stored[name].to_numpy()[like] for name in ("lon", "lat")])
+    places = np.clip(places + rng.normal(size=(2, count)) * _JITTER_DEG, *np.reshape(space[:4], (2, 2, 1)))
     terms, weights, counts = (column.values.to_numpy()[picked] for column in (terms, weights, counts))
-    batch = point_messages(lon, lat, term_offsets, terms, weights, counts if timed else None, space)
-    return Messages(batch, idf)
+    return Messages(point_messages(places, new_offsets, terms, weights, counts if timed else None, space), idf)

@@ -6,11 +6,9 @@ The recipe, kept close to what geo-tagged short texts look like:
   spread 0.05 to 0.5 degrees), the rest anywhere. World: the whole earth.
 - Words: 6 to 14 draws (mean 10) from 50,000 words, the r-th of weight 1 / (r + 1); repeats collapse into counts.
   Term ids and idf come from the messages themselves: id 0 is the rarest, idf = ln(1 + N / df).
-- Subscriptions: each takes after a message, so that hot places and hot words meet: 1 to 5 of its words (mean 3).
-- `boolean`: a square around that message's place. Side, as a share of the world's width: log-uniform from 0.01 % to
-  1 % (a city to a region), but for `WIDE_SHARE` of them from 1 % to 10 % (a country or a few).
-- `topk`: the place itself, k = 10, alpha uniform in [0, 1).
-- `skyline`: a region of the shape of the world around the place, 0.01 % to 1 % of its area, uniform.
+- Subscriptions: each takes after a message, so that hot places and hot words meet: 1 to 5 of its words (mean 3), and
+  its place for `topk`, around which `boolean` has a square of log-uniform side (`REGIONS`: a city to a region, or wide
+  ones, a country or a few), and `skyline` a region of the shape of the world, 0.01 % to 1 % of its area, uniform.
 
 Recipes vary these. Real messages instead: `benchmarks.resampled`. Read on in `benchmarks.cases`.
 """
@@ -111,24 +109,23 @@ def make_messages(
 ) -> Messages:
     """Draw `count` messages; the first `history`, which subscriptions take after, are short in any case. O(count)."""
     rng = np.random.default_rng([seed, 1])
-    lon, lat = _places(rng, count, recipe.places)
+    places = _places(rng, count, recipe.places)
     lengths = rng.integers(*recipe.words, count, endpoint=True)
     if recipe.words != PLAIN_BOOLEAN.words:
         lengths[:history] = np.random.default_rng([seed, 6]).integers(*PLAIN_BOOLEAN.words, history, endpoint=True)
     offsets, terms, counts, idf = _texts(rng, lengths, 0 if recipe.stop_words else _STOP_WORDS)
     weights = unit_weights(counts * idf[terms], offsets)
-    return Messages(point_messages(lon, lat, offsets, terms, weights, counts if timed else None), idf)
+    return Messages(point_messages(places, offsets, terms, weights, counts if timed else None), idf)
 
 
 def point_messages(
-    lon: Float64, lat: Float64, term_offsets: Int64, terms: Int32, weights: Float32,
-    counts: np.ndarray | None = None, space: Space = WORLD,
-) -> MessageBatch:  # fmt: skip
+    places: Float64, offsets: Int64, terms: Int32, weights: Float32, counts: np.ndarray | None, space: Space = WORLD
+) -> MessageBatch:
     """Messages with seq from 0 and life = seq (count window); those that have counts are given times. O(n)."""
-    x, y = space.project(lon, lat)
+    (lon, lat), (x, y) = places, space.project(*places)
     seq = np.arange(lon.shape[0], dtype=np.int64)
     timed: tuple[Any, ...] = () if counts is None else (counts.astype(np.int32), seq * round(1e6 / MESSAGES_PER_S))
-    return MessageBatch(seq, x, y, lon, lat, lon, lat, seq, term_offsets, terms, weights, *timed)
+    return MessageBatch(seq, x, y, lon, lat, lon, lat, seq, offsets, terms, weights, *timed)
 
 
 def widened(batch: MessageBatch, seed: int) -> MessageBatch:
