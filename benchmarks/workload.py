@@ -50,6 +50,11 @@ _SIDES = (0.01, 0.1)
 #: Subscriptions whose keywords are drawn at a time.
 _ROWS = 20_000
 TEXTS, SHAPES = {"short": (6, 14), "long": (100, 1000)}, ("point", "range")
+#: What each property of a `BooleanRecipe` can be called; some can be numbers besides.
+_CHOICES = {
+    "places": ("clustered", "uniform"), "stop_words": ("yes", "no"), "keywords": (), "regions": tuple(REGIONS),
+    "shape": SHAPES, "words": tuple(TEXTS),
+}  # fmt: skip
 Table = TypeVar("Table", MessageBatch, SubscriptionTable)
 
 
@@ -96,10 +101,6 @@ class BooleanRecipe(NamedTuple):
         return cls(**values)
 
 
-_CHOICES = {
-    "places": ("clustered", "uniform"), "stop_words": ("yes", "no"), "keywords": (), "regions": tuple(REGIONS),
-    "shape": SHAPES, "words": tuple(TEXTS),
-}  # fmt: skip
 PLAIN, PLAIN_BOOLEAN = TopkRecipe(), BooleanRecipe()
 AnyRecipe = TopkRecipe | BooleanRecipe
 
@@ -107,7 +108,7 @@ AnyRecipe = TopkRecipe | BooleanRecipe
 def make_messages(
     count: int, seed: int, recipe: BooleanRecipe = PLAIN_BOOLEAN, history: int = 0, timed: bool = False
 ) -> Messages:
-    """Draw `count` messages; the first `history`, which subscriptions take after, are short in any case. O(count)."""
+    """Draw messages, `timed` ones with counts; the first `history`, which subscriptions take after, are short. O(n)."""
     rng = np.random.default_rng([seed, 1])
     places = _places(rng, count, recipe.places)
     lengths = rng.integers(*recipe.words, count, endpoint=True)
