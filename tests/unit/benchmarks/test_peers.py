@@ -1,6 +1,8 @@
 """Peers: exact like an engine, also at edges and after changes; one that is not installed says what to install."""
 
 import json
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,14 +11,11 @@ from time import monotonic
 import numpy as np
 import pytest
 
-from benchmarks import cases, run
-from benchmarks.peers import PEERS, postgis
-from benchmarks.peers.base import Rows
-from benchmarks.peers.duckdb import DuckDB
-from benchmarks.peers.guard import GuardedServer
+from benchmarks import cases, peers, run
+from benchmarks.peers import PEERS, DuckDB, PostGIS, Server, rows_of
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages, widened
 from matching.boolean.engines.inverted_list import InvertedList
-from matching.errors import ConfigError
+from matching.errors import ConfigError, EngineError
 from matching.model import BOOLEAN, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
 
 
@@ -110,7 +109,7 @@ def test_peer_refuses_a_region_across_the_antimeridian():
     table = boolean_subscriptions(messages, 1, 1)
     table.region[0] = [170.0, 0.0, -170.0, 1.0]
     with pytest.raises(ConfigError, match="antimeridian"):
-        Rows.of(table)
+        rows_of(table)
 
 
 def test_bench_times_peers_beside_engines():
@@ -129,7 +128,7 @@ def test_bench_leaves_out_a_peer_that_is_not_installed_and_says_how_to_install_i
     class Elsewhere(DuckDB):
         name = "elsewhere"
         install = "pip install elsewhere"
-        packages = ("no_such_package",)
+        package = "no_such_package"
 
     monkeypatch.setitem(PEERS, "elsewhere", Elsewhere)
     heard = []
@@ -166,42 +165,49 @@ def test_bench_of_a_wrong_peer_is_not_exact_and_the_peer_is_closed(monkeypatch):
 
 
 def test_postgis_without_a_server_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(postgis, "_programs", lambda: None)
+    monkeypatch.setattr(peers, "_programs", lambda: None)
     absence = PEERS["postgis"].absence()
-    assert absence.reason == "no PostgreSQL server is installed"
+    assert absence.reason == "no PostgreSQL server with PostGIS is installed"
     assert "apt-get install postgresql" in absence.install
 
 
 def test_postgis_closed_leaves_neither_process_nor_folder():
     if PEERS["postgis"].absence() is not None:
         return
-    server = postgis.Server()
-    server.connect().close()
-    assert not server.process.ended and server.folder.is_dir()
-    server.stop()
-    assert server.process.ended and not server.folder.exists()
+    peer = PostGIS(WORLD)
+    server = peer._server
+    assert server.process.poll() is None and server.folder.is_dir()
+    peer.close()
+    assert server.process.poll() is not None and not server.folder.exists()
 
 
-#: A harness with a stand-in for a server: prints the server's process and waits to be killed.
+def test_postgis_whose_server_ends_at_once_gives_its_last_words(monkeypatch):
+    if PEERS["postgis"].absence() is not None:
+        return
+    monkeypatch.setattr(peers, "_SERVE", "echo no room; exit 3")
+    with pytest.raises(EngineError, match="no room"):
+        PostGIS(WORLD)
+
+
+#: Prints process and folder of a server, a stand-in or a real one, and waits to be killed.
 HARNESS = """
 import sys, time
-from pathlib import Path
-from benchmarks.peers.base import Rows
-from benchmarks.peers.duckdb import DuckDB
-from benchmarks.peers.guard import GuardedServer
-folder = Path(sys.argv[1])
-server = GuardedServer([sys.executable, "-u", "-c", sys.argv[2]], folder, grace_s=0.5)
-deadline = time.monotonic() + 20.0
-while not (folder / "ready").exists() and time.monotonic() < deadline:
-    server.wait(0.01)
-print((folder / "ready").read_text(), flush=True)
+from benchmarks.peers import PostGIS, Server
+from benchmarks.workload import WORLD
+if sys.argv[1:]:
+    server = Server(sys.executable, "-c", sys.argv[1])
+    while not (server.folder / "ready").exists():
+        time.sleep(0.01)
+else:
+    peer = PostGIS(WORLD)
+    server = peer._server
+print(server.process.pid, server.folder, flush=True)
 sys.stdin.read()
 """
 SERVER = """
 import os, signal
 {}
-open(".ready", "w").write(str(os.getpid()))
-os.rename(".ready", "ready")
+os.rename("log", "ready")
 signal.pause()
 """
 
@@ -214,28 +220,40 @@ def lives(process: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("habit", ["pass", "signal.signal(signal.SIGINT, signal.SIG_IGN)"], ids=["heeding", "deaf"])
-def test_server_dies_with_a_harness_that_was_killed(tmp_path, habit):
-    folder = tmp_path / "server"
-    folder.mkdir()
+@pytest.mark.parametrize("given", [[SERVER.format("")], []], ids=["stand-in", "postgis"])
+def test_server_dies_with_a_harness_that_was_killed(given):
+    if not given and PEERS["postgis"].absence() is not None:
+        return
     harness = subprocess.Popen(
-        [sys.executable, "-c", HARNESS, folder, SERVER.format(habit)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3],
+        [sys.executable, "-c", HARNESS, *given],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3],
     )  # fmt: skip
     with harness:
-        server = int(harness.stdout.readline())
+        process, folder = harness.stdout.readline().split()
+        server = int(process)
         assert lives(server)
         harness.kill()
     deadline = monotonic() + 20.0
-    while (lives(server) or folder.exists()) and monotonic() < deadline:
+    while lives(server) and monotonic() < deadline:
         harness.poll()
-    assert not lives(server) and not folder.exists()
+    shutil.rmtree(folder)
+    assert harness.returncode == -signal.SIGKILL and not lives(server)
 
 
-def test_server_that_ends_by_itself_is_seen_to_and_its_last_words_stay(tmp_path):
-    server = GuardedServer([sys.executable, "-c", "print('no room'); raise SystemExit(3)"], tmp_path)
-    assert server.wait(20.0) and server.ended
-    assert (tmp_path / "log").read_text() == "no room\n"
+def test_server_that_is_deaf_is_killed(monkeypatch):
+    monkeypatch.setattr(peers, "_STOP_S", 0.2)
+    server = Server(sys.executable, "-c", SERVER.format("signal.signal(signal.SIGINT, signal.SIG_IGN)"))
+    deadline = monotonic() + 20.0
+    while not (server.folder / "ready").exists() and monotonic() < deadline:
+        assert server.process.poll() is None
+    server.stop()
+    assert server.process.returncode == -signal.SIGKILL and not server.folder.exists()
+
+
+def test_server_that_ends_by_itself_is_seen_to_and_its_last_words_stay():
+    server = Server(sys.executable, "-c", "print('no room'); raise SystemExit(3)")
+    assert server.process.wait(20.0) == 3
+    assert (server.folder / "log").read_text() == "no room\n"
     server.stop()
     server.stop()
-    assert not tmp_path.exists()
+    assert not server.folder.exists()

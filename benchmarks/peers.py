@@ -1,0 +1,328 @@
+"""What a user would take instead of an engine, behind an engine's own interface: PostGIS and DuckDB.
+
+`skyray bench boolean --engines cell_term,postgis,duckdb` times them in the same run as engines, held against the same
+oracle; one that cannot run here is reported with the line that installs it. Each is given its best shape: bulk load in
+a good order, an index over place and word together where that can be said, whole batches of messages in one call, no
+durability, one core like an engine. Read on in `benchmarks.harness`, which times them.
+"""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from matching.boolean.engine import MatchSet
+from matching.errors import ConfigError, EngineError
+from matching.kind_table import Kind
+from matching.model import Int64, MessageBatch, SubscriptionTable
+from matching.space import Space
+from matching.storage.slots import SlotMap
+
+_SIDES = ("west", "south", "east", "north")
+#: Whether the boxes of message m and subscription s meet, closed and in doubles.
+_MEET = "s.west <= m.east AND s.east >= m.west AND s.south <= m.north AND s.north >= m.south"
+
+
+class Absence(NamedTuple):
+    """A peer that cannot run here: why, and the line that changes it."""
+
+    name: str
+    reason: str
+    install: str
+
+
+class Peer(ABC):
+    """A database that holds subscriptions, for a room in place of an engine."""
+
+    name: ClassVar[str]
+    kind: ClassVar[str] = "boolean"
+    package: ClassVar[str]
+    install: ClassVar[str] = "pip install 'skyray[bench]'"
+    #: Messages asked for in one call, where more would fill the memory with pairs.
+    at_once: ClassVar[int] = 1 << 30
+    #: Statements: what was measured, bytes of table and indexes, and forgetting a list of numbers.
+    _version: ClassVar[str]
+    _size: ClassVar[str]
+    _forget: ClassVar[str]
+    _sql: Any
+
+    def __init__(self, space: Space):
+        self._here = SlotMap()
+
+    @classmethod
+    def absence(cls) -> Absence | None:
+        """Why the peer cannot run here, or None."""
+        if importlib.util.find_spec(cls.package) is None:
+            return Absence(cls.name, f"Python package {cls.package} is not installed", cls.install)
+        return None
+
+    def __len__(self) -> int:
+        return len(self._here)
+
+    def holds(self, numbers: Int64) -> NDArray[np.bool_]:
+        return self._here.find(numbers) >= 0
+
+    def insert(self, table: SubscriptionTable) -> None:
+        if len(table):
+            self._take_in(rows_of(table))
+            self._here.insert(table.number)
+
+    def remove(self, numbers: Int64) -> None:
+        if numbers.shape[0]:
+            self._ask(self._forget, [numbers.tolist()])
+            self._here.remove(numbers)
+
+    def match(self, batch: MessageBatch) -> MatchSet:
+        """Every matching pair of a batch, in ascending row; `scanned` and `verified` are not known and 0."""
+        found = [np.zeros((2, 0), np.int64)]
+        for first in range(0, len(batch), self.at_once):
+            row, number = self._find(batch.take(np.arange(first, min(first + self.at_once, len(batch)))))
+            found.append(np.stack([row + first, number]))
+        row, number = np.concatenate(found, axis=1)
+        order = np.argsort(row, kind="stable")
+        return MatchSet(number[order], row[order].astype(np.int32), 0, 0, len(row))
+
+    def version(self) -> str:
+        return self._ask(self._version).fetchone()[0]
+
+    def size_bytes(self) -> int:
+        return int(self._ask(self._size).fetchone()[0])
+
+    def close(self) -> None:
+        """Give back what is held outside this process's memory; may be called twice."""
+        self._sql.close()
+
+    def _ask(self, statement: str, *given: Any) -> Any:
+        """The cursor with the answer; each has its own, since in DuckDB a result in use blocks the connection."""
+        return self._sql.cursor().execute(statement, *given)
+
+    @abstractmethod
+    def _take_in(self, rows: pa.Table) -> None: ...
+
+    @abstractmethod
+    def _find(self, batch: MessageBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Row and number of every matching pair, in any order."""
+
+
+def rows_of(table: SubscriptionTable) -> pa.Table:
+    """One row a subscription: number, rarest keyword (the smallest term id), box, the rest of the keywords.
+
+    They are ordered by rarest keyword and then place, so that what is read together lies together.
+    """
+    west, south, east, _ = table.region.T
+    if np.any(west > east):  # as no benchmark has them
+        raise ConfigError("a region crosses the antimeridian; peers take only regions with west <= east")
+    table = table.take(np.lexsort((south, west, table.terms[table.term_offsets[:-1]])))
+    first, offsets = table.term_offsets[:-1], table.term_offsets - np.arange(len(table) + 1)
+    rest = pa.ListArray.from_arrays(offsets.astype(np.int32), np.delete(table.terms, first))
+    box = dict(zip(_SIDES, table.region.T, strict=True))
+    return pa.table({"number": table.number, "rarest": table.terms[first], **box, "rest": rest})
+
+
+class DuckDB(Peer):
+    """In this process, in memory, on one thread: a hash join over the rarest keyword.
+
+    Nothing about space prunes: DuckDB's own R-tree cannot be joined by. The larger the batch, the better it does.
+    """
+
+    name = package = "duckdb"
+    at_once = 2_000
+    _version = "SELECT 'DuckDB ' || ltrim(version(), 'v')"
+    _size = "SELECT sum(memory_usage_bytes) FROM duckdb_memory()"
+    _forget = "DELETE FROM subscriptions WHERE number IN (SELECT unnest(?))"
+
+    def __init__(self, space: Space):
+        super().__init__(space)
+        import duckdb
+
+        self._sql = duckdb.connect(config={"threads": 1})
+        box = ", ".join(f"{side} DOUBLE" for side in _SIDES)
+        self._sql.execute(f"CREATE TABLE subscriptions (number BIGINT, rarest INTEGER, {box}, rest INTEGER[])")
+
+    def _take_in(self, rows: pa.Table) -> None:
+        self._sql.cursor().register("given", rows).execute("INSERT INTO subscriptions SELECT * FROM given")
+
+    def _find(self, batch: MessageBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Join; the other keywords are tested on what comes back, which is twice as fast as list functions."""
+        message = np.repeat(np.arange(len(batch)), np.diff(batch.term_offsets))
+        box = {side: getattr(batch, side)[message] for side in _SIDES}
+        given = self._sql.cursor().register("given", pa.table({"row": message, "term": batch.terms, **box}))
+        hits = given.sql(
+            f"SELECT m.row, s.number, s.rest FROM given m JOIN subscriptions s ON s.rarest = m.term WHERE {_MEET}"
+        ).to_arrow_table()
+        row, rest = hits["row"].to_numpy(), hits["rest"].combine_chunks()
+        pair = np.repeat(np.arange(len(row)), np.diff(rest.offsets.to_numpy()))
+        carried = message * 2**32 + batch.terms  # ascending, since terms ascend within a message
+        wanted = row[pair] * 2**32 + rest.flatten().to_numpy()
+        lacking = carried[np.minimum(np.searchsorted(carried, wanted), len(carried) - 1)] != wanted
+        good = np.bincount(pair[lacking], minlength=len(row)) == 0
+        return row[good], hits["number"].to_numpy()[good]
+
+
+#: In the server's folder, unless whoever started it has died already: no durability, no parallel query, all cached.
+_SERVE = """
+[ "$PPID" = {1} ] &&
+{0}/initdb -D data -U skyray --auth=trust -E UTF8 --locale=C --no-sync &&
+exec {0}/postgres -D data -k "$PWD" -c listen_addresses= -c fsync=off -c full_page_writes=off \
+    -c synchronous_commit=off -c wal_level=minimal -c max_wal_senders=0 -c max_wal_size=8GB -c autovacuum=off \
+    -c max_parallel_workers_per_gather=0 -c max_parallel_maintenance_workers=0 -c jit=off -c shared_buffers=1GB \
+    -c work_mem=256MB -c maintenance_work_mem=1GB -c effective_cache_size=6GB -c random_page_cost=1.0
+"""
+_START_S, _STOP_S = 60.0, 20.0
+
+
+def _programs() -> Path | None:
+    """The folder of the newest PostgreSQL server that has PostGIS, of those that Debian's packages put there."""
+    there = Path("/usr/share/postgresql").glob("*/extension/postgis.control")
+    newest = max((path.parents[1].name for path in there), key=int, default=None)
+    return Path("/usr/lib/postgresql", newest, "bin") if newest else None
+
+
+class Server:
+    """A process in a temporary folder, until `stop` or the end of this process; its output is in `log` there.
+
+    The kernel interrupts it, which is PostgreSQL's fast shutdown, when the thread that started it dies, however it
+    dies: a benchmark that is killed leaves the folder, but no server.
+    """
+
+    def __init__(self, *command: str, account: str | None = None):
+        self.folder = Path(tempfile.mkdtemp(prefix="skyray-pg-"))
+        if account:
+            shutil.chown(self.folder, account)
+        with (self.folder / "log").open("wb") as log:
+            # `setpriv` runs after the change of account, which would take the request to the kernel back. A session of
+            # its own, since an interrupt from the keyboard is for us, who end the server in order.
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "INT", *command], cwd=self.folder, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                user=account, group=account, extra_groups=[] if account else None,
+            )  # fmt: skip
+        self.stop = weakref.finalize(self, _end, self.process, self.folder)
+
+
+def _end(process: "subprocess.Popen[bytes]", folder: Path) -> None:
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class PostGIS(Peer):
+    """A server of our own with one GiST index over (rarest keyword, region), the best shape of those tried.
+
+    A batch of messages is copied into a temporary table and joined: for every term of a message one descent that knows
+    word and place, then the other keywords, and the exact box: GiST has float32, rounded outwards.
+    """
+
+    name, package = "postgis", "psycopg"
+    install = "apt-get install postgresql postgresql-15-postgis-3 && pip install 'skyray[bench]'"
+    _version = "SELECT 'PostgreSQL ' || split_part(version(), ' ', 2) || ', PostGIS ' || postgis_lib_version()"
+    _size = "SELECT pg_total_relation_size('subscriptions')"
+    _forget = "DELETE FROM subscriptions WHERE number = ANY(%s)"
+    _index: ClassVar[str] = "rarest, region"
+    _join: ClassVar[str] = (
+        # OFFSET keeps the planner from looking for places first and words later, which is 20 times slower
+        "FROM (SELECT *, unnest(terms) AS term FROM messages OFFSET 0) m "
+        "JOIN subscriptions s ON s.rarest = m.term AND s.region && m.place WHERE s.rest <@ m.terms"
+    )
+
+    @classmethod
+    def absence(cls) -> Absence | None:
+        if _programs() is None:
+            return Absence(cls.name, "no PostgreSQL server with PostGIS is installed", cls.install)
+        return super().absence()
+
+    def __init__(self, space: Space):
+        super().__init__(space)
+        account = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses root
+        self._server = Server("sh", "-c", _SERVE.format(_programs(), os.getpid()), account=account)
+        self._sql = self._connect()
+        # Plans are chosen for one message; a batch must not talk the planner out of the index.
+        self._sql.execute("SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off")
+        self._sql.execute("CREATE EXTENSION postgis; CREATE EXTENSION btree_gist; CREATE EXTENSION intarray")
+        box = ", ".join(f"{side} float8" for side in _SIDES)
+        drawn = f"geometry GENERATED ALWAYS AS (ST_MakeEnvelope({', '.join(_SIDES)})) STORED"
+        self._sql.execute(
+            f"CREATE UNLOGGED TABLE subscriptions (number bigint NOT NULL, rarest int NOT NULL, {box}, "
+            f"region {drawn}, rest int[] NOT NULL); "
+            f"CREATE TEMPORARY TABLE messages (row int, {box}, place {drawn}, terms int[])"
+        )
+
+    def _connect(self) -> Any:
+        import psycopg
+
+        deadline = monotonic() + _START_S
+        while self._server.process.poll() is None and monotonic() < deadline:
+            with suppress(psycopg.OperationalError):
+                return psycopg.connect(host=str(self._server.folder), user="skyray", dbname="postgres", autocommit=True)
+            sleep(0.05)
+        said = (self._server.folder / "log").read_text(errors="replace")[-500:]
+        self._server.stop()
+        raise EngineError(f"PostgreSQL in {self._server.folder} does not answer: {said}")
+
+    def _copy(self, into: str, keys: list[str], rows: pa.Table) -> None:
+        """Load rows: integer keys, a box, an array of integers."""
+        load = f"COPY {into} ({', '.join(rows.column_names)}) FROM STDIN (FORMAT BINARY)"
+        with self._sql.cursor() as cursor, cursor.copy(load) as copy:
+            copy.set_types([*keys, *["float8"] * len(_SIDES), "int4[]"])
+            for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+                copy.write_row(row)
+
+    def _take_in(self, rows: pa.Table) -> None:
+        """The first call makes the indexes, after loading."""
+        self._copy("subscriptions", ["int8", "int4"], rows)
+        if not len(self):
+            self._sql.execute("CREATE UNIQUE INDEX ON subscriptions (number)")
+            self._sql.execute(f"CREATE INDEX ON subscriptions USING gist ({self._index})")
+            self._sql.execute("VACUUM ANALYZE subscriptions")
+
+    def _find(self, batch: MessageBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Copy the messages, join, fetch."""
+        terms = pa.ListArray.from_arrays(batch.term_offsets.astype(np.int32), batch.terms)
+        columns = {"row": np.arange(len(batch)), **{side: getattr(batch, side) for side in _SIDES}, "terms": terms}
+        with self._sql.transaction(), self._sql.cursor(binary=True) as cursor:
+            cursor.execute("TRUNCATE messages")
+            self._copy("messages", ["int4"], pa.table(columns))
+            cursor.execute(f"SELECT array_agg(m.row), array_agg(s.number) {self._join} AND {_MEET}")
+            row, number = cursor.fetchone()
+        return np.array(row or [], np.int64), np.array(number or [], np.int64)
+
+    def close(self) -> None:
+        super().close()
+        self._server.stop()
+
+
+class PostGISRegion(PostGIS):
+    """GiST over the region alone: what most people would begin with."""
+
+    name = "postgis_region"
+    _index = "region"
+    _join = (
+        "FROM messages m JOIN subscriptions s ON s.region && m.place "
+        "WHERE s.rarest = ANY(m.terms) AND s.rest <@ m.terms"
+    )
+
+
+#: By name; each says of which kind it is an opponent.
+PEERS: dict[str, type[Peer]] = {peer.name: peer for peer in (PostGIS, PostGISRegion, DuckDB)}
+
+
+def with_peers(kind: Kind) -> Kind:
+    """A kind that has its peers among its engines, behind its own."""
+    return replace(kind, engines={**kind.engines, **{name: p for name, p in PEERS.items() if p.kind == kind.name}})
