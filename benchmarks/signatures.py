@@ -1,157 +1,136 @@
-"""What signatures save and cost: the cuckoo filter by itself, and each kind of signature over growing workloads.
+"""What signatures save and cost: the cuckoo filter by itself, and each sort of signature over growing workloads.
 
-    python -m benchmarks.signatures [--filters 1000000,10000000] [--subscriptions 20000,200000,1000000]
-                                    [--messages N] [--tasks N] [--seed N] > results.json
+    python -m benchmarks.signatures [--kind boolean|skyline] [--subscriptions 20000,200000,1000000] [--tasks 16]
+                                    [--filters 1000000,10000000] [--messages N] [--seed N] > results.json
 
-Subscriptions are boolean ones of `benchmarks.workload`, placed by router `location` on simulated query bolts; messages
-come from another draw. The optimum is a message sent only if a subscription matches it, or is one that it is a
-candidate of, by the index of the kind, which is held against the definition in plain Python first. A kind of signature
-that loses a match is lossy, and how many it loses is told; all others must lose none of 1,000 or more messages. Turns
-of the filter are medians of interleaved rounds. Each number of subscriptions comes with small squares alone (up to 1 %
-of the world's width) and with the workload's usual share of wide ones. `benchmarks.figures.skyline_routing` draws the
-same of skylines.
+Nothing runs on Ray: parts of the world, signatures and the copies that distribution bolts have of them are driven
+directly. Subscriptions are placed by router `location` on simulated query bolts; by location alone a message is sent
+once, to the owner of its place. The optimum is a message sent only if a subscription matches it, or is one that it is a
+candidate of, by an index that is held against the definition in plain Python. A signature that estimates is lossy, and
+how many of these messages it loses is told; all others must lose none of 1,000 or more.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
 from itertools import product
 from statistics import median
 from time import perf_counter, thread_time
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 
-from benchmarks import command
+from benchmarks import command, workload
 from benchmarks.command import Tell
-from benchmarks.stopwatch import in_turns
 from benchmarks.verdict import verdict
-from benchmarks.workload import WIDE_SHARE, WORLD, boolean_subscriptions, make_messages
+from benchmarks.workload import WORLD, BooleanRecipe, changed
 from distribution.location import LocationRouter
 from distribution.signatures.claims import claims_of
 from distribution.signatures.cuckoo import CuckooFilter
 from distribution.signatures.signature import QuerySignature, SignatureBoard, SignatureSpec
 from distribution.signatures.warmup import warmup
 from matching.boolean.engines.cell_term import CellTerm
-from matching.model import SKYLINE, Int64, MessageBatch, SubscriptionTable
+from matching.model import ANY_KEYWORD, BOOLEAN, SKYLINE, MessageBatch, SubscriptionTable
 from matching.naive import boolean_match, common_terms, messages_of, skyline_scores, subscriptions_of
-from matching.skyline.subscriptions import SkylineSubscriptions
 
 _BATCH = 5_000
+#: Messages that subscriptions take after; others are routed.
+_SOURCE = 100_000
 #: How many messages and subscriptions plain Python looks at.
 _CHECKED = (200, 500)
 
-SPATIAL = SignatureSpec(WORLD, text=False)
 TEXT = SignatureSpec(WORLD)
-#: Name to what it consists of; 32 rows of 16 tasks are the paper's 512.
+MINWISE = TEXT._replace(text_filter="minwise", most=32)
+#: Name to what it consists of. A run has 6 levels; 32 rows of 16 tasks are the paper's 512.
 KINDS: dict[str, SignatureSpec] = {
-    "spatial: bitmap": SPATIAL,
-    "spatial: cuckoo": SPATIAL._replace(spatial_filter="cuckoo"),
-    "text: cuckoo, root alone": TEXT._replace(levels=0),
-    "text: cuckoo, 3 levels": TEXT._replace(levels=3),
-    "text: cuckoo, 6 levels": TEXT,
-    "text: cuckoo, 8 levels": TEXT._replace(levels=8),
+    "spatial: bitmap": TEXT._replace(text=False),
+    "spatial: cuckoo": TEXT._replace(text=False, spatial_filter="cuckoo"),
+    **{f"text: cuckoo, {levels} levels": TEXT._replace(levels=levels) for levels in (0, 3, 6, 8, 10)},
     "text: cuckoo, 6 levels, rate 0.01": TEXT._replace(rate=0.01),
     "text: min-wise without loss, 3 levels": TEXT._replace(levels=3, text_filter="minwise"),
-    "text: min-wise without loss, 32 merged": TEXT._replace(text_filter="minwise", most=32),
-    "text: min-wise estimated, 32 merged": TEXT._replace(text_filter="approximate", most=32),
-    "text: min-wise as printed, 32 merged": TEXT._replace(text_filter="printed", most=32),
+    "text: min-wise without loss, 32 merged": MINWISE,
+    "text: min-wise estimated, 32 merged": MINWISE._replace(text_filter="approximate"),
+    "text: min-wise as printed, 32 merged": MINWISE._replace(text_filter="printed"),
+}
+#: Kind to regions to recipe; the regions of `paper` are then sized as `benchmarks.workload` does for skylines.
+WORKLOADS = {
+    "boolean": {"small": BooleanRecipe(regions="small"), "mixed": BooleanRecipe()},
+    "skyline": {"paper": BooleanRecipe(stop_words=False), "city": BooleanRecipe(stop_words=False, regions="city")},
 }
 
 
-class Optimum(NamedTuple):
-    """`useful` bool[messages]: of use to anybody; to how many `subscribers`; whether plain Python says the `same`."""
-
-    useful: np.ndarray
-    subscribers: int
-    same: bool
-
-
-def filter_speed(items: int, rate: float = 0.01, rounds: int = 5) -> dict[str, Any]:
-    """Insertions, lookups and deletions a second of a filter that is filled to 95 %, in batches: thread time."""
+def filter_speed(items: int, rate: float, rounds: int = 5) -> dict[str, Any]:
+    """A filter that is filled to 95 %, in batches: medians of thread time, and false positives beside the formula."""
     rng = np.random.default_rng(1)
     members = rng.permutation(np.unique(rng.integers(0, 2**40, items)))
     strangers = rng.integers(2**41, 2**42, 1_000_000)
-    made = CuckooFilter(members.size, rate)
-    figures: dict[str, Any] = {}
-
-    def one(step: str, turn: int) -> float:
-        nonlocal made
-        if step == "insert":
-            made = CuckooFilter(members.size, rate)
-            made.words[:] = 0  # the pages are there before the clock runs
-        given = strangers if step == "stranger" else members
-        call = {"insert": made.insert, "delete": made.delete}.get(step, made.contains)
-        begun = thread_time()
-        answer = call(given)
-        took = (thread_time() - begun) / given.size
-        if step == "stranger":
-            figures.update(load=made.load, bits_per_item=made.nbytes * 8 / members.size)
-            figures.update(false_positives=float(answer.mean()), formula=made.expected_rate)
-        elif step != "delete":
-            assert np.sum(answer) == members.size, "a filter that loses members is no filter"
-        return took
-
-    turns = in_turns(("insert", "lookup", "stranger", "delete"), rounds, one)
-    speeds = {f"{step}s_per_s": 1.0 / median(times) for step, times in turns.items()}
-    best = {f"{step}s_per_s_best": 1.0 / min(times) for step, times in turns.items()}
-    off = {"off_formula": figures["false_positives"] / figures["formula"] - 1.0}
-    return {"items": members.size, "rate": rate, "rounds": rounds, **figures, **off, **speeds, **best}
+    figures: dict[str, Any] = {"items": members.size, "rate": rate}
+    per_s: dict[str, list[float]] = {"insert": [], "contains": [], "delete": []}
+    for _ in range(rounds):
+        made = CuckooFilter(members.size, rate)
+        made.words[:] = 0  # the pages are there before the clock runs
+        for step, speeds in per_s.items():
+            if step == "delete":
+                figures |= {"load": made.load, "bits_per_item": made.nbytes * 8 / members.size}
+                figures |= {"false_positives": float(made.contains(strangers).mean()), "formula": made.expected_rate}
+            begun = thread_time()
+            answer = getattr(made, step)(members)
+            speeds.append(members.size / (thread_time() - begun))
+            assert step == "delete" or np.sum(answer) == members.size, "a filter that loses members is no filter"
+    return figures | {f"{step}_per_s": median(speeds) for step, speeds in per_s.items()}
 
 
-def optimum(table: SubscriptionTable, messages: MessageBatch) -> Optimum:
-    """Which messages match a subscription, or are a candidate of a skyline. O(pairs)."""
-    numbers = np.zeros(len(table), np.bool_)
-    useful = np.zeros(len(messages), np.bool_)
-    for row, number in _pairs(table, messages):
-        useful[row], numbers[number] = True, True
-    few = messages.take(np.arange(min(_CHECKED[0], len(messages)))), table.take(np.arange(min(_CHECKED[1], len(table))))
-    found = {pair for rows, found in _pairs(few[1], few[0]) for pair in zip(rows.tolist(), found.tolist(), strict=True)}
-    wanted = {
-        (row, one.number)
-        for one in subscriptions_of(few[1])
-        for row, message in enumerate(messages_of(few[0]))
-        if (common_terms(one, message) and skyline_scores(one, message) if one.kind == SKYLINE
-            else boolean_match(one, message))
-    }  # fmt: skip
-    return Optimum(useful, int(numbers.sum()), found == wanted)
+def draw(kind: str, regions: str, count: int, messages: int, seed: int) -> tuple[SubscriptionTable, MessageBatch]:
+    """Subscriptions, and messages of the same draw that none of them takes after."""
+    recipe = WORKLOADS[kind][regions]
+    drawn = workload.make_messages(_SOURCE + messages, seed, recipe=recipe)
+    source = workload.Messages(drawn.batch.take(np.arange(_SOURCE)), drawn.idf)
+    table = workload.boolean_subscriptions(source, count, seed, recipe=recipe)
+    if regions == "paper":
+        table = workload.sized_regions(table, seed)
+    if kind == "skyline":
+        table = changed(table, kind=np.full(count, SKYLINE, np.int8))
+    return table, drawn.batch.take(np.arange(_SOURCE, _SOURCE + messages))
 
 
-def _pairs(table: SubscriptionTable, messages: MessageBatch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows of messages and numbers of subscriptions, by the index of the kind, batch by batch."""
-    skylines, index = SkylineSubscriptions(WORLD), CellTerm(WORLD)
-    if table.kind[0] == SKYLINE:
-        skylines.insert(table)
-    else:
-        index.insert(table)
+def _batches(messages: MessageBatch) -> list[np.ndarray]:
+    return np.split(np.arange(len(messages)), range(_BATCH, len(messages), _BATCH))
+
+
+def optimum(table: SubscriptionTable, messages: MessageBatch) -> tuple[np.ndarray, int, bool]:
+    """Which messages are of use to a subscription, to how many subscriptions, and whether plain Python agrees."""
+    index, found, wanted = CellTerm(WORLD), set(), set()
+    # a candidate of a skyline is what would match it, if it were boolean and content with any keyword
+    loose = np.where(table.kind == SKYLINE, ANY_KEYWORD, table.match).astype(np.int8)
+    index.insert(changed(table, kind=np.full_like(table.kind, BOOLEAN), match=loose))
+    useful, useful_to = np.zeros(len(messages), np.bool_), np.zeros(len(table), np.bool_)
     for rows in _batches(messages):
-        if table.kind[0] == SKYLINE:
-            hits = skylines.match(messages.take(rows))
-            yield rows[0] + hits.row, skylines.slots.number[hits.slot]
-        else:
-            found = index.match(messages.take(rows))
-            yield rows[0] + found.row, found.number
-
-
-def _batches(messages: MessageBatch) -> list[Int64]:
-    return [np.arange(first, min(first + _BATCH, len(messages))) for first in range(0, len(messages), _BATCH)]
+        hits = index.match(messages.take(rows))
+        useful[rows[hits.row]], useful_to[hits.number] = True, True
+        few = (rows[hits.row] < _CHECKED[0]) & (hits.number < _CHECKED[1])
+        found |= set(zip(rows[hits.row[few]].tolist(), hits.number[few].tolist(), strict=True))
+    for one in subscriptions_of(table.take(np.flatnonzero(table.number < _CHECKED[1]))):
+        for row, message in enumerate(messages_of(messages.take(np.arange(min(_CHECKED[0], len(messages)))))):
+            candidate = common_terms(one, message) and skyline_scores(one, message)
+            if candidate if one.kind == SKYLINE else boolean_match(one, message):
+                wanted.add((row, one.number))
+    return useful, int(useful_to.sum()), found == wanted
 
 
 def beside(
-    table: SubscriptionTable, messages: MessageBatch, tasks: int, specs: Mapping[str, SignatureSpec], best: Optimum,
-    tell: Tell,
-) -> dict[str, Any]:  # fmt: skip
-    """Send every message its ways by each kind of signature: `held` copies of subscriptions, and `results` by name.
+    table: SubscriptionTable, messages: MessageBatch, tasks: int, best: tuple[np.ndarray, int, bool], tell: Tell
+) -> dict[str, Any]:
+    """Send every message its ways by each sort of signature: `held` copies of subscriptions, and `results` by name.
 
-    `exact` says of one that nothing was lost and enough was compared (`benchmarks.verdict`).
+    `exact` says of one that nothing of `best`, the optimum, was lost and enough was compared (`benchmarks.verdict`).
     """
+    useful, subscribers, same = best
     router = LocationRouter(tasks, WORLD, messages.x[:20_000], messages.y[:20_000])
     domains = [router.domain_of(task) for task in range(tasks)]
     held = [table.take(np.flatnonzero(router.held_by(table, task))) for task in range(tasks)]
-    owned, useful = [(rows[0], messages.take(rows)) for rows in _batches(messages)], int(best.useful.sum())
+    parts = [(rows[0], messages.take(rows)) for rows in _batches(messages)]
     results = {}
-    for name, spec in specs.items():
+    for name, spec in KINDS.items():
         tell(f"{len(table):,} subscriptions, {tasks} query bolts, {name}")
-        board, build_s, counts = SignatureBoard(spec, domains), 0.0, 0
+        board, build_s = SignatureBoard(spec, domains), 0.0
         for task, mine in enumerate(held):
             signature, claims = QuerySignature(spec, domains[task], task), claims_of(mine)
             begun = perf_counter()
@@ -160,55 +139,44 @@ def beside(
             build_s += perf_counter() - begun
             assert patch is not None, "a patch is due where something was noted"
             board.apply(patch)
-            counts += signature.summary.nbytes
         sent, begun = np.zeros(len(messages), np.bool_), perf_counter()
-        for first, part in owned:
-            for task in range(tasks):
-                rows = router.rows_for(int(table.kind[0]), part, task)
-                assert rows is not None
-                sent[first + board.wanted(part, rows, task)] = True
-        asked_s, lost = perf_counter() - begun, int(np.count_nonzero(best.useful & ~sent))
-        cells = [each.cells for each in board.replicas if each.cells is not None]
+        for (first, part), task in product(parts, range(tasks)):
+            rows = router.rows_for(int(table.kind[0]), part, task)
+            assert rows is not None
+            sent[first + board.wanted(part, rows, task)] = True
+        asked_s, lost = perf_counter() - begun, int(np.count_nonzero(useful & ~sent))
         results[name] = {
-            **verdict(best.same and lost == 0, useful, best.subscribers),
-            "lost_share": lost / max(1, useful),
+            **verdict(same and lost == 0, int(useful.sum()), subscribers),
+            "lost_share": lost / max(1, useful.sum()),
             "let_through_per_message": float(sent.mean()),
-            "false_positive_share": float((sent & ~best.useful).sum() / max(1, sent.sum())),
+            "false_positive_share": float((sent & ~useful).sum() / max(1, sent.sum())),
             "bytes": sum(replica.nbytes for replica in board.replicas),
-            "bytes_cells": sum(each.nbytes for each in cells),
-            "cells": sum(map(len, cells)),
-            "pairs": sum(len(each.pairs) for each in board.replicas if each.pairs is not None),
-            "count_bytes_at_query_bolts": counts,
             "build_s": build_s,
             "us_per_message": asked_s / len(messages) * 1e6,
         }
-    return {"held": sum(map(len, held)), "optimum_per_message": float(best.useful.mean()), "results": results}
+    return {"held": sum(map(len, held)), "optimum_per_message": float(useful.mean()), "results": results}
 
 
 def bench(
+    kind: Annotated[str, "of the subscriptions: boolean or skyline"] = "boolean",
     subscriptions: Annotated[tuple[int, ...], "how many, one after the other"] = (20_000, 200_000, 1_000_000),
     filters: Annotated[tuple[int, ...], "items of the cuckoo filters"] = (1_000_000, 10_000_000),
     messages: Annotated[int, "that are routed"] = 50_000,
-    tasks: Annotated[int, "query bolts"] = 16,
+    tasks: Annotated[tuple[int, ...], "query bolts, one number after the other"] = (16,),
     seed: Annotated[int, "of the workload"] = 0,
     tell: Tell = print,
 ) -> dict[str, Any]:
     """Filters by themselves and signatures beside each other; exact if what should lose nothing lost nothing."""
     warmup()
-    tell("cuckoo filters")
-    # others at work make every speed a lower bound
-    report: dict[str, Any] = {
-        "filters": [filter_speed(items, rate) for items in filters for rate in (0.01, 0.001)], "workloads": []
-    }  # fmt: skip
-    source = make_messages(messages * 2, seed)
-    batch = source.batch.take(np.arange(messages, 2 * messages))
-    for count, wide_share in product(subscriptions, (0.0, WIDE_SHARE)):
-        table = boolean_subscriptions(source, count, seed, wide_share)
-        measured = beside(table, batch, tasks, KINDS, optimum(table, batch), tell)
-        workload = {"subscriptions": count, "wide_share": wide_share, "messages": messages, "query_bolts": tasks}
-        report["workloads"].append({"workload": workload | {"seed": seed}, **measured})
-    every = [row for one in report["workloads"] for row in one["results"].items()]
-    return report | {"exact": all(row["exact"] or KINDS[name].loses for name, row in every)}
+    speeds = [filter_speed(items, rate) for items, rate in product(filters, (0.01, 0.001))]
+    workloads: list[dict[str, Any]] = []
+    for count, regions in product(subscriptions, WORKLOADS[kind]):
+        table, batch = draw(kind, regions, count, messages, seed)
+        row, best = {"kind": kind, "subscriptions": count, "regions": regions, "seed": seed}, optimum(table, batch)
+        workloads += [row | {"query_bolts": each} | beside(table, batch, each, best, tell) for each in tasks]
+    every = [each for row in workloads for each in row["results"].items()]
+    exact = all(figures["exact"] or KINDS[name].loses for name, figures in every)
+    return {"exact": exact, "messages": messages, "filters": speeds, "workloads": workloads}
 
 
 if __name__ == "__main__":
