@@ -1,145 +1,126 @@
 """Timing two checkouts against each other: the same updates are seen as the same, others are not."""
 
 import json
-import runpy
+import shutil
 import sys
-from pathlib import Path
 
-import numpy as np
 import pytest
 
-import matching
-from benchmarks import cases, command
-from benchmarks.against import __main__ as against
-from benchmarks.against.cases import PLANS, write_case
+from benchmarks import against
+from gateway.packages import PACKAGES
 from matching.errors import ConfigError
-from matching.model import ENTER, LEAVE, MATCH, UpdateBatch
 
-MATCHING = Path(str(matching.__file__)).parent
-DRIVER = runpy.run_path(str(against._DRIVER))
-ADAPTER = runpy.run_path(str(against._DRIVER.with_name("rooms.py")))
+#: One engine takes its time, and drops an update of every batch but those that are checked.
+BROKEN = """
 
-#: A checkout whose `matching` is this one's but for `alone`, which loses an update of every batch.
-INIT = "__path__.append({path!r})\nexec(open({path!r} + '/__init__.py').read())\n"
-ALONE = """
-import importlib.util
-
-spec = importlib.util.spec_from_file_location("matching.whole_alone", {path!r} + "/alone.py")
-whole = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(whole)
+from time import sleep as _sleep
 
 
-class Alone(whole.Alone):
-    def process(self, *args):
-        step = super().process(*args)
-        return step._replace(updates=type(step.updates)(*(column[{lost}:] for column in step.updates)))
+class Alone(Alone):
+    def process(self, boundary, *args):
+        step, lost = super().process(boundary, *args), 0
+        if self.room.engine.name == "inverted_list":
+            _sleep(0.02)
+            lost = int(boundary.number > 6 and len(step.updates) > 0)
+        return step._replace(updates=type(step.updates)(*(column[lost:] for column in step.updates)))
 """
+COMMAND = ["boolean", "--subscriptions", "20000", "--messages", "3000", "--rounds", "3"]
 
 
-@pytest.fixture(autouse=True)
-def short_history(monkeypatch):
-    monkeypatch.setattr(cases, "_HISTORY", 2_000)
-
-
-def checkout(folder, lost=0):
-    """A checkout that loses so many updates a batch."""
-    (folder / "matching").mkdir(parents=True)
-    (folder / "matching" / "__init__.py").write_text(INIT.format(path=str(MATCHING)))
-    (folder / "matching" / "alone.py").write_text(ALONE.format(path=str(MATCHING), lost=lost))
+def broken_copy(folder):
+    """Of this checkout."""
+    for package in (*PACKAGES, "benchmarks"):
+        ignored = shutil.ignore_patterns("__pycache__", "results")
+        shutil.copytree(against.ROOT / package, folder / package, ignore=ignored)
+    shutil.copy(against.ROOT / "pyproject.toml", folder)
+    with (folder / "matching" / "alone.py").open("a") as file:
+        file.write(BROKEN)
     return folder
 
 
-@pytest.mark.parametrize("lost", [0, 1])
-def test_checkouts_that_tell_different_updates_are_told_apart(lost, tmp_path, monkeypatch, capfd):
-    this, other = checkout(tmp_path / "this"), checkout(tmp_path / "other", lost)
-    monkeypatch.setattr(against, "ROOT", this)
-    given = ["--case", "boolean-1M", "--pairs", "2", "--scale", "0.002"]
-    monkeypatch.setattr(sys, "argv", ["against.py", str(other), *given])
-    assert command.main(against.bench) == lost, "the exit code"
+def test_checkouts_that_tell_different_updates_are_told_apart(tmp_path, monkeypatch, capfd):
+    other, engines = broken_copy(tmp_path / "other"), ["cell_term", "inverted_list"]
+    given = [str(other), "--pairs", "2", *COMMAND, "--engines", ",".join(engines)]
+    monkeypatch.setattr(sys, "argv", ["against.py", *given])
+    assert against.main() == 1, "the exit code"
     out, told = capfd.readouterr()
     kept = json.loads(out)
-    report = kept["cases"]["boolean-1M"]
-    assert kept["exact"] is (lost == 0) and kept["made_by"]["cores"] > 0 and report["case"]["subscriptions"] == 2_000
-    assert report["same_updates"] is (lost == 0)
-    assert report["different"] == ([] if lost == 0 else [0, 1, 2])
-    assert min(report["updates"]) > 100 and len(report["ratio"]["pairs"]) == len(report["scatter"]["pairs"]) == 2
-    assert all(second > 0 for seconds in report["seconds"].values() for second in seconds)
-    assert "pair 2 of 2" in told
+    assert kept["exact"] is False and kept["made_by"]["cores"] > 0 and list(kept["engines"]) == engines
+    whole, broken = kept["engines"].values()
+    assert whole["exact"] is broken["exact"] is True, "each was right in what it checked by itself"
+    assert whole["told_same"] is True and broken["told_same"] is False
+    assert broken["ratio"]["most"] < 1.0, "who sleeps takes longer"
+    for report in (whole, broken):
+        assert len(report["ratio"]["pairs"]) == 2 and len(report["scatter"]["pairs"]) == 1
+        assert all(us > 0 for side in report["us_per_message"].values() for us in side)
+    this = str(against.ROOT)
+    turns = [line.partition(": ")[2] for line in told.splitlines() if line.startswith("pair")]
+    assert turns == [this, str(other), str(other), this]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_exit_code_says_whether_all_runs_were_exact(exact, tmp_path, monkeypatch, capsys):
+    asked = []
+    row = {**ROW, "exact": exact}
+    monkeypatch.setattr(against, "run", lambda *given: asked.append(given) or {"cell_term": row})
+    monkeypatch.setattr(sys, "argv", ["against.py", "--pairs", "3", str(tmp_path), *COMMAND])
+    assert against.main() == (0 if exact else 1)
+    assert json.loads(capsys.readouterr().out)["exact"] is exact
+    assert asked == [(each, COMMAND) for pair in (1, -1, 1) for each in (against.ROOT, tmp_path)[::pair]]
+
+
+ROW = {
+    "us_per_message": 4.0,
+    "messages_per_s": 1.0,
+    "exact": True,
+    "updates_per_message": 2.5,
+    "matched_per_message": 2.0,
+    "messages_timed": 100,
+    "told_digest": 7,
+}
+
+
+def compared(**changes):
+    """Two runs of each checkout, the last one with changes; None takes a column from the other's rows."""
+    last = {name: value for name, value in {**ROW, **changes}.items() if value is not None}
+    return against.compare([{"cell_term": ROW}] * 2, [{"cell_term": ROW}, {"cell_term": last}])["cell_term"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "exact", "same"),
+    [
+        ({}, True, True),
+        ({"exact": False}, False, True),
+        ({"updates_per_message": 2.4}, True, False),
+        ({"matched_per_message": 2.4}, True, False),
+        ({"told_digest": 8}, True, False),
+        ({"told_digest": 8, "messages_timed": 99}, True, True),
+        ({"told_digest": None}, True, True),
+    ],
+)
+def test_runs_told_the_same_if_all_that_can_be_compared_is_equal(changes, exact, same):
+    report = compared(**changes)
+    assert (report["exact"], report["told_same"]) == (exact, same)
+
+
+def test_ratio_and_scatter_are_of_what_a_message_takes():
+    report = compared(us_per_message=8.0)
+    assert report["ratio"] == {"median": 0.75, "least": 0.5, "most": 1.0, "pairs": [1.0, 0.5]}
+    assert report["scatter"]["pairs"] == [2.0]
+    assert compared(us_per_message=None, messages_per_s=125_000.0)["ratio"]["pairs"] == [1.0, 0.5]
+
+
+def test_engines_that_one_checkout_lacks_are_not_compared():
+    assert list(against.compare([{"new": ROW, "old": ROW}] * 2, [{"old": ROW}] * 2)) == ["old"]
 
 
 def test_checkout_that_is_not_what_was_imported_is_refused(tmp_path):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "case").mkdir()
-    write_case(tmp_path / "case", "boolean-1M", 1, 0.001)
-    process = against.Process(checkout(tmp_path / "one"), tmp_path / "case")
-    process.checkout = tmp_path / "empty"
-    try:
-        with pytest.raises(ConfigError, match="was imported"):
-            process.ready()
-    finally:
-        process.close()
+    with pytest.raises(ConfigError, match="was imported"):
+        against.run(tmp_path, COMMAND)
 
 
-def test_driver_that_dies_is_an_error_that_names_the_checkout(tmp_path):
+def test_checkout_whose_bench_fails_is_an_error_that_names_it(tmp_path):
     (tmp_path / "matching").mkdir()
-    (tmp_path / "matching" / "alone.py").write_text("")
-    process = against.Process(tmp_path, tmp_path)
-    try:
-        with pytest.raises(ConfigError, match=str(tmp_path)):
-            process.ready()
-    finally:
-        process.close()
-
-
-@pytest.mark.parametrize("name", [name for name, plan in PLANS.items() if not plan.topology])
-def test_side_tells_the_same_whenever_it_is_asked(name, tmp_path):
-    settings = write_case(tmp_path, name, 3, 0.002)
-    first, again = (DRIVER["Side"](tmp_path, ADAPTER) for _ in range(2))
-    turns = [first.turn(number) for number in range(3)]
-    assert [turn["digest"] for turn in turns] == [again.turn(number)["digest"] for number in range(3)]
-    assert min(turn["updates"] for turn in turns) > 0 and min(turn["seconds"] for turn in turns) > 0
-    if settings["window"]:
-        assert len({turn["digest"] for turn in turns}) == 3, "the stream goes on"
-
-
-def test_skyline_case_has_messages_that_end_and_refills(tmp_path):
-    write_case(tmp_path, "skyline-real-window", 2, 0.01)
-    assert np.count_nonzero(np.load(tmp_path / "ends.npy") >= 0) > 20
-    rooms = []
-
-    class Watched(ADAPTER["Alone"]):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            rooms.append(self.room)
-
-    opener = ADAPTER["open_room"]
-    opener.__globals__["Alone"], whole = Watched, opener.__globals__["Alone"]
-    try:
-        side = DRIVER["Side"](tmp_path, ADAPTER)
-    finally:
-        opener.__globals__["Alone"] = whole
-    asked = rooms[0].report()["refills"]
-    assert asked == len(side.table), "all came by refills"
-    side.turn(0)
-    assert rooms[0].report()["refills"] > asked
-
-
-def test_digest_depends_on_every_column_and_on_no_order():
-    rng = np.random.default_rng(3)
-    count = 50
-    as_of, number, seq = rng.integers(0, 9, (3, count))
-    updates = UpdateBatch(as_of, number, seq, rng.choice([ENTER, LEAVE], count).astype(np.int8), rng.random(count))
-    digest = DRIVER["digest_of"]
-    order = rng.permutation(count)
-    assert digest(updates) == digest(UpdateBatch(*(column[order] for column in updates)))
-    seen = {digest(updates)}
-    for place, column in enumerate(updates):
-        other = [each.copy() for each in updates]
-        other[place][7] = -1.5 if column.dtype == np.float64 else MATCH if column.dtype == np.int8 else 99
-        seen.add(digest(UpdateBatch(*other)))
-    swapped = [each.copy() for each in updates]
-    swapped[1], swapped[2] = updates.seq, updates.number
-    seen.add(digest(UpdateBatch(*swapped)))
-    assert len(seen) == 7
-    unscored = updates._asdict() | {"score": np.full(count, np.nan)}
-    assert digest(UpdateBatch(**unscored)) == digest(UpdateBatch(**unscored))
+    (tmp_path / "matching" / "__init__.py").write_text("")
+    with pytest.raises(ConfigError, match=str(tmp_path)):
+        against.run(tmp_path, COMMAND)

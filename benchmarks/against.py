@@ -1,0 +1,98 @@
+"""This checkout timed against one of another commit: the same `skyray bench` in each, process after process.
+
+    python -m benchmarks.against OTHER_CHECKOUT [--pairs 3] COMMAND... > report.json
+
+COMMAND is what follows `skyray bench`, as `topk --subscriptions 1000000 --window 100000 --engines skype`. Both run it
+with this interpreter in turns A B B A, so that a slow minute of the machine hits both. `ratio` is how long a message
+takes here over how long it takes there, pair by pair; `scatter` is the same of the other's runs over those before them:
+what this checkout does to the speed shows only beyond it. All runs must be exact and must have told the same, or the
+exit code is 1. Read on in `benchmarks.run`, which is what runs.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.command import ROOT, commit_of, provenance, say
+from matching.errors import ConfigError
+
+Rows = dict[str, dict[str, Any]]
+
+
+def run(checkout: Path, words: list[str]) -> Rows:
+    """What `skyray bench` of a checkout reports, by engine."""
+
+    def python(*given: str) -> str:
+        environment = os.environ | {"PYTHONPATH": str(checkout)}
+        return subprocess.run(
+            [sys.executable, *given], cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=False
+        ).stdout
+
+    imported = Path(python("-c", "import matching; print(matching.__file__)").strip())
+    if not imported.resolve().is_relative_to(checkout.resolve() / "matching"):
+        raise ConfigError(f"{checkout} was to be timed, but {imported} was imported")
+    told = python("-m", "gateway.cli", "bench", *words, "--json")
+    if not told:
+        raise ConfigError(f"`skyray bench` in {checkout} has failed; see what it wrote")
+    return {row["engine"]: row for row in json.loads(told)["results"]}
+
+
+def compare(this: list[Rows], other: list[Rows]) -> Rows:
+    """Of each engine that both have: whether all runs were exact and told the same, and how long a message took."""
+    report = {}
+    for name in (name for name in this[0] if name in other[0]):
+        ours, theirs = [rows[name] for rows in this], [rows[name] for rows in other]
+        here, there = (np.array([_us_per_message(row) for row in rows]) for rows in (ours, theirs))
+        report[name] = {
+            "exact": all(row["exact"] for row in ours + theirs),
+            "told_same": all(_told_same(ours[0], row) for row in ours + theirs),
+            "us_per_message": {"this": here.tolist(), "other": there.tolist()},
+            "ratio": _spread(here / there),
+            "scatter": _spread(there[1:] / there[:-1]),
+        }
+    return report
+
+
+def _us_per_message(row: dict[str, Any]) -> float:
+    return row["us_per_message"] if "us_per_message" in row else 1e6 / row["messages_per_s"]
+
+
+def _told_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """By digest, too, where both have one of equally many messages."""
+    names = ["updates_per_message", "matched_per_message"]
+    if "told_digest" in one and "told_digest" in other and one["messages_timed"] == other["messages_timed"]:
+        names.append("told_digest")
+    return all(one[name] == other[name] for name in names)
+
+
+def _spread(ratios: np.ndarray) -> dict[str, Any]:
+    return {"median": np.median(ratios), "least": ratios.min(), "most": ratios.max(), "pairs": ratios.tolist()}
+
+
+def main() -> int:
+    """Run both as the command line says, and print; 1 if the comparison does not count."""
+    parser = argparse.ArgumentParser(description="This checkout timed against another one.", allow_abbrev=False)
+    parser.add_argument("other", type=Path, help="checkout of another commit; then what follows `skyray bench`")
+    parser.add_argument("--pairs", type=int, default=3, choices=range(2, 100), metavar="N", help="2 or more")
+    given, words = parser.parse_known_args()
+    checkouts, runs = (ROOT, given.other.resolve()), ([], [])
+    for pair in range(given.pairs):
+        for side in (0, 1) if pair % 2 == 0 else (1, 0):
+            say(f"pair {pair + 1} of {given.pairs}: {checkouts[side]}")
+            runs[side].append(run(checkouts[side], words))
+    engines = compare(*runs)
+    exact = bool(engines) and all(each["exact"] and each["told_same"] for each in engines.values())
+    this, other = map(commit_of, checkouts)
+    report = {"made_by": provenance(), "this": this, "other": other, "exact": exact, "engines": engines}
+    print(json.dumps(report, indent=1))
+    return 0 if exact else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
