@@ -9,13 +9,14 @@ against an independent computation at its own boundaries: what comes first after
 was reached where every message was due at once, if none is given. Read on in `spouts.paced`, which keeps the schedule.
 """
 
-import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from pickle import dumps
 from statistics import median
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from benchmarks.workload import WORLD
 from bolts.delivery import DeliveryBolt
 from gateway.loadtest import Pace, load_plan
 from matching.kinds import KINDS
-from matching.model import MessageBatch, SubscriptionTable, UpdateBatch, concatenate, take_rows
+from matching.model import concatenate
 from matching.warmup import warmup
 from matching.window import Window
 from spouts.generated import Recipe, generate_messages
@@ -39,68 +40,43 @@ from topology.core.committing import Checkpoints
 from topology.core.local import run_local
 from topology.core.marking import Cadence
 from topology.core.metrics import RunReport
-from topology.core.plan import Plan
 from topology.core.runner import run_ray
 from topology.core.store import CheckpointStore
 from topology.running import shared_by_default
 from topology.settings import LIVE_CREDITS
 
-_CHECKPOINT_S = 10.0
+_CHECKPOINT_S, _LINGER_S = 10.0, 0.005
 #: Messages of a batch at most, and behind the warm-up so many messages are checked, of so many subscriptions.
 _LARGEST, _CHECKED_MESSAGES, _CHECKED = 500, 4_000, (400, 400)
 #: The peak is what is reached over so many.
 _PEAK_MESSAGES = 60_000
 
 
-class Load(NamedTuple):
-    """What is published, and who is subscribed; as in `gateway.loadtest.load_plan`."""
-
-    counts: dict[str, int]
-    window: str
-    seed: int
-    credits: int = LIVE_CREDITS
-
-    def plan(self, pace: Pace, out: str) -> Plan:
-        """The topology, with files of updates below `out`."""
-        plan = load_plan(pace, self.counts, self.window, 1, "hashing", self.credits, self.seed)
-        span, lasting = Window.parse(self.window), tuple(kind.code for kind in KINDS if kind.lasting)
-        bolt = DeliveryBolt(out, span, self.credits, file_rows=None, lasting=lasting, steady_from=pace.warming)
-        parts = (replace(p, template=dumps(bolt)) if p.name == "delivery" else p for p in plan.components)
-        return replace(plan, components=tuple(parts))
-
-    def messages(self, count: int) -> MessageBatch:
-        """The first messages."""
-        made = generate_messages(Recipe(seed=self.seed), Window.parse(self.window), WORLD, _LARGEST, count)
-        return concatenate([batch.messages for batch in made])
-
-    def subscriptions(self) -> SubscriptionTable:
-        """All of them."""
-        return GeneratedSubscriptions(Recipe(seed=self.seed), Window.parse(self.window), WORLD, self.counts)._make()
-
-
-def run(load: Load, pace: Pace, executor: str, out: str) -> RunReport:
-    """One run, as `skyray loadtest` has it."""
-    saved = Checkpoints(CheckpointStore(os.path.join(out, "checkpoints")), Cadence(_CHECKPOINT_S), out)
-    plan = load.plan(pace, out)
-    if executor == "local":
+def run(
+    pace: Pace, counts: Mapping[str, int], window: Window, credits: int, seed: int, name: str, out: str
+) -> RunReport:
+    """One run of an executor, as `skyray loadtest` has it but for files of updates below `out`."""
+    plan = load_plan(pace, counts, str(window), 1, "hashing", credits, seed)
+    lasting = tuple(kind.code for kind in KINDS if kind.lasting)
+    bolt = dumps(DeliveryBolt(out, window, credits, file_rows=None, lasting=lasting, steady_from=pace.warming))
+    parts = tuple(replace(part, template=bolt) if part.name == "delivery" else part for part in plan.components)
+    plan = replace(plan, components=parts)
+    saved = Checkpoints(CheckpointStore(str(Path(out, "checkpoints"))), Cadence(_CHECKPOINT_S), out)
+    if name == "local":
         return run_local(plan, checkpoints=saved)
     return run_ray(plan, together=shared_by_default(plan, None), checkpoints=saved)
 
 
-def told_by(out: str, kind: str) -> UpdateBatch:
-    """What subscriptions of a kind were told, by the files."""
-    kinds, told = told_in(out)
-    return take_rows(told, np.flatnonzero([each == kind for each in kinds]))
-
-
-def checked(load: Load, out: str, first: int) -> dict[str, Any]:
+def checked(counts: Mapping[str, int], window: Window, seed: int, out: str, first: int) -> dict[str, Any]:
     """What was told behind message `first` against what had to be, of every kind."""
-    table, last = load.subscriptions(), first + _CHECKED_MESSAGES
-    messages, window, parts = load.messages(last), Window.parse(load.window), []
-    for name in (name for name, count in load.counts.items() if count):
-        kind, told = KINDS.named(name), told_by(out, name)
-        mine = table.take(np.flatnonzero(table.kind == kind.code))
-        case = Case(kind, messages, mine, window, 0, last, _LARGEST, {})
+    recipe, last, parts = Recipe(seed=seed), first + _CHECKED_MESSAGES, []
+    table = GeneratedSubscriptions(recipe, window, WORLD, counts)._make()
+    messages = concatenate([each.messages for each in generate_messages(recipe, window, WORLD, _LARGEST, last)])
+    for kind in (KINDS.named(name) for name, count in counts.items() if count):
+        case, told = (
+            Case(kind, messages, table.of_kind(kind.code), window, 0, last, _LARGEST, {}),
+            told_in(out, kind.name),
+        )
         # a boundary at which nobody was told anything changes nothing for anybody
         ends = np.unique(told.as_of[(told.as_of >= first) & (told.as_of < last)]).tolist()
         if len(ends) < 2:
@@ -117,7 +93,6 @@ def bench(
     window: Annotated[str, "of the stream"] = "count:20000",
     seconds: Annotated[float, "of each turn, without the warm-up"] = 30.0,
     warm_up: Annotated[float, "seconds before them"] = 10.0,
-    linger_ms: Annotated[float, "how long a message waits for others"] = 5.0,
     rate: Annotated[float | None, "messages a second; half the peak of each executor by default"] = None,
     executors: Annotated[tuple[str, ...], "in turns"] = ("local", "ray"),
     credits: Annotated[int, "batches in flight at most"] = LIVE_CREDITS,
@@ -125,68 +100,43 @@ def bench(
     seed: Annotated[int, "of the workload"] = 0,
     tell: Tell = print,
 ) -> dict[str, Any]:
-    """Measure the peak, then the latency at half of it, in turns.
-
-    Returns
-    -------
-    dict
-        By executor: `peak_per_s`, `rate`, medians over the turns of `p50_ms`, `p99_ms`, the worst `longest_ms`,
-        `updates` a turn, `checkpoints`, `kept_up`, and the turns; what was checked.
-    """
+    """Measure the peak of each executor, then the latency at half of it, in turns: medians, the longest of all."""
     warmup()
-    load = Load({kind.name: 0 for kind in KINDS.run} | {"boolean": boolean, "topk": topk}, window, seed, credits)
-    peaks = {}
+    counts = {kind.name: 0 for kind in KINDS.run} | {"boolean": boolean, "topk": topk}
+    load = counts, Window.parse(window)
+    facts = {"boolean": boolean, "topk": topk, "window": window, "seconds": seconds, "warm_up": warm_up}
+    measured: dict[str, dict[str, Any]] = {}
     for name in executors:
         with tempfile.TemporaryDirectory(prefix="skyray-latency-") as out:
-            report = run(load, Pace(1e9, _PEAK_MESSAGES, _LARGEST), name, out)
-        peaks[name] = _PEAK_MESSAGES / report.elapsed_s
-        tell(f"{name}: {peaks[name]:,.0f} messages/s at most")
-    rates = {name: rate or peaks[name] / 2 for name in executors}
+            report = run(Pace(1e9, _PEAK_MESSAGES, _LARGEST), *load, credits, seed, name, out)
+        peak = _PEAK_MESSAGES / report.elapsed_s
+        measured[name] = {"peak_per_s": peak, "rate": rate or peak / 2}
+        tell(f"{name}: {peak:,.0f} messages/s at most")
 
     def one(name: str, turn: int) -> dict[str, Any]:
-        warming = round(rates[name] * warm_up)
-        pace = Pace(rates[name], warming + round(rates[name] * seconds), _LARGEST, linger_ms / 1e3, warming)
+        due = measured[name]["rate"]
+        warming = round(due * warm_up)
+        pace = Pace(due, warming + round(due * seconds), _LARGEST, _LINGER_S, warming)
         with tempfile.TemporaryDirectory(prefix="skyray-latency-") as out:
-            row = _turn(run(load, pace, name, out)) | checked(load, out, warming)
-        tell(
-            f"turn {turn + 1} of {rounds}: {name} at {rates[name]:,.0f}/s: p50 {row['p50_ms']:.1f} ms, p99 "
-            f"{row['p99_ms']:.1f} ms, {'kept up' if row['kept_up'] else 'NOT kept up'}, {row['compared']:,} updates "
-            f"compared: {'right' if row['exact'] else 'WRONG, or too few'}"
-        )
+            report = run(pace, *load, credits, seed, name, out)
+            judged = checked(*load, seed, out, warming)
+        latency: dict[str, Any] = report.components["delivery"].latency
+        behind = report.components["messages"].tasks[0].figures["behind_at_end_s"]
+        row = {f"{key}_ms": latency[f"{key}_s"] * 1e3 for key in ("p50", "p99")}
+        row |= {"longest_ms": latency["max_s"] * 1e3, "kept_up": behind < 1.0, **judged}
+        tell(f"turn {turn + 1} of {rounds}: {name} at {due:,.0f}/s: {row}")
         return row
 
-    turns = in_turns(executors, rounds, one)
-    every = [row for rows in turns.values() for row in rows]
-    facts = {"subscriptions": boolean + topk, "boolean": boolean, "topk": topk, "window": window, "seconds": seconds}
-    facts |= {"warm_up": warm_up, "linger_ms": linger_ms, "checkpoint_s": _CHECKPOINT_S}
-    return {
-        "workload": facts | {"credits": credits, "seed": seed},
-        "measured": {name: _summary(peaks[name], rates[name], turns[name]) for name in executors},
-        **verdict(
-            all(row["exact"] for row in every),
-            min(row["compared"] for row in every), min(row["compared_subscriptions"] for row in every),
-        ),
-    }  # fmt: skip
-
-
-def _turn(report: RunReport) -> dict[str, Any]:
-    latency: dict[str, Any] = report.components["delivery"].latency
-    source = report.components["messages"].tasks[0].figures
-    return {
-        "p50_ms": latency["p50_s"] * 1e3,
-        "p99_ms": latency["p99_s"] * 1e3,
-        "longest_ms": latency["max_s"] * 1e3,
-        "updates": latency["count"],
-        "batches": source["batches"],
-        "checkpoints": len(report.checkpoints),
-        "kept_up": source["behind_at_end_s"] < 1.0,
-    }
-
-
-def _summary(peak: float, rate: float, turns: list[dict[str, Any]]) -> dict[str, Any]:
-    middle = {name: median(one[name] for one in turns) for name in ("p50_ms", "p99_ms")}
-    whole = {"longest_ms": max(one["longest_ms"] for one in turns), "kept_up": all(one["kept_up"] for one in turns)}
-    return {"peak_per_s": peak, "rate": rate, **middle, **whole, "turns": turns}
+    for name, turns in in_turns(executors, rounds, one).items():
+        rows = {key: [turn[key] for turn in turns] for key in turns[0]}
+        measured[name] |= {"p50_ms": median(rows["p50_ms"]), "p99_ms": median(rows["p99_ms"])}
+        measured[name] |= {"longest_ms": max(rows["longest_ms"]), "kept_up": all(rows["kept_up"]), "turns": turns}
+    every = [turn for row in measured.values() for turn in row["turns"]]
+    exact, fewest = (
+        all(turn["exact"] for turn in every),
+        (min(turn[key] for turn in every) for key in ("compared", "compared_subscriptions")),
+    )
+    return {"workload": facts | {"credits": credits, "seed": seed}, "measured": measured, **verdict(exact, *fewest)}
 
 
 if __name__ == "__main__":

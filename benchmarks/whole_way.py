@@ -1,9 +1,9 @@
 """The whole way of a stream through the topology, of one kind of subscription: by which router, over how many bolts.
 
 On Ray the wall clock counts, from when everybody has subscribed; in one process a run goes on from where one query bolt
-has the window full and everybody subscribed (`filled`). Ways take turns (`compare`). What all of them tell must be the
-same by digest, and what one of them wrote is held against an independent computation (`checked`). Read on in
-`benchmarks.routers`, which simulates many bolts.
+has the window full, or the results of a history, and everybody subscribed (`filled`). Ways take turns (`compare`). What
+all of them tell must be the same by digest, and what one of them wrote is held against an independent computation
+(`checked`). Read on in `benchmarks.routers`, which simulates many bolts, and in `benchmarks.topology_cost`.
 """
 
 import tempfile
@@ -11,32 +11,30 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
+from time import process_time
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.cases import Case
 from benchmarks.checker import held_against
 from benchmarks.command import Tell
+from benchmarks.harness import of_numbers
+from benchmarks.lasting import LastingBench
 from benchmarks.stopwatch import Stopwatch, in_turns, medians
 from benchmarks.verdict import verdict
 from benchmarks.workload import NO_REMOVALS, WORLD, changed
 from bolts.delivery import DeliveryBolt
-from bolts.payloads import StreamBatch
+from bolts.payloads import Part, StreamBatch
 from bolts.query import QueryBolt
 from distribution.placement.costs import SampleCosts
+from distribution.router import Router
 from distribution.routers import router_named
-from matching.model import (
-    CHANGES,
-    ChangeList,
-    MessageBatch,
-    Names,
-    SubscriptionTable,
-    UpdateBatch,
-    empty,
-)
+from matching.errors import ConfigError
+from matching.model import CHANGES, ChangeList, MessageBatch, Names, SubscriptionTable, UpdateBatch, empty
+from matching.naive import tally
 from matching.window import Boundary, Window
 from topology import wiring
 from topology.core import local
@@ -50,14 +48,23 @@ from topology.running import LIGHT
 _SAMPLE, _CHECKED = 10_000, (500, 1_000)
 #: Messages of a kind without window that are checked: plain Python looks at every pair.
 _CHECKED_MESSAGES = 2_000
+#: Messages of a batch before everybody subscribes, and seconds from one word on how far loading is to the next.
+_FILLING, _TELL_EVERY_S = 5_000, 10.0
 
 
 class Stream(NamedTuple):
-    """Batches of one kind's case: those that fill the window, one with which everybody subscribes, those that count."""
+    """Batches of one kind's case: what has passed before, batch `joined` with which everybody subscribes, those that
+    count; `history` knows the results that everybody begins with, of a kind whose results last."""
 
     case: Case
     boundaries: list[Boundary]
     joined: int
+    history: LastingBench | None = None
+
+    @property
+    def credits(self) -> int:
+        """Batches in flight, as many as a run would have."""
+        return wiring.credits_for(self.case.batch)
 
     @property
     def loaded(self) -> int:
@@ -69,13 +76,10 @@ class Stream(NamedTuple):
         return self.joined + (2 * self.credits + 1 if self.case.kind.windowed else self.credits)
 
     @property
-    def credits(self) -> int:
-        """Batches in flight, as many as a run would have."""
-        return wiring.credits_for(self.case.batch)
-
-    @property
     def left(self) -> int:
-        """Messages from that batch on."""
+        """Messages from that batch on, which count on Ray. Raises ConfigError if there are none."""
+        if len(self.boundaries) <= self.loaded:
+            raise ConfigError(f"on Ray the first {self.loaded} batches do not count: take more --messages")
         return len(self.case.messages) - self.boundaries[self.loaded].first_seq
 
     @property
@@ -85,16 +89,21 @@ class Stream(NamedTuple):
 
 
 def stream_of(case: Case, batch: int) -> Stream:
-    """Cut a case; of a kind without window what passed before is left out."""
-    case = case._replace(batch=batch)
-    if not case.kind.windowed:
+    """Cut a case; of a kind without window and results what passed before is left out."""
+    case, history, apart = case._replace(batch=batch), None, []
+    if case.kind.lasting:
+        # everybody comes with an empty batch, since results are those at the end of the history
+        history, apart = LastingBench(case, 1), [case.filled]
+    elif not case.kind.windowed:
         seq = np.arange(len(case.messages) - case.filled)
         messages = changed(case.messages.take(case.filled + seq), seq=seq, life=seq)
-        case = case._replace(messages=messages, filled=0, window=Window("count", batch))
-    count = len(case.messages)
-    cuts = [*range(0, case.filled, 5_000), *range(case.filled, count, batch), count]
+        case = case._replace(messages=messages, filled=0)
+    if not case.kind.windowed:
+        case = case._replace(window=Window("count", batch))
+    count, before = len(case.messages), range(0, case.filled, _FILLING)
+    cuts = [*before, *apart, *range(case.filled, count, batch), count]
     boundaries = [case.boundary(number, *ends) for number, ends in enumerate(zip(cuts, cuts[1:], strict=False))]
-    return Stream(case, boundaries, len(range(0, case.filled, 5_000)))
+    return Stream(case, boundaries, len(before), history)
 
 
 def message_names(messages: MessageBatch) -> Names:
@@ -102,19 +111,19 @@ def message_names(messages: MessageBatch) -> Names:
     return Names.of([f"m{seq}" for seq in messages.seq])
 
 
-def subscription_names(table: SubscriptionTable) -> Names:
-    """What subscriptions are called: as in checkouts whose digests `benchmarks.against` compares with."""
-    return Names.of([str(number) for number in table.number])
+def subscription_names(kind: str, table: SubscriptionTable) -> Names:
+    """What subscriptions are called, as in a load test."""
+    return Names.of([f"{kind}-{number}" for number in table.number])
 
 
 class BatchSpout(Spout):
-    """Clock spout over a stream in memory."""
+    """Clock spout over a stream in memory, which says when everybody was in."""
 
     def __init__(self, stream: Stream):
         self.stream = stream
 
     def open(self, context: Context) -> None:
-        self.context, self.began_s, self.loaded_s = context, context.now(), 0.0
+        self.context, self.sent_s, self.cpu_s = context, [], []
         # names are made before the clock runs
         parts = map(self.stream.case.batch_of, self.stream.boundaries)
         self.batches = [(part, message_names(part), ended) for part, ended in parts]
@@ -122,24 +131,21 @@ class BatchSpout(Spout):
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
         if number == len(self.stream.boundaries):
             return None
-        now = self.context.now()
-        if number == 0:
-            self.began_s = now
-        if number == self.stream.loaded:
-            self.loaded_s = now - self.began_s
+        self.sent_s.append(self.context.now())
+        self.cpu_s.append(process_time())
         boundary = self.stream.boundaries[number]
-        self.context.emit("batches", StreamBatch(boundary, now, *self.batches[number]), to=0)
+        self.context.emit("batches", StreamBatch(boundary, self.sent_s[-1], *self.batches[number]), to=0)
         return Tick(number, boundary.first_seq, boundary.last_seq)
 
     def report(self) -> dict[str, Any]:
-        return {"loaded_s": self.loaded_s}
+        return {"sent_s": self.sent_s, "cpu_s": [*self.cpu_s, process_time()]}
 
 
 class EverybodySpout(Spout):
-    """Following spout: the whole table with one batch."""
+    """Following spout: all subscriptions with one batch."""
 
-    def __init__(self, table: SubscriptionTable, joined: int):
-        self.table, self.joined = table, joined
+    def __init__(self, stream: Stream):
+        self.joined, self.kind, self.table = stream.joined, stream.case.kind.name, stream.case.table
 
     def open(self, context: Context) -> None:
         self.context = context
@@ -149,70 +155,84 @@ class EverybodySpout(Spout):
         added = empty(SubscriptionTable)
         if number == self.joined:
             added = changed(self.table, at=np.full(len(self.table), tick.first_seq))
-        self.context.emit("changes", ChangeList(number, added, subscription_names(added), NO_REMOVALS))
+        self.context.emit("changes", ChangeList(number, added, subscription_names(self.kind, added), NO_REMOVALS))
         return tick
 
 
 class ClockedQueryBolt(QueryBolt):
-    """A query bolt that says where the time of its rooms goes."""
+    """A query bolt that says where its time goes: of rooms that go on from what was saved, and at the processor."""
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
-        self.watches = [Stopwatch(room) for room in self.rooms.values()]
+        self.watches, self.cpu_s = [], []
 
     def restore(self, saved: Saved) -> None:
         super().restore(saved)
-        for watch in self.watches:
-            watch.reset()
+        self.watches = [Stopwatch(room) for room in self.rooms.values()]
+
+    def _process(self, changes: ChangeList, part: Part) -> None:
+        self.cpu_s.append(process_time())
+        super()._process(changes, part)
 
     def report(self) -> dict[str, Any]:
         clocked = sum((Counter(watch.seconds) for watch in self.watches), Counter())
-        return super().report() | {"clocked_s": dict(clocked)}
+        return super().report() | {"clocked_s": dict(clocked), "cpu_s": [*self.cpu_s, process_time()]}
 
 
-def plan_of(stream: Stream, router: str, bolts: int, out: str, sink: str = "count", **how: Any) -> Plan:
-    """The topology over a stream; `how` as of `topology.wiring.wire`."""
-    messages = stream.case.messages
-    sample = messages.take(np.arange(min(_SAMPLE, len(messages))))
-    placed = router_named(router, bolts, WORLD, lambda: (sample.x, sample.y), costs=lambda: SampleCosts(WORLD, sample))
-    how, plain = {"asking": (stream.case.kind.name,)} | how, wiring.QueryBolt
-    wiring.QueryBolt = ClockedQueryBolt  # type: ignore[misc]
-    try:
+def router_of(stream: Stream, name: str, bolts: int) -> Router:
+    """A router that knows the first messages."""
+    sample = stream.case.messages.take(np.arange(min(_SAMPLE, len(stream.case.messages))))
+    return router_named(name, bolts, WORLD, lambda: (sample.x, sample.y), costs=lambda: SampleCosts(WORLD, sample))
+
+
+def plan_of(stream: Stream, router: Router, out: str, sink: str = "count", engine: str | None = None) -> Plan:
+    """The topology over a stream, with the kind's default engine if none is named."""
+    case, kind, credits = stream.case, stream.case.kind.name, stream.credits
+    # whatever results of a history hold is named when they let it go
+    named = Window("count", len(case.messages)) if case.kind.lasting else case.window
+    stream, engines = stream._replace(history=None), {kind: engine} if engine else None
+    with patch.object(wiring, "QueryBolt", ClockedQueryBolt):
         return wiring.wire(
-            BatchSpout(stream), EverybodySpout(stream.case.table, stream.joined), placed, WORLD, stream.case.window,
-            DeliveryBolt(out, stream.case.window, stream.credits, sink=sink), credits=stream.credits, **how,
+            BatchSpout(stream), EverybodySpout(stream), router, WORLD, case.window,
+            DeliveryBolt(out, named, credits, sink=sink),
+            engines=engines, asking=(kind,), fading=case.fading, credits=credits,
         )  # fmt: skip
-    finally:
-        wiring.QueryBolt = plain  # type: ignore[misc]
 
 
 def filled(stream: Stream, out: str, sink: str = "count") -> Saved:
-    """The window full and everybody subscribed, by one query bolt."""
-    return local.pause_local(plan_of(stream, "hashing", 1, out, sink), stream.joined)
-
-
-def told_in(out: str) -> tuple[list[str], UpdateBatch]:
-    """The updates in the files of a run whose subscriptions are called `NUMBER` or `KIND-NUMBER`; the kinds first."""
-    rows = pa.concat_tables(pq.read_table(path) for path in sorted(Path(out, "updates").glob("*.parquet")))
-    names = [name.rpartition("-") for name in rows["subscription_id"].to_pylist()]
-    number = np.array([int(own) for _, _, own in names], np.int64)
-    change = np.array([CHANGES.index(word) for word in rows["change"].cast(pa.string()).to_pylist()], np.int8)
-    score = rows["score"].cast(pa.float64()).fill_null(float("nan")).to_numpy().copy()
-    told = UpdateBatch(rows["as_of"].to_numpy().copy(), number, rows["seq"].to_numpy().copy(), change, score)
-    return [kind for kind, _, _ in names], told
+    """Everybody subscribed, by one query bolt: over the full window, or with the results of the history."""
+    saved = local.pause_local(plan_of(stream, router_of(stream, "hashing", 1), out, sink), stream.joined)
+    if stream.history is None:
+        return saved
+    kept = {f"{stream.case.kind.name}:{name}": values for name, values in stream.history.filled().arrays().items()}
+    return saved._replace(parts={**saved.parts, "query": [{**saved.single("query"), **kept}]})
 
 
 def checked(stream: Stream) -> tuple[dict[str, Any], str]:
     """What one query bolt writes of the batches that count, against an independent computation; and its digest."""
+    case, history, behind = stream.case, stream.history, stream.joined + 1
     with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
-        saved = filled(stream, out, "parquet")
-        report = local.run_local(plan_of(stream, "hashing", 1, out, "parquet"), resume=saved)
-        _, told = told_in(out)
-    last = len(stream.boundaries)
-    if not stream.case.kind.windowed:
-        last = stream.joined + max(1, _CHECKED_MESSAGES // stream.case.batch) + 1
-    judged = verdict(*held_against(stream.case, told, stream.boundaries[stream.joined : last], _CHECKED))
-    return judged, digest_of(report)
+        plan = plan_of(stream, router_of(stream, "hashing", 1), out, "parquet")
+        digest = digest_of(local.run_local(plan, resume=filled(stream, out, "parquet")))
+        told = told_in(out, case.kind.name)
+    if history is None:
+        last = None if case.kind.windowed else behind + max(1, _CHECKED_MESSAGES // case.batch)
+        return verdict(*held_against(case, told, stream.boundaries[stream.joined : last], _CHECKED)), digest
+    boundaries = stream.boundaries[behind : behind + max(1, history.checked // case.batch)]
+    wanted = history.expect(history.sample, boundaries).updates
+    found = tally(of_numbers(told, history.sample.number))
+    same = {event: times for event, times in found.items() if event[0] <= boundaries[-1].last_seq} == wanted
+    return verdict(same, wanted.total(), len({event[1] for event in wanted})), digest
+
+
+def told_in(out: str, kind: str) -> UpdateBatch:
+    """What subscriptions of a kind, which are called `KIND-NUMBER`, were told by the files of a run."""
+    rows = pq.read_table(Path(out, "updates"), read_dictionary=["subscription_id", "change"]).to_pandas()
+    rows = rows[rows.subscription_id.str.startswith(f"{kind}-")]
+    number = rows.subscription_id.str.removeprefix(f"{kind}-").astype(np.int64)
+    change = rows.change.map(CHANGES.index).astype(np.int8)
+    columns = (rows.as_of, number, rows.seq, change, rows.score)
+    return UpdateBatch(*(column.to_numpy() for column in columns))
 
 
 def digest_of(report: RunReport) -> str:
@@ -220,42 +240,49 @@ def digest_of(report: RunReport) -> str:
     return report.components["delivery"].tasks[0].figures["digest"]
 
 
-def on_ray(
-    stream: Stream,
-    router: str = "hashing",
-    bolts: int = 1,
-    sink: str = "count",
-    together: tuple[tuple[str, ...], ...] = (LIGHT,),
-    watch: Callable[[Snapshot], None] | None = None,
-    **how: Any,
-) -> RunReport:
-    """A run on Ray from the start; `how` as of `topology.wiring.wire`."""
-    with tempfile.TemporaryDirectory(prefix="skyray-whole-") as folder:
-        return run_ray(plan_of(stream, router, bolts, folder, sink, **how), on_progress=watch, together=together)
+def told_by(report: RunReport, stream: Stream) -> dict[str, Any]:
+    """Digest, and the papers' measures of routing."""
+    query, kind = [task.figures for task in report.components["query"].tasks], stream.case.kind.name
+    return {
+        "digest": digest_of(report),
+        "found_per_message": sum(bolt["found_sent"].get(kind, 0) for bolt in query) / stream.timed,
+        "held_per_subscription": sum(bolt["held"][kind] for bolt in query) / len(stream.case.table),
+    }
 
 
-def seconds_of(report: RunReport) -> float:
-    """From when the batch that brought everybody is done to the end."""
-    return report.elapsed_s - report.components["messages"].tasks[0].figures["loaded_s"]
+def on_ray(stream: Stream, router: str, bolts: int, tell: Tell, engine: str | None = None) -> dict[str, Any]:
+    """A run on Ray from the start, timed from when the batch that brought everybody is done; all that is light is in
+    one process, and `cpu_us` says what every process had of the processors from then on."""
+    loaded, told_s = stream.loaded, 0.0
+
+    def watch(snapshot: Snapshot) -> None:
+        nonlocal told_s
+        if snapshot.acknowledged < loaded and snapshot.elapsed_s > told_s + _TELL_EVERY_S:
+            told_s, asked = snapshot.elapsed_s, snapshot.components["query"].counters.get("refills", 0)
+            tell(f"loading for {told_s:.0f} s: {snapshot.acknowledged} of {loaded} batches, {asked:,} asked the window")
+
+    with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
+        plan = plan_of(stream, router_of(stream, router, bolts), out, engine=engine)
+        report = run_ray(plan, on_progress=watch, together=(LIGHT,))
+    spout, each_us = report.components["messages"].tasks[0].figures, 1e6 / stream.left
+    processes = {"light": spout["cpu_s"]}
+    processes |= {f"query:{task.task}": task.figures["cpu_s"] for task in report.components["query"].tasks}
+    return {
+        "us_per_message": each_us * (report.elapsed_s - spout["sent_s"][loaded] + spout["sent_s"][0]),
+        "cpu_us": {name: each_us * (spent[-1] - spent[loaded]) for name, spent in processes.items()},
+        **told_by(report, stream),
+    }
 
 
 def compare(
-    stream: Stream,
-    ways: Mapping[str, Callable[[], dict[str, Any]]],
-    rounds: int,
-    tell: Tell,
+    stream: Stream, ways: Mapping[str, Callable[[], dict[str, Any]]], rounds: int, tell: Tell
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Ways to process a stream, in turns.
+    """Ways to process a stream, in turns: name to a run, which says `us_per_message`, `digest`, and what it likes.
 
-    Parameters
-    ----------
-    ways : mapping    name to a run, which says `us_per_message`, `digest`, and what it likes
-
-    Returns
-    -------
-    tuple    what was checked, and whether it counts: all must tell what was checked; and a row for each way, that of
-             the turn in the middle, with medians of `us_per_message` and, where there is, `cpu_us`, and all `turns_us`
+    Returns what was checked, and whether it counts: all must tell what was checked; and a row for each way, that of the
+    turn in the middle, with medians of `us_per_message` and, where there is, `cpu_us`, and all `turns_us`.
     """
+    tell(f"{stream.case.kind.name}: loading {len(stream.case.table):,} into one bolt, and checking what it tells")
     judged, digest = checked(stream)
     tell(f"{stream.case.kind.name}: one bolt {judged}")
 
@@ -267,9 +294,9 @@ def compare(
     rows = {}
     for name, turns in in_turns(ways, rounds, one).items():
         turns_us = [row["us_per_message"] for row in turns]
-        middle = sorted(turns, key=lambda row: row["us_per_message"])[len(turns) // 2]
-        rows[name] = middle | {"us_per_message": median(turns_us), "messages_per_s": 1e6 / median(turns_us)}
-        if "cpu_us" in middle:
+        rows[name] = sorted(turns, key=lambda row: row["us_per_message"])[len(turns) // 2]
+        rows[name] |= {"us_per_message": median(turns_us), "messages_per_s": 1e6 / median(turns_us)}
+        if "cpu_us" in rows[name]:
             rows[name]["cpu_us"] = medians([row["cpu_us"] for row in turns])
         rows[name] |= {"turns_us": turns_us, "same_updates": {row["digest"] for row in turns} == {digest}}
     same = all(row["same_updates"] for row in rows.values())

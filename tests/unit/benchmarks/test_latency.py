@@ -25,14 +25,14 @@ def test_latency_of_a_run_that_tells_what_it_has_to(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["boolean", "topk"])
 def test_an_update_that_is_lost_makes_the_figure_count_for_nothing(monkeypatch, kind):
-    told_by = latency.told_by
+    told_in = latency.told_in
 
     def losing(out, asked):
-        told = told_by(out, asked)
+        told = told_in(out, asked)
         if asked != kind:
             return told
         steady = np.flatnonzero((told.as_of >= 500) & (told.as_of < 600))
         return take_rows(told, np.delete(np.arange(len(told)), steady[steady.size // 2]))
 
-    monkeypatch.setattr(latency, "told_by", losing)
+    monkeypatch.setattr(latency, "told_in", losing)
     assert not measured(monkeypatch)["exact"]

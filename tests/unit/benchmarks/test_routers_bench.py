@@ -7,7 +7,10 @@ from benchmarks import cases, topology_cost
 from benchmarks.cases import make_case
 from benchmarks.routers import routed, routers_of
 from benchmarks.whole_way import checked, filled, stream_of
+from distribution.hashing import HashingRouter
 from distribution.location import LocationTable
+from distribution.placed import SopRouter
+from distribution.routers import PLACING
 from matching.kinds import KINDS
 from topology.wiring import credits_for
 
@@ -15,12 +18,12 @@ WIDE = pytest.mark.wide
 
 
 def small(kind: str, subscriptions: int = 60):
-    case = make_case(KINDS.named(kind), subscriptions, 400, 600, 4, 3)
+    case = make_case(KINDS.named(kind), subscriptions, 400, 600, 4, 3, history=2_000)
     return stream_of(case, 100)
 
 
-def told(kind: str, routers, ways, subscriptions: int = 60):
-    return routed(small(kind, subscriptions), routers, ways, (), 1, lambda _: None)
+def told(kind: str, routers, ways, subscriptions: int = 60, engine: str | None = None):
+    return routed(small(kind, subscriptions), routers or routers_of(kind), ways, (), 1, lambda _: None, engine)
 
 
 @pytest.mark.parametrize("kind", ["skyline", pytest.param("topk", marks=WIDE), pytest.param("boolean", marks=WIDE)])
@@ -47,6 +50,29 @@ def test_router_that_keeps_a_message_back_is_noticed(monkeypatch):
     assert same == {"hashing": True, "location": False}
 
 
+@pytest.mark.parametrize("engine", [None, pytest.param("inverted_file", marks=WIDE)])
+def test_every_placement_tells_the_same_updates_and_they_are_right(engine):
+    report = told("knn", [], (3,), 300, engine)
+    assert report["exact"] and report["same_updates"] and report["workload"]["history"] == 2_000
+    assert report["compared"] > 100 and report["compared_subscriptions"] > 30
+    assert [row["router"] for row in report["rows"]] == ["hashing", *PLACING]
+    for row in report["rows"]:
+        assert 0 < row["query_us"] <= row["all_us"] and 1.0 <= row["query_max_to_mean"] <= 3.0
+        assert row["held_per_subscription"] == 1.0 and row["sent_per_message"] == 3
+
+
+@pytest.mark.parametrize("by", ["one", "all"])
+def test_placement_that_gives_somebody_to_nobody_is_noticed(by, monkeypatch):
+    for router in (SopRouter, HashingRouter) if by == "all" else (SopRouter,):
+        monkeypatch.setattr(router, "holds_again", losing(router.holds_again))
+    report = told("knn", ["hashing", "sop"], (3,), 300)
+    assert not report["exact"] and report["same_updates"] == (by == "all")
+
+
+def losing(holds):
+    return lambda self, table, *args: holds(self, table, *args) & (table.number % 3 > 0)
+
+
 def test_filled_stream_goes_on_behind_the_batch_that_brought_everybody(tmp_path):
     stream = small("topk")
     saved = filled(stream, str(tmp_path))
@@ -70,3 +96,4 @@ def test_topology_that_tells_other_updates_than_the_room_alone_is_noticed(lost, 
     report = topology_cost.bench(9_000, 1_200, 100, rounds=1, ways=("ray_two",), tell=lambda _: None)
     assert report["compared"] > 10 and report["same_updates"] is report["exact"] is (lost == 0)
     assert report["share"] > 0 and report["workload"]["timed"] == 1_200 - credits_for(100) * 100
+    assert set(report["ways"]["ray_two"]["cpu_us"]) == {"light", "query:0", "query:1"}
