@@ -75,7 +75,7 @@ class Weighed(local._LocalChannel):
         super().send(destinations, payload, size_bytes)
 
 
-def simulated(stream: Stream, name: str, bolts: int, saved: Saved, engine: str | None = None) -> dict[str, Any]:
+def simulated(stream: Stream, saved: Saved, name: str, bolts: int) -> dict[str, Any]:
     """One run in this process: microseconds a message of the busiest tasks, and what went between tasks."""
     router, book = router_of(stream, name, bolts), Counter()
     if isinstance(router, PlacedRouter):  # placed together, as if they had been there before the first message
@@ -86,7 +86,7 @@ def simulated(stream: Stream, name: str, bolts: int, saved: Saved, engine: str |
         tempfile.TemporaryDirectory(prefix="skyray-routers-") as out,
         patch.object(local, "_LocalChannel", partial(Weighed, book)),
     ):
-        plan = plan_of(stream, router, out, engine=engine)
+        plan = plan_of(stream, router, out)
         report = local.run_local(plan, resume=saved)
     each_us, spent = 1e6 / stream.timed, {}
     for part in (part for part in report.components.values() if part.kind != "spout"):  # messages lie in memory
@@ -113,25 +113,16 @@ def simulated(stream: Stream, name: str, bolts: int, saved: Saved, engine: str |
 
 
 def routed(
-    stream: Stream,
-    routers: Sequence[str],
-    simulations: Sequence[int],
-    rays: Sequence[int],
-    rounds: int,
-    tell: Tell,
-    engine: str | None = None,
+    stream: Stream, routers: Sequence[str], simulations: Sequence[int], rays: Sequence[int], rounds: int, tell: Tell
 ) -> dict[str, Any]:
     """Every router and number of bolts, in turns; a row each, and what the check says."""
-    with tempfile.TemporaryDirectory(prefix="skyray-routers-") as out:
-        saved = filled(stream, out)
-    ways = {}
+    tell(f"{stream.case.kind.name}: loading {len(stream.case.table):,} subscriptions into one bolt")
+    saved, ways = filled(stream), {}
     for bolts, name in itertools.product(simulations, routers):
-        ways[f"simulated {name} {bolts}"] = partial(simulated, stream, name, bolts, saved, engine)
-    for name in list(ways)[: len(routers)]:
-        ways[name]()  # what is compiled or loaded on first use is so by then
+        ways[f"simulated {name} {bolts}"] = partial(simulated, stream, saved, name, bolts)
     for bolts, name in itertools.product(rays, routers):
-        ways[f"ray {name} {bolts}"] = partial(on_ray, stream, name, bolts, tell, engine)
-    judged, measured = compare(stream, ways, rounds, tell)
+        ways[f"ray {name} {bolts}"] = partial(on_ray, stream, name, bolts, tell)
+    judged, measured = compare(stream, saved, ways, rounds, tell)
     rows = []
     for key, row in measured.items():
         way, name, bolts = key.split()
@@ -143,15 +134,14 @@ def routed(
 
 def picture(measured: list[dict[str, Any]]) -> dict[str, Any]:
     """The report that `benchmarks.figures.drawing` draws: messages a second over simulated bolts, a panel a kind."""
-    panels, x = [], []
+    panels = []
     for one in measured:
         rows = pd.DataFrame(one["rows"]).query("way == 'simulated'")
         series = rows.pivot(index="query_bolts", columns="router", values="messages_per_s")
-        x, log = series.index.tolist(), (True, True)
-        panels.append(
-            {"title": one["kind"], "y_label": "messages/s, whole way", "log": log, "series": series.to_dict("list")}
-        )
-    return {"figure": "routers-whole-way", "x_label": "query bolts", "x": x, "panels": panels, "rows": measured}
+        panel = {"title": one["kind"], "y_label": "messages/s, whole way", "log": (True, True)}
+        panels.append(panel | {"x": series.index.tolist(), "series": series.to_dict("list")})
+    figure = {"figure": "routers-whole-way", "x_label": "query bolts", "x": panels[0]["x"]}
+    return figure | {"panels": panels, "rows": measured}
 
 
 def bench(
@@ -180,10 +170,10 @@ def bench(
         case = make_case(
             kind, count, messages, window or _WINDOW, parts, seed, messages_from=messages_from, history=window
         )
-        stream = stream_of(case, batch)
+        stream = stream_of(case, batch, engine)
         timed = {"timed_on_ray": stream.left} if rays else {}
         chosen = [router for router in routers_of(name) if not routers or router in routers]
-        measured.append(routed(stream, chosen, bolts, rays, rounds, tell, engine) | timed)
+        measured.append(routed(stream, chosen, bolts, rays, rounds, tell) | timed)
     exact = all(one["exact"] for one in measured)
     if out and bolts:
         drawing.write(drawing.pyplot(), picture(measured), out / "routers-whole-way")

@@ -33,7 +33,7 @@ from distribution.placement.costs import SampleCosts
 from distribution.router import Router
 from distribution.routers import router_named
 from matching.errors import ConfigError
-from matching.model import CHANGES, ChangeList, MessageBatch, Names, SubscriptionTable, UpdateBatch, empty
+from matching.model import CHANGES, ChangeList, Int64, Names, SubscriptionTable, UpdateBatch, empty
 from matching.naive import tally
 from matching.window import Boundary, Window
 from topology import wiring
@@ -53,13 +53,16 @@ _FILLING, _TELL_EVERY_S = 5_000, 10.0
 
 
 class Stream(NamedTuple):
-    """Batches of one kind's case: what has passed before, batch `joined` with which everybody subscribes, those that
-    count; `history` knows the results that everybody begins with, of a kind whose results last."""
+    """Batches of a case: what has passed before, `joined` with which everybody subscribes, those that count.
+
+    `history` knows what everybody begins with, of a kind whose results last; `engine` is the default one if None.
+    """
 
     case: Case
     boundaries: list[Boundary]
     joined: int
     history: LastingBench | None = None
+    engine: str | None = None
 
     @property
     def credits(self) -> int:
@@ -88,7 +91,7 @@ class Stream(NamedTuple):
         return self.boundaries[-1].last_seq - self.boundaries[self.joined].last_seq
 
 
-def stream_of(case: Case, batch: int) -> Stream:
+def stream_of(case: Case, batch: int, engine: str | None = None) -> Stream:
     """Cut a case; of a kind without window and results what passed before is left out."""
     case, history, apart = case._replace(batch=batch), None, []
     if case.kind.lasting:
@@ -103,17 +106,12 @@ def stream_of(case: Case, batch: int) -> Stream:
     count, before = len(case.messages), range(0, case.filled, _FILLING)
     cuts = [*before, *apart, *range(case.filled, count, batch), count]
     boundaries = [case.boundary(number, *ends) for number, ends in enumerate(zip(cuts, cuts[1:], strict=False))]
-    return Stream(case, boundaries, len(before), history)
+    return Stream(case, boundaries, len(before), history, engine)
 
 
-def message_names(messages: MessageBatch) -> Names:
-    """What messages are called."""
-    return Names.of([f"m{seq}" for seq in messages.seq])
-
-
-def subscription_names(kind: str, table: SubscriptionTable) -> Names:
-    """What subscriptions are called, as in a load test."""
-    return Names.of([f"{kind}-{number}" for number in table.number])
+def named(prefix: str, numbers: Int64) -> Names:
+    """What messages (`m5`) and subscriptions (`topk-5`) are called."""
+    return Names.of([f"{prefix}{number}" for number in numbers])
 
 
 class BatchSpout(Spout):
@@ -126,7 +124,7 @@ class BatchSpout(Spout):
         self.context, self.sent_s, self.cpu_s = context, [], []
         # names are made before the clock runs
         parts = map(self.stream.case.batch_of, self.stream.boundaries)
-        self.batches = [(part, message_names(part), ended) for part, ended in parts]
+        self.batches = [(part, named("m", part.seq), ended) for part, ended in parts]
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
         if number == len(self.stream.boundaries):
@@ -155,7 +153,8 @@ class EverybodySpout(Spout):
         added = empty(SubscriptionTable)
         if number == self.joined:
             added = changed(self.table, at=np.full(len(self.table), tick.first_seq))
-        self.context.emit("changes", ChangeList(number, added, subscription_names(self.kind, added), NO_REMOVALS))
+        names = named(f"{self.kind}-", added.number)
+        self.context.emit("changes", ChangeList(number, added, names, NO_REMOVALS))
         return tick
 
 
@@ -185,35 +184,35 @@ def router_of(stream: Stream, name: str, bolts: int) -> Router:
     return router_named(name, bolts, WORLD, lambda: (sample.x, sample.y), costs=lambda: SampleCosts(WORLD, sample))
 
 
-def plan_of(stream: Stream, router: Router, out: str, sink: str = "count", engine: str | None = None) -> Plan:
-    """The topology over a stream, with the kind's default engine if none is named."""
-    case, kind, credits = stream.case, stream.case.kind.name, stream.credits
+def plan_of(stream: Stream, router: Router, out: str, sink: str = "count") -> Plan:
+    """The topology over a stream."""
+    case, kind = stream.case, stream.case.kind.name
     # whatever results of a history hold is named when they let it go
-    named = Window("count", len(case.messages)) if case.kind.lasting else case.window
-    stream, engines = stream._replace(history=None), {kind: engine} if engine else None
+    told = Window("count", len(case.messages)) if case.kind.lasting else case.window
+    delivery, spouts = DeliveryBolt(out, told, stream.credits, sink), stream._replace(history=None)
     with patch.object(wiring, "QueryBolt", ClockedQueryBolt):
         return wiring.wire(
-            BatchSpout(stream), EverybodySpout(stream), router, WORLD, case.window,
-            DeliveryBolt(out, named, credits, sink=sink),
-            engines=engines, asking=(kind,), fading=case.fading, credits=credits,
+            BatchSpout(spouts), EverybodySpout(spouts), router, WORLD, case.window, delivery, credits=stream.credits,
+            engines={kind: stream.engine} if stream.engine else None, asking=(kind,), fading=case.fading,
         )  # fmt: skip
 
 
-def filled(stream: Stream, out: str, sink: str = "count") -> Saved:
+def filled(stream: Stream) -> Saved:
     """Everybody subscribed, by one query bolt: over the full window, or with the results of the history."""
-    saved = local.pause_local(plan_of(stream, router_of(stream, "hashing", 1), out, sink), stream.joined)
+    with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
+        saved = local.pause_local(plan_of(stream, router_of(stream, "hashing", 1), out, "parquet"), stream.joined)
     if stream.history is None:
         return saved
     kept = {f"{stream.case.kind.name}:{name}": values for name, values in stream.history.filled().arrays().items()}
     return saved._replace(parts={**saved.parts, "query": [{**saved.single("query"), **kept}]})
 
 
-def checked(stream: Stream) -> tuple[dict[str, Any], str]:
+def checked(stream: Stream, saved: Saved) -> tuple[dict[str, Any], str]:
     """What one query bolt writes of the batches that count, against an independent computation; and its digest."""
     case, history, behind = stream.case, stream.history, stream.joined + 1
     with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
         plan = plan_of(stream, router_of(stream, "hashing", 1), out, "parquet")
-        digest = digest_of(local.run_local(plan, resume=filled(stream, out, "parquet")))
+        digest = told_by(local.run_local(plan, resume=saved), stream)["digest"]
         told = told_in(out, case.kind.name)
     if history is None:
         last = None if case.kind.windowed else behind + max(1, _CHECKED_MESSAGES // case.batch)
@@ -235,24 +234,18 @@ def told_in(out: str, kind: str) -> UpdateBatch:
     return UpdateBatch(*(column.to_numpy() for column in columns))
 
 
-def digest_of(report: RunReport) -> str:
-    """Of all that was told."""
-    return report.components["delivery"].tasks[0].figures["digest"]
-
-
 def told_by(report: RunReport, stream: Stream) -> dict[str, Any]:
     """Digest, and the papers' measures of routing."""
     query, kind = [task.figures for task in report.components["query"].tasks], stream.case.kind.name
     return {
-        "digest": digest_of(report),
+        "digest": report.components["delivery"].tasks[0].figures["digest"],
         "found_per_message": sum(bolt["found_sent"].get(kind, 0) for bolt in query) / stream.timed,
         "held_per_subscription": sum(bolt["held"][kind] for bolt in query) / len(stream.case.table),
     }
 
 
-def on_ray(stream: Stream, router: str, bolts: int, tell: Tell, engine: str | None = None) -> dict[str, Any]:
-    """A run on Ray from the start, timed from when the batch that brought everybody is done; all that is light is in
-    one process, and `cpu_us` says what every process had of the processors from then on."""
+def on_ray(stream: Stream, router: str, bolts: int, tell: Tell) -> dict[str, Any]:
+    """A run on Ray, timed from when everybody is in; `cpu_us`: of each query bolt, and of all else, in one process."""
     loaded, told_s = stream.loaded, 0.0
 
     def watch(snapshot: Snapshot) -> None:
@@ -262,7 +255,7 @@ def on_ray(stream: Stream, router: str, bolts: int, tell: Tell, engine: str | No
             tell(f"loading for {told_s:.0f} s: {snapshot.acknowledged} of {loaded} batches, {asked:,} asked the window")
 
     with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
-        plan = plan_of(stream, router_of(stream, router, bolts), out, engine=engine)
+        plan = plan_of(stream, router_of(stream, router, bolts), out)
         report = run_ray(plan, on_progress=watch, together=(LIGHT,))
     spout, each_us = report.components["messages"].tasks[0].figures, 1e6 / stream.left
     processes = {"light": spout["cpu_s"]}
@@ -275,15 +268,14 @@ def on_ray(stream: Stream, router: str, bolts: int, tell: Tell, engine: str | No
 
 
 def compare(
-    stream: Stream, ways: Mapping[str, Callable[[], dict[str, Any]]], rounds: int, tell: Tell
+    stream: Stream, saved: Saved, ways: Mapping[str, Callable[[], dict[str, Any]]], rounds: int, tell: Tell
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Ways to process a stream, in turns: name to a run, which says `us_per_message`, `digest`, and what it likes.
 
     Returns what was checked, and whether it counts: all must tell what was checked; and a row for each way, that of the
     turn in the middle, with medians of `us_per_message` and, where there is, `cpu_us`, and all `turns_us`.
     """
-    tell(f"{stream.case.kind.name}: loading {len(stream.case.table):,} into one bolt, and checking what it tells")
-    judged, digest = checked(stream)
+    judged, digest = checked(stream, saved)
     tell(f"{stream.case.kind.name}: one bolt {judged}")
 
     def one(name: str, turn: int) -> dict[str, Any]:

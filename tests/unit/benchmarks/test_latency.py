@@ -11,8 +11,9 @@ def measured(monkeypatch):
     monkeypatch.setattr(latency, "_PEAK_MESSAGES", 1_500)
     monkeypatch.setattr(latency, "_CHECKED_MESSAGES", 300)
     monkeypatch.setattr(latency, "_LARGEST", 50)  # however busy the machine is, several batches end among them
-    how = {"rate": 1_000.0, "executors": ("local",), "rounds": 1, "tell": lambda _: None}
-    return latency.bench(300, 100, "count:400", 0.6, 0.4, **how)
+    monkeypatch.setattr(latency, "_COUNTS", {"boolean": 300, "topk": 100})
+    monkeypatch.setattr(latency, "_WINDOW", "count:400")
+    return latency.bench(0.6, 0.4, 1_000.0, ("local",), rounds=1, tell=lambda _: None)
 
 
 def test_latency_of_a_run_that_tells_what_it_has_to(monkeypatch):

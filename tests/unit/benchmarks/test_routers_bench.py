@@ -17,18 +17,19 @@ from topology.wiring import credits_for
 WIDE = pytest.mark.wide
 
 
-def small(kind: str, subscriptions: int = 60):
+def small(kind: str, subscriptions: int = 60, engine: str | None = None):
     case = make_case(KINDS.named(kind), subscriptions, 400, 600, 4, 3, history=2_000)
-    return stream_of(case, 100)
+    return stream_of(case, 100, engine)
 
 
 def told(kind: str, routers, ways, subscriptions: int = 60, engine: str | None = None):
-    return routed(small(kind, subscriptions), routers or routers_of(kind), ways, (), 1, lambda _: None, engine)
+    return routed(small(kind, subscriptions, engine), routers or routers_of(kind), ways, (), 1, lambda _: None)
 
 
 @pytest.mark.parametrize("kind", ["skyline", pytest.param("topk", marks=WIDE), pytest.param("boolean", marks=WIDE)])
 def test_every_router_tells_what_one_bolt_tells_and_that_is_right(kind):
-    judged, _ = checked(small(kind, 2_000))
+    stream = small(kind, 2_000)
+    judged, _ = checked(stream, filled(stream))
     assert judged["exact"] and judged["compared"] > 30
     report = told(kind, [], (1, 3))
     assert len(report["rows"]) == 2 * len(routers_of(kind)) and all(row["same_updates"] for row in report["rows"])
@@ -73,9 +74,9 @@ def losing(holds):
     return lambda self, table, *args: holds(self, table, *args) & (table.number % 3 > 0)
 
 
-def test_filled_stream_goes_on_behind_the_batch_that_brought_everybody(tmp_path):
+def test_filled_stream_goes_on_behind_the_batch_that_brought_everybody():
     stream = small("topk")
-    saved = filled(stream, str(tmp_path))
+    saved = filled(stream)
     assert saved.number == stream.joined
     passed = int(np.sum([task["counts"][0] for task in saved.parts["distribution"]]))
     assert passed == 600 + 100 and passed + stream.timed == len(stream.case.messages)
