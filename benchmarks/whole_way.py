@@ -33,7 +33,7 @@ from distribution.placement.costs import SampleCosts
 from distribution.router import Router
 from distribution.routers import router_named
 from matching.errors import ConfigError
-from matching.model import CHANGES, ChangeList, Int64, Names, SubscriptionTable, UpdateBatch, empty
+from matching.model import CHANGES, ChangeList, Int64, Names, SubscriptionTable, UpdateBatch, empty, take_rows
 from matching.naive import tally
 from matching.window import Boundary, Window
 from topology import wiring
@@ -115,7 +115,7 @@ def named(prefix: str, numbers: Int64) -> Names:
 
 
 class BatchSpout(Spout):
-    """Clock spout over a stream in memory, which says when everybody was in."""
+    """Clock spout over a stream in memory, which says when it sent each batch."""
 
     def __init__(self, stream: Stream):
         self.stream = stream
@@ -159,7 +159,7 @@ class EverybodySpout(Spout):
 
 
 class ClockedQueryBolt(QueryBolt):
-    """A query bolt that says where its time goes: of rooms that go on from what was saved, and at the processor."""
+    """A query bolt that says what its rooms did since they were restored, and its processor time at each batch."""
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
@@ -219,19 +219,19 @@ def checked(stream: Stream, saved: Saved) -> tuple[dict[str, Any], str]:
         return verdict(*held_against(case, told, stream.boundaries[stream.joined : last], _CHECKED)), digest
     boundaries = stream.boundaries[behind : behind + max(1, history.checked // case.batch)]
     wanted = history.expect(history.sample, boundaries).updates
-    found = tally(of_numbers(told, history.sample.number))
-    same = {event: times for event, times in found.items() if event[0] <= boundaries[-1].last_seq} == wanted
+    told = take_rows(told, told.as_of <= boundaries[-1].last_seq)
+    same = tally(of_numbers(told, history.sample.number)) == wanted
     return verdict(same, wanted.total(), len({event[1] for event in wanted})), digest
 
 
 def told_in(out: str, kind: str) -> UpdateBatch:
     """What subscriptions of a kind, which are called `KIND-NUMBER`, were told by the files of a run."""
-    rows = pq.read_table(Path(out, "updates"), read_dictionary=["subscription_id", "change"]).to_pandas()
+    names, others = ["subscription_id", "change"], ["as_of", "seq", "score"]
+    rows = pq.read_table(Path(out, "updates"), columns=names + others, read_dictionary=names).to_pandas()
     rows = rows[rows.subscription_id.str.startswith(f"{kind}-")]
-    number = rows.subscription_id.str.removeprefix(f"{kind}-").astype(np.int64)
+    number = rows.subscription_id.map(lambda name: int(name.rpartition("-")[2])).astype(np.int64)
     change = rows.change.map(CHANGES.index).astype(np.int8)
-    columns = (rows.as_of, number, rows.seq, change, rows.score)
-    return UpdateBatch(*(column.to_numpy() for column in columns))
+    return UpdateBatch(*(column.to_numpy() for column in (rows.as_of, number, rows.seq, change, rows.score)))
 
 
 def told_by(report: RunReport, stream: Stream) -> dict[str, Any]:

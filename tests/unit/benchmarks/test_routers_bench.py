@@ -1,12 +1,14 @@
 """The benchmark of routers: all tell what was checked, one that loses something is noticed, time is booked."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from benchmarks import cases, topology_cost
 from benchmarks.cases import make_case
-from benchmarks.routers import routed, routers_of
-from benchmarks.whole_way import checked, filled, stream_of
+from benchmarks.routers import routed, routers_of, simulated
+from benchmarks.whole_way import checked, filled, router_of, stream_of
 from distribution.hashing import HashingRouter
 from distribution.location import LocationTable
 from distribution.placed import SopRouter
@@ -68,6 +70,15 @@ def test_placement_that_gives_somebody_to_nobody_is_noticed(by, monkeypatch):
         monkeypatch.setattr(router, "holds_again", losing(router.holds_again))
     report = told("knn", ["hashing", "sop"], (3,), 300)
     assert not report["exact"] and report["same_updates"] == (by == "all")
+
+
+def test_placement_that_is_simulated_is_that_of_all_placed_together(monkeypatch):
+    held, holds = [], SopRouter.holds_again
+    monkeypatch.setattr(SopRouter, "holds_again", lambda self, *args: held.append(holds(self, *args)) or held[-1])
+    stream = small("knn", 300)
+    simulated(stream, filled(stream), "sop", 3)
+    router: Any = router_of(stream, "sop", 3)
+    assert np.array_equal(np.argmax(held, axis=0), router.placer().place_all(stream.case.table))
 
 
 def losing(holds):
