@@ -1,13 +1,14 @@
-"""Figures on paper: what `benchmarks.figures` has measured, as JSON and PNG.
+"""Figures on paper: a report of `benchmarks.figures.sweeps` as JSON and PNG.
 
-A report has `figure`, `x_label`, `x`, and `panels`, and perhaps `over`, what all panels have in common. A panel has
-`y_label`, `log` (of x, of y), perhaps a `title` and an `x` and `x_label` of its own, and one of `series` (name to a
-value an x, drawn as lines), `groups` (the same as bars against names) and `bars` (name to value). A value of None is
-left out. `python -m benchmarks.figures.drawing FILE.json ...` draws the pictures of numbers that are there already.
+A report has `figure`, `x_label`, `x`, `panels`, and perhaps `over`, what all panels have in common. A panel has
+`y_label`, `series` (name to a value an x, None where there is none), and perhaps a `title`, and an `x` and `x_label` of
+its own. Numbers are drawn as lines, names as bars. `python -m benchmarks.figures.drawing FILE.json ...` draws what is
+there already. Read on in `benchmarks.figures.sweeps`.
 """
 
 import json
 import sys
+from itertools import cycle, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,16 @@ import numpy as np
 from benchmarks.command import provenance
 from matching.errors import ConfigError
 
-_LINES, _MARKS = ("-", "--", "-.", ":"), ("o", "s", "^", "x", "v", "D")
-#: How far below the axis a legend begins, past the labels, and how high a line of it is, in inches.
-_LEGEND_BELOW_IN, _LEGEND_ROW_IN = 0.45, 0.22
-#: An axis, from left to right or upwards, of more than so many decades is labelled at powers of ten alone.
-_MOST_DECADES_ACROSS, _MOST_DECADES_UP = 2.2, 2.7
-#: A logarithmic axis of bars begins at this share of the shortest one; any other has no more parts than this.
-_BARS_BEGIN, _MOST_LABELS = 0.7, 4
+#: An axis is logarithmic where its largest value is at least so many times the smallest: of x, of what is measured.
+_LOG_X, _LOG_Y = 10.0, 5.0
+#: One that spans less is labelled at 1, 2 and 5 of each decade, others at 1 alone.
+_FEW_LABELS = 300.0
+#: In inches: a panel, and a bar in it.
+_WIDE, _HIGH, _BAR = 5.0, 4.5, 0.07
 
 
 def pyplot() -> Any:
-    """matplotlib's pyplot, for files.
-
-    Raises
-    ------
-    ConfigError
-        If matplotlib is not installed.
-    """
+    """matplotlib's pyplot, for files; a `ConfigError` if it is not installed."""
     try:
         import matplotlib
 
@@ -52,87 +46,60 @@ def write(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
 
 
 def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
-    """One panel beside the other, four in two rows; lines against numbers, bars against names."""
+    """Up to three panels in a row, more in two; a name looks alike in all of them, and the legend is below."""
     from matplotlib import ticker
-    from matplotlib.transforms import ScaledTranslation
     from pandas import DataFrame
-
-    panels = report["panels"]
-    rows = 2 if len(panels) in (4, 6) else 1
-    columns = len(panels) // rows
-    wide = max(5.0, 0.9 * len(report["x"])) if any("groups" in panel for panel in panels) else 5.0
-    entries = max(len(panel.get("series") or panel.get("groups") or ()) for panel in panels)
-    high = 3.8 + _LEGEND_ROW_IN * -(-entries // 2)
-    shape, axes = with_pyplot.subplots(rows, columns, figsize=(wide * columns, high * rows), squeeze=False)
-    for panel, axis in zip(panels, axes.flat, strict=True):
-        x, log = panel.get("x", report["x"]), panel["log"][1] and _spans(panel)
-        axis.set_title(panel.get("title", ""), fontsize="medium")
-        if "series" in panel:
-            # dashes and marks differ, so that lines that coincide are seen to
-            styles = [mark + line for mark, line in zip(_MARKS * len(_LINES), _LINES * len(_MARKS), strict=True)]
-            lines = DataFrame(panel["series"], index=x, dtype=float)
-            lines.plot(ax=axis, style=styles[: lines.shape[1]], logx=panel["log"][0], logy=log, legend=False)
-            axis.set_xlabel(panel.get("x_label", report["x_label"]))
-            axis.set_ylabel(panel["y_label"])
-            named = any(isinstance(value, str) for value in x)
-            axis.set_xticks(range(len(x)) if named else x, [_short(value) for value in x])
-            axis.xaxis.minorticks_off()
-            if log:
-                _label_decades(axis.yaxis, _MOST_DECADES_UP)
-            else:
-                axis.set_ylim(bottom=0)
-            axis.grid(alpha=0.3)
-        else:
-            bars = DataFrame(panel.get("groups") or {"": panel["bars"]}, dtype=float)
-            bars.index = list(panel.get("bars", x))
-            bars.plot.barh(ax=axis, width=0.8, logx=log, legend=False)
-            axis.invert_yaxis()
-            axis.set_xlabel(panel["y_label"])
-            if log:
-                axis.set_xlim(left=_BARS_BEGIN * bars.min(axis=None))
-                _label_decades(axis.xaxis, _MOST_DECADES_ACROSS)
-            else:
-                axis.xaxis.set_major_locator(ticker.MaxNLocator(_MOST_LABELS))
-                axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
-        if "bars" in panel:
-            continue
-        # below the panel, where it hides no line
-        below = axis.transAxes + ScaledTranslation(0.0, -_LEGEND_BELOW_IN, shape.dpi_scale_trans)
-        axis.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, ncols=2, frameon=False)
-    if report.get("over"):
-        shape.suptitle(report["over"])
-    shape.tight_layout()
-    shape.savefig(path, dpi=100)
-    with_pyplot.close(shape)
     from PIL import Image  # matplotlib brings it
 
+    panels, thousands = report["panels"], ticker.EngFormatter(sep="")
+    names = list(dict.fromkeys(name for panel in panels for name in panel["series"]))
+    frames = [DataFrame(panel["series"], panel.get("x", report["x"]), names, float) for panel in panels]
+    # dashes and marks differ, so that lines that coincide are seen to
+    styles = [mark + line for mark, line, _ in zip(cycle("os^xvD"), cycle(("-", "--", "-.", ":")), names, strict=False)]
+    rows = 1 if len(panels) < 4 else 2
+    columns = -(-len(panels) // rows)
+    size = _WIDE * columns, rows * max(_HIGH, *(_BAR * frame.size for frame in frames))
+    shape, axes = with_pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    for axis, panel, frame in zip_longest(axes.flat, panels, frames):
+        if panel is None:
+            axis.set_axis_off()
+            continue
+        axis.set_title(panel.get("title", ""), fontsize="medium")
+        x, log = frame.index.tolist(), _spans(frame.to_numpy(), _LOG_Y)
+        labels = [thousands(value) if isinstance(value, int) and value >= 10_000 else str(value) for value in x]
+        if len(x) == 1 or any(isinstance(value, str) for value in x):
+            bars = frame.T if len(x) == 1 else frame.set_axis(labels)
+            bars.plot.barh(ax=axis, width=0.8, logx=log, legend=False, xlabel=panel["y_label"], ylabel="")
+            axis.invert_yaxis()
+            axis.set_xlim(left=0.7 * np.nanmin(frame) if log else 0.0)
+            measured = axis.xaxis
+        else:
+            x_label = panel.get("x_label", report["x_label"])
+            frame.plot(ax=axis, style=styles, logx=_spans(x, _LOG_X), logy=log, legend=False,
+                       xlabel=x_label, ylabel=panel["y_label"])  # fmt: skip
+            axis.set_xticks(x, labels)
+            axis.xaxis.minorticks_off()
+            axis.set_ylim(bottom=None if log else 0.0)
+            axis.grid(alpha=0.3)
+            measured = axis.yaxis
+        low, high = measured.get_view_interval()
+        subs = (1, 2, 5) if high < _FEW_LABELS * low else (1,)
+        measured.set_major_locator(ticker.LogLocator(subs=subs) if log else ticker.MaxNLocator(5))
+        measured.set_major_formatter(ticker.StrMethodFormatter("{x:,.10g}"))
+        measured.set_minor_formatter(ticker.NullFormatter())
+    if len(frames[0]) > 1:
+        entries = axes.flat[0].get_legend_handles_labels()
+        shape.legend(*entries, loc="outside lower center", ncols=2 * columns, frameon=False)
+    shape.suptitle(report.get("over", ""))
+    shape.savefig(path, dpi=100)
+    with_pyplot.close(shape)
     # a third of the bytes: a picture of lines has few colours
     Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
 
 
-def _spans(panel: dict[str, Any]) -> bool:
-    """Whether the values differ enough for a logarithmic axis to have labels."""
-    lines = panel.get("series") or panel.get("groups") or {"": panel["bars"].values()}
-    there = [value for line in lines.values() for value in line if value is not None]
-    return max(there) > 3.0 * min(there)
-
-
-def _short(value: Any) -> str:
-    """A tick label: thousands and millions as k and M, since seven digits would run into each other."""
-    if not isinstance(value, int) or value < 10_000:
-        return str(value)
-    return f"{value / 1_000_000:g}M" if value >= 1_000_000 else f"{value / 1_000:g}k"
-
-
-def _label_decades(axis, most: float) -> None:
-    """Plain numbers at 1, 2 and 5 of each decade, or where there are many of them at 1 alone."""
-    from matplotlib import ticker
-
-    low, high = axis.get_view_interval()
-    subs = (1.0, 2.0, 5.0) if np.log10(high / low) < most else (1.0,)
-    axis.set_major_locator(ticker.LogLocator(subs=subs))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axis.set_minor_formatter(ticker.NullFormatter())
+def _spans(values: Any, times: float) -> bool:
+    """Whether these values, some of which may be missing, differ so much that an axis has to be logarithmic."""
+    return bool(0.0 < times * np.nanmin(values) <= np.nanmax(values))
 
 
 if __name__ == "__main__":

@@ -1,39 +1,38 @@
-"""Figures of the windows of `skyline` subscriptions, in the shapes of the paper: `skyray bench skyline --figure NAME`.
+"""Figures of `skyline`, in the shapes of the papers: `skyray bench skyline --figure NAME`.
 
-    updates     operations and time of a message while a full window slides on, a twentieth of it at a time
-    space       memory against the size of the window
-    queries     time of a query against the size of the window, and what it looks at
-    cleaning    memory, operations and query time of the memo tree while its window slides on, by way of cleaning
-    engines, longest, ticks     the engines while objects move (`benchmarks.figures.skyline_engines`)
-    routing     which messages reach a query bolt at all (`benchmarks.figures.skyline_routing`)
+    engines     time of a message and refills against the window: a quarter, a half and the whole of --window
+    longest     the whole window alone
+    trees       the windows that are trees, likewise, full and slid on by half as much: work of a message, memory, work
+                of a query
+    cleaning    the memo tree by way of cleaning, while its window slides on by twice as much
 
-Half of the messages speak of objects that move and change words, so that versions follow each other; the others stand
-alone. For `cleaning` nine tenths do, of objects that stay about where they are and speak often: what has ended then
-piles up in the leaves. Queries are those of `benchmarks.workload`, 0.01 % to 1 % of the world's area as in the paper.
+Engines: a message comes every millisecond, so that a window of 3,200,000 is one of 3,200 seconds, the paper's longest.
+Half of the messages speak of objects, each of which comes again about as often whatever the window is (`_BETWEEN`), and
+then ends the message before: so what is kept is ended, expires, and is filled anew. All take the same batches in turns,
+and are timed while they are checked.
 
-An operation is one node of a tree or cell of a quadtree that an update reads or writes, one inverted list or count of a
-term that it changes, one term that it puts into a filter or takes out, or one entry of the memo. The paper counts
-operations without saying of what. Time is thread time.
-
-All indexes get the same batches in turns, and the candidates of all queries are held against `benchmarks.checker`
-before anything is reported. A figure is written as JSON and as PNG. Read on in `matching.skyline.windows.tree`.
+Trees: half of the messages speak of objects as well. For `cleaning` nine tenths do, of objects that stay about where
+they are and speak often: what has ended then piles up in the leaves. Queries are those of `benchmarks.workload`, 0.01 %
+to 1 % of the world's area. An operation is one node of a tree or cell of a quadtree that an update reads or writes, one
+inverted list or count of a term that it changes, one term that it puts into a filter or takes out, or one entry of the
+memo. The paper counts operations without saying of what. Time is thread time; the candidates of all queries are held
+against `benchmarks.checker`. Read on in `matching.skyline.windows.tree`, or `matching.skyline.engines.eager_star`.
 """
 
-from collections.abc import Callable, Sequence
-from statistics import median
+from collections.abc import Iterator, Sequence
 from time import thread_time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from benchmarks.checker import Words, in_region
-from benchmarks.figures import skyline_engines, skyline_routing
-from benchmarks.figures.sweeps import Asked, Page, Report
+from benchmarks.command import Tell
+from benchmarks.figures.sweeps import TIME, Asked, Page, Report, Sweep, sweep
+from benchmarks.harness import Bench
 from benchmarks.resampled import resample_messages
-from benchmarks.stopwatch import medians
+from benchmarks.stopwatch import in_turns, medians
 from benchmarks.verdict import verdict
 from benchmarks.workload import WORLD, Messages, make_messages, skyline_subscriptions, versions_of_objects
-from matching.errors import ConfigError
 from matching.kinds import KINDS
 from matching.model import Int64
 from matching.skyline.window import SkylineQueries
@@ -42,271 +41,170 @@ from matching.skyline.windows.tree import TreeWindow
 from matching.window import Boundary
 
 _SKYLINE = KINDS.named("skyline")
-#: The window indexes that are trees, which count their operations.
-TREES: dict[str, type[TreeWindow]] = {
-    name: window for name, window in _SKYLINE.windows.items() if issubclass(window, TreeWindow)
+#: The window indexes that count their operations.
+TREES = {name: window for name, window in _SKYLINE.windows.items() if issubclass(window, TreeWindow)}
+#: The memo tree in other ways than it is by default: the paper's, and by way of cleaning: the paper's alone (C1), the
+#: older scheme (C2), never. The paper has filters in leaves as well.
+_PAPER = {"as in the paper": {"cleaning": "threshold", "bounded": False, "leaf_filters": True}}
+_CLEANINGS: dict[str, dict[str, Any]] = _PAPER | {
+    "paper's cleaning": {"cleaning": "threshold", "bounded": False},
+    "all on touch": {"cleaning": "all", "bounded": False},
+    "not cleaned": {"cleaning": "off"},
 }
-
-_BATCH = 500
-_QUERIES = 1_000
-#: Of a window: how long an interval is, and how many there are. The paper's are 20 of 3,200 seconds.
-_INTERVAL, _INTERVALS = 1 / 20, 10
-#: Share of messages that are versions of objects, and how many of those messages an object has in a window on average.
-_VERSIONED, _VERSIONS = 0.5, 5
-#: The same for `cleaning`, and how far in degrees a version is from where its object was first.
-_BUSY_VERSIONED, _BUSY_VERSIONS, _STAYS_DEG = 0.9, 60, 0.02
-_ROUNDS = 3
-#: The memo tree by way of cleaning: never; the paper's (C1); the older scheme (C2); the one that is the default; and as
-#: the paper has it altogether, with filters in leaves as well.
-CLEANINGS: dict[str, dict[str, Any]] = {
-    "mf_rtree, not cleaned": {"cleaning": "off"},
-    "mf_rtree, as in the paper": {"cleaning": "threshold", "bounded": False, "leaf_filters": True},
-    "mf_rtree, paper's cleaning": {"cleaning": "threshold", "bounded": False},
-    "mf_rtree, all on touch": {"cleaning": "all", "bounded": False},
-    "mf_rtree": {},
-}
+_SHARES = (0.25, 0.5, 1.0)
+_BATCH = 1_000
+#: Of engines: messages between two of an object, on average, 160 s.
+_BETWEEN = 160_000
+#: Of trees: queries, how often they are asked, and in how many steps of which share a window slides on.
+_QUERIES, _ROUNDS, _STEPS, _STEP = 1_000, 3, 10, 1 / 20
+#: Share of messages that are versions of objects, how many of those an object has in a window on average, and how far
+#: in degrees a version is from where its object was first, if it is near at all.
+_USUAL, _BUSY = (0.5, 5, None), (0.9, 60, 0.02)
+_WORK, _SPACE = {"operations a message": "operations"}, {"MB, index and messages": "whole_mb"}
+_QUERY = {"us a query": "us_per_query"}
+_LOOKED = {"nodes and lists visited": "visited", "messages looked at": "checked"}
 
 
-#: Figures of each index.
-Measured = dict[str, dict[str, float]]
+def _checked(load: Bench, names: Sequence[str], tell: Tell, **_: Any) -> dict[str, Report]:
+    """Time engines while they are checked: some are so slow that nothing more can be asked of them."""
+    tell(f"building {', '.join(names)}")
+    built = [load.build(name) for name in names]
+    memory = [load.memory(each) for each in built]
+    return {name: row | told for name, row, told in zip(names, memory, load.check_in_turns(built), strict=True)}
 
 
-class Stream(NamedTuple):
-    """Messages with their objects, and of each the seq of the version that it replaces (-1: none)."""
+def _engines(*shares: float) -> list[Sweep]:
+    """Against the window, in shares of the one that is asked for."""
 
-    messages: Messages
-    objects: Int64
-    replaced: Int64
+    def load(asked: Asked, size: int) -> Bench:
+        return asked.bench(window=size, batch=_BATCH, messages=_BATCH, rounds=1, checked=asked.messages,
+                           versions=max(2.0, size / _BETWEEN))  # fmt: skip
+
+    def sizes(asked: Asked) -> list[int]:
+        return [round(asked.window * share) for share in shares]
+
+    shown = TIME | {"refills a message": "refills_per_message"}
+    return [sweep("messages in the window", sizes, load, shown, turns=_checked)]
+
+
+def make_stream(
+    count: int, window: int, seed: int, messages_from: str | None = None, objects: tuple[Any, ...] = _USUAL
+) -> tuple[Messages, Int64, Int64]:
+    """Messages, of what object each speaks, and the seq of the version that it replaces, -1 for none. O(n log n)."""
+    made = make_messages(count, seed) if messages_from is None else resample_messages(messages_from, count, seed, WORLD)
+    share, versions, stray_deg = objects
+    batch, spoken_of, replaced = versions_of_objects(made.batch, window, share, versions, stray_deg, seed)
+    return made._replace(batch=batch), spoken_of, replaced
 
 
 class Slide:
-    """Indexes over the same stream, batch by batch.
+    """Trees over the same stream, batch by batch, with so many messages in the window, which is full from the start."""
 
-    Parameters
-    ----------
-    windows : mapping of name to index
-    stream : Stream
-    window : int    messages in the window
-    """
-
-    def __init__(self, windows: dict[str, TreeWindow], stream: Stream, window: int):
-        self.windows, self.stream, self.window = windows, stream, window
+    def __init__(self, asked: Asked, trees: dict[str, TreeWindow], window: int, objects: tuple[Any, ...]):
+        self.asked, self.trees, self.window = asked, trees, window
+        made, self.objects, self.replaced = make_stream(
+            4 * asked.window, asked.window, asked.seed, asked.messages_from, objects
+        )
+        self.messages, table = made.batch, skyline_subscriptions(made, _QUERIES, asked.seed)
+        self.queries = SkylineQueries(table.region, table.term_offsets, table.terms)
         self.stored = self.batches = 0
+        asked.tell(f"filling a window of {window:,} messages")
+        self.advance(window)
 
-    def advance(self, count: int) -> Measured:
-        """Store so many more messages; operations and microseconds of a message, by index."""
-        before = {name: index.work().operations for name, index in self.windows.items()}
-        seconds = dict.fromkeys(self.windows, 0.0)
-        end = self.stored + count
+    def advance(self, count: int) -> dict[str, Report]:
+        """Store so many more messages; operations and microseconds of a message."""
+        before = {name: tree.work().operations for name, tree in self.trees.items()}
+        seconds, end = dict.fromkeys(self.trees, 0.0), self.stored + count
         while self.stored < end:
             first, last = self.stored, min(end, self.stored + _BATCH)
             rows = np.arange(first, last)
-            messages, objects = self.stream.messages.batch.take(rows), self.stream.objects[rows]
-            replaced = self.stream.replaced[rows]
+            messages, replaced = self.messages.take(rows), self.replaced[rows]
             boundary = Boundary(self.batches, first, last - 1, last - 1 - self.window)
-            for name, index in self.windows.items():
+            for name, tree in self.trees.items():
                 begun = thread_time()
-                index.store(boundary, messages, replaced[replaced >= 0], objects)
+                tree.store(boundary, messages, replaced[replaced >= 0], self.objects[rows])
                 seconds[name] += thread_time() - begun
             self.stored, self.batches = last, self.batches + 1
+        done = {name: tree.work().operations - before[name] for name, tree in self.trees.items()}
         return {
-            name: {
-                "operations": (index.work().operations - before[name]) / count,
-                "us_per_message": 1e6 * seconds[name] / count,
-            }
-            for name, index in self.windows.items()
+            name: {"operations": done[name] / count, "us_per_message": 1e6 * seconds[name] / count} for name in done
         }
 
-    def check(self, queries: SkylineQueries) -> dict[str, Any]:
-        """What `benchmarks.verdict` says of the candidates of every index, held against those of `benchmarks.checker`.
+    def row(self, x: float, steps: Sequence[dict[str, Report]]) -> Report:
+        """Work of a message in some steps, memory, work of a query, and whether its candidates are right."""
+        wanted, engines = self._wanted(), {}
+        compared, queries = len(wanted[1]), int(np.count_nonzero(np.diff(wanted[0])))
+        for name, turns in in_turns(self.trees, _ROUNDS, self._query).items():
+            tree = self.trees[name]
+            size, found = tree.bytes(), tree.candidates(self.queries)
+            same = all(np.array_equal(*pair) for pair in zip(found, wanted, strict=True))
+            held = {"held_per_live": len(tree.log) / max(1, len(tree)), "index_mb": size["index"] / 1e6}
+            held["whole_mb"] = held["index_mb"] + size["log"] / 1e6
+            engines[name] = medians([step[name] for step in steps]) | held | medians(turns)
+            engines[name] |= verdict(same, compared, queries)
+        workload = {"window": self.window, "messages_from": self.asked.messages_from and "resampled"}
+        return {"x": x, "workload": workload, "engines": engines}
 
-        Returns
-        -------
-        dict    also `expired` and `ended`: messages that have left the window by age, and by a version after them
-        """
-        rows, replaced = np.arange(max(0, self.stored - self.window), self.stored), self.stream.replaced[: self.stored]
-        live = self.stream.messages.batch.take(rows[~np.isin(rows, replaced)])  # by the stream alone
-        words, ends = Words.of(live), queries.term_offsets
-        wanted = []
-        for at, region in enumerate(queries.region):
-            lists = words.lists(queries.terms[ends[at] : ends[at + 1]])
-            wanted.append(in_region(live, region, [words.owner[each] for each in lists]))
-        row = np.concatenate([each.row for each in wanted])
-        columns = (live.seq[row], live.life[row], *(np.concatenate([each[at] for each in wanted]) for at in (1, 2)))
-        offsets = np.cumsum([0, *(each.row.shape[0] for each in wanted)])
-        same = all(
-            all(np.array_equal(*pair) for pair in zip(index.candidates(queries), (offsets, *columns), strict=True))
-            for index in self.windows.values()
-        )
-        asked = int(np.count_nonzero(np.diff(offsets)))
-        old, ended = max(0, self.stored - self.window), int(np.count_nonzero(replaced >= 0))
-        expired = old - int(np.count_nonzero((replaced >= 0) & (replaced < old)))
-        return verdict(same, row.shape[0], asked) | {"expired": expired, "ended": ended}
-
-    def time_queries(self, queries: SkylineQueries) -> Measured:
-        """Microseconds of a query, nodes and lists visited, messages checked, candidates; median of a few rounds."""
-        count = queries.region.shape[0]
-        turns: dict[str, list[float]] = {name: [] for name in self.windows}
-        looked = {}
-        for _ in range(_ROUNDS):
-            for name, index in self.windows.items():
-                before = index.work()
-                begun = thread_time()
-                found = index.candidates(queries)
-                turns[name].append(thread_time() - begun)
-                after = index.work()
-                looked[name] = {
-                    "visited": (after.visited - before.visited) / count,
-                    "checked": (after.checked - before.checked) / count,
-                    "candidates": found.seq.shape[0] / count,
-                }
-        return {name: {"us_per_query": 1e6 * median(turns[name]) / count, **looked[name]} for name in self.windows}
-
-    def nothing(self) -> Measured:
-        """No figure of any index yet."""
-        return {name: {} for name in self.windows}
-
-    def memory(self, _: SkylineQueries) -> Measured:
-        """Megabytes of the index and of index and messages together, and how many messages are held for each alive."""
-        measured = {}
-        for name, index in self.windows.items():
-            size = index.bytes()
-            measured[name] = {
-                "index_mb": size["index"] / 1e6,
-                "whole_mb": (size["index"] + size["log"]) / 1e6,
-                "held_per_live": len(index.log) / max(1, len(index)),
-            }
-        return measured
-
-
-def make_stream(count: int, window: int, seed: int, messages_from: str | None = None, busy: bool = False) -> Stream:
-    """Draw messages, half of them versions of objects, or most, of objects that stay in place. O(count log count)."""
-    if messages_from is None:
-        messages = make_messages(count, seed)
-    else:
-        messages = resample_messages(messages_from, count, seed, WORLD)
-    share, versions, stray = (_BUSY_VERSIONED, _BUSY_VERSIONS, _STAYS_DEG) if busy else (_VERSIONED, _VERSIONS, None)
-    batch, objects, ends = versions_of_objects(messages.batch, window, share, versions, stray, seed)
-    return Stream(messages._replace(batch=batch), objects, ends)
-
-
-def make_queries(messages: Messages, seed: int) -> SkylineQueries:
-    """Rectangles and keywords that take after messages."""
-    table = skyline_subscriptions(messages, _QUERIES, seed)
-    return SkylineQueries(table.region, table.term_offsets, table.terms)
-
-
-class Sliding(NamedTuple):
-    """A figure of trees over windows that slide on: against the size of the window, or how far it has slid.
-
-    shown : mapping      label of a panel to the figure of an index that it shows
-    looks : callables    what is measured of a `Slide` beside the work of storing
-    cleanings            of the memo tree, which is in the figure once for each
-    sizes                shares of the window asked for, each a window of its own
-    filled               windows of messages that pass first
-    steps, step          how often it slides on, and by which share of a window; those before `counted` do not count
-    log                  of x, of y
-    alone, busy : bool   the memo tree alone; most messages speak of objects that stay in place
-    """
-
-    shown: dict[str, str]
-    looks: tuple[Callable[[Slide, SkylineQueries], Measured], ...] = ()
-    cleanings: tuple[str, ...] = tuple(CLEANINGS)
-    sizes: tuple[float, ...] = (1.0,)
-    filled: int = 1
-    steps: int = 0
-    step: float = 0.0
-    counted: int = 0
-    log: tuple[bool, bool] = (False, True)
-    alone: bool = False
-    busy: bool = False
-
-    def measure(self, asked: Asked) -> Report:
-        """Measure; `rows` by size or step, `median` over them, and the memo tree's part of others' operations."""
-        for name in asked.engines:
-            if name not in TREES:
-                raise ConfigError(
-                    f"window index {name!r}: these figures set trees beside each other, {', '.join(TREES)}"
-                )
-        window, chosen = asked.window or 0, (MfRtree.name,) if self.alone else asked.engines or tuple(TREES)
-        asked.tell("making the workload")
-        stream = make_stream(4 * window, window, asked.seed, asked.messages_from, self.busy)
-        queries = make_queries(stream.messages, asked.seed)
-        rows, checks, works = [], [], {}
-        for size in (round(window * share) for share in self.sizes):
-            asked.tell(f"window of {size:,} messages")
-            slide = Slide(self._built(chosen), stream, size)
-            slide.advance(self.filled * size)
-            for step in range(self.steps or 1):
-                asked.tell(f"step {step + 1}")
-                measured = slide.advance(max(_BATCH, round(size * self.step))) if self.steps else slide.nothing()
-                for look in self.looks if step >= self.counted else ():
-                    measured = {name: row | look(slide, queries)[name] for name, row in measured.items()}
-                rows += [measured] if step >= self.counted else []
-            checks.append(slide.check(queries))
-            works = {name: index.work()._asdict() for name, index in slide.windows.items()}
-        # of the least compared, what was compared; and none of them may be wrong
-        checked = min(checks, key=lambda each: each["compared"]) | {"exact": all(each["exact"] for each in checks)}
-        x = [round(window * share) for share in self.sizes]
-        if self.steps:
-            x = [round((step + 1) * self.step, 6) for step in range(self.steps - self.counted)]
-        panels = [
-            {"y_label": label, "log": self.log, "series": {name: [row[name][key] for row in rows] for name in rows[0]}}
-            for label, key in self.shown.items()
-        ]
-        middle = {name: medians([row[name] for row in rows]) for name in rows[0]}
-        return {
-            "window": window,
-            "messages": "synthetic" if asked.messages_from is None else "resampled",
-            "seed": asked.seed,
-            "versions": _BUSY_VERSIONED if self.busy else _VERSIONED,
-            "over": "",
-            "x_label": "windows slid since it was full" if self.steps else "messages in the window",
-            "x": x,
-            "panels": panels,
-            **checked,
-            "rows": {"by_x": rows, "median": middle, "mf_rtree_share_of": _shares(middle), "work": works},
+    def _query(self, name: str, _: int) -> dict[str, float]:
+        """Of one query in microseconds, nodes and lists, and messages."""
+        tree, before, begun = self.trees[name], self.trees[name].work(), thread_time()
+        tree.candidates(self.queries)
+        us, after = 1e6 * (thread_time() - begun), tree.work()
+        looked = {
+            "us_per_query": us,
+            "visited": after.visited - before.visited,
+            "checked": after.checked - before.checked,
         }
+        return {figure: value / _QUERIES for figure, value in looked.items()}
 
-    def _built(self, chosen: Sequence[str]) -> dict[str, TreeWindow]:
-        """One index of each name, the memo tree in several ways."""
-        ways = {label: MfRtree(WORLD, **CLEANINGS[label]) for label in self.cleanings if MfRtree.name in chosen}
-        return {name: TREES[name](WORLD) for name in chosen if name != MfRtree.name} | ways
-
-
-def _shares(middle: Measured) -> dict[str, dict[str, float]]:
-    """The memo tree's part of the operations that each other index needs, for each way of cleaning."""
-    needed = {name: row["operations"] for name, row in middle.items() if "operations" in row}
-    others = [name for name in needed if name not in CLEANINGS]
-    return {label: {name: needed[label] / needed[name] for name in others} for label in CLEANINGS if label in needed}
-
-
-def _known(name: str) -> None:
-    """Refuse what is neither a tree nor an engine; which of them is wanted, says the figure."""
-    if name not in TREES and name not in _SKYLINE.engines:
-        raise ConfigError(f"{name!r}: choose engines ({', '.join(_SKYLINE.engines)}) or trees ({', '.join(TREES)})")
+    def _wanted(self) -> tuple[np.ndarray, ...]:
+        """Columns of the candidates of all queries, by the stream alone."""
+        rows, ends = np.arange(max(0, self.stored - self.window), self.stored), self.queries.term_offsets
+        live = self.messages.take(rows[~np.isin(rows, self.replaced[: self.stored])])
+        words, found = Words.of(live), []
+        for at, region in enumerate(self.queries.region):
+            lists = words.lists(self.queries.terms[ends[at] : ends[at + 1]])
+            found.append(in_region(live, region, [words.owner[each] for each in lists]))
+        row, spatial, text = (np.concatenate(column) for column in zip(*found, strict=True))
+        return np.cumsum([0, *(len(each.row) for each in found)]), live.seq[row], live.life[row], spatial, text
 
 
-_QUERIED = {"us a query": "us_per_query", "nodes and lists visited": "visited", "messages looked at": "checked"}
-_SPACE = {"MB, the index alone": "index_mb", "MB, index and messages": "whole_mb"}
-_WORK = {"operations a message": "operations", "us a message": "us_per_message"}
-_CLEANED = {"MB, index and messages": "whole_mb", "operations a message": "operations", "us a query": "us_per_query"}
-_SIZED = {"sizes": (0.25, 0.5, 1.0), "filled": 2, "log": (True, True)}
+def _trees(asked: Asked) -> Iterator[Report]:
+    """By size of the window."""
+    for share in _SHARES:
+        names = asked.chosen(TREES, TREES)
+        trees: dict[str, TreeWindow] = {name: TREES[name](WORLD) for name in names}
+        if MfRtree.name in names:
+            trees |= _memo_trees(_PAPER)
+        slide = Slide(asked, trees, round(asked.window * share), _USUAL)
+        slide.advance(_BATCH)  # compiles what only ends and splits need
+        yield slide.row(slide.window, [slide.advance(round(_STEP * slide.window)) for _ in range(_STEPS)])
 
 
-def figures() -> dict[str, Any]:
-    """Name to figure."""
-    return {
-        # the first step compiles what only ends and splits need
-        "updates": Sliding(_WORK, steps=_INTERVALS + 1, step=_INTERVAL, counted=1),
-        "space": Sliding(_SPACE, (Slide.memory,), ("mf_rtree",), **_SIZED),
-        "queries": Sliding(_QUERIED, (Slide.time_queries,), ("mf_rtree, not cleaned", "mf_rtree"), **_SIZED),
-        "cleaning": Sliding(
-            _CLEANED, (Slide.memory, Slide.time_queries), steps=8, step=0.25, log=(False, False), alone=True, busy=True
-        ),
-        **skyline_engines.FIGURES,
-        "routing": skyline_routing.figure,
-    }
+def _cleaned(asked: Asked) -> Iterator[Report]:
+    """By how far the window has slid, in windows."""
+    slide = Slide(asked, {MfRtree.name: MfRtree(WORLD)} | _memo_trees(_CLEANINGS), asked.window, _BUSY)
+    for quarters in range(1, 9):
+        yield slide.row(quarters / 4, [slide.advance(asked.window // 4)])
 
 
-PAGE = Page(_SKYLINE, figures(), window=100_000, check_engine=_known)
+def _memo_trees(ways: dict[str, dict[str, Any]]) -> dict[str, TreeWindow]:
+    return {f"{MfRtree.name}, {way}": MfRtree(WORLD, **how) for way, how in ways.items()}
+
+
+PAGE = Page(
+    _SKYLINE,
+    {
+        "engines": _engines(*_SHARES),
+        "longest": _engines(1.0),
+        "trees": [
+            Sweep(
+                "messages in the window",
+                _trees,
+                _WORK | TIME | {"MB, the index alone": "index_mb"} | _SPACE | _QUERY | _LOOKED,
+            )
+        ],
+        "cleaning": [Sweep("windows slid since it was full", _cleaned, _SPACE | _WORK | _QUERY)],
+    },
+    messages=5_000,
+)

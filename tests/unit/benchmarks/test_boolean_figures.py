@@ -10,6 +10,7 @@ from benchmarks.figures import boolean as boolean_figures
 from benchmarks.figures import sweeps
 from benchmarks.figures.boolean import PAGE
 from matching.boolean.engines.inverted_list import InvertedList
+from matching.boolean.engines.mbr_trie import STRATEGIES
 from matching.errors import ConfigError
 from matching.kinds import KINDS
 
@@ -24,11 +25,10 @@ def small(monkeypatch):
     monkeypatch.setattr(cases, "_CALLS_A_ROUND", 4)
     monkeypatch.setattr(boolean_figures, "_SIZES", (200, 1_000, 100_000))
     monkeypatch.setattr(boolean_figures, "_LENGTHS", {"short": (6, 12), "long": (40,)})
-    monkeypatch.setattr(boolean_figures, "_CHECKED", (500, 60))
     monkeypatch.setattr(boolean_figures, "PAGE", PAGE._replace(rounds=2, figures=boolean_figures.figures()))
 
 
-@pytest.mark.parametrize("name", [name for name in PAGE.figures if name not in ("probing", "choice")])
+@pytest.mark.parametrize("name", [name for name in PAGE.figures if name != "choice"])
 def test_figure_is_measured_checked_and_drawn(name, tmp_path):
     told = []
     # without stop words few subscriptions match
@@ -40,23 +40,27 @@ def test_figure_is_measured_checked_and_drawn(name, tmp_path):
     assert (tmp_path / f"boolean-{name}.png").read_bytes().startswith(b"\x89PNG")
     assert sum(result["compared"] for row in report["rows"] for result in row["engines"].values()) > 0
     for panel in stored["panels"]:
-        lines = panel.get("series") or panel["groups"]
-        x = panel.get("x") or stored["x"]
-        assert lines and all(len(line) == len(x) for line in lines.values())
+        lines = panel["series"]
+        assert set(lines) == set(_PAIR) and all(len(line) == len(panel["x"]) for line in lines.values())
         assert all(value is None or value > 0 for line in lines.values() for value in line)
-        if name != "scalability":
-            assert set(lines) == set(_PAIR)
     assert told
 
 
-def test_figure_probing_shows_ways_of_one_engine(tmp_path):
-    report = boolean_figures.PAGE.figure("probing", tmp_path, 500, messages=40)
-    assert report["exact"] and set(report["panels"][0]["series"]) == set(boolean_figures._PROBING)
+def test_figure_choice_shows_ways_of_two_engines(tmp_path, monkeypatch):
+    monkeypatch.setattr(boolean_figures, "_LENGTHS", {"short": (6,)})
+    monkeypatch.setattr(boolean_figures, "_CLOSE", 2)
+    page = boolean_figures.PAGE._replace(figures=boolean_figures.figures())
+    report = page.figure("choice", tmp_path, 500, messages=40)
+    ways = set(report["panels"][0]["series"])
+    assert report["exact"] and ways >= {"lfilter", "mbr_trie", "pt_quadtree", "quadtree, prune"}
+    assert {f"mbr_trie, {way}" for way in STRATEGIES[1:]} < ways
+    assert [row["engines"]["lfilter"]["times_the_first"] for row in report["rows"]] == [1.0] * len(report["rows"])
 
 
 def test_figure_asked_for_no_engines_takes_the_default_and_those_there_are(tmp_path):
     report = boolean_figures.PAGE.figure("lengths", tmp_path, 500, messages=40)
-    assert set(report["panels"][0]["series"]) == {next(iter(KINDS.named("boolean").engines)), *boolean_figures._PAPER}
+    default = next(iter(KINDS.named("boolean").engines))
+    assert set(report["panels"][0]["series"]) == {default, *boolean_figures._PARTS, *boolean_figures._OPPONENTS}
 
 
 def test_figure_of_a_wrong_engine_is_not_exact(tmp_path, monkeypatch):
@@ -67,17 +71,18 @@ def test_figure_of_a_wrong_engine_is_not_exact(tmp_path, monkeypatch):
 
     wrong = replace(KINDS.named("boolean"), engines={"inverted_list": Forgetful})
     monkeypatch.setattr(boolean_figures, "PAGE", boolean_figures.PAGE._replace(kind=wrong))
-    assert boolean_figures.PAGE.figure("memory", tmp_path, 1_000, None, 60, ("inverted_list",))["exact"] is False
+    assert boolean_figures.PAGE.figure("workloads", tmp_path, 1_000, None, 60, ("inverted_list",))["exact"] is False
 
 
 def test_figure_stops_where_memory_ends_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "_MOST_MEMORY", 0.0)
     report = boolean_figures.PAGE.figure("subscriptions", tmp_path, 1_000, None, 40, _PAIR)
     assert report["x"] == [200]
-    assert "1,000 subscriptions left out" in report["stopped"] and "GB needed" in report["stopped"]
+    stopped = report["rows"][-1]["stopped"]
+    assert "1,000 subscriptions left out" in stopped and "GB needed" in stopped
 
 
-@pytest.mark.parametrize("options", [{"name": "nothing"}, {"name": "keywords", "engines": ["r_tree"]}])
+@pytest.mark.parametrize("options", [{"name": "nothing"}, {"name": "lengths", "engines": ["r_tree"]}])
 def test_figure_of_what_is_not_there_names_the_choices(options, tmp_path):
     with pytest.raises(ConfigError, match="choose one of"):
         boolean_figures.PAGE.figure(out=tmp_path, **options)
@@ -85,4 +90,4 @@ def test_figure_of_what_is_not_there_names_the_choices(options, tmp_path):
 
 def test_figure_over_a_window_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="leave --window out"):
-        boolean_figures.PAGE.figure("keywords", tmp_path, 500, 1_000)
+        boolean_figures.PAGE.figure("lengths", tmp_path, 500, 1_000)

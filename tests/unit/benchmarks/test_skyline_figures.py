@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from benchmarks.figures import skyline as skyline_figures
-from benchmarks.figures import skyline_engines
 from benchmarks.figures.skyline import TREES
 from benchmarks.run import bench
 from matching.errors import ConfigError
@@ -20,14 +19,12 @@ pytestmark = pytest.mark.wide
 def small(monkeypatch):
     """Little of everything."""
     monkeypatch.setattr(skyline_figures, "_BATCH", 100)
-    monkeypatch.setattr(skyline_figures, "_INTERVALS", 2)
+    monkeypatch.setattr(skyline_figures, "_STEPS", 2)
     monkeypatch.setattr(skyline_figures, "_QUERIES", 60)
     monkeypatch.setattr(skyline_figures, "_ROUNDS", 1)
-    page = skyline_figures.PAGE._replace(figures=skyline_figures.figures())
-    monkeypatch.setattr(skyline_figures, "PAGE", page)
 
 
-@pytest.mark.parametrize("name", ["updates", "space", "queries", "cleaning"])
+@pytest.mark.parametrize("name", ["trees", "cleaning"])
 @pytest.mark.long
 def test_skyline_figure_is_measured_checked_and_drawn(name, tmp_path):
     told = []
@@ -37,27 +34,28 @@ def test_skyline_figure_is_measured_checked_and_drawn(name, tmp_path):
     assert stored["figure"] == name
     assert (tmp_path / f"skyline-{name}.png").read_bytes().startswith(b"\x89PNG")
     for panel in stored["panels"]:
-        assert all(value > 0 and len(line) == len(stored["x"]) for line in panel["series"].values() for value in line)
+        assert all(value > 0 and len(line) == len(panel["x"]) for line in panel["series"].values() for value in line)
         if name != "cleaning":
             assert set(TREES) <= set(panel["series"])
 
 
 def test_skyline_figure_is_what_the_bench_command_draws(tmp_path):
-    report = bench("skyline", figure="space", window=1_200, engines=["mf_rtree"], out=str(tmp_path))
-    assert report["figure"] == "space" and (tmp_path / "skyline-space.png").is_file()
+    report = bench("skyline", figure="trees", window=1_200, engines=["mf_rtree"], out=str(tmp_path))
+    assert report["figure"] == "trees" and (tmp_path / "skyline-trees.png").is_file()
 
 
-def test_skyline_figure_updates_gives_the_share_of_operations(tmp_path):
-    report = skyline_figures.PAGE.figure("updates", tmp_path, window=2_000, engines=["mf_rtree", "ir_tree"], seed=2)
-    assert report["rows"]["mf_rtree_share_of"]["mf_rtree"]["ir_tree"] < 0.5
+def test_skyline_figure_of_trees_has_the_memo_tree_at_half_of_the_operations_of_another(tmp_path):
+    report = skyline_figures.PAGE.figure("trees", tmp_path, window=2_000, engines=["mf_rtree", "ir_tree"], seed=2)
+    memo, other = (report["rows"][-1]["engines"][name]["operations"] for name in ("mf_rtree", "ir_tree"))
+    assert memo < 0.5 * other
 
 
 @pytest.mark.wide
 def test_skyline_figure_of_engines_says_what_was_compared_and_how_many_times_the_first_each_takes(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(skyline_engines, "_BATCH", 200)
-    monkeypatch.setattr(skyline_engines, "_BETWEEN", 500)
+    monkeypatch.setattr(skyline_figures, "_BATCH", 200)
+    monkeypatch.setattr(skyline_figures, "_BETWEEN", 500)
     pair = ("eager_star", "bnl")
     report = skyline_figures.PAGE.figure("engines", tmp_path, 300, 2_000, 400, pair, 1)
     assert report["exact"] and report["x"] == [500, 1_000, 2_000]
@@ -82,20 +80,20 @@ class Forgetful(I3):
 
 def test_skyline_figure_of_a_wrong_index_is_not_exact(tmp_path, monkeypatch):
     monkeypatch.setitem(TREES, "i3", Forgetful)
-    assert not skyline_figures.PAGE.figure("space", tmp_path, window=1_200, engines=["i3"], seed=1)["exact"]
+    assert not skyline_figures.PAGE.figure("trees", tmp_path, window=1_200, engines=["i3"], seed=1)["exact"]
 
 
 def test_skyline_figure_stream_replaces_the_version_before(tmp_path):
-    stream = skyline_figures.make_stream(500, 100, 0)
+    _, objects, replaced = skyline_figures.make_stream(500, 100, 0)
     for seq in range(500):
-        same = np.flatnonzero(stream.objects[:seq] == stream.objects[seq])
-        assert stream.replaced[seq] == (same[-1] if same.size else -1)
-    assert 100 < np.count_nonzero(stream.replaced >= 0) < 300
+        same = np.flatnonzero(objects[:seq] == objects[seq])
+        assert replaced[seq] == (same[-1] if same.size else -1)
+    assert 100 < np.count_nonzero(replaced >= 0) < 300
 
 
 def test_skyline_figure_of_an_unknown_name_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="updates, space, queries, cleaning"):
+    with pytest.raises(ConfigError, match="engines, longest, trees, cleaning"):
         skyline_figures.PAGE.figure("nothing", tmp_path)
     for index in ("nothing", "inverted"):
         with pytest.raises(ConfigError, match="mf_rtree"):
-            skyline_figures.PAGE.figure("space", tmp_path, engines=[index])
+            skyline_figures.PAGE.figure("trees", tmp_path, engines=[index])
