@@ -2,21 +2,19 @@
 
 The evaluation of Yu, Li and Feng, "A Cost-based Method for Location-Aware Publish/Subscribe Services", CIKM 2015:
 
-    lengths         the default, lfilter, its parts and its opponents against the words of a message     (figures 8, 9)
-    opponents-usa   the same of opponents with 1 to 6 keywords, no stop words and small regions, as of shops with titles
-                                                                                                         (figure 10)
-    choice          lfilter as it chooses, beside its parts, each way forced upon it, and ways of probing (figure 7)
+    lengths         the default, lfilter, its parts and its opponents against the words of a message      (figures 8, 9)
+    opponents-usa   the same with 1 to 6 keywords, no stop words and small regions, as of shops with titles  (figure 10)
+    choice          lfilter as it chooses, beside its parts, each way forced upon it, and ways of probing     (figure 7)
 
-each for point and range messages, short (6 to 20 words) and long ones (100 to 1,000, a tenth as many). And our own:
+each for point and range messages, short and long ones. And our own:
 
-    subscriptions   time, candidates, bytes, coming and leaving against the number of subscriptions, up to
-                    --subscriptions or memory                                                            (figure 11)
-    workloads       time, candidates and bytes of the default workload with one thing changed at a time
+    subscriptions   against the number of subscriptions, up to --subscriptions or memory                     (figure 11)
+    workloads       the default workload with one thing changed at a time
 
 Read on in `benchmarks.harness`, which checks and times.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import product
 from typing import Any
@@ -32,92 +30,90 @@ _BOOLEAN = KINDS.named("boolean")
 _SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 #: Words of a message: the paper's short and long ones.
 _LENGTHS = {"short": (6, 10, 15, 20), "long": (100, 300, 600, 1000)}
-#: Turns where ways within a few per cent of each other are told apart.
-_CLOSE = 7
-_PARTS = ("mbr_trie", "pt_quadtree")
+_DEFAULT, _PARTS = next(iter(_BOOLEAN.engines)), ("mbr_trie", "pt_quadtree")
 _OPPONENTS = ("lfilter", "rt_tree", "ir_tree", "inverted_list")
+#: The first is `lfilter` as it chooses, by which the others are measured; turns tell them apart that are hardly so.
+_WAYS = {
+    **{name: _BOOLEAN.engines[name] for name in ("lfilter", *_PARTS)},
+    "trie, cheapest": partial(LFilter, filter_by="trie", verify_by="cheapest"),
+    "quadtree, direct": partial(LFilter, filter_by="quadtree", verify_by="direct"),
+    "quadtree, prune": partial(LFilter, filter_by="quadtree", verify_by="prune"),
+    "mbr_trie, probe_token_set": partial(MbrTrie, strategy="probe_token_set"),
+    "mbr_trie, probe_trie": partial(MbrTrie, strategy="probe_trie"),
+}
+_CHOICE = {"engines": _WAYS, "rounds": 7}
 _USA = BooleanRecipe(stop_words=False, keywords=(1, 6), regions="small")
-_CANDIDATES = {"candidates a match": "candidates_per_match"}
-#: One thing changed at a time: of messages that are drawn, and of any.
-_DRAWN = {
-    "no stop words": PLAIN_BOOLEAN._replace(stop_words=False),
-    "places spread evenly": PLAIN_BOOLEAN._replace(places="uniform"),
-    "long texts": PLAIN_BOOLEAN._replace(words=TEXTS["long"]),
+_REGIONS = {name: {"regions": name} for name in REGIONS}
+#: What is changed of the default workload; only messages that are drawn can differ in words and places.
+_WORKLOADS = {
+    "default": {},
+    "no stop words": {"stop_words": False},
+    "places spread evenly": {"places": "uniform"},
+    "long texts": {"words": TEXTS["long"]},
+    "range messages": {"shape": "range"},
+    "1 keyword": {"keywords": (1, 1)},
+    "1 to 6 keywords": {"keywords": (1, 6)},
+    **{f"{name} regions": changed for name, changed in _REGIONS.items() if name != PLAIN_BOOLEAN.regions},
 }
-_BY_REGION = {name: PLAIN_BOOLEAN._replace(regions=name) for name in REGIONS}
-_ANY = {
-    "default": PLAIN_BOOLEAN,
-    "range messages": PLAIN_BOOLEAN._replace(shape="range"),
-    "1 keyword": PLAIN_BOOLEAN._replace(keywords=(1, 1)),
-    "1 to 6 keywords": PLAIN_BOOLEAN._replace(keywords=(1, 6)),
-    **{f"{name} regions": recipe for name, recipe in _BY_REGION.items() if recipe != PLAIN_BOOLEAN},
-}
-# a round of a slow engine stops soon: there are many
-_sweep = partial(sweep, most_s=1.5)
+_DRAWN = ("no stop words", "places spread evenly", "long texts")
+_SHOWN = TIME | {"candidates a match": "candidates_per_match"} | BYTES
+#: A round of a slow engine stops after so long: there are many.
+_MOST_S = 1.5
 
 
 def _bench(asked: Asked, recipe: BooleanRecipe, **given: Any) -> Bench:
-    """A case of a recipe; long messages cost fifty times as much to match, and are a tenth as many.
+    """A case of a recipe; long messages, which cost fifty times as much to match, are a tenth as many.
 
-    Fewer, and what is timed is how the caches fill again behind the engine before, which nothing that a run would see.
+    With fewer, what is timed is how the caches fill again behind the engine before, and nothing that a run would see.
     """
-    fewer = 10 if recipe.words[0] >= TEXTS["long"][0] else 1
-    return asked.bench(recipe=recipe, messages=max(1, asked.messages // fewer), checked=6_000, **given)
+    messages = -(-asked.messages // (10 if recipe.words[0] >= TEXTS["long"][0] else 1))
+    return asked.bench(recipe=recipe, messages=messages, checked=6_000, **given)
 
 
-def _over(label: str, recipes: Mapping[Any, BooleanRecipe], title: str, rounds: int | None = None, **how: Any) -> Sweep:
-    """Against one property of the workload."""
+def _recipes(
+    label: str,
+    changed: Mapping[Any, dict[str, Any]],
+    recipe: BooleanRecipe = PLAIN_BOOLEAN,
+    rounds: int = 0,
+    **how: Any,
+) -> Sweep:
+    """Against a property of the workload, by what its values change of a recipe."""
 
     def load(asked: Asked, value: Any) -> Bench:
-        return _bench(asked, recipes[value], rounds=rounds or asked.rounds)
+        return _bench(asked, recipe._replace(**changed[value]), rounds=rounds or asked.rounds)
 
-    return _sweep(label, tuple(recipes), load, title=title, **how)
+    def values(asked: Asked) -> list[Any]:
+        return [each for each in changed if asked.messages_from is None or each not in _DRAWN]
+
+    return sweep(label, values, load, most_s=_MOST_S, **how)
 
 
 def _by_length(recipe: BooleanRecipe, **how: Any) -> list[Sweep]:
     """Against the length of messages; points and ranges, short and long."""
     return [
-        _over("words of a message", {n: recipe._replace(shape=shape, words=(n, n)) for n in lengths},
-              f"{text} {shape} messages", **how)
+        _recipes("words of a message", {n: {"words": (n, n)} for n in lengths}, recipe._replace(shape=shape),
+                 title=f"{text} {shape} messages", **how)
         for shape, (text, lengths) in product(SHAPES, _LENGTHS.items())
     ]  # fmt: skip
 
 
-def _choice() -> list[Sweep]:
-    """The first is `lfilter` as it chooses, to which the others are set."""
-    made = {name: _BOOLEAN.engines[name] for name in ("lfilter", *_PARTS)}
-    for by, way in (("trie", "cheapest"), ("quadtree", "direct"), ("quadtree", "prune")):
-        made[f"{by}, {way}"] = partial(LFilter, filter_by=by, verify_by=way)
-    for way in ("probe_token_set", "probe_trie"):
-        made[f"mbr_trie, {way}"] = partial(MbrTrie, strategy=way)
-    regions = [
-        _over("regions", {name: recipe._replace(shape=shape) for name, recipe in _BY_REGION.items()},
-              f"short {shape} messages, by regions", _CLOSE, engines=made)
-        for shape in SHAPES
-    ]  # fmt: skip
-    return _by_length(PLAIN_BOOLEAN, rounds=_CLOSE, engines=made) + regions
-
-
-def _workloads(asked: Asked) -> Sequence[str]:
-    return (*_ANY, *(_DRAWN if asked.messages_from is None else ()))
-
-
 def figures() -> dict[str, list[Sweep]]:
     """Name to rows."""
-    default = next(iter(_BOOLEAN.engines))
+    by_region = [
+        _recipes("regions", _REGIONS, PLAIN_BOOLEAN._replace(shape=shape), title=f"short {shape} messages, by regions",
+                 **_CHOICE)
+        for shape in SHAPES
+    ]  # fmt: skip
     return {
-        "lengths": _by_length(PLAIN_BOOLEAN, engines=(default, *_PARTS, *_OPPONENTS)),
-        "opponents-usa": _by_length(_USA, engines=(default, *_OPPONENTS)),
-        "choice": _choice(),
+        "lengths": _by_length(PLAIN_BOOLEAN, engines=(_DEFAULT, *_PARTS, *_OPPONENTS)),
+        "opponents-usa": _by_length(_USA, engines=(_DEFAULT, *_OPPONENTS)),
+        "choice": _by_length(PLAIN_BOOLEAN, **_CHOICE) + by_region,
         "subscriptions": [
-            _sweep("subscriptions", up_to(_SIZES, _SIZES[0]),
-                   lambda asked, n: _bench(asked, PLAIN_BOOLEAN, subscriptions=n),
-                   TIME | _CANDIDATES | BYTES | CHANGES, changes=True)
+            sweep("subscriptions", up_to(_SIZES, _SIZES[0]),
+                  lambda asked, size: _bench(asked, PLAIN_BOOLEAN, subscriptions=size),
+                  _SHOWN | CHANGES, changes=True, most_s=_MOST_S)
         ],
-        "workloads": [
-            _sweep("workload", _workloads, lambda asked, name: _bench(asked, (_ANY | _DRAWN)[name]),
-                   TIME | _CANDIDATES | BYTES)
-        ],
+        "workloads": [_recipes("workload", _WORKLOADS, metrics=_SHOWN)],
     }  # fmt: skip
 
 

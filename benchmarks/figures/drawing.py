@@ -1,9 +1,8 @@
-"""Figures on paper: a report of `benchmarks.figures.sweeps` as JSON and PNG.
+"""Figures on paper, as JSON and PNG; `python -m benchmarks.figures.drawing FILE.json ...` draws what is there already.
 
 A report has `figure`, `x_label`, `x`, `panels`, and perhaps `over`, what all panels have in common. A panel has
 `y_label`, `series` (name to a value an x, None where there is none), and perhaps a `title`, and an `x` and `x_label` of
-its own. Numbers are drawn as lines, names as bars. `python -m benchmarks.figures.drawing FILE.json ...` draws what is
-there already. Read on in `benchmarks.figures.sweeps`.
+its own. Numbers are drawn as lines, names as bars. Read on in `benchmarks.figures.sweeps`, which makes them.
 """
 
 import json
@@ -19,8 +18,6 @@ from matching.errors import ConfigError
 
 #: An axis is logarithmic where its largest value is at least so many times the smallest: of x, of what is measured.
 _LOG_X, _LOG_Y = 10.0, 5.0
-#: One that spans less is labelled at 1, 2 and 5 of each decade, others at 1 alone.
-_FEW_LABELS = 300.0
 #: In inches: a panel, and a bar in it.
 _WIDE, _HIGH, _BAR = 5.0, 4.5, 0.07
 
@@ -74,17 +71,14 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
             axis.set_xlim(left=0.7 * np.nanmin(frame) if log else 0.0)
             measured = axis.xaxis
         else:
-            x_label = panel.get("x_label", report["x_label"])
-            frame.plot(ax=axis, style=styles, logx=_spans(x, _LOG_X), logy=log, legend=False,
-                       xlabel=x_label, ylabel=panel["y_label"])  # fmt: skip
+            frame.plot(ax=axis, style=styles, logx=_spans(x, _LOG_X), logy=log, legend=False)
+            axis.set(xlabel=panel.get("x_label", report["x_label"]), ylabel=panel["y_label"])
             axis.set_xticks(x, labels)
             axis.xaxis.minorticks_off()
             axis.set_ylim(bottom=None if log else 0.0)
             axis.grid(alpha=0.3)
             measured = axis.yaxis
-        low, high = measured.get_view_interval()
-        subs = (1, 2, 5) if high < _FEW_LABELS * low else (1,)
-        measured.set_major_locator(ticker.LogLocator(subs=subs) if log else ticker.MaxNLocator(5))
+        measured.set_major_locator(ticker.LogLocator(subs=(1, 3)) if log else ticker.MaxNLocator(5))
         measured.set_major_formatter(ticker.StrMethodFormatter("{x:,.10g}"))
         measured.set_minor_formatter(ticker.NullFormatter())
     if len(frames[0]) > 1:

@@ -2,14 +2,12 @@
 
     engines     time of a message and refills against the window: a quarter, a half and the whole of --window
     longest     the whole window alone
-    trees       the windows that are trees, likewise, full and slid on by half as much: work of a message, memory, work
-                of a query
-    cleaning    the memo tree by way of cleaning, while its window slides on by twice as much
+    trees       the windows that are trees, likewise: work of a message, memory, work of a query
+    cleaning    the memo tree by way of cleaning, while its window slides on
 
 Engines: a message comes every millisecond, so that a window of 3,200,000 is one of 3,200 seconds, the paper's longest.
 Half of the messages speak of objects, each of which comes again about as often whatever the window is (`_BETWEEN`), and
-then ends the message before: so what is kept is ended, expires, and is filled anew. All take the same batches in turns,
-and are timed while they are checked.
+then ends the message before: so what is kept is ended, expires, and is filled anew.
 
 Trees: half of the messages speak of objects as well. For `cleaning` nine tenths do, of objects that stay about where
 they are and speak often: what has ended then piles up in the leaves. Queries are those of `benchmarks.workload`, 0.01 %
@@ -20,6 +18,7 @@ against `benchmarks.checker`. Read on in `matching.skyline.windows.tree`, or `ma
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from time import thread_time
 from typing import Any
 
@@ -41,28 +40,30 @@ from matching.skyline.windows.tree import TreeWindow
 from matching.window import Boundary
 
 _SKYLINE = KINDS.named("skyline")
-#: The window indexes that count their operations.
-TREES = {name: window for name, window in _SKYLINE.windows.items() if issubclass(window, TreeWindow)}
-#: The memo tree in other ways than it is by default: the paper's, and by way of cleaning: the paper's alone (C1), the
-#: older scheme (C2), never. The paper has filters in leaves as well.
-_PAPER = {"as in the paper": {"cleaning": "threshold", "bounded": False, "leaf_filters": True}}
-_CLEANINGS: dict[str, dict[str, Any]] = _PAPER | {
-    "paper's cleaning": {"cleaning": "threshold", "bounded": False},
-    "all on touch": {"cleaning": "all", "bounded": False},
-    "not cleaned": {"cleaning": "off"},
+#: The memo tree by way of cleaning: the default; as the paper has it altogether, with filters in leaves as well; the
+#: paper's cleaning alone (C1); the older scheme (C2); never.
+_CLEANINGS = {
+    "mf_rtree": MfRtree,
+    "mf_rtree, as in the paper": partial(MfRtree, cleaning="threshold", bounded=False, leaf_filters=True),
+    "mf_rtree, paper's cleaning": partial(MfRtree, cleaning="threshold", bounded=False),
+    "mf_rtree, all on touch": partial(MfRtree, cleaning="all", bounded=False),
+    "mf_rtree, not cleaned": partial(MfRtree, cleaning="off"),
 }
-_SHARES = (0.25, 0.5, 1.0)
-_BATCH = 1_000
+#: The window indexes that count their operations, the memo tree in the first two ways.
+TREES = dict(list(_CLEANINGS.items())[:2])
+TREES |= {name: window for name, window in _SKYLINE.windows.items() if issubclass(window, TreeWindow)}
+_BATCH, _SHARES = 1_000, (0.25, 0.5, 1.0)
 #: Of engines: messages between two of an object, on average, 160 s.
 _BETWEEN = 160_000
 #: Of trees: queries, how often they are asked, and in how many steps of which share a window slides on.
 _QUERIES, _ROUNDS, _STEPS, _STEP = 1_000, 3, 10, 1 / 20
 #: Share of messages that are versions of objects, how many of those an object has in a window on average, and how far
-#: in degrees a version is from where its object was first, if it is near at all.
+#: in degrees a version is from where its object was first, if it is near at all; the second for `cleaning`.
 _USUAL, _BUSY = (0.5, 5, None), (0.9, 60, 0.02)
-_WORK, _SPACE = {"operations a message": "operations"}, {"MB, index and messages": "whole_mb"}
-_QUERY = {"us a query": "us_per_query"}
-_LOOKED = {"nodes and lists visited": "visited", "messages looked at": "checked"}
+_REFILLS = TIME | {"refills a message": "refills_per_message"}
+_CLEANED = {"MB, index and messages": "whole_mb", "operations a message": "operations", "us a query": "us_per_query"}
+_WORK = _CLEANED | TIME | {"MB, the index alone": "index_mb"}
+_WORK |= {"nodes and lists visited": "visited", "messages looked at": "checked"}
 
 
 def _checked(load: Bench, names: Sequence[str], tell: Tell, **_: Any) -> dict[str, Report]:
@@ -83,32 +84,31 @@ def _engines(*shares: float) -> list[Sweep]:
     def sizes(asked: Asked) -> list[int]:
         return [round(asked.window * share) for share in shares]
 
-    shown = TIME | {"refills a message": "refills_per_message"}
-    return [sweep("messages in the window", sizes, load, shown, turns=_checked)]
+    return [sweep("messages in the window", sizes, load, _REFILLS, turns=_checked)]
 
 
-def make_stream(
-    count: int, window: int, seed: int, messages_from: str | None = None, objects: tuple[Any, ...] = _USUAL
-) -> tuple[Messages, Int64, Int64]:
+def make_stream(asked: Asked, objects: tuple[float, float, float | None]) -> tuple[Messages, Int64, Int64]:
     """Messages, of what object each speaks, and the seq of the version that it replaces, -1 for none. O(n log n)."""
-    made = make_messages(count, seed) if messages_from is None else resample_messages(messages_from, count, seed, WORLD)
-    share, versions, stray_deg = objects
-    batch, spoken_of, replaced = versions_of_objects(made.batch, window, share, versions, stray_deg, seed)
+    count, (share, versions, stray_deg) = 4 * asked.window, objects
+    if asked.messages_from is None:
+        made = make_messages(count, asked.seed)
+    else:
+        made = resample_messages(asked.messages_from, count, asked.seed, WORLD)
+    batch, spoken_of, replaced = versions_of_objects(made.batch, asked.window, share, versions, stray_deg, asked.seed)
     return made._replace(batch=batch), spoken_of, replaced
 
 
 class Slide:
-    """Trees over the same stream, batch by batch, with so many messages in the window, which is full from the start."""
+    """The trees that are asked for over the same stream, with so many messages in the window, full from the start."""
 
-    def __init__(self, asked: Asked, trees: dict[str, TreeWindow], window: int, objects: tuple[Any, ...]):
-        self.asked, self.trees, self.window = asked, trees, window
-        made, self.objects, self.replaced = make_stream(
-            4 * asked.window, asked.window, asked.seed, asked.messages_from, objects
-        )
+    def __init__(self, asked: Asked, window: int, objects: tuple[float, float, float | None]):
+        asked.tell(f"filling a window of {window:,} messages")
+        self.window = window
+        self.trees: dict[str, TreeWindow] = {name: asked.kind.engines[name](WORLD) for name in asked.engines}
+        made, self.objects, self.replaced = make_stream(asked, objects)
         self.messages, table = made.batch, skyline_subscriptions(made, _QUERIES, asked.seed)
         self.queries = SkylineQueries(table.region, table.term_offsets, table.terms)
         self.stored = self.batches = 0
-        asked.tell(f"filling a window of {window:,} messages")
         self.advance(window)
 
     def advance(self, count: int) -> dict[str, Report]:
@@ -140,22 +140,21 @@ class Slide:
             same = all(np.array_equal(*pair) for pair in zip(found, wanted, strict=True))
             held = {"held_per_live": len(tree.log) / max(1, len(tree)), "index_mb": size["index"] / 1e6}
             held["whole_mb"] = held["index_mb"] + size["log"] / 1e6
-            engines[name] = medians([step[name] for step in steps]) | held | medians(turns)
+            engines[name] = held | medians([step[name] for step in steps]) | medians(turns)
             engines[name] |= verdict(same, compared, queries)
-        workload = {"window": self.window, "messages_from": self.asked.messages_from and "resampled"}
-        return {"x": x, "workload": workload, "engines": engines}
+        return {"x": x, "workload": {"window": self.window}, "engines": engines}
 
     def _query(self, name: str, _: int) -> dict[str, float]:
-        """Of one query in microseconds, nodes and lists, and messages."""
+        """Of one query: microseconds, nodes and lists visited, messages looked at."""
         tree, before, begun = self.trees[name], self.trees[name].work(), thread_time()
         tree.candidates(self.queries)
         us, after = 1e6 * (thread_time() - begun), tree.work()
-        looked = {
+        work = {
             "us_per_query": us,
             "visited": after.visited - before.visited,
             "checked": after.checked - before.checked,
         }
-        return {figure: value / _QUERIES for figure, value in looked.items()}
+        return {figure: value / _QUERIES for figure, value in work.items()}
 
     def _wanted(self) -> tuple[np.ndarray, ...]:
         """Columns of the candidates of all queries, by the stream alone."""
@@ -171,25 +170,18 @@ class Slide:
 
 def _trees(asked: Asked) -> Iterator[Report]:
     """By size of the window."""
+    asked = asked.beside(TREES)
     for share in _SHARES:
-        names = asked.chosen(TREES, TREES)
-        trees: dict[str, TreeWindow] = {name: TREES[name](WORLD) for name in names}
-        if MfRtree.name in names:
-            trees |= _memo_trees(_PAPER)
-        slide = Slide(asked, trees, round(asked.window * share), _USUAL)
+        slide = Slide(asked, round(asked.window * share), _USUAL)
         slide.advance(_BATCH)  # compiles what only ends and splits need
         yield slide.row(slide.window, [slide.advance(round(_STEP * slide.window)) for _ in range(_STEPS)])
 
 
 def _cleaned(asked: Asked) -> Iterator[Report]:
     """By how far the window has slid, in windows."""
-    slide = Slide(asked, {MfRtree.name: MfRtree(WORLD)} | _memo_trees(_CLEANINGS), asked.window, _BUSY)
+    slide = Slide(asked.beside(_CLEANINGS), asked.window, _BUSY)
     for quarters in range(1, 9):
         yield slide.row(quarters / 4, [slide.advance(asked.window // 4)])
-
-
-def _memo_trees(ways: dict[str, dict[str, Any]]) -> dict[str, TreeWindow]:
-    return {f"{MfRtree.name}, {way}": MfRtree(WORLD, **how) for way, how in ways.items()}
 
 
 PAGE = Page(
@@ -197,14 +189,8 @@ PAGE = Page(
     {
         "engines": _engines(*_SHARES),
         "longest": _engines(1.0),
-        "trees": [
-            Sweep(
-                "messages in the window",
-                _trees,
-                _WORK | TIME | {"MB, the index alone": "index_mb"} | _SPACE | _QUERY | _LOOKED,
-            )
-        ],
-        "cleaning": [Sweep("windows slid since it was full", _cleaned, _SPACE | _WORK | _QUERY)],
+        "trees": [Sweep("messages in the window", _trees, _WORK)],
+        "cleaning": [Sweep("windows slid since it was full", _cleaned, _CLEANED)],
     },
     messages=5_000,
 )

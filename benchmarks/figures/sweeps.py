@@ -29,15 +29,12 @@ Report = dict[str, Any]
 TIME = {"us a message": "us_per_message"}
 BYTES = {"bytes a subscription": "bytes_per_subscription"}
 CHANGES = {"subscribe a second": "subscribe_per_s", "unsubscribe a second": "unsubscribe_per_s"}
-#: A round of a slow engine stops after so long.
-_MOST_S = 4.0
 #: No larger size is begun if it would need more of the free memory than this.
 _MOST_MEMORY = 0.8
 
 
 class Asked(NamedTuple):
-    """What a figure is asked for: `engines` are none where the row says which, `messages` those of a round, or of all
-    rounds where results last."""
+    """What a figure is asked for; `messages` are those of a round, or where results last those of all rounds."""
 
     kind: Kind
     subscriptions: int
@@ -49,6 +46,14 @@ class Asked(NamedTuple):
     rounds: int
     tell: Tell
 
+    def beside(self, engines: Iterable[str]) -> "Asked":
+        """The same with engines: those asked for, or these, or all there are; a mapping has others than the kind."""
+        kind = with_peers(replace(self.kind, engines=dict(engines)) if isinstance(engines, Mapping) else self.kind)
+        names = self.engines or tuple(engines or self.kind.engines)
+        for name in names:
+            kind.engine(name)
+        return self._replace(kind=kind, engines=names)
+
     def bench(self, **given: Any) -> Bench:
         """The standard case (`benchmarks.cases.make_case`) of what is asked and of what is given besides or instead."""
         own = ("kind", "subscriptions", "messages", "window", "seed", "messages_from", "rounds")
@@ -57,21 +62,9 @@ class Asked(NamedTuple):
             facts["messages"] *= facts["rounds"]
         return bench_of(make_case(**facts), facts["rounds"], checked=given.get("checked"))
 
-    def chosen(self, choices: Iterable[str], otherwise: Iterable[str]) -> tuple[str, ...]:
-        """The names that are asked for, or others; a `ConfigError` if one is none of the choices, or not installed."""
-        for name in self.engines:
-            if name not in choices:
-                raise ConfigError(f"{name!r}: choose one of {', '.join(choices)}")
-            if name in PEERS and (missing := PEERS[name].absence()):
-                raise ConfigError(f"{name}: {missing.reason}. Install it: {missing.install}")
-        return self.engines or tuple(otherwise)
-
 
 class Sweep(NamedTuple):
-    """A property (`label`), the rows that come of its values, and the figures of each engine to show, a panel each.
-
-    A row has `x`, `workload`, and `engines`: name to figures, `exact` among them.
-    """
+    """A property (`label`), rows for its values (`x`, `workload`, `engines`: name to figures), and which to show."""
 
     label: str
     rows: Callable[[Asked], Iterator[Report]]
@@ -79,7 +72,7 @@ class Sweep(NamedTuple):
     title: str = ""
 
     def panels(self, rows: Sequence[Report]) -> Iterator[Report]:
-        """What `benchmarks.figures.drawing` draws; engines that have nothing of a metric are left out."""
+        """One for each metric that any engine has, as `benchmarks.figures.drawing` draws it."""
         head = {"title": self.title} if self.title else {}
         head |= {"x_label": self.label, "x": [row["x"] for row in rows]}
         for label, key in self.metrics.items():
@@ -94,45 +87,31 @@ def sweep(
     load: Callable[[Asked, Any], Bench] = lambda asked, _: asked.bench(), metrics: Mapping[str, str] = TIME,
     title: str = "", engines: Iterable[str] = (), turns: Callable[..., dict[str, Report]] = time_beside, **how: Any,
 ) -> Sweep:  # fmt: skip
-    """Engines beside each other against the values of a property, or in the one case that is asked for.
+    """Engines (as of `Asked.beside`) against the values of a property, or in the one case that is asked for.
 
-    Numbers of subscriptions end where memory does.
-
-    Parameters
-    ----------
-    load : callable      what is asked, and a value, to the case they are measured in
-    engines : iterable   where nobody asks for others, all of the kind without; or a mapping of variants that stand in
-                         for them, name to what is built
-    turns : callable     measures as `time_beside` does, in another way; `how` goes to it
+    `load` makes a value's case; `turns` measures engines in it as `time_beside` does, to which `how` goes. Numbers of
+    subscriptions end where memory does.
     """
 
     def rows(asked: Asked) -> Iterator[Report]:
-        if isinstance(engines, Mapping):
-            asked = asked._replace(kind=replace(asked.kind, engines=dict(engines)), engines=tuple(engines))
-        else:
-            names = asked.chosen(with_peers(asked.kind).engines, engines or asked.kind.engines)
-            asked = asked._replace(kind=with_peers(asked.kind), engines=names)
+        asked = asked.beside(engines)
         them = values(asked) if callable(values) else values
         for value, larger in zip_longest(them, them[1:]):
             asked.tell(f"{title or label}: {value}: making the workload")
             bench = load(asked, value)
-            measured = turns(bench, asked.engines, asked.tell, **{"most_s": _MOST_S, "changes": False} | how)
+            measured = turns(bench, asked.engines, asked.tell, **{"most_s": 4.0, "changes": False} | how)
             first = measured[asked.engines[0]]["us_per_message"]
             for name, row in measured.items():
-                for each in ("rounds", "at_end"):
-                    row.pop(each, None)
                 row["times_the_first"] = row["us_per_message"] / first
-                if "verified_per_message" in row:
-                    # without a match nothing can be said per match
-                    found = row["matched_per_message"] or None
-                    row["candidates_per_match"] = found and row["verified_per_message"] / found
+                if "verified_per_message" in row and row["matched_per_message"]:
+                    row["candidates_per_match"] = row["verified_per_message"] / row["matched_per_message"]
                 asked.tell(f"  {name}: {row['us_per_message']:,.1f} us, exact: {row['exact']}")
-            report = {"x": value, "workload": bench.workload, "engines": measured}
-            if label == "subscriptions" and larger and (stopped := _beyond_memory(larger, value)):
-                asked.tell(stopped)
-                yield report | {"stopped": stopped}
+                measured[name] = {key: value for key, value in row.items() if key not in ("rounds", "at_end")}
+            stopped = _beyond_memory(larger, value) if label == "subscriptions" and larger else {}
+            yield {"x": value, "workload": bench.workload, "engines": measured, **stopped}
+            if stopped:
+                asked.tell(stopped["stopped"])
                 return
-            yield report
 
     return Sweep(label, rows, metrics, title)
 
@@ -142,13 +121,12 @@ def up_to(sizes: Sequence[int], least: int = 0, of: str = "subscriptions") -> Ca
     return lambda asked: [n for n in sizes if n <= max(getattr(asked, of), least)] or [getattr(asked, of)]
 
 
-def _beyond_memory(size: int, done: int) -> str:
+def _beyond_memory(size: int, done: int) -> dict[str, str]:
     """Why a size is left out behind one that was measured, by the memory that took; empty if it is not."""
     need = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 * size / done
     free = psutil.virtual_memory().available + psutil.Process().memory_info().rss
-    if need <= _MOST_MEMORY * free:
-        return ""
-    return f"{size:,} subscriptions left out: about {need / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free"
+    why = f"{size:,} subscriptions left out: about {need / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free"
+    return {"stopped": why} if need > _MOST_MEMORY * free else {}
 
 
 class Page(NamedTuple):
@@ -165,38 +143,31 @@ class Page(NamedTuple):
         messages: int | None = None, engines: Sequence[str] | None = None, seed: int = 0,
         messages_from: str | None = None, on_progress: Tell | None = None,
     ) -> Report:  # fmt: skip
-        """Measure and draw a figure; writes `KIND-NAME.json` and `KIND-NAME.png` into `out`.
-
-        Raises
-        ------
-        ConfigError
-            For a name or an engine nobody knows, a window or real messages where there are none, or if matplotlib is
-            not installed.
-        """
-        kind = self.kind.name
+        """Measure a figure and write it into `out` as `KIND-NAME.json` and `.png`; a `ConfigError` if it cannot be."""
+        kind, tell = self.kind, on_progress or (lambda _: None)
         if name not in self.figures:
             raise ConfigError(f"figure {name!r}: choose one of {', '.join(self.figures)}")
-        if window is not None and not self.kind.windowed:
-            raise ConfigError(f"{kind} has no window: leave --window out")
+        if window is not None and not kind.windowed:
+            raise ConfigError(f"{kind.name} has no window: leave --window out")
         if messages_from is not None and not self.real:
-            raise ConfigError(f"figures of {kind} are of synthetic messages: leave --messages-from out")
-        draw_with, tell = pyplot(), on_progress or (lambda _: None)
-        tell("compiling kernels")
-        for engine in engines or self.kind.engines:
-            if engine in self.kind.engines:
-                warm_engine(self.kind, engine)
-        asked = Asked(self.kind, subscriptions, tuple(engines or ()), messages or self.messages, window or 100_000,
-                      seed, messages_from, self.rounds, tell)  # fmt: skip
-        rows, panels = [], []
+            raise ConfigError(f"figures of {kind.name} are of synthetic messages: leave --messages-from out")
+        for engine in engines or kind.engines:
+            if engine in PEERS and (missing := PEERS[engine].absence()):
+                raise ConfigError(f"{engine}: {missing.reason}. Install it: {missing.install}")
+            if engine in kind.engines:
+                tell(f"compiling kernels of {engine}")
+                warm_engine(kind, engine)
+        draw_with, rows, panels = pyplot(), [], []
+        asked = Asked(kind, subscriptions, tuple(engines or ()), messages or self.messages, window or 100_000, seed,
+                      messages_from, self.rounds, tell)  # fmt: skip
         for row in self.figures[name]:
             measured = list(row.rows(asked))
             rows += measured
             panels += row.panels(measured)
-        exact = all(engine["exact"] for row in rows for engine in row["engines"].values())
-        report = {"figure": name, "x_label": panels[0]["x_label"], "x": panels[0]["x"], "panels": panels,
-                  "exact": exact, "rows": rows}  # fmt: skip
+        report = {"figure": name, "x_label": panels[0]["x_label"], "x": panels[0]["x"], "panels": panels, "rows": rows}
+        report["exact"] = all(engine["exact"] for row in rows for engine in row["engines"].values())
         if report["x_label"] != "subscriptions" and (size := rows[0]["workload"].get("subscriptions")):
             report["over"] = f"{size:,} subscriptions"
-        write(draw_with, report, out / f"{kind}-{name}")
-        tell(f"written: {out}/{kind}-{name}.json and .png")
+        write(draw_with, report, out / f"{kind.name}-{name}")
+        tell(f"written: {out}/{kind.name}-{name}.json and .png")
         return report

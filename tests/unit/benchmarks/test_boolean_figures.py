@@ -48,7 +48,7 @@ def test_figure_is_measured_checked_and_drawn(name, tmp_path):
 
 def test_figure_choice_shows_ways_of_two_engines(tmp_path, monkeypatch):
     monkeypatch.setattr(boolean_figures, "_LENGTHS", {"short": (6,)})
-    monkeypatch.setattr(boolean_figures, "_CLOSE", 2)
+    monkeypatch.setitem(boolean_figures._CHOICE, "rounds", 2)
     page = boolean_figures.PAGE._replace(figures=boolean_figures.figures())
     report = page.figure("choice", tmp_path, 500, messages=40)
     ways = set(report["panels"][0]["series"])

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.figures import skyline as skyline_figures
 from benchmarks.figures.skyline import TREES
+from benchmarks.figures.sweeps import Asked
 from benchmarks.run import bench
 from matching.errors import ConfigError
 from matching.skyline.windows.i3 import I3
@@ -83,8 +84,9 @@ def test_skyline_figure_of_a_wrong_index_is_not_exact(tmp_path, monkeypatch):
     assert not skyline_figures.PAGE.figure("trees", tmp_path, window=1_200, engines=["i3"], seed=1)["exact"]
 
 
-def test_skyline_figure_stream_replaces_the_version_before(tmp_path):
-    _, objects, replaced = skyline_figures.make_stream(500, 100, 0)
+def test_skyline_figure_stream_replaces_the_version_before():
+    asked = Asked(skyline_figures.PAGE.kind, 1, (), 1, 125, 0, None, 1, print)
+    _, objects, replaced = skyline_figures.make_stream(asked, skyline_figures._USUAL)
     for seq in range(500):
         same = np.flatnonzero(objects[:seq] == objects[seq])
         assert replaced[seq] == (same[-1] if same.size else -1)
