@@ -62,6 +62,7 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
             axis.set_axis_off()
             continue
         axis.set_title(panel.get("title", ""), fontsize="medium")
+        axis.tick_params(labelsize="small")
         x, log = frame.index.tolist(), _spans(frame.to_numpy(), _LOG_Y)
         labels = [thousands(value) if isinstance(value, int) and value >= 10_000 else str(value) for value in x]
         if len(x) == 1 or any(isinstance(value, str) for value in x):

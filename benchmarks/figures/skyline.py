@@ -17,7 +17,7 @@ memo. The paper counts operations without saying of what. Time is thread time; t
 against `benchmarks.checker`. Read on in `matching.skyline.windows.tree`, or `matching.skyline.engines.eager_star`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import thread_time
 from typing import Any
@@ -31,12 +31,11 @@ from benchmarks.harness import Bench
 from benchmarks.resampled import resample_messages
 from benchmarks.stopwatch import in_turns, medians
 from benchmarks.verdict import verdict
-from benchmarks.workload import WORLD, Messages, make_messages, skyline_subscriptions, versions_of_objects
+from benchmarks.workload import WORLD, make_messages, skyline_subscriptions, versions_of_objects
 from matching.kinds import KINDS
-from matching.model import Int64
 from matching.skyline.window import SkylineQueries
 from matching.skyline.windows.mf_rtree import MfRtree
-from matching.skyline.windows.tree import TreeWindow
+from matching.skyline.windows.tree import TreeWindow, Work
 from matching.window import Boundary
 
 _SKYLINE = KINDS.named("skyline")
@@ -55,8 +54,8 @@ TREES |= {name: window for name, window in _SKYLINE.windows.items() if issubclas
 _BATCH, _SHARES = 1_000, (0.25, 0.5, 1.0)
 #: Of engines: messages between two of an object, on average, 160 s.
 _BETWEEN = 160_000
-#: Of trees: queries, how often they are asked, and in how many steps of which share a window slides on.
-_QUERIES, _ROUNDS, _STEPS, _STEP = 1_000, 3, 10, 1 / 20
+#: Of trees: queries, and how often they are asked.
+_QUERIES, _ROUNDS = 1_000, 3
 #: Share of messages that are versions of objects, how many of those an object has in a window on average, and how far
 #: in degrees a version is from where its object was first, if it is near at all; the second for `cleaning`.
 _USUAL, _BUSY = (0.5, 5, None), (0.9, 60, 0.02)
@@ -87,79 +86,69 @@ def _engines(*shares: float) -> list[Sweep]:
     return [sweep("messages in the window", sizes, load, _REFILLS, turns=_checked)]
 
 
-def make_stream(asked: Asked, objects: tuple[float, float, float | None]) -> tuple[Messages, Int64, Int64]:
-    """Messages, of what object each speaks, and the seq of the version that it replaces, -1 for none. O(n log n)."""
-    count, (share, versions, stray_deg) = 4 * asked.window, objects
-    if asked.messages_from is None:
-        made = make_messages(count, asked.seed)
-    else:
-        made = resample_messages(asked.messages_from, count, asked.seed, WORLD)
-    batch, spoken_of, replaced = versions_of_objects(made.batch, asked.window, share, versions, stray_deg, asked.seed)
-    return made._replace(batch=batch), spoken_of, replaced
-
-
 class Slide:
     """The trees that are asked for over the same stream, with so many messages in the window, full from the start."""
 
-    def __init__(self, asked: Asked, window: int, objects: tuple[float, float, float | None]):
+    def __init__(self, asked: Asked, window: int, share: float, versions: float, stray_deg: float | None):
         asked.tell(f"filling a window of {window:,} messages")
-        self.window = window
+        self.window, count = window, 4 * asked.window + 10 * _BATCH
         self.trees: dict[str, TreeWindow] = {name: asked.kind.engines[name](WORLD) for name in asked.engines}
-        made, self.objects, self.replaced = make_stream(asked, objects)
-        self.messages, table = made.batch, skyline_subscriptions(made, _QUERIES, asked.seed)
+        if asked.messages_from is None:
+            made = make_messages(count, asked.seed)
+        else:
+            made = resample_messages(asked.messages_from, count, asked.seed, WORLD)
+        #: Of what object each message speaks, and the seq of the version that it replaces, -1 for none.
+        self.messages, self.objects, self.replaced = versions_of_objects(
+            made.batch, asked.window, share, versions, stray_deg, asked.seed
+        )
+        table = skyline_subscriptions(made._replace(batch=self.messages), _QUERIES, asked.seed)
         self.queries = SkylineQueries(table.region, table.term_offsets, table.terms)
-        self.stored = self.batches = 0
+        self.batches = 0
         self.advance(window)
 
     def advance(self, count: int) -> dict[str, Report]:
-        """Store so many more messages; operations and microseconds of a message."""
-        before = {name: tree.work().operations for name, tree in self.trees.items()}
-        seconds, end = dict.fromkeys(self.trees, 0.0), self.stored + count
-        while self.stored < end:
-            first, last = self.stored, min(end, self.stored + _BATCH)
-            rows = np.arange(first, last)
-            messages, replaced = self.messages.take(rows), self.replaced[rows]
-            boundary = Boundary(self.batches, first, last - 1, last - 1 - self.window)
-            for name, tree in self.trees.items():
-                begun = thread_time()
-                tree.store(boundary, messages, replaced[replaced >= 0], self.objects[rows])
-                seconds[name] += thread_time() - begun
-            self.stored, self.batches = last, self.batches + 1
-        done = {name: tree.work().operations - before[name] for name, tree in self.trees.items()}
-        return {
-            name: {"operations": done[name] / count, "us_per_message": 1e6 * seconds[name] / count} for name in done
-        }
+        """Store at least so many more messages, whole batches of them; medians over these, by name."""
+        first, batches = self.batches, -(-count // _BATCH)
 
-    def row(self, x: float, steps: Sequence[dict[str, Report]]) -> Report:
-        """Work of a message in some steps, memory, work of a query, and whether its candidates are right."""
-        wanted, engines = self._wanted(), {}
-        compared, queries = len(wanted[1]), int(np.count_nonzero(np.diff(wanted[0])))
-        for name, turns in in_turns(self.trees, _ROUNDS, self._query).items():
+        def store(name: str, turn: int) -> dict[str, float]:
+            rows = np.arange((first + turn) * _BATCH, (first + turn + 1) * _BATCH)
+            boundary = Boundary(first + turn, rows[0], rows[-1], rows[-1] - self.window)
+            replaced = self.replaced[rows]
+            given = boundary, self.messages.take(rows), replaced[replaced >= 0], self.objects[rows]
+            us, work = _clocked(self.trees[name], lambda tree: tree.store(*given))
+            return {"us_per_message": us / _BATCH, "operations": work.operations / _BATCH}
+
+        stored = in_turns(self.trees, batches, store)
+        self.batches += batches
+        return {name: medians(turns) for name, turns in stored.items()}
+
+    def row(self, x: float, count: int) -> Report:
+        """Work of so many more messages, memory then, work of a query, and whether its candidates are right."""
+
+        def ask(name: str, _: int) -> dict[str, float]:
+            us, work = _clocked(self.trees[name], lambda tree: tree.candidates(self.queries))
+            return {
+                "us_per_query": us / _QUERIES,
+                "visited": work.visited / _QUERIES,
+                "checked": work.checked / _QUERIES,
+            }
+
+        engines, wanted = self.advance(count), self._wanted()
+        told = len(wanted[1]), int(np.count_nonzero(np.diff(wanted[0])))
+        for name, turns in in_turns(self.trees, _ROUNDS, ask).items():
             tree = self.trees[name]
             size, found = tree.bytes(), tree.candidates(self.queries)
             same = all(np.array_equal(*pair) for pair in zip(found, wanted, strict=True))
-            held = {"held_per_live": len(tree.log) / max(1, len(tree)), "index_mb": size["index"] / 1e6}
-            held["whole_mb"] = held["index_mb"] + size["log"] / 1e6
-            engines[name] = held | medians([step[name] for step in steps]) | medians(turns)
-            engines[name] |= verdict(same, compared, queries)
+            held = {"index_mb": size["index"] / 1e6, "whole_mb": (size["index"] + size["log"]) / 1e6}
+            held["held_per_live"] = len(tree.log) / max(1, len(tree))
+            engines[name] |= medians(turns) | held | verdict(same, *told)
         return {"x": x, "workload": {"window": self.window}, "engines": engines}
-
-    def _query(self, name: str, _: int) -> dict[str, float]:
-        """Of one query: microseconds, nodes and lists visited, messages looked at."""
-        tree, before, begun = self.trees[name], self.trees[name].work(), thread_time()
-        tree.candidates(self.queries)
-        us, after = 1e6 * (thread_time() - begun), tree.work()
-        work = {
-            "us_per_query": us,
-            "visited": after.visited - before.visited,
-            "checked": after.checked - before.checked,
-        }
-        return {figure: value / _QUERIES for figure, value in work.items()}
 
     def _wanted(self) -> tuple[np.ndarray, ...]:
         """Columns of the candidates of all queries, by the stream alone."""
-        rows, ends = np.arange(max(0, self.stored - self.window), self.stored), self.queries.term_offsets
-        live = self.messages.take(rows[~np.isin(rows, self.replaced[: self.stored])])
+        stored, ends = self.batches * _BATCH, self.queries.term_offsets
+        rows = np.arange(max(0, stored - self.window), stored)
+        live = self.messages.take(rows[~np.isin(rows, self.replaced[:stored])])
         words, found = Words.of(live), []
         for at, region in enumerate(self.queries.region):
             lists = words.lists(self.queries.terms[ends[at] : ends[at + 1]])
@@ -168,20 +157,27 @@ class Slide:
         return np.cumsum([0, *(len(each.row) for each in found)]), live.seq[row], live.life[row], spatial, text
 
 
+def _clocked(tree: TreeWindow, call: Callable[[TreeWindow], Any]) -> tuple[float, Work]:
+    """Microseconds of thread time, and what is done in it."""
+    before, begun = tree.work(), thread_time()
+    call(tree)
+    us = 1e6 * (thread_time() - begun)
+    return us, Work(*(now - then for now, then in zip(tree.work(), before, strict=True)))
+
+
 def _trees(asked: Asked) -> Iterator[Report]:
     """By size of the window."""
-    asked = asked.beside(TREES)
     for share in _SHARES:
-        slide = Slide(asked, round(asked.window * share), _USUAL)
+        slide = Slide(asked.beside(TREES), round(asked.window * share), *_USUAL)
         slide.advance(_BATCH)  # compiles what only ends and splits need
-        yield slide.row(slide.window, [slide.advance(round(_STEP * slide.window)) for _ in range(_STEPS)])
+        yield slide.row(slide.window, slide.window)
 
 
 def _cleaned(asked: Asked) -> Iterator[Report]:
     """By how far the window has slid, in windows."""
-    slide = Slide(asked.beside(_CLEANINGS), asked.window, _BUSY)
+    slide = Slide(asked.beside(_CLEANINGS), asked.window, *_BUSY)
     for quarters in range(1, 9):
-        yield slide.row(quarters / 4, [slide.advance(asked.window // 4)])
+        yield slide.row(quarters / 4, asked.window // 4)
 
 
 PAGE = Page(

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.wide
 def small(monkeypatch):
     """Little of everything."""
     monkeypatch.setattr(skyline_figures, "_BATCH", 100)
-    monkeypatch.setattr(skyline_figures, "_STEPS", 2)
     monkeypatch.setattr(skyline_figures, "_QUERIES", 60)
     monkeypatch.setattr(skyline_figures, "_ROUNDS", 1)
 
@@ -85,12 +84,12 @@ def test_skyline_figure_of_a_wrong_index_is_not_exact(tmp_path, monkeypatch):
 
 
 def test_skyline_figure_stream_replaces_the_version_before():
-    asked = Asked(skyline_figures.PAGE.kind, 1, (), 1, 125, 0, None, 1, print)
-    _, objects, replaced = skyline_figures.make_stream(asked, skyline_figures._USUAL)
+    asked = Asked(skyline_figures.PAGE.kind, 1, ("mf_rtree",), 1, 100, 0, None, 1, print).beside(TREES)
+    stream = skyline_figures.Slide(asked, 100, *skyline_figures._USUAL)
     for seq in range(500):
-        same = np.flatnonzero(objects[:seq] == objects[seq])
-        assert replaced[seq] == (same[-1] if same.size else -1)
-    assert 100 < np.count_nonzero(replaced >= 0) < 300
+        same = np.flatnonzero(stream.objects[:seq] == stream.objects[seq])
+        assert stream.replaced[seq] == (same[-1] if same.size else -1)
+    assert 100 < np.count_nonzero(stream.replaced[:500] >= 0) < 300
 
 
 def test_skyline_figure_of_an_unknown_name_is_refused(tmp_path):
