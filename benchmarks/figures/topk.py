@@ -39,10 +39,7 @@ _MOST_STREAM_S, _MOST_STREAM = 15.0, 20_000
 _WINDOWS_OF_RULES, _ROUNDS_A_WINDOW = 3, 4
 _K_OF_RULES = (1, 10, 100)
 _OF_RULES = TIME | {"refills a message": "refills_per_message", "entries a buffer": "entries_per_buffer"}
-_COUNTED = TIME | {
-    "postings scanned a message": "scanned_per_message",
-    "pairs verified a message": "verified_per_message",
-}
+_COUNTED = TIME | {"postings a message": "scanned_per_message", "pairs a message": "verified_per_message"}
 #: Engine `skype` with all rules, without each of them, and with the paper's alone.
 _WAYS = {"all": Pruning()}
 _WAYS |= {f"no {rule}": Pruning()._replace(**{rule: False}) for rule, on in Pruning()._asdict().items() if on is True}
