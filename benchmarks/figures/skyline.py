@@ -23,6 +23,7 @@ from time import thread_time
 from typing import Any
 
 import numpy as np
+from pandas import DataFrame
 
 from benchmarks.checker import Words, in_region
 from benchmarks.command import Tell
@@ -107,7 +108,7 @@ class Slide:
         self.advance(window)
 
     def advance(self, count: int) -> dict[str, Report]:
-        """Store at least so many more messages, whole batches of them; medians over these, by name."""
+        """Store so many more messages, or a few more, in whole batches; means over these, by name."""
         first, batches = self.batches, -(-count // _BATCH)
 
         def store(name: str, turn: int) -> dict[str, float]:
@@ -120,10 +121,10 @@ class Slide:
 
         stored = in_turns(self.trees, batches, store)
         self.batches += batches
-        return {name: medians(turns) for name, turns in stored.items()}
+        return {name: DataFrame(turns).mean().to_dict() for name, turns in stored.items()}
 
-    def row(self, x: float, count: int) -> Report:
-        """Work of so many more messages, memory then, work of a query, and whether its candidates are right."""
+    def row(self, x: float, count: int, steps: int = 1) -> Report:
+        """Work of a message in some steps, of so many each; memory, work of a query, whether candidates are right."""
 
         def ask(name: str, _: int) -> dict[str, float]:
             us, work = _clocked(self.trees[name], lambda tree: tree.candidates(self.queries))
@@ -133,7 +134,9 @@ class Slide:
                 "checked": work.checked / _QUERIES,
             }
 
-        engines, wanted = self.advance(count), self._wanted()
+        done = [self.advance(count) for _ in range(steps)]
+        engines = {name: medians([step[name] for step in done]) for name in self.trees}
+        wanted = self._wanted()
         told = len(wanted[1]), int(np.count_nonzero(np.diff(wanted[0])))
         for name, turns in in_turns(self.trees, _ROUNDS, ask).items():
             tree = self.trees[name]
@@ -170,7 +173,7 @@ def _trees(asked: Asked) -> Iterator[Report]:
     for share in _SHARES:
         slide = Slide(asked.beside(TREES), round(asked.window * share), *_USUAL)
         slide.advance(_BATCH)  # compiles what only ends and splits need
-        yield slide.row(slide.window, slide.window)
+        yield slide.row(slide.window, slide.window // 20, 10)
 
 
 def _cleaned(asked: Asked) -> Iterator[Report]:
