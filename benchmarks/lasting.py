@@ -60,7 +60,9 @@ class LastingBench(Bench):
 
     def filled(self, name: str | None = None) -> State:
         """All subscriptions, and their results at the end of the history."""
-        return state_of(self.case.table, self._before)
+        state = State.of(self.case.table)
+        state.lists["best"] = Lists(self._before.offsets, {"seq": self._before.seq, "key": self._before.key})
+        return state
 
     def _bulk(self, first: int, end: int, table: SubscriptionTable, before: ResultRows | None = None) -> ResultRows:
         """Results of the messages from one to another, beside those of messages before."""
@@ -104,13 +106,6 @@ class LastingBench(Bench):
         lengths = np.diff(held.offsets)
         rank = np.arange(held.seq.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
         return ResultBatch(np.repeat(numbers, lengths), rank, held.seq, room.sign * held.key)
-
-
-def state_of(table: SubscriptionTable, results: ResultRows) -> State:
-    """Subscriptions and their results, as a room takes them."""
-    state = State.of(table)
-    state.lists["best"] = Lists(results.offsets, {"seq": results.seq, "key": results.key})
-    return state
 
 
 def best_messages(

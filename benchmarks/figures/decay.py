@@ -4,33 +4,21 @@
     keywords, alpha, k     against one property of the subscriptions
     fading                 against the half-life: the sooner scores fade, the more messages are results
     history                against the messages that have gone before
-    blocks, buckets        engine `ciq` with blocks of other sizes, or other numbers of buckets a cell, than its own
     insertion              subscriptions that come a second, with the cost model of `ciq` and with its heuristic
 
 Read on in `benchmarks.lasting`, which fills and checks results.
 """
 
-from collections.abc import Sequence
-
 from benchmarks.cases import HALF_LIFE_S
-from benchmarks.figures.sweeps import BYTES, CHANGES, TIME, Page, Sweep, sweep, up_to
+from benchmarks.figures.sweeps import BYTES, CHANGES, TIME, Page, sweep, up_to
 from benchmarks.workload import TopkRecipe
-from matching.decay.engines.ciq import Ciq
 from matching.kinds import KINDS
-from matching.storage.celled_lists import MOST_BUCKETS
 
 _DECAY = KINDS.named("decay")
 _K = _DECAY.recipe.k
 _SIZES = (50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000)
 _HISTORIES = (20_000, 50_000, 100_000, 200_000, 400_000)
 _LIVES = [round(HALF_LIFE_S * times) for times in (0.1, 0.25, 1.0, 4.0, 10.0)]
-
-
-def _ciq(label: str, attribute: str, values: Sequence[int]) -> Sweep:
-    """Engine `ciq` with one of its settings at other values."""
-    made = {str(value): type("Variant", (Ciq,), {attribute: value}) for value in values}
-    return sweep(label, metrics=TIME | BYTES, engines=made)
-
 
 PAGE = Page(
     _DECAY,
@@ -45,9 +33,6 @@ PAGE = Page(
         "k": [sweep("k", (5, 10, 20, 30, 50), lambda asked, k: asked.bench(recipe=TopkRecipe((k, k))))],
         "fading": [sweep("half-life in s", _LIVES, lambda asked, life: asked.bench(half_life_s=life))],
         "history": [sweep("messages before", _HISTORIES, lambda asked, n: asked.bench(history=n))],
-        "blocks": [_ciq("postings a block", "block", (32, 64, 128, 256, 512, 1024))],
-        # two more are for those without a bound
-        "buckets": [_ciq("buckets a cell", "buckets", (1, 2, 4, 8, 16, MOST_BUCKETS - 2))],
         "insertion": [sweep("engine", metrics=TIME | BYTES | CHANGES, changes=True)],
     },
     messages=3_000,

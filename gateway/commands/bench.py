@@ -75,10 +75,10 @@ def _figure_tables(report: dict[str, Any]) -> list[Any]:
     """A table for each panel of a figure."""
     tables = []
     for panel in report["panels"]:
-        columns = panel.get("series") or panel.get("groups") or {panel["y_label"]: list(panel["bars"].values())}
-        names = list(panel["bars"]) if "bars" in panel else panel.get("x", report["x"])
-        rows = [[str(name), *(values[place] for values in columns.values())] for place, name in enumerate(names)]
+        columns = panel["series"]
+        names = map(str, panel.get("x", report["x"]))
+        rows = [[name, *(values[place] for values in columns.values())] for place, name in enumerate(names)]
         title = f"{panel['title']}, " if "title" in panel else ""
-        heading = f"{title}{report['x_label']}: {panel['y_label']}"
+        heading = f"{title}{panel.get('x_label', report['x_label'])}: {panel['y_label']}"
         tables.append(table((heading, *columns), rows, right=range(1, len(columns) + 1)))
     return tables
