@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import weakref
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import replace
@@ -32,6 +31,7 @@ from matching.space import Space
 from matching.storage.slots import SlotMap
 
 _SIDES = ("west", "south", "east", "north")
+_BOX = ", ".join(f"{side} float8" for side in _SIDES)
 #: Whether the boxes of message m and subscription s meet, closed and in doubles.
 _MEET = "s.west <= m.east AND s.east >= m.west AND s.south <= m.north AND s.north >= m.south"
 
@@ -45,14 +45,11 @@ class Absence(NamedTuple):
 
 
 class Peer(ABC):
-    """A database that holds subscriptions, for a room in place of an engine."""
+    """A database that holds boolean subscriptions, for a room in place of an engine."""
 
     name: ClassVar[str]
-    kind: ClassVar[str] = "boolean"
     package: ClassVar[str]
     install: ClassVar[str] = "pip install 'skyray[bench]'"
-    #: Messages asked for in one call, where more would fill the memory with pairs.
-    at_once: ClassVar[int] = 1 << 30
     #: Statements: what was measured, bytes of table and indexes, and forgetting a list of numbers.
     _version: ClassVar[str]
     _size: ClassVar[str]
@@ -81,17 +78,13 @@ class Peer(ABC):
             self._here.insert(table.number)
 
     def remove(self, numbers: Int64) -> None:
-        if numbers.shape[0]:
+        if len(numbers):
             self._ask(self._forget, [numbers.tolist()])
             self._here.remove(numbers)
 
     def match(self, batch: MessageBatch) -> MatchSet:
         """Every matching pair of a batch, in ascending row; `scanned` and `verified` are not known and 0."""
-        found = [np.zeros((2, 0), np.int64)]
-        for first in range(0, len(batch), self.at_once):
-            row, number = self._find(batch.take(np.arange(first, min(first + self.at_once, len(batch)))))
-            found.append(np.stack([row + first, number]))
-        row, number = np.concatenate(found, axis=1)
+        row, number = self._find(batch)
         order = np.argsort(row, kind="stable")
         return MatchSet(number[order], row[order].astype(np.int32), 0, 0, len(row))
 
@@ -139,7 +132,6 @@ class DuckDB(Peer):
     """
 
     name = package = "duckdb"
-    at_once = 2_000
     _version = "SELECT 'DuckDB ' || ltrim(version(), 'v')"
     _size = "SELECT sum(memory_usage_bytes) FROM duckdb_memory()"
     _forget = "DELETE FROM subscriptions WHERE number IN (SELECT unnest(?))"
@@ -149,8 +141,7 @@ class DuckDB(Peer):
         import duckdb
 
         self._sql = duckdb.connect(config={"threads": 1})
-        box = ", ".join(f"{side} DOUBLE" for side in _SIDES)
-        self._sql.execute(f"CREATE TABLE subscriptions (number BIGINT, rarest INTEGER, {box}, rest INTEGER[])")
+        self._sql.execute(f"CREATE TABLE subscriptions (number BIGINT, rarest INTEGER, {_BOX}, rest INTEGER[])")
 
     def _take_in(self, rows: pa.Table) -> None:
         self._sql.cursor().register("given", rows).execute("INSERT INTO subscriptions SELECT * FROM given")
@@ -172,16 +163,15 @@ class DuckDB(Peer):
         return row[good], hits["number"].to_numpy()[good]
 
 
-#: In the server's folder, unless whoever started it has died already: no durability, no parallel query, all cached.
+#: In the folder of the server: no durability, no parallel query, all cached.
 _SERVE = """
-[ "$PPID" = {1} ] &&
 {0}/initdb -D data -U skyray --auth=trust -E UTF8 --locale=C --no-sync &&
 exec {0}/postgres -D data -k "$PWD" -c listen_addresses= -c fsync=off -c full_page_writes=off \
     -c synchronous_commit=off -c wal_level=minimal -c max_wal_senders=0 -c max_wal_size=8GB -c autovacuum=off \
     -c max_parallel_workers_per_gather=0 -c max_parallel_maintenance_workers=0 -c jit=off -c shared_buffers=1GB \
     -c work_mem=256MB -c maintenance_work_mem=1GB -c effective_cache_size=6GB -c random_page_cost=1.0
 """
-_START_S, _STOP_S = 60.0, 20.0
+_START_S = 60.0
 
 
 def _programs() -> Path | None:
@@ -192,35 +182,30 @@ def _programs() -> Path | None:
 
 
 class Server:
-    """A process in a temporary folder, until `stop` or the end of this process; its output is in `log` there.
+    """A process in a temporary folder, until `stop`; what it says is in `log` there.
 
-    The kernel interrupts it, which is PostgreSQL's fast shutdown, when the thread that started it dies, however it
-    dies: a benchmark that is killed leaves the folder, but no server.
+    The kernel sends it the same signal, which is PostgreSQL's immediate shutdown, when the thread that started it dies,
+    however it dies: a benchmark that is killed leaves the folder, but no server.
     """
 
     def __init__(self, *command: str, account: str | None = None):
-        self.folder = Path(tempfile.mkdtemp(prefix="skyray-pg-"))
+        self._kept = tempfile.TemporaryDirectory(prefix="skyray-pg-", ignore_cleanup_errors=True)
+        self.folder = Path(self._kept.name)
         if account:
             shutil.chown(self.folder, account)
         with (self.folder / "log").open("wb") as log:
-            # `setpriv` runs after the change of account, which would take the request to the kernel back. A session of
-            # its own, since an interrupt from the keyboard is for us, who end the server in order.
+            # a change of account takes the request to the kernel back, so that `setpriv` has to run after it
+            command = ("setpriv", "--pdeathsig", "QUIT", *command)
             self.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "INT", *command], cwd=self.folder, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                user=account, group=account, extra_groups=[] if account else None,
+                command, cwd=self.folder, user=account, group=account, extra_groups=[] if account else None,
+                stdout=log, stderr=log,
             )  # fmt: skip
-        self.stop = weakref.finalize(self, _end, self.process, self.folder)
 
-
-def _end(process: "subprocess.Popen[bytes]", folder: Path) -> None:
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    shutil.rmtree(folder, ignore_errors=True)
+    def stop(self) -> None:
+        """End the process, and take the folder away; may be called twice."""
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait()
+        self._kept.cleanup()
 
 
 class PostGIS(Peer):
@@ -235,12 +220,6 @@ class PostGIS(Peer):
     _version = "SELECT 'PostgreSQL ' || split_part(version(), ' ', 2) || ', PostGIS ' || postgis_lib_version()"
     _size = "SELECT pg_total_relation_size('subscriptions')"
     _forget = "DELETE FROM subscriptions WHERE number = ANY(%s)"
-    _index: ClassVar[str] = "rarest, region"
-    _join: ClassVar[str] = (
-        # OFFSET keeps the planner from looking for places first and words later, which is 20 times slower
-        "FROM (SELECT *, unnest(terms) AS term FROM messages OFFSET 0) m "
-        "JOIN subscriptions s ON s.rarest = m.term AND s.region && m.place WHERE s.rest <@ m.terms"
-    )
 
     @classmethod
     def absence(cls) -> Absence | None:
@@ -251,17 +230,15 @@ class PostGIS(Peer):
     def __init__(self, space: Space):
         super().__init__(space)
         account = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses root
-        self._server = Server("sh", "-c", _SERVE.format(_programs(), os.getpid()), account=account)
+        self._server = Server("sh", "-c", _SERVE.format(_programs()), account=account)
         self._sql = self._connect()
         # Plans are chosen for one message; a batch must not talk the planner out of the index.
         self._sql.execute("SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off")
         self._sql.execute("CREATE EXTENSION postgis; CREATE EXTENSION btree_gist; CREATE EXTENSION intarray")
-        box = ", ".join(f"{side} float8" for side in _SIDES)
         drawn = f"geometry GENERATED ALWAYS AS (ST_MakeEnvelope({', '.join(_SIDES)})) STORED"
         self._sql.execute(
-            f"CREATE UNLOGGED TABLE subscriptions (number bigint NOT NULL, rarest int NOT NULL, {box}, "
-            f"region {drawn}, rest int[] NOT NULL); "
-            f"CREATE TEMPORARY TABLE messages (row int, {box}, place {drawn}, terms int[])"
+            f"CREATE UNLOGGED TABLE subscriptions (number bigint, rarest int, {_BOX}, region {drawn}, rest int[]); "
+            f"CREATE TEMPORARY TABLE messages (row int, {_BOX}, place {drawn}, terms int[])"
         )
 
     def _connect(self) -> Any:
@@ -289,7 +266,7 @@ class PostGIS(Peer):
         self._copy("subscriptions", ["int8", "int4"], rows)
         if not len(self):
             self._sql.execute("CREATE UNIQUE INDEX ON subscriptions (number)")
-            self._sql.execute(f"CREATE INDEX ON subscriptions USING gist ({self._index})")
+            self._sql.execute("CREATE INDEX ON subscriptions USING gist (rarest, region)")
             self._sql.execute("VACUUM ANALYZE subscriptions")
 
     def _find(self, batch: MessageBatch) -> tuple[np.ndarray, np.ndarray]:
@@ -299,7 +276,12 @@ class PostGIS(Peer):
         with self._sql.transaction(), self._sql.cursor(binary=True) as cursor:
             cursor.execute("TRUNCATE messages")
             self._copy("messages", ["int4"], pa.table(columns))
-            cursor.execute(f"SELECT array_agg(m.row), array_agg(s.number) {self._join} AND {_MEET}")
+            # OFFSET keeps the planner from looking for places first and words later, which is 20 times slower
+            cursor.execute(
+                "SELECT array_agg(m.row), array_agg(s.number) "
+                "FROM (SELECT *, unnest(terms) AS term FROM messages OFFSET 0) m JOIN subscriptions s "
+                f"ON s.rarest = m.term AND s.region && m.place WHERE s.rest <@ m.terms AND {_MEET}"
+            )
             row, number = cursor.fetchone()
         return np.array(row or [], np.int64), np.array(number or [], np.int64)
 
@@ -308,21 +290,9 @@ class PostGIS(Peer):
         self._server.stop()
 
 
-class PostGISRegion(PostGIS):
-    """GiST over the region alone: what most people would begin with."""
-
-    name = "postgis_region"
-    _index = "region"
-    _join = (
-        "FROM messages m JOIN subscriptions s ON s.region && m.place "
-        "WHERE s.rarest = ANY(m.terms) AND s.rest <@ m.terms"
-    )
-
-
-#: By name; each says of which kind it is an opponent.
-PEERS: dict[str, type[Peer]] = {peer.name: peer for peer in (PostGIS, PostGISRegion, DuckDB)}
+PEERS: dict[str, type[Peer]] = {"postgis": PostGIS, "duckdb": DuckDB}
 
 
 def with_peers(kind: Kind) -> Kind:
-    """A kind that has its peers among its engines, behind its own."""
-    return replace(kind, engines={**kind.engines, **{name: p for name, p in PEERS.items() if p.kind == kind.name}})
+    """A kind that has its peers among its engines, behind its own: those of `boolean`, and no others have any."""
+    return replace(kind, engines={**kind.engines, **PEERS}) if kind.name == "boolean" else kind

@@ -31,8 +31,8 @@ RESULTS = Path(__file__).parent / "results"
 #: Beside the engines of a kind: the default one with the rules of its paper alone.
 VARIANTS: Mapping[str, Mapping[str, Any]] = {"topk": {"skype_paper": partial(Skype, pruning=PAPER)}}
 _ENGINES = (
-    "names separated by commas; all engines by default. Where there are peers, they can be named too: postgis, "
-    "postgis_region and duckdb; and skype_paper, which is skype by its paper's rules"
+    "names separated by commas; all engines by default. Where there are peers, they can be named too: postgis "
+    "and duckdb; and skype_paper, which is skype by its paper's rules"
 )
 
 

@@ -206,7 +206,6 @@ sys.stdin.read()
 """
 SERVER = """
 import os, signal
-{}
 os.rename("log", "ready")
 signal.pause()
 """
@@ -220,7 +219,7 @@ def lives(process: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("given", [[SERVER.format("")], []], ids=["stand-in", "postgis"])
+@pytest.mark.parametrize("given", [[SERVER], []], ids=["stand-in", "postgis"])
 def test_server_dies_with_a_harness_that_was_killed(given):
     if not given and PEERS["postgis"].absence() is not None:
         return
@@ -240,14 +239,11 @@ def test_server_dies_with_a_harness_that_was_killed(given):
     assert harness.returncode == -signal.SIGKILL and not lives(server)
 
 
-def test_server_that_is_deaf_is_killed(monkeypatch):
-    monkeypatch.setattr(peers, "_STOP_S", 0.2)
-    server = Server(sys.executable, "-c", SERVER.format("signal.signal(signal.SIGINT, signal.SIG_IGN)"))
-    deadline = monotonic() + 20.0
-    while not (server.folder / "ready").exists() and monotonic() < deadline:
-        assert server.process.poll() is None
+def test_server_that_is_stopped_leaves_neither_process_nor_folder():
+    server = Server("sleep", "60")
+    assert server.process.poll() is None and server.folder.is_dir()
     server.stop()
-    assert server.process.returncode == -signal.SIGKILL and not server.folder.exists()
+    assert server.process.returncode == -signal.SIGQUIT and not server.folder.exists()
 
 
 def test_server_that_ends_by_itself_is_seen_to_and_its_last_words_stay():
