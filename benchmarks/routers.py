@@ -2,7 +2,7 @@
 
     python -m benchmarks.routers [--kinds topk,skyline,boolean] [--subscriptions N] [--window N] [--messages N]
                                  [--batch N] [--bolts 1,4,16,64] [--ray 1,2,4] [--routers A,B] [--rounds 3]
-                                 [--out DIR] > results.json
+                                 > results.json
     python -m benchmarks.routers --kinds knn --bolts 20 [--engine NAME] [--messages-from ETL] > results.json
 
 Simulated, each task's time is booked to it in one process, with what packing and unpacking takes between processes, and
@@ -19,24 +19,21 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from time import perf_counter_ns
-from typing import Annotated, Any
-from unittest.mock import patch
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from benchmarks import command
 from benchmarks.cases import make_case
 from benchmarks.command import Tell
-from benchmarks.figures import drawing
 from benchmarks.whole_way import Stream, compare, filled, on_ray, plan_of, router_of, stream_of, told_by
 from distribution.placed import PlacedRouter
 from distribution.routers import PLACING, ROUTERS, placeable
 from matching.kinds import KINDS
-from topology.core import local
 from topology.core.component import Saved
+from topology.core.links import Channel, Destination
+from topology.core.local import run_local
 from topology.core.payload import pack, unpack
 
 #: Subscriptions by kind and messages in the window, unless told otherwise; and parts of a room's time.
@@ -52,28 +49,28 @@ def routers_of(kind: str) -> list[str]:
     return [name for name in ROUTERS if name not in alike and not placeable(name, KINDS, kind, False)]
 
 
-class Weighed(local._LocalChannel):
-    """Links that pack and unpack what they carry, and book the nanoseconds of that to the tasks that would do it."""
+class Weighed(NamedTuple):
+    """A task's channel that packs and unpacks what it carries, and books the nanoseconds to tasks that would do it."""
 
-    def __init__(self, book: Counter[tuple[str, int]], mailroom: Any, sender: int):
-        super().__init__(mailroom, sender)
-        self.book = book
+    book: Counter[tuple[str, int]]
+    sender: int
+    channel: Channel
 
-    def send(self, destinations: Any, payload: Any, size_bytes: int) -> None:
-        carried = [address for address, edge, _ in destinations if edge >= 0 and address != self._sender]
+    def send(self, destinations: Sequence[Destination], payload: Any, size_bytes: int) -> None:
+        carried = [address for address, edge, _ in destinations if edge >= 0 and address != self.sender]
         if carried:
             begun = perf_counter_ns()
             pieces = pack(payload, 1 << 62)
             packed = perf_counter_ns()
             unpack(pieces)
             unpacking = perf_counter_ns() - packed
-            self.book["packing", self._sender] += packed - begun
+            self.book["packing", self.sender] += packed - begun
             # it ran inside the sender's time, and belongs to the receivers
-            self.book["lent", self._sender] += unpacking
+            self.book["lent", self.sender] += unpacking
             for address in carried:
                 self.book["unpacking", address] += unpacking
                 self.book["bytes", address] += sum(map(len, pieces))
-        super().send(destinations, payload, size_bytes)
+        self.channel.send(destinations, payload, size_bytes)
 
 
 def simulated(stream: Stream, saved: Saved, name: str, bolts: int) -> dict[str, Any]:
@@ -83,12 +80,9 @@ def simulated(stream: Stream, saved: Saved, name: str, bolts: int) -> dict[str, 
         placer = router.placer()
         placer.place_all(stream.case.table)
         saved = saved._replace(parts={**saved.parts, "subscriptions": [placer.arrays()]})
-    with (
-        tempfile.TemporaryDirectory(prefix="skyray-routers-") as out,
-        patch.object(local, "_LocalChannel", partial(Weighed, book)),
-    ):
+    with tempfile.TemporaryDirectory(prefix="skyray-routers-") as out:
         plan = plan_of(stream, router, out)
-        report = local.run_local(plan, resume=saved)
+        report = run_local(plan, resume=saved, through=partial(Weighed, book))
     each_us, spent = 1e6 / stream.timed, {}
     for name, part in report.components.items():
         seconds = [sum(task.busy_s.values()) for task in part.tasks]
@@ -135,18 +129,6 @@ def routed(
     return {"kind": stream.case.kind.name, **judged, "workload": stream.case.facts, "rows": rows}
 
 
-def picture(report: dict[str, Any]) -> dict[str, Any]:
-    """What `benchmarks.figures.drawing` draws of a report: messages a second over simulated bolts, a panel a kind."""
-    panels = []
-    for one in report["measured"]:
-        rows = pd.DataFrame(one["rows"]).query("way == 'simulated'")
-        series = rows.pivot(index="query_bolts", columns="router", values="messages_per_s")
-        panel = {"title": one["kind"], "y_label": "messages/s, whole way", "log": (True, True)}
-        panels.append(panel | {"x": series.index.tolist(), "series": series.to_dict("list")})
-    figure = {"figure": "routers-whole-way", "x_label": "query bolts", "x": panels[0]["x"]}
-    return figure | {"panels": panels, "rows": report}
-
-
 def bench(
     kinds: Annotated[tuple[str, ...], "one after the other"] = ("topk", "skyline", "boolean"),
     subscriptions: Annotated[int | None, "of each kind; as many as suit it by default"] = None,
@@ -160,7 +142,6 @@ def bench(
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
     rounds: Annotated[int, "turns of each"] = 3,
     seed: Annotated[int, "of the workload"] = 0,
-    out: Annotated[Path | None, "folder for routers-whole-way.json and .png"] = None,
     tell: Tell = print,
 ) -> dict[str, Any]:
     """Every kind's routers beside each other."""
@@ -173,10 +154,7 @@ def bench(
         timed = {"timed_on_ray": stream.left} if rays else {}
         chosen = [router for router in routers_of(name) if not routers or router in routers]
         measured.append(routed(stream, chosen, bolts, rays, rounds, tell) | timed)
-    report = {"batch": batch, "rounds": rounds, "measured": measured, "exact": all(one["exact"] for one in measured)}
-    if out and bolts:
-        drawing.write(drawing.pyplot(), picture(report), out / "routers-whole-way")
-    return report
+    return {"batch": batch, "rounds": rounds, "measured": measured, "exact": all(one["exact"] for one in measured)}
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ all of them tell must be the same by digest, and what one of them wrote is held 
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from pickle import dumps
 from statistics import median
 from time import process_time
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -190,11 +191,14 @@ def plan_of(stream: Stream, router: Router, out: str, sink: str = "count") -> Pl
     # whatever results of a history hold is named when they let it go
     told = Window("count", len(case.messages)) if case.kind.lasting else case.window
     delivery, spouts = DeliveryBolt(out, told, stream.credits, sink), stream._replace(history=None)
-    with patch.object(wiring, "QueryBolt", ClockedQueryBolt):
-        return wiring.wire(
-            BatchSpout(spouts), EverybodySpout(spouts), router, WORLD, case.window, delivery, credits=stream.credits,
-            engines={kind: stream.engine} if stream.engine else None, asking=(kind,), fading=case.fading,
-        )  # fmt: skip
+    engines = {kind: stream.engine} if stream.engine else {}
+    plan = wiring.wire(
+        BatchSpout(spouts), EverybodySpout(spouts), router, WORLD, case.window, delivery, credits=stream.credits,
+        engines=engines, asking=(kind,), fading=case.fading,
+    )  # fmt: skip
+    clocked = dumps(ClockedQueryBolt(router, WORLD, case.window, engines, fading=case.fading))
+    parts = [replace(part, template=clocked) if part.name == "query" else part for part in plan.components]
+    return replace(plan, components=tuple(parts))
 
 
 def filled(stream: Stream) -> Saved:

@@ -20,7 +20,7 @@ from topology.core.clock import Clock, SystemClock
 from topology.core.committing import Checkpoints, Committer, publish_all
 from topology.core.component import Saved
 from topology.core.failures import TaskFailed, never_acknowledged, who_is_not_quiet, who_waits
-from topology.core.links import Destination, Saving
+from topology.core.links import Channel, Destination, Saving
 from topology.core.logs import driver_log
 from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus, tell_stage
 from topology.core.payload import fingerprint
@@ -131,6 +131,7 @@ def run_local(
     resume: Saved | None = None,
     checkpoints: Checkpoints | None = None,
     on_step: Callable[[int], None] | None = None,
+    through: Callable[[int, Channel], Channel] | None = None,
 ) -> RunReport:
     """Run a topology in this process to its end.
 
@@ -153,6 +154,9 @@ def run_local(
         are written at once, else behind the stream.
     on_step : callable, optional
         Called with the number of each step before it is taken; what it raises ends the run there, as a crash would.
+    through : callable, optional
+        Given the address of each task and the channel that parcels leave it by, returns what they leave it by instead:
+        something that passes all of them on to that channel, and may look at them.
 
     Returns
     -------
@@ -165,7 +169,8 @@ def run_local(
         If a component fails (its exception is the `__cause__`), if nothing can be delivered although tasks have not
         ended (naming who waits for what), or if a batch is never acknowledged. All components are closed first.
     """
-    return _LocalRun(plan, seed, clock or SystemClock(), on_progress, stop, resume, checkpoints, on_step).run()
+    clock = clock or SystemClock()
+    return _LocalRun(plan, seed, clock, on_progress, stop, resume, checkpoints, on_step, through).run()
 
 
 def pause_local(
@@ -213,6 +218,7 @@ class _LocalRun:
         resume: Saved | None,
         checkpoints: Checkpoints | None = None,
         on_step: Callable[[int], None] | None = None,
+        through: Callable[[int, Channel], Channel] | None = None,
     ):
         self._plan = plan
         self._on_step = on_step
@@ -228,12 +234,15 @@ class _LocalRun:
             self._committer = Committer(checkpoints, plan.saved_addresses)
             epoch = checkpoints.store.last_epoch() + 1
             saving = Saving(checkpoints.cadence, epoch, checkpoints.incarnation, self._writer.write)
+        channels: list[Channel] = [self._room.channel(address) for address in range(len(plan.tasks))]
+        if through is not None:
+            channels = [through(address, channel) for address, channel in enumerate(channels)]
         timer = time.monotonic if isinstance(clock, SystemClock) else clock.now
         self._hosts = [
             TaskHost(
                 plan,
                 address,
-                self._room.channel(address),
+                channels[address],
                 log.bind(task=str(task)),
                 clock.now,
                 seed or 0,
