@@ -29,10 +29,8 @@ def run(checkout: Path, words: list[str]) -> Rows:
     """What `skyray bench` of a checkout reports, by engine."""
 
     def python(*given: str) -> str:
-        environment = os.environ | {"PYTHONPATH": str(checkout)}
-        return subprocess.run(
-            [sys.executable, *given], cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=False
-        ).stdout
+        how: dict[str, Any] = {"cwd": checkout, "env": os.environ | {"PYTHONPATH": str(checkout)}}
+        return subprocess.run([sys.executable, *given], stdout=subprocess.PIPE, text=True, check=False, **how).stdout
 
     imported = Path(python("-c", "import matching; print(matching.__file__)").strip())
     if not imported.resolve().is_relative_to(checkout.resolve() / "matching"):
@@ -86,9 +84,8 @@ def main() -> int:
         for side in (0, 1) if pair % 2 == 0 else (1, 0):
             say(f"pair {pair + 1} of {given.pairs}: {checkouts[side]}")
             runs[side].append(run(checkouts[side], words))
-    engines = compare(*runs)
+    engines, (this, other) = compare(*runs), map(commit_of, checkouts)
     exact = bool(engines) and all(each["exact"] and each["told_same"] for each in engines.values())
-    this, other = map(commit_of, checkouts)
     report = {"made_by": provenance(), "this": this, "other": other, "exact": exact, "engines": engines}
     print(json.dumps(report, indent=1))
     return 0 if exact else 1

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import workload
-from benchmarks.resampled import resample_messages
 from benchmarks.workload import PLAIN_BOOLEAN, WORLD, AnyRecipe, BooleanRecipe, Messages, TopkRecipe, changed
 from matching.errors import ConfigError
 from matching.fading import Fading
@@ -106,7 +105,7 @@ def make_case(
     if messages_from is None:
         made = workload.make_messages(count, seed, drawn, filled, bool(kind.columns))
     elif drawn == PLAIN_BOOLEAN._replace(keywords=drawn.keywords, regions=drawn.regions, shape=drawn.shape):
-        made = resample_messages(messages_from, count, seed, WORLD, bool(kind.columns))
+        made = workload.resample_messages(messages_from, count, seed, WORLD, bool(kind.columns))
     else:
         raise ConfigError("real messages have their own places and words: vary keywords, regions, shape alone")
     # where there is no window, subscriptions come before all messages that are matched, and take after others

@@ -43,17 +43,15 @@ def _row(path: Path, results: Path) -> str:
         return part
 
     report = json.loads(path.read_text(), object_hook=note)
-    made = report.get("made_by", {})
+    made, told = report.get("made_by", {}), "not said"
     commit = f"`{made['commit']}`" if "commit" in made else f"by `{report['kept_by']}`"
     command = f"`{_typed(made['command'])}`" if "command" in made else "-"
     load = f"{made['load_average'][0]:.1f}" if "load_average" in made else "-"
-    told = "not said"
     if compared:
         fewest, of = min(compared)
         told = f"{fewest:,} of {of:,}" + ("" if verdict(True, fewest, of)["exact"] else ": too little")
-    name = path.relative_to(results.parents[1]).as_posix()
-    cores = made.get("cores", report.get("cores", "-"))
-    return f"| [{path.stem}](../{name}) | {commit} | {command} | {cores} | {load} | {told} |"
+    link, cores = path.relative_to(results.parents[1]).as_posix(), made.get("cores", report.get("cores", "-"))
+    return f"| [{path.stem}](../{link}) | {commit} | {command} | {cores} | {load} | {told} |"
 
 
 def _typed(command: str) -> str:

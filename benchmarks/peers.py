@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -47,13 +47,9 @@ class Absence(NamedTuple):
 class Peer(ABC):
     """A database that holds boolean subscriptions, for a room in place of an engine."""
 
-    name: ClassVar[str]
-    package: ClassVar[str]
-    install: ClassVar[str] = "pip install 'skyray[bench]'"
+    name, package, install = "", "", "pip install 'skyray[bench]'"
     #: Statements: what was measured, bytes of table and indexes, and forgetting a list of numbers.
-    _version: ClassVar[str]
-    _size: ClassVar[str]
-    _forget: ClassVar[str]
+    _version = _size = _forget = ""
     _sql: Any
 
     def __init__(self, space: Space):

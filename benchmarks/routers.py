@@ -1,8 +1,6 @@
 """Routers over the whole way: index, buffers, hits between tasks, refills, packing; simulated to 64 bolts, and on Ray.
 
-    python -m benchmarks.routers [--kinds topk,skyline,boolean] [--subscriptions N] [--window N] [--messages N]
-                                 [--batch N] [--bolts 1,4,16,64] [--ray 1,2,4] [--routers A,B] [--rounds 3]
-                                 > results.json
+    python -m benchmarks.routers [--kinds topk,skyline,boolean] [--bolts 1,4,16,64] [--ray 1,2,4] [--routers A,B] ...
     python -m benchmarks.routers --kinds knn --bolts 20 [--engine NAME] [--messages-from ETL] > results.json
 
 Simulated, each task's time is booked to it in one process, with what packing and unpacking takes between processes, and
@@ -118,14 +116,14 @@ def routed(
     for way in list(ways)[: len(routers)]:
         ways[way]()  # what is compiled or loaded on first use is so by then
     for bolts, name in itertools.product(rays, routers):
-        ways[f"ray {name} {bolts}"] = partial(on_ray, stream, name, bolts, tell)
+        ways[f"ray {name} {bolts}"] = partial(on_ray, stream, name, bolts)
     judged, measured = compare(stream, saved, ways, rounds, tell)
     rows = []
     for key, row in measured.items():
         way, name, bolts = key.split()
         base = measured.get(f"{way} hashing {bolts}")
-        times = base and base["us_per_message"] / row["us_per_message"]
-        rows.append({"way": way, "router": name, "query_bolts": int(bolts), **row, "times_hashing": times})
+        row["times_hashing"] = base and base["us_per_message"] / row["us_per_message"]
+        rows.append({"way": way, "router": name, "query_bolts": int(bolts), **row})
     return {"kind": stream.case.kind.name, **judged, "workload": stream.case.facts, "rows": rows}
 
 

@@ -1,18 +1,16 @@
 """What signatures save and cost: the cuckoo filter by itself, and each sort of signature over growing workloads.
 
-    python -m benchmarks.signatures [--kind boolean|skyline] [--subscriptions 20000,200000,1000000] [--tasks 16]
-                                    [--filters 1000000,10000000] [--messages N] [--seed N] > results.json
+    python -m benchmarks.signatures [--kind boolean|skyline] [--subscriptions N,N] [--filters N,N] [--tasks 16] ...
 
-Nothing runs on Ray: parts of the world, signatures and the copies that distribution bolts have of them are driven
-directly. Subscriptions are placed by router `location` on simulated query bolts; by location alone a message is sent
-once, to the owner of its place. The optimum is a message sent only if a subscription matches it, or is one that it is a
-candidate of, by an index that is held against the definition in plain Python. A signature that estimates is lossy, and
-how many of these messages it loses is told; all others must lose none of 1,000 or more.
+Parts of the world, signatures and the copies that distribution bolts have of them are driven directly. Subscriptions
+are placed by router `location`, by which alone a message is sent once, to the owner of its place. The optimum is a
+message sent only if a subscription matches it, or is one that it is a candidate of, by an index that is held against
+the definition in plain Python. A signature that estimates is lossy, and how many of these messages it loses is told;
+all others must lose none of 1,000 or more (`benchmarks.verdict`).
 """
 
 import sys
 from itertools import product
-from statistics import median
 from time import perf_counter, thread_time
 from typing import Annotated, Any
 
@@ -20,6 +18,7 @@ import numpy as np
 
 from benchmarks import command, workload
 from benchmarks.command import Tell
+from benchmarks.stopwatch import medians
 from benchmarks.verdict import verdict
 from benchmarks.workload import WORLD, BooleanRecipe, changed
 from distribution.location import LocationRouter
@@ -59,23 +58,22 @@ WORKLOADS = {
 
 def filter_speed(items: int, rate: float, rounds: int = 5) -> dict[str, Any]:
     """A filter that is filled to 95 %, in batches: medians of thread time, and false positives beside the formula."""
-    rng = np.random.default_rng(1)
+    rng, turns = np.random.default_rng(1), []
     members = rng.permutation(np.unique(rng.integers(0, 2**40, items)))
     strangers = rng.integers(2**41, 2**42, 1_000_000)
-    figures: dict[str, Any] = {"items": members.size, "rate": rate}
-    per_s: dict[str, list[float]] = {"insert": [], "contains": [], "delete": []}
     for _ in range(rounds):
-        made = CuckooFilter(members.size, rate)
+        made, row = CuckooFilter(members.size, rate), {}
         made.words[:] = 0  # the pages are there before the clock runs
-        for step, speeds in per_s.items():
+        for step in ("insert", "contains", "delete"):
             if step == "delete":
-                figures |= {"load": made.load, "bits_per_item": made.nbytes * 8 / members.size}
-                figures |= {"false_positives": float(made.contains(strangers).mean()), "formula": made.expected_rate}
+                row |= {"load": made.load, "bits_per_item": made.nbytes * 8 / members.size}
+                row |= {"false_positives": made.contains(strangers).mean(), "formula": made.expected_rate}
             begun = thread_time()
             answer = getattr(made, step)(members)
-            speeds.append(members.size / (thread_time() - begun))
+            row[f"{step}_per_s"] = members.size / (thread_time() - begun)
             assert step == "delete" or np.sum(answer) == members.size, "a filter that loses members is no filter"
-    return figures | {f"{step}_per_s": median(speeds) for step, speeds in per_s.items()}
+        turns.append(row)
+    return {"items": members.size, "rate": rate, **medians(turns)}
 
 
 def draw(kind: str, regions: str, count: int, messages: int, seed: int) -> tuple[SubscriptionTable, MessageBatch]:
@@ -91,24 +89,28 @@ def draw(kind: str, regions: str, count: int, messages: int, seed: int) -> tuple
     return table, drawn.batch.take(np.arange(_SOURCE, _SOURCE + messages))
 
 
-def _batches(messages: MessageBatch) -> list[np.ndarray]:
-    return np.split(np.arange(len(messages)), range(_BATCH, len(messages), _BATCH))
+def _batches(messages: MessageBatch) -> list[tuple[int, MessageBatch]]:
+    """The first row of each, and its messages."""
+    rows = np.split(np.arange(len(messages)), range(_BATCH, len(messages), _BATCH))
+    return [(each[0], messages.take(each)) for each in rows]
 
 
 def optimum(table: SubscriptionTable, messages: MessageBatch) -> tuple[np.ndarray, int, bool]:
     """Which messages are of use to a subscription, to how many subscriptions, and whether plain Python agrees."""
-    index, found, wanted = CellTerm(WORLD), set(), set()
     # a candidate of a skyline is what would match it, if it were boolean and content with any keyword
     loose = np.where(table.kind == SKYLINE, ANY_KEYWORD, table.match).astype(np.int8)
+    index, found, wanted = CellTerm(WORLD), set(), set()
     index.insert(changed(table, kind=np.full_like(table.kind, BOOLEAN), match=loose))
     useful, useful_to = np.zeros(len(messages), np.bool_), np.zeros(len(table), np.bool_)
-    for rows in _batches(messages):
-        hits = index.match(messages.take(rows))
-        useful[rows[hits.row]], useful_to[hits.number] = True, True
-        few = (rows[hits.row] < _CHECKED[0]) & (hits.number < _CHECKED[1])
-        found |= set(zip(rows[hits.row[few]].tolist(), hits.number[few].tolist(), strict=True))
+    for first, part in _batches(messages):
+        hits = index.match(part)
+        row, number = first + hits.row, hits.number
+        useful[row], useful_to[number] = True, True
+        few = (row < _CHECKED[0]) & (number < _CHECKED[1])
+        found |= set(zip(row[few].tolist(), number[few].tolist(), strict=True))
+    some = list(messages_of(messages.take(np.arange(min(_CHECKED[0], len(messages))))))
     for one in subscriptions_of(table.take(np.flatnonzero(table.number < _CHECKED[1]))):
-        for row, message in enumerate(messages_of(messages.take(np.arange(min(_CHECKED[0], len(messages)))))):
+        for row, message in enumerate(some):
             candidate = common_terms(one, message) and skyline_scores(one, message)
             if candidate if one.kind == SKYLINE else boolean_match(one, message):
                 wanted.add((row, one.number))
@@ -123,11 +125,10 @@ def beside(
     `exact` says of one that nothing of `best`, the optimum, was lost and enough was compared (`benchmarks.verdict`).
     """
     useful, subscribers, same = best
+    parts, results = _batches(messages), {}
     router = LocationRouter(tasks, WORLD, messages.x[:20_000], messages.y[:20_000])
     domains = [router.domain_of(task) for task in range(tasks)]
     held = [table.take(np.flatnonzero(router.held_by(table, task))) for task in range(tasks)]
-    parts = [(rows[0], messages.take(rows)) for rows in _batches(messages)]
-    results = {}
     for name, spec in KINDS.items():
         tell(f"{len(table):,} subscriptions, {tasks} query bolts, {name}")
         board, build_s = SignatureBoard(spec, domains), 0.0

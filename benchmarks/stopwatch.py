@@ -1,8 +1,7 @@
 """Turns, and where the time of a room goes in them: its index, what it keeps, its updates, refills, the window.
 
-The parts of a room, and of a share of the window, get a clock around their methods, on the very objects of a benchmark
-and nowhere else; a few calls a batch, so the clocks cost nothing that shows. A room that lacks a part has no share of
-it. Read on in `benchmarks.harness`.
+Methods get clocks on the very objects of a benchmark and nowhere else; a few calls a batch, so that they cost nothing
+that shows. Read on in `benchmarks.harness`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -53,34 +52,36 @@ class Stopwatch:
     def __init__(self, room: Room, share: Share | None = None):
         self.room, self.share = room, share
         self.seconds: dict[str, float] = {}
-        self._inside: list[str] = []
-        for name, path, methods in _CLOCKED:
+        self._running, self._since = "", 0.0
+        for part, path, methods in _CLOCKED:
             try:
                 owner = attrgetter(path)(self)
-            except AttributeError:
+            except AttributeError:  # not every room has every part
                 continue
             for method in methods:
                 if hasattr(owner, method):
-                    self.seconds[name] = 0.0
-                    setattr(owner, method, self._clocked(getattr(owner, method), name))
+                    self.seconds[part] = 0.0
+                    setattr(owner, method, self._clocked(getattr(owner, method), part))
 
     def reset(self) -> None:
         """All clocks to zero."""
         self.seconds = dict.fromkeys(self.seconds, 0.0)
 
-    def _clocked(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def _clocked(self, call: Callable[..., Any], part: str) -> Callable[..., Any]:
         def clocked(*args: Any, **kwargs: Any) -> Any:
-            if self._inside and self._inside[-1] == "refills":
-                return call(*args, **kwargs)
-            begun = perf_counter()
-            self._inside.append(name)
+            around = self._running
+            if around != "refills":
+                self._run(part)
             try:
                 return call(*args, **kwargs)
             finally:
-                took = perf_counter() - begun
-                self._inside.pop()
-                self.seconds[name] += took
-                if self._inside:
-                    self.seconds[self._inside[-1]] -= took
+                self._run(around)
 
         return clocked
+
+    def _run(self, part: str) -> None:
+        """Stop the clock that runs, and let that of a part run, or none."""
+        now = perf_counter()
+        if self._running:
+            self.seconds[self._running] += now - self._since
+        self._running, self._since = part, now

@@ -1,7 +1,6 @@
 """What the topology costs: the bare engine against the whole topology on Ray, over the same messages.
 
-    python -m benchmarks.topology_cost [--kind boolean] [--subscriptions N] [--window N] [--messages N] [--batch N]
-                                       [--rounds 3] [--ways ray_count,ray_two]
+    python -m benchmarks.topology_cost [--kind boolean] [--subscriptions N] [--messages N] [--ways ray_count,ray_two]
 
 `bare` is `matching.alone` in this process, fed batches that lie in memory: the same room over the same window. The
 others are the topology on Ray (`benchmarks.whole_way`) with a sink that only counts, its light components in one
@@ -31,18 +30,17 @@ _PICKY = BooleanRecipe(keywords=(2, 5), regions="small")
 _WAYS = {"ray_count": 1, "ray_two": 2}
 
 
-def bare(stream: Stream, tell: Tell) -> dict[str, Any]:
+def bare(stream: Stream) -> dict[str, Any]:
     """The room alone: the batches that are timed, and the digest of all it tells."""
-    case, told, begun = stream.case, [], perf_counter()
+    case, told, digest, begun = stream.case, [], Digest(), perf_counter()
     alone, nobody = Alone([case.kind], WORLD, case.window), empty(SubscriptionTable)
     for boundary in stream.boundaries:
         batch, ended = case.batch_of(boundary)
         if boundary.number == stream.loaded:
-            tell(f"bare: loaded in {perf_counter() - begun:.0f} s")
             begun = perf_counter()
         added = case.table if boundary.number == stream.joined else nobody
         told.append(alone.process(boundary, batch, added, NO_REMOVALS, ended).updates)
-    us, digest = 1e6 * (perf_counter() - begun) / stream.left, Digest()
+    us = 1e6 * (perf_counter() - begun) / stream.left
     messages = hash_names(named("m", case.messages.seq))
     everybody = hash_names(named(f"{case.kind.name}-", case.table.number))
     for updates in told:
@@ -68,8 +66,8 @@ def bench(
     recipe, window = _PICKY if row.stands == "box" else None, window or max(4 * batch, 20_000)
     stream = stream_of(make_case(row, subscriptions, messages, window, 1, seed, recipe=recipe, batch=batch), batch)
     facts = stream.case.facts | {"kind": kind, "timed": stream.left, "rounds": rounds}
-    runs = {"bare": partial(bare, stream, tell)}
-    runs |= {name: partial(on_ray, stream, "hashing", _WAYS[name], tell) for name in ways}
+    runs = {"bare": partial(bare, stream)}
+    runs |= {name: partial(on_ray, stream, "hashing", _WAYS[name]) for name in ways}
     tell(f"loading {subscriptions:,} subscriptions into one bolt")
     judged, rows = compare(stream, filled(stream), runs, rounds, tell)
     turns = zip(rows["bare"]["turns_us"], rows[ways[0]]["turns_us"], strict=True)

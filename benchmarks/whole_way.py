@@ -40,7 +40,7 @@ from matching.window import Boundary, Window
 from topology import wiring
 from topology.core import local
 from topology.core.component import Context, Saved, Spout, Tick
-from topology.core.metrics import RunReport, Snapshot
+from topology.core.metrics import RunReport
 from topology.core.plan import Plan
 from topology.core.runner import run_ray
 from topology.running import LIGHT
@@ -49,8 +49,8 @@ from topology.running import LIGHT
 _SAMPLE, _CHECKED = 10_000, (500, 1_000)
 #: Messages of a kind without window that are checked: plain Python looks at every pair.
 _CHECKED_MESSAGES = 2_000
-#: Messages of a batch before everybody subscribes, and seconds from one word on how far loading is to the next.
-_FILLING, _TELL_EVERY_S = 5_000, 10.0
+#: Messages of a batch before everybody subscribes.
+_FILLING = 5_000
 
 
 class Stream(NamedTuple):
@@ -248,20 +248,11 @@ def told_by(report: RunReport, stream: Stream) -> dict[str, Any]:
     }
 
 
-def on_ray(stream: Stream, router: str, bolts: int, tell: Tell) -> dict[str, Any]:
+def on_ray(stream: Stream, router: str, bolts: int) -> dict[str, Any]:
     """A run on Ray, timed from when everybody is in; `cpu_us`: of each query bolt, and of all else, in one process."""
-    loaded, told_s = stream.loaded, 0.0
-
-    def watch(snapshot: Snapshot) -> None:
-        nonlocal told_s
-        if snapshot.acknowledged < loaded and snapshot.elapsed_s > told_s + _TELL_EVERY_S:
-            told_s, asked = snapshot.elapsed_s, snapshot.components["query"].counters.get("refills", 0)
-            tell(f"loading for {told_s:.0f} s: {snapshot.acknowledged} of {loaded} batches, {asked:,} asked the window")
-
     with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
-        plan = plan_of(stream, router_of(stream, router, bolts), out)
-        report = run_ray(plan, on_progress=watch, together=(LIGHT,))
-    spout, each_us = report.components["messages"].tasks[0].figures, 1e6 / stream.left
+        report = run_ray(plan_of(stream, router_of(stream, router, bolts), out), together=(LIGHT,))
+    spout, each_us, loaded = report.components["messages"].tasks[0].figures, 1e6 / stream.left, stream.loaded
     processes = {"light": spout["cpu_s"]}
     processes |= {f"query:{task.task}": task.figures["cpu_s"] for task in report.components["query"].tasks}
     return {
@@ -290,10 +281,10 @@ def compare(
     rows = {}
     for name, turns in in_turns(ways, rounds, one).items():
         turns_us = [row["us_per_message"] for row in turns]
-        rows[name] = sorted(turns, key=lambda row: row["us_per_message"])[len(turns) // 2]
-        rows[name] |= {"us_per_message": median(turns_us), "messages_per_s": 1e6 / median(turns_us)}
-        if "cpu_us" in rows[name]:
+        middle, us = sorted(turns, key=lambda row: row["us_per_message"])[len(turns) // 2], median(turns_us)
+        rows[name] = middle | {"us_per_message": us, "messages_per_s": 1e6 / us, "turns_us": turns_us}
+        if "cpu_us" in middle:
             rows[name]["cpu_us"] = medians([row["cpu_us"] for row in turns])
-        rows[name] |= {"turns_us": turns_us, "same_updates": {row["digest"] for row in turns} == {digest}}
+        rows[name]["same_updates"] = all(row["digest"] == digest for row in turns)
     same = all(row["same_updates"] for row in rows.values())
     return judged | {"exact": judged["exact"] and same, "same_updates": same}, rows

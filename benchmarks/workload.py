@@ -10,7 +10,7 @@ The recipe, kept close to what geo-tagged short texts look like:
   its place for `topk`, around which `boolean` has a square of log-uniform side (`REGIONS`: a city to a region, or wide
   ones, a country or a few), and `skyline` a region of the shape of the world, 0.01 % to 1 % of its area, uniform.
 
-Recipes vary these. Real messages instead: `benchmarks.resampled`. Read on in `benchmarks.cases`.
+Recipes vary these. `resample_messages` draws real messages instead. Read on in `benchmarks.cases`.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,15 @@ from copy import deepcopy
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from matching import model
-from matching.errors import ConfigError
-from matching.model import Float32, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, empty
+from matching.errors import ConfigError, InputError
+from matching.model import Float32, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, empty, take_ragged
 from matching.space import EARTH, Space
 from matching.text import unit_weights
+from spouts.parquet import list_message_files
+from spouts.subscriptions import load_vocabulary
 
 WORLD = Space(*EARTH)
 #: Its corners and its sides, float64[2, 1]: of longitude and of latitude.
@@ -47,6 +50,8 @@ REGIONS: Mapping[str, tuple[tuple[float, float], tuple[float, float], float]] = 
 }
 #: Smallest and largest side of a region of `skyline` as a share of the world's: 0.01 % and 1 % of the area.
 _SIDES = (0.01, 0.1)
+#: How far a real message moves that is drawn again.
+_JITTER_DEG = 0.01
 #: Subscriptions whose keywords are drawn at a time.
 _ROWS = 20_000
 TEXTS, SHAPES = {"short": (6, 14), "long": (100, 1000)}, ("point", "range")
@@ -127,6 +132,30 @@ def point_messages(
     seq = np.arange(lon.shape[0], dtype=np.int64)
     timed: tuple[Any, ...] = () if counts is None else (counts.astype(np.int32), seq * round(1e6 / MESSAGES_PER_S))
     return MessageBatch(seq, x, y, lon, lat, lon, lat, seq, offsets, terms, weights, *timed)
+
+
+def resample_messages(directory: str, count: int, seed: int, space: Space, timed: bool = False) -> Messages:
+    """Draw messages of what `skyray etl` wrote, with replacement, `timed` ones with counts and times. O(all).
+
+    Places move by about a kilometre, so that copies do not coincide; texts without terms are left out.
+    """
+    files = list_message_files(directory)
+    if not files:
+        raise InputError("missing_file", f"{directory}: no ETL output; give the --out of a finished `skyray etl`")
+    idf = load_vocabulary(directory).idf
+    stored = pq.read_table(files, columns=["lon", "lat", "terms", "weights", "counts"])
+    terms, weights, counts = (stored[name].combine_chunks() for name in ("terms", "weights", "counts"))
+    offsets = terms.offsets.to_numpy().astype(np.int64)
+    some = np.flatnonzero(np.diff(offsets))
+    if not some.size:
+        raise InputError("no_terms", f"{directory}: no message in it has a term; run the ETL on other texts")
+    rng = np.random.default_rng([seed, 5])
+    like = some[rng.integers(0, some.size, count)]
+    new_offsets, picked = take_ragged(offsets, like)
+    places = np.stack([stored[name].to_numpy()[like] for name in ("lon", "lat")])
+    places = np.clip(places + rng.normal(size=(2, count)) * _JITTER_DEG, *np.reshape(space[:4], (2, 2, 1)))
+    terms, weights, counts = (column.values.to_numpy()[picked] for column in (terms, weights, counts))
+    return Messages(point_messages(places, new_offsets, terms, weights, counts if timed else None, space), idf)
 
 
 def widened(batch: MessageBatch, seed: int) -> MessageBatch:
