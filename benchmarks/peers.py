@@ -187,15 +187,12 @@ class Server:
     def __init__(self, *command: str, account: str | None = None):
         self._kept = tempfile.TemporaryDirectory(prefix="skyray-pg-", ignore_cleanup_errors=True)
         self.folder = Path(self._kept.name)
+        words = ["setpriv", "--pdeathsig", "QUIT"]
         if account:
             shutil.chown(self.folder, account)
+            words += ["--reuid", account, "--regid", account, "--init-groups"]
         with (self.folder / "log").open("wb") as log:
-            # a change of account takes the request to the kernel back, so that `setpriv` has to run after it
-            command = ("setpriv", "--pdeathsig", "QUIT", *command)
-            self.process = subprocess.Popen(
-                command, cwd=self.folder, user=account, group=account, extra_groups=[] if account else None,
-                stdout=log, stderr=log,
-            )  # fmt: skip
+            self.process = subprocess.Popen([*words, *command], cwd=self.folder, stdout=log, stderr=log)
 
     def stop(self) -> None:
         """End the process, and take the folder away; may be called twice."""

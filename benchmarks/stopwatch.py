@@ -4,11 +4,12 @@ Methods get clocks on the very objects of a benchmark and nowhere else; a few ca
 that shows. Read on in `benchmarks.harness`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from statistics import median
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from matching.kind import Room, Share
 
@@ -61,26 +62,23 @@ class Stopwatch:
             for method in methods:
                 if hasattr(owner, method):
                     self.seconds[part] = 0.0
-                    setattr(owner, method, self._clocked(getattr(owner, method), part))
+                    setattr(owner, method, self._clock(part)(getattr(owner, method)))
 
     def reset(self) -> None:
         """All clocks to zero."""
         self.seconds = dict.fromkeys(self.seconds, 0.0)
 
-    def _clocked(self, call: Callable[..., Any], part: str) -> Callable[..., Any]:
-        def clocked(*args: Any, **kwargs: Any) -> Any:
-            around = self._running
-            if around != "refills":
-                self._run(part)
-            try:
-                return call(*args, **kwargs)
-            finally:
-                self._run(around)
+    @contextmanager
+    def _clock(self, part: str) -> Iterator[None]:
+        """Lets the clock of a part run while a call lasts, and then the one that ran before."""
+        around = self._running
+        self._switch(around if around == "refills" else part)
+        try:
+            yield
+        finally:
+            self._switch(around)
 
-        return clocked
-
-    def _run(self, part: str) -> None:
-        """Stop the clock that runs, and let that of a part run, or none."""
+    def _switch(self, part: str) -> None:
         now = perf_counter()
         if self._running:
             self.seconds[self._running] += now - self._since
