@@ -29,10 +29,15 @@ from benchmarks.checker import Words, in_region
 from benchmarks.command import Tell
 from benchmarks.figures.sweeps import TIME, Asked, Page, Report, Sweep, sweep
 from benchmarks.harness import Bench
-from benchmarks.resampled import resample_messages
 from benchmarks.stopwatch import in_turns, medians
 from benchmarks.verdict import verdict
-from benchmarks.workload import WORLD, make_messages, skyline_subscriptions, versions_of_objects
+from benchmarks.workload import (
+    WORLD,
+    make_messages,
+    resample_messages,
+    skyline_subscriptions,
+    versions_of_objects,
+)
 from matching.kinds import KINDS
 from matching.skyline.window import SkylineQueries
 from matching.skyline.windows.mf_rtree import MfRtree
