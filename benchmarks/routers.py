@@ -2,13 +2,15 @@
 
     python -m benchmarks.routers [--kinds topk,skyline,boolean] [--bolts 1,4,16,64] [--ray 1,2,4] [--routers A,B] ...
     python -m benchmarks.routers --kinds knn --bolts 20 [--engine NAME] [--messages-from ETL] > results.json
+    python -m benchmarks.routers --kinds boolean --bolts 16 --ray "" --routers location,location+spatial ...
 
 Simulated, each task's time is booked to it in one process, with what packing and unpacking takes between processes, and
 the busiest task sets the pace: what one would have with a core for every task and a network that takes no time. On Ray
 everything is there, and so are only as many cores as the machine has. Routers take turns in every round; medians are
 told, after every one of them has been seen to tell the same updates as one bolt that was checked
 (`benchmarks.whole_way`). Kinds whose results last begin with those of a history, so that influence regions are as small
-as they would be, and are only simulated: routers that place by cost beside `hashing`.
+as they would be, and are only simulated: routers that place by cost beside `hashing`. A router with `+` and a mode of
+`--signatures` has signatures; what those that estimate lose is counted, and they need not tell the same.
 """
 
 import itertools
@@ -26,6 +28,7 @@ from benchmarks import command
 from benchmarks.cases import make_case
 from benchmarks.command import Tell
 from benchmarks.whole_way import Stream, compare, filled, on_ray, plan_of, router_of, stream_of, told_by
+from benchmarks.workload import BooleanRecipe
 from distribution.placed import PlacedRouter
 from distribution.routers import PLACING, ROUTERS, placeable
 from matching.kinds import KINDS
@@ -82,11 +85,11 @@ def simulated(stream: Stream, saved: Saved, name: str, bolts: int) -> dict[str, 
         plan = plan_of(stream, router, out)
         report = run_local(plan, resume=saved, through=partial(Weighed, book))
     each_us, spent = 1e6 / stream.timed, {}
-    for name, part in report.components.items():
+    for component, part in report.components.items():
         seconds = [sum(task.busy_s.values()) for task in part.tasks]
-        moved_ns = [book["unpacking", at] - book["lent", at] for at in plan.addresses_of(name)]
+        moved_ns = [book["unpacking", at] - book["lent", at] for at in plan.addresses_of(component)]
         if part.kind != "spout":  # its messages lie in memory
-            spent[name] = (each_us * (np.array(seconds) + 1e-9 * np.array(moved_ns))).tolist()
+            spent[component] = (each_us * (np.array(seconds) + 1e-9 * np.array(moved_ns))).tolist()
     busiest = int(np.argmax(spent["query"]))
     task, at = report.components["query"].tasks[busiest], plan.addresses_of("query")[busiest]
     parts = {part: each_us * task.figures["clocked_s"].get(part, 0.0) for part in _PARTS}
@@ -94,14 +97,14 @@ def simulated(stream: Stream, saved: Saved, name: str, bolts: int) -> dict[str, 
     routed, before = report.components["distribution"].tasks[0].figures, saved.single("distribution")["counts"]
     return {
         "us_per_message": max(map(max, spent.values())),
-        "slowest": max(spent, key=lambda name: max(spent[name])),
+        "slowest": max(spent, key=lambda component: max(spent[component])),
         "query_us": spent["query"][busiest],
         "query_max_to_mean": spent["query"][busiest] / (sum(spent["query"]) / bolts),
         "all_us": sum(map(sum, spent.values())),
         "busiest_query_us": parts | {"found": each_us * task.busy_s.get("found", 0.0)},
         "bytes_per_message": sum(count for (what, _), count in book.items() if what == "bytes") / stream.timed,
         "sent_per_message": float((routed["sent"] - before[1]) / (routed["messages"] - before[0])),
-        **told_by(report, stream),
+        **told_by(report, stream, name),
     }
 
 
@@ -135,7 +138,8 @@ def bench(
     batch: Annotated[int, "messages between two boundaries"] = 1_000,
     bolts: Annotated[tuple[int, ...], "query bolts that are simulated"] = (1, 4, 16, 64),
     ray: Annotated[tuple[int, ...], "query bolts on Ray, of kinds whose results do not last"] = (1, 2, 4),
-    routers: Annotated[tuple[str, ...], "all that can by default"] = (),
+    routers: Annotated[tuple[str, ...], "all that can by default; ROUTER+MODE: with signatures"] = (),
+    workload: Annotated[str, "recipe of boolean, as of `skyray bench --workload`"] = "",
     engine: Annotated[str | None, "index of the query bolts, the kind's default one without"] = None,
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
     rounds: Annotated[int, "turns of each"] = 3,
@@ -147,10 +151,12 @@ def bench(
     for name in kinds:
         kind, count, parts = KINDS.named(name), subscriptions or _SIZES[name], max(1, messages // batch)
         how: dict[str, Any] = {"history": window, "messages_from": messages_from}
+        how |= {"recipe": BooleanRecipe.parse(workload)} if kind.stands == "box" else {}
         case = make_case(kind, count, messages, window or _WINDOW, parts, seed, **how)
         stream, rays = stream_of(case, batch, engine), () if kind.lasting else ray
         timed = {"timed_on_ray": stream.left} if rays else {}
-        chosen = [router for router in routers_of(name) if not routers or router in routers]
+        able = routers_of(name)
+        chosen = [router for router in routers or able if router.partition("+")[0] in able]
         measured.append(routed(stream, chosen, bolts, rays, rounds, tell) | timed)
     return {"batch": batch, "rounds": rounds, "measured": measured, "exact": all(one["exact"] for one in measured)}
 

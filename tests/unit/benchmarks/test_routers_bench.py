@@ -13,6 +13,8 @@ from distribution.hashing import HashingRouter
 from distribution.location import LocationTable
 from distribution.placed import SopRouter
 from distribution.routers import PLACING
+from distribution.signatures import claims as claims_module
+from distribution.signatures import signature as signature_module
 from matching.kinds import KINDS
 from topology.wiring import credits_for
 
@@ -79,6 +81,29 @@ def test_placement_that_is_simulated_is_that_of_all_placed_together(monkeypatch)
     simulated(stream, filled(stream), "sop", 3)
     router: Any = router_of(stream, "sop", 3)
     assert np.array_equal(np.argmax(held, axis=0), router.placer().place_all(stream.case.table))
+
+
+@pytest.mark.parametrize("kind", ["boolean", pytest.param("skyline", marks=WIDE)])
+def test_signatures_lose_nothing_but_where_they_say_so(kind):
+    modes = ("spatial", "spatial+text", "minwise", "approximate")
+    routers = ["location", *(f"location+{mode}" for mode in modes)]
+    report = told(kind, routers, (4,), 9_000 if kind == "boolean" else 300)
+    plain, *rows = report["rows"]
+    assert report["exact"] and plain["sent_per_message"] == 1.0 and "signatures" not in plain
+    for mode, row in zip(modes, rows, strict=True):
+        figures = row["signatures"]
+        assert figures["mode"] == mode and figures["bytes"] > 0
+        assert figures["let_through_per_message"] == pytest.approx(row["sent_per_message"]) and figures["kept_back"] > 0
+        assert (figures["lost"] > 0) == (mode == "approximate") and (row["same_updates"] or figures["lost"])
+        if mode != "approximate":
+            assert 1.0 > row["sent_per_message"] >= figures["optimum_per_message"] > 0.0
+
+
+def test_signatures_by_the_rarest_keyword_alone_are_noticed(monkeypatch):
+    for module in (claims_module, signature_module):
+        monkeypatch.setattr(module, "is_loose", lambda table, traits: np.zeros(len(table), np.bool_))
+    report = told("skyline", ["location", "location+spatial+text"], (2,), 300)
+    assert [row["same_updates"] for row in report["rows"]] == [True, False] and not report["exact"]
 
 
 def losing(holds):
