@@ -7,16 +7,8 @@ durability, one core like an engine. Read on in `benchmarks.harness`, which time
 """
 
 import importlib.util
-import os
-import shutil
-import signal
-import subprocess
-import tempfile
 from abc import ABC, abstractmethod
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
-from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from matching.boolean.engine import MatchSet
-from matching.errors import ConfigError, EngineError
+from matching.errors import ConfigError
 from matching.kind_table import Kind
 from matching.model import Int64, MessageBatch, SubscriptionTable
 from matching.space import Space
@@ -159,92 +151,55 @@ class DuckDB(Peer):
         return row[good], hits["number"].to_numpy()[good]
 
 
-#: In the folder of the server: no durability, no parallel query, all cached.
-_SERVE = """
-{0}/initdb -D data -U skyray --auth=trust -E UTF8 --locale=C --no-sync &&
-exec {0}/postgres -D data -k "$PWD" -c listen_addresses= -c fsync=off -c full_page_writes=off \
-    -c synchronous_commit=off -c wal_level=minimal -c max_wal_senders=0 -c max_wal_size=8GB -c autovacuum=off \
-    -c max_parallel_workers_per_gather=0 -c max_parallel_maintenance_workers=0 -c jit=off -c shared_buffers=1GB \
-    -c work_mem=256MB -c maintenance_work_mem=1GB -c effective_cache_size=6GB -c random_page_cost=1.0
-"""
-_START_S = 60.0
-
-
-def _programs() -> Path | None:
-    """The folder of the newest PostgreSQL server that has PostGIS, of those that Debian's packages put there."""
-    there = Path("/usr/share/postgresql").glob("*/extension/postgis.control")
-    newest = max((path.parents[1].name for path in there), key=int, default=None)
-    return Path("/usr/lib/postgresql", newest, "bin") if newest else None
-
-
-class Server:
-    """A process in a temporary folder, until `stop`; what it says is in `log` there.
-
-    The kernel sends it the same signal, which is PostgreSQL's immediate shutdown, when the thread that started it dies,
-    however it dies: a benchmark that is killed leaves the folder, but no server.
-    """
-
-    def __init__(self, *command: str, account: str | None = None):
-        self._kept = tempfile.TemporaryDirectory(prefix="skyray-pg-", ignore_cleanup_errors=True)
-        self.folder = Path(self._kept.name)
-        words = ["setpriv", "--pdeathsig", "QUIT"]
-        if account:
-            shutil.chown(self.folder, account)
-            words += ["--reuid", account, "--regid", account, "--init-groups"]
-        with (self.folder / "log").open("wb") as log:
-            self.process = subprocess.Popen([*words, *command], cwd=self.folder, stdout=log, stderr=log)
-
-    def stop(self) -> None:
-        """End the process, and take the folder away; may be called twice."""
-        self.process.send_signal(signal.SIGQUIT)
-        self.process.wait()
-        self._kept.cleanup()
-
-
 class PostGIS(Peer):
-    """A server of our own with one GiST index over (rarest keyword, region), the best shape of those tried.
+    """The server that `PGHOST` and the like name; one GiST index over (rarest keyword, region), the best shape tried.
 
     A batch of messages is copied into a temporary table and joined: for every term of a message one descent that knows
     word and place, then the other keywords, and the exact box: GiST has float32, rounded outwards.
     """
 
     name, package = "postgis", "psycopg"
-    install = "apt-get install postgresql postgresql-15-postgis-3 && pip install 'skyray[bench]'"
+    install = (
+        "apt-get install postgresql postgresql-15-postgis-3 && pip install 'skyray[bench]'; have a server for the time "
+        "of the command: pg_virtualenv -o shared_buffers=1GB -o fsync=off -o autovacuum=off skyray bench ..."
+    )
     _version = "SELECT 'PostgreSQL ' || split_part(version(), ' ', 2) || ', PostGIS ' || postgis_lib_version()"
     _size = "SELECT pg_total_relation_size('subscriptions')"
     _forget = "DELETE FROM subscriptions WHERE number = ANY(%s)"
+    #: No waiting for disks, no parallel query; plans are for one message: a batch must not talk one out of the index.
+    _set = (
+        "synchronous_commit=off jit=off work_mem=256MB maintenance_work_mem=1GB effective_cache_size=6GB "
+        "random_page_cost=1.0 max_parallel_workers_per_gather=0 max_parallel_maintenance_workers=0 "
+        "enable_hashjoin=off enable_mergejoin=off enable_seqscan=off search_path=skyray_bench,public"
+    )
 
     @classmethod
     def absence(cls) -> Absence | None:
-        if _programs() is None:
-            return Absence(cls.name, "no PostgreSQL server with PostGIS is installed", cls.install)
-        return super().absence()
+        if missing := super().absence():
+            return missing
+        import psycopg
+
+        try:
+            with psycopg.connect() as sql:
+                there = sql.execute("SELECT FROM pg_available_extensions WHERE name = 'postgis'").rowcount
+        except psycopg.Error as refused:
+            return Absence(cls.name, f"no PostgreSQL server answers ({str(refused).strip()})", cls.install)
+        return None if there else Absence(cls.name, "the PostgreSQL server has no PostGIS", cls.install)
 
     def __init__(self, space: Space):
         super().__init__(space)
-        account = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses root
-        self._server = Server("sh", "-c", _SERVE.format(_programs()), account=account)
-        self._sql = self._connect()
-        # Plans are chosen for one message; a batch must not talk the planner out of the index.
-        self._sql.execute("SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off")
-        self._sql.execute("CREATE EXTENSION postgis; CREATE EXTENSION btree_gist; CREATE EXTENSION intarray")
+        import psycopg
+
+        self._sql = psycopg.connect(autocommit=True, options=" ".join(f"-c {each}" for each in self._set.split()))
+        for extension in ("postgis", "btree_gist", "intarray"):
+            self._sql.execute(f"CREATE EXTENSION IF NOT EXISTS {extension} SCHEMA public")
+        # of our own, whatever else the server has
+        self._sql.execute("CREATE SCHEMA skyray_bench")
         drawn = f"geometry GENERATED ALWAYS AS (ST_MakeEnvelope({', '.join(_SIDES)})) STORED"
         self._sql.execute(
             f"CREATE UNLOGGED TABLE subscriptions (number bigint, rarest int, {_BOX}, region {drawn}, rest int[]); "
             f"CREATE TEMPORARY TABLE messages (row int, {_BOX}, place {drawn}, terms int[])"
         )
-
-    def _connect(self) -> Any:
-        import psycopg
-
-        deadline = monotonic() + _START_S
-        while self._server.process.poll() is None and monotonic() < deadline:
-            with suppress(psycopg.OperationalError):
-                return psycopg.connect(host=str(self._server.folder), user="skyray", dbname="postgres", autocommit=True)
-            sleep(0.05)
-        said = (self._server.folder / "log").read_text(errors="replace")[-500:]
-        self._server.stop()
-        raise EngineError(f"PostgreSQL in {self._server.folder} does not answer: {said}")
 
     def _copy(self, into: str, keys: list[str], rows: pa.Table) -> None:
         """Load rows: integer keys, a box, an array of integers."""
@@ -279,8 +234,9 @@ class PostGIS(Peer):
         return np.array(row or [], np.int64), np.array(number or [], np.int64)
 
     def close(self) -> None:
+        if not self._sql.closed:
+            self._sql.execute("DROP SCHEMA skyray_bench CASCADE")
         super().close()
-        self._server.stop()
 
 
 PEERS: dict[str, type[Peer]] = {"postgis": PostGIS, "duckdb": DuckDB}

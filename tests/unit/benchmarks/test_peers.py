@@ -1,22 +1,19 @@
 """Peers: exact like an engine, also at edges and after changes; one that is not installed says what to install."""
 
 import json
-import shutil
-import signal
-import subprocess
-import sys
-from pathlib import Path
-from time import monotonic
 
 import numpy as np
+import psycopg
 import pytest
 
-from benchmarks import cases, peers, run
-from benchmarks.peers import PEERS, DuckDB, PostGIS, Server, rows_of
+from benchmarks import cases, run
+from benchmarks.peers import PEERS, DuckDB, PostGIS, rows_of
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages, widened
 from matching.boolean.engines.inverted_list import InvertedList
-from matching.errors import ConfigError, EngineError
+from matching.errors import ConfigError
 from matching.model import BOOLEAN, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
+
+SCHEMA = "SELECT FROM information_schema.schemata WHERE schema_name = 'skyray_bench'"
 
 
 @pytest.fixture(autouse=True)
@@ -164,92 +161,21 @@ def test_bench_of_a_wrong_peer_is_not_exact_and_the_peer_is_closed(monkeypatch):
     assert closed
 
 
-def test_postgis_without_a_server_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(peers, "_programs", lambda: None)
+def test_postgis_without_a_server_says_how_to_have_one(monkeypatch, tmp_path):
+    monkeypatch.setenv("PGHOST", str(tmp_path))
     absence = PEERS["postgis"].absence()
-    assert absence.reason == "no PostgreSQL server with PostGIS is installed"
-    assert "apt-get install postgresql" in absence.install
+    assert "no PostgreSQL server answers" in absence.reason
+    assert "apt-get install postgresql" in absence.install and "pg_virtualenv" in absence.install
 
 
-def test_postgis_closed_leaves_neither_process_nor_folder():
+def test_postgis_closed_leaves_nothing_on_the_server_of_whoever_it_is():
+    """With a server that has PostGIS: `pg_virtualenv make test ARGS=tests/unit/benchmarks/test_peers.py`."""
     if PEERS["postgis"].absence() is not None:
         return
-    peer = PostGIS(WORLD)
-    server = peer._server
-    assert server.process.poll() is None and server.folder.is_dir()
-    peer.close()
-    assert server.process.poll() is not None and not server.folder.exists()
-
-
-def test_postgis_whose_server_ends_at_once_gives_its_last_words(monkeypatch):
-    if PEERS["postgis"].absence() is not None:
-        return
-    monkeypatch.setattr(peers, "_SERVE", "echo no room; exit 3")
-    with pytest.raises(EngineError, match="no room"):
-        PostGIS(WORLD)
-
-
-#: Prints process and folder of a server, a stand-in or a real one, and waits to be killed.
-HARNESS = """
-import sys, time
-from benchmarks.peers import PostGIS, Server
-from benchmarks.workload import WORLD
-if sys.argv[1:]:
-    server = Server(sys.executable, "-c", sys.argv[1])
-    while not (server.folder / "ready").exists():
-        time.sleep(0.01)
-else:
-    peer = PostGIS(WORLD)
-    server = peer._server
-print(server.process.pid, server.folder, flush=True)
-sys.stdin.read()
-"""
-SERVER = """
-import os, signal
-os.rename("log", "ready")
-signal.pause()
-"""
-
-
-def lives(process: int) -> bool:
-    """Whether the process runs; one that only waits to be collected does not."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-@pytest.mark.parametrize("given", [[SERVER], []], ids=["stand-in", "postgis"])
-def test_server_dies_with_a_harness_that_was_killed(given):
-    if not given and PEERS["postgis"].absence() is not None:
-        return
-    harness = subprocess.Popen(
-        [sys.executable, "-c", HARNESS, *given],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3],
-    )  # fmt: skip
-    with harness:
-        process, folder = harness.stdout.readline().split()
-        server = int(process)
-        assert lives(server)
-        harness.kill()
-    deadline = monotonic() + 20.0
-    while lives(server) and monotonic() < deadline:
-        harness.poll()
-    shutil.rmtree(folder)
-    assert harness.returncode == -signal.SIGKILL and not lives(server)
-
-
-def test_server_that_is_stopped_leaves_neither_process_nor_folder():
-    server = Server("sleep", "60")
-    assert server.process.poll() is None and server.folder.is_dir()
-    server.stop()
-    assert server.process.returncode == -signal.SIGQUIT and not server.folder.exists()
-
-
-def test_server_that_ends_by_itself_is_seen_to_and_its_last_words_stay():
-    server = Server(sys.executable, "-c", "print('no room'); raise SystemExit(3)")
-    assert server.process.wait(20.0) == 3
-    assert (server.folder / "log").read_text() == "no room\n"
-    server.stop()
-    server.stop()
-    assert not server.folder.exists()
+    for _ in range(2):
+        peer = PostGIS(WORLD)
+        with psycopg.connect() as sql:
+            assert sql.execute(SCHEMA).rowcount == 1
+        peer.close()
+        with psycopg.connect() as sql:
+            assert sql.execute(SCHEMA).rowcount == 0
