@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import Case
-from benchmarks.checker import Expected, counted, of_numbers, sampled, told_to
+from benchmarks.checker import told_to
 from benchmarks.command import Tell
 from benchmarks.peers import Peer
 from benchmarks.stopwatch import Stopwatch, in_turns, medians
@@ -30,6 +30,7 @@ from matching.alone import Alone
 from matching.kind import Step
 from matching.model import NO_MESSAGES, Int64, Removals, ResultBatch, SubscriptionTable, UpdateBatch, concatenate, empty
 from matching.naive import tally
+from matching.recount import Expected, counted, of_numbers, sampled
 from matching.storage.state import State, join_states
 from matching.window import NO_FLOOR, Boundary
 

@@ -14,13 +14,13 @@ import numpy as np
 from numba import njit
 
 from benchmarks.cases import Case
-from benchmarks.checker import Expected
 from benchmarks.harness import Bench, Running, on_all_cores
 from benchmarks.workload import NO_REMOVALS, WORLD
 from matching.fading import Fading
 from matching.lasting.results import ResultRows
 from matching.model import Int64, MessageBatch, ResultBatch, SubscriptionTable, UpdateBatch, empty, take_ragged
 from matching.naive import DecayModel, Extras, Oracle, tally
+from matching.recount import Expected
 from matching.storage.state import Lists, State
 from matching.window import Boundary
 

@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 from benchmarks.cases import Case
 from benchmarks.checker import held_against
 from benchmarks.command import Tell
-from benchmarks.harness import of_numbers
 from benchmarks.lasting import LastingBench
 from benchmarks.stopwatch import Stopwatch, in_turns, medians
 from benchmarks.verdict import verdict
@@ -36,6 +35,7 @@ from distribution.routers import router_named
 from matching.errors import ConfigError
 from matching.model import CHANGES, ChangeList, Int64, Names, SubscriptionTable, UpdateBatch, empty, take_rows
 from matching.naive import tally
+from matching.recount import of_numbers
 from matching.window import Boundary, Window
 from topology import wiring
 from topology.core import local

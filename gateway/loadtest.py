@@ -1,7 +1,8 @@
 """Drive a topology at a set rate and report throughput and latency from publish to update.
 
 Latency is corrected for coordinated omission: it counts from the moment a message was due by the schedule, see
-`spouts.paced`, the file to read next. What people type is `gateway/commands/loadtest.py`.
+`spouts.paced`, the file to read next, and `gateway.load_check`, which holds what was told against what had to be. What
+people type is `gateway/commands/loadtest.py`.
 """
 
 import json
@@ -11,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -33,6 +34,12 @@ from topology.core.store import CheckpointStore
 from topology.running import shared_by_default
 from topology.settings import LIVE_CREDITS
 
+if TYPE_CHECKING:
+    from spouts.paced import GeneratedSubscriptions, PacedSpout
+
+#: The peak is what is reached over so many messages that are all due at once, in batches of so many.
+PEAK_MESSAGES, _PEAK_BATCH, _AT_ONCE = 60_000, 500, 1e9
+
 
 class Executor(StrEnum):
     """Where the tasks of a load test run."""
@@ -43,7 +50,7 @@ class Executor(StrEnum):
 
 def load_test(
     *,
-    rate: Annotated[float, typer.Option(help="Messages a second.")],
+    rate: Annotated[float | None, typer.Option(help="Messages a second; half the peak, which is found first.")] = None,
     seconds: Annotated[float, typer.Option(help="How long to publish and measure.")] = 30.0,
     warm_up: Annotated[float, typer.Option(min=0.0, help="Seconds before that, which are told apart.")] = 5.0,
     window: Annotated[str, typer.Option(help="count:N or time:SECONDS.")] = "count:20000",
@@ -56,6 +63,7 @@ def load_test(
     executor: Annotated[Executor, typer.Option(help="ray, or local: in one process.")] = Executor.ray,
     address: Annotated[str | None, typer.Option(help="Ray cluster to join, HOST:PORT or auto; else one's own.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of messages and subscriptions.")] = 0,
+    check: Annotated[bool, typer.Option("--check", help="Hold what a sample is told against what has to be.")] = False,
     subscriptions: Mapping[str, int] | None = None,
     on_progress: Callable[[Any], None] | None = None,
     kinds: Kinds = KINDS,
@@ -64,6 +72,8 @@ def load_test(
 
     Parameters
     ----------
+    rate : float, optional
+        By default half of what is reached where `PEAK_MESSAGES` messages are all due at once.
     warm_up : float
         For so long messages are published that do not count: all subscriptions come with the first batch.
     batch, linger_ms
@@ -72,6 +82,8 @@ def load_test(
         One of `distribution.routers.ROUTERS`.
     checkpoint_every : float
         The run is saved into a folder that is removed at the end.
+    check : bool
+        Updates are written to files in that folder, as a run does, and looked at when the test has ended.
     subscriptions : mapping of kind to int, optional
         How many of a kind, all there before the first message; by default as many as its recipe says.
     kinds : Kinds
@@ -80,8 +92,9 @@ def load_test(
     Returns
     -------
     dict
-        `rate`, `reached_rate`, `kept_up`, `latency` (count, p50_s, p99_s, max_s), `warm_up` (the same of what came
-        before), `updates_per_s`, `batches`, `checkpoints` (how many), `behind_at_end_s`, `furthest_behind_s`, the
+        `rate`, `peak_per_s` (None where the rate was given), `reached_rate`, `kept_up`, `latency` (count, p50_s, p99_s,
+        max_s), `warm_up` (the same of what came before), `updates_per_s`, `batches`, `checkpoints` (how many),
+        `behind_at_end_s`, `furthest_behind_s`, `check` (as `gateway.load_check.check` says, None without), the
         settings, and `topology` (the whole report).
 
     Raises
@@ -89,23 +102,41 @@ def load_test(
     ConfigError, TopologyError
         With what is wrong and where; what the router cannot place is refused before anything starts.
     """
+    if not seconds > 0:
+        raise ConfigError(f"{seconds} seconds is no message at all: raise it")
+    counts = {kind.name: kind.recipe.load for kind in kinds.run} | dict(subscriptions or {})
+
+    def run(pace: Pace) -> tuple[RunReport, dict[str, Any] | None]:
+        """A run, and what was told in it if that is to be checked."""
+        with tempfile.TemporaryDirectory(prefix="skyray-loadtest-") as folder:
+            out, saved = folder if check else None, None
+            plan = load_plan(pace, counts, window, query_bolts, router, credits, seed, kinds, out)
+            if checkpoint_every:
+                store = CheckpointStore(os.path.join(folder, "checkpoints"))
+                saved = Checkpoints(store, Cadence(checkpoint_every), folder)
+            report = _execute(plan, executor, address, on_progress, saved)
+            ends = report.components["messages"].tasks[0].figures.pop("ends")  # of use to a check alone
+            if not check:
+                return report, None
+            from gateway.load_check import check as held_against
+
+            return report, held_against(*_parts(pace, counts, window, seed, kinds), ends, Path(folder))
+
+    peak = None
+    if rate is None:
+        peak = PEAK_MESSAGES / run(Pace(_AT_ONCE, PEAK_MESSAGES, batch or _PEAK_BATCH))[0].elapsed_s
+        rate = peak / 2
     limit, warming = round(rate * (seconds + warm_up)), round(rate * warm_up)
     if limit <= warming:
         raise ConfigError(f"rate {rate} for {seconds} s is no message at all: raise one of them")
     batch = batch or max(1, round(rate / 10))
-    counts = {kind.name: kind.recipe.load for kind in kinds.run} | dict(subscriptions or {})
-    pace = Pace(rate, limit, batch, linger_ms / 1e3 or None, warming)
-    plan = load_plan(pace, counts, window, query_bolts, router, credits, seed, kinds)
-    with tempfile.TemporaryDirectory(prefix="skyray-loadtest-") as folder:
-        saved = None
-        if checkpoint_every:
-            saved = Checkpoints(CheckpointStore(os.path.join(folder, "checkpoints")), Cadence(checkpoint_every), folder)
-        report = _execute(plan, executor, address, on_progress, saved)
+    report, judged = run(Pace(rate, limit, batch, linger_ms / 1e3 or None, warming))
     delivery = report.components["delivery"].tasks[0].figures
     source = report.components["messages"].tasks[0].figures
     updates = sum(delivery["updates"].values())
     return {
         "rate": rate,
+        "peak_per_s": peak,
         "reached_rate": source["reached_rate"],
         "kept_up": source["behind_at_end_s"] < max(1.0, 2 * batch / rate),
         "behind_at_end_s": source["behind_at_end_s"],
@@ -117,6 +148,7 @@ def load_test(
         "latency": report.components["delivery"].latency,
         "warm_up": delivery["warm_up"],
         "checkpoints": len(report.checkpoints),
+        "check": judged,
         "settings": {
             "seconds": seconds, "warm_up": warm_up, **counts, "window": window, "batch": batch, "linger_ms": linger_ms,
             "query_bolts": query_bolts, "router": router, "credits": credits, "checkpoint_every": checkpoint_every,
@@ -164,17 +196,18 @@ def load_plan(
     credits: int = LIVE_CREDITS,
     seed: int = 0,
     kinds: Kinds = KINDS,
+    out: str | None = None,
 ) -> Plan:
-    """The topology of a load test; parameters and errors as in `load_test`."""
+    """The topology of a load test; parameters and errors as in `load_test`. Files of updates go below `out`, if any."""
     from bolts.delivery import DeliveryBolt
-    from spouts.generated import GeneratedSource, Recipe
-    from spouts.paced import GeneratedSubscriptions, PacedSpout
+    from spouts.generated import GeneratedSource
     from topology.wiring import wire
 
-    space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed)
+    messages, subscriptions, fading = _parts(pace, counts, window, seed, kinds)
+    space, span = messages.space, messages.cutter.window
 
     def sample() -> MessageBatch:
-        return GeneratedSource(recipe, span, space).read().messages
+        return GeneratedSource(messages.recipe, span, space).read().messages
 
     def load() -> tuple[Float64, Float64]:
         return sample().x, sample().y
@@ -182,21 +215,36 @@ def load_plan(
     def costs() -> SampleCosts:
         return SampleCosts(space, sample())
 
-    asked = sorted({column for name, count in counts.items() if count for column in kinds.named(name).columns})
-    fading = Fading(math.log(2.0) / HALF_LIFE_S, SMOOTHING, recipe.term_shares(), recipe.start_us)
-    subscriptions = GeneratedSubscriptions(recipe, span, space, counts, kinds)
-    lasting = tuple(kind.code for kind in kinds if kind.lasting)
+    lasting, sink = tuple(kind.code for kind in kinds if kind.lasting), "count" if out is None else "parquet"
     _check_placeable(router, counts, kinds)
     return wire(
-        PacedSpout(recipe, span, space, pace.batch, pace.limit, pace.rate, asked, pace.linger_s),
+        messages,
         subscriptions,
         router_named(router, query_bolts, space, load, kinds=kinds, costs=costs),
         space,
         span,
-        DeliveryBolt(os.devnull, span, credits, sink="count", lasting=lasting, steady_from=pace.warming),
+        DeliveryBolt(out or os.devnull, span, credits, sink=sink, lasting=lasting, steady_from=pace.warming),
         kinds=kinds,
         fading=fading,
         credits=credits,
+    )
+
+
+def _parts(
+    pace: Pace, counts: Mapping[str, int], window: str, seed: int, kinds: Kinds
+) -> "tuple[PacedSpout, GeneratedSubscriptions, Fading]":
+    """What is published, who is subscribed, and how scores fade; the clock watches where batches end for a check."""
+    from gateway.load_check import watched
+    from spouts.generated import Recipe
+    from spouts.paced import GeneratedSubscriptions, PacedSpout
+
+    space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed)
+    asked = sorted({column for name, count in counts.items() if count for column in kinds.named(name).columns})
+    seen = watched(pace.warming, pace.batch)
+    return (
+        PacedSpout(recipe, span, space, pace.batch, pace.limit, pace.rate, asked, pace.linger_s, seen),
+        GeneratedSubscriptions(recipe, span, space, counts, kinds),
+        Fading(math.log(2.0) / HALF_LIFE_S, SMOOTHING, recipe.term_shares(), recipe.start_us),
     )
 
 
@@ -220,8 +268,10 @@ def _check_placeable(router: str, counts: Mapping[str, int], kinds: Kinds) -> No
 
 def render(report: dict[str, Any]) -> str:
     """The report as lines for people."""
+    peak = report["peak_per_s"]
+    asked = "" if peak is None else f", half of {peak:,.0f} at most"
     lines = [
-        f"rate asked for   {report['rate']:,.0f} messages/s",
+        f"rate asked for   {report['rate']:,.0f} messages/s{asked}",
         f"rate reached     {report['reached_rate']:,.0f} messages/s" + ("" if report["kept_up"] else "   NOT KEPT UP"),
         f"behind schedule  {report['behind_at_end_s']:.2f} s at the end, {report['furthest_behind_s']:.2f} s at worst",
         f"updates          {report['updates']:,} ({report['updates_per_s']:,.0f}/s)",
@@ -233,7 +283,23 @@ def render(report: dict[str, Any]) -> str:
                 f"{name:17}p50 {latency['p50_s'] * 1e3:,.0f} ms, p99 {latency['p99_s'] * 1e3:,.0f} ms, "
                 f"longest {latency['max_s'] * 1e3:,.0f} ms, from due to update"
             )
+    if report["check"] is not None:
+        lines.append(f"{'check':17}{_in_words(report['check'])}")
     return "\n".join(lines)
+
+
+def _in_words(check: dict[str, Any]) -> str:
+    """What became of a check, in a line."""
+    by_kind = check["by_kind"].items()
+    wrong = [name for name, told in by_kind if not told["exact"]]
+    wrong += [f"{check['misnamed']:,} ids"] if check["misnamed"] else []
+    parts = ", ".join(f"{name} {told['compared']:,}" for name, told in by_kind)
+    line = f"{check['compared']:,} updates of {check['compared_subscriptions']:,} subscriptions ({parts or 'none'})"
+    if wrong:
+        line = f"WRONG: {', '.join(wrong)}; {line}"
+    else:
+        line = f"exact: {line}" if check["exact"] else f"NOTHING TO COMPARE: {line}"
+    return line + (f"; not checked: {', '.join(check['not_checked'])}" if check["not_checked"] else "")
 
 
 def write_report(report: dict[str, Any], out: Path) -> None:

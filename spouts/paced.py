@@ -41,6 +41,8 @@ class PacedSpout(GeneratedSpout):
         Messages a second.
     linger_s : float, optional
         A message waits no longer for others to go with it; None: until the batch is full.
+    watched : range of int
+        The report says which of these messages was the last of a batch.
 
     Raises
     ------
@@ -61,6 +63,7 @@ class PacedSpout(GeneratedSpout):
         rate: float,
         asked: Collection[str] = (),
         linger_s: float | None = None,
+        watched: range = range(0),
     ):
         if not rate > 0:
             raise ConfigError(f"rate {rate}: a paced stream needs a positive rate")
@@ -69,6 +72,8 @@ class PacedSpout(GeneratedSpout):
         super().__init__(recipe, window, space, batch, limit, asked=asked)
         self.rate = rate
         self.linger_s = linger_s
+        self.watched = watched
+        self._ends: list[int] = []
         self._largest = batch
         self._start_s: float | None = None
         self._latest_start_s = 0.0
@@ -84,6 +89,8 @@ class PacedSpout(GeneratedSpout):
         if batch is None:
             return None
         last = batch.boundary.last_seq
+        if last in self.watched:
+            self._ends.append(last)
         self._ended_s = self._context.now()
         self._latest_start_s = max(self._latest_start_s, self._ended_s - due_s)
         published_s = self._start_s + first / self.rate
@@ -118,21 +125,24 @@ class PacedSpout(GeneratedSpout):
         return due_s
 
     def state(self) -> dict[str, np.ndarray]:
-        """Beside the position: how far behind the schedule it fell."""
-        return super().state() | {"furthest_behind_s": np.array(self._latest_start_s)}
+        """Beside the position: how far behind the schedule it fell, and where batches ended that are watched."""
+        ends = np.array(self._ends, np.int64)
+        return super().state() | {"furthest_behind_s": np.array(self._latest_start_s), "ends": ends}
 
     def restore(self, saved: Saved) -> None:
         super().restore(saved)
-        self._latest_start_s = float(saved.single(self._context.component)["furthest_behind_s"])
+        state = saved.single(self._context.component)
+        self._latest_start_s, self._ends = float(state["furthest_behind_s"]), state["ends"].tolist()
 
     def report(self) -> dict[str, Any]:
-        """Beside the counts: the rate that was asked for and reached, and how far behind the schedule it fell."""
+        """Beside the counts: the rate asked for and reached, how far behind the schedule it fell, watched `ends`."""
         took_s = self._ended_s - (self._start_s or 0.0)
         return super().report() | {
             "rate": self.rate,
             "reached_rate": self.cutter.next_seq / took_s if took_s > 0 else 0.0,
             "furthest_behind_s": self._latest_start_s,
             "behind_at_end_s": max(0.0, took_s - self.cutter.next_seq / self.rate),
+            "ends": self._ends,
         }
 
 
@@ -174,17 +184,20 @@ class GeneratedSubscriptions(Spout):
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
         nobody = np.zeros(0, np.int64)
         nothing = Removals(nobody, nobody.astype(np.int8), nobody)
-        added = self._make() if number == 0 else empty(SubscriptionTable)
-        told = zip(added.kind.tolist(), added.number.tolist(), strict=True)
-        names = Names.of([f"{self.kinds[kind].name}-{own}" for kind, own in told])
-        self._context.emit("changes", ChangeList(number, added, names, nothing))
+        added = self.make() if number == 0 else empty(SubscriptionTable)
+        self._context.emit("changes", ChangeList(number, added, self.names(added), nothing))
         return tick
 
     def report(self) -> dict[str, Any]:
         return {"accepted": sum(self.wanted.values()), "rejected": 0}
 
-    def _make(self) -> SubscriptionTable:
-        """All subscriptions as one table. O(count)."""
+    def names(self, table: SubscriptionTable) -> Names:
+        """What subscriptions are called."""
+        told = zip(table.kind.tolist(), table.number.tolist(), strict=True)
+        return Names.of([f"{self.kinds[kind].name}-{own}" for kind, own in told])
+
+    def make(self) -> SubscriptionTable:
+        """All subscriptions as one table, numbers from 0. O(count)."""
         rng = np.random.default_rng([self.recipe.seed, 2])
         # the messages of another seed: alike, but not the very ones that will be published
         source = GeneratedSource(Recipe(**{**vars(self.recipe), "seed": self.recipe.seed + 1}), self.window, self.space)

@@ -169,7 +169,7 @@ def cli_home():
     ("arguments", "expected"),
     [
         (["run", "--foo"], "No such option: --foo"),
-        (["loadtest"], "Missing option '--rate'"),
+        (["subscriptions", "generate", "--messages", "m"], "Missing option '--kind'"),
         (["etl", "--out", "o"], "Missing argument 'raw'"),
         (["run", "--executor", "rya"], "--executor 'rya' (from command line): input should be 'local' or 'ray'"),
         (["nothing"], "No such command 'nothing'"),

@@ -146,8 +146,7 @@ def test_loadtest_options_are_those_of_the_function_and_of_the_kinds():
     known = signature(load_test).parameters
     own = known.keys() - {"subscriptions", "on_progress", "kinds"}
     assert params.keys() == own | {kind.name for kind in KINDS.run} | {"out", "json", "help"}
-    assert params["rate"].required
-    assert all(params[name].default == known[name].default for name in own - {"rate"})
+    assert all(params[name].default == known[name].default for name in own)
     assert all(params[kind.name].default == kind.recipe.load for kind in KINDS.run)
 
 

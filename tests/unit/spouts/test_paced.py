@@ -103,6 +103,21 @@ def test_paced_spout_closes_a_batch_when_its_first_message_has_lingered():
     assert source["furthest_behind_s"] >= 0.3
 
 
+def test_paced_spout_says_where_batches_ended_that_are_watched():
+    ends = {}
+    for seen in (range(0), range(199, 500)):
+        plan = wire(
+            PacedSpout(RECIPE, WINDOW, SPACE, 100, 750, 1e6, watched=seen),
+            GeneratedSubscriptions(RECIPE, WINDOW, SPACE, {"boolean": 5}),
+            HashingRouter(1),
+            SPACE,
+            WINDOW,
+            DeliveryBolt("unused", WINDOW, 2, sink="count"),
+        )
+        ends[seen] = run_local(plan).components["messages"].tasks[0].figures["ends"]
+    assert ends == {range(0): [], range(199, 500): [199, 299, 399, 499]}
+
+
 def test_paced_spout_negative_linger_time_is_refused():
     with pytest.raises(ConfigError, match="linger time -0.1 s"):
         PacedSpout(RECIPE, WINDOW, SPACE, 100, 100, 10.0, linger_s=-0.1)
@@ -115,7 +130,7 @@ def test_paced_spout_without_a_rate_is_refused(rate):
 
 
 def test_generated_subscriptions_are_whole_and_the_same_for_a_seed():
-    made, again = (GeneratedSubscriptions(RECIPE, WINDOW, SPACE, COUNTS)._make() for _ in range(2))
+    made, again = (GeneratedSubscriptions(RECIPE, WINDOW, SPACE, COUNTS).make() for _ in range(2))
     assert all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(made, again, strict=True))
     assert np.bincount(made.kind).tolist() == np.bincount([BOOLEAN] * 30 + [TOPK] * 20 + [SKYLINE] * 10).tolist()
     assert np.array_equal(np.isnan(made.region[:, 0]), made.kind == TOPK)
@@ -128,7 +143,7 @@ def test_generated_subscriptions_are_whole_and_the_same_for_a_seed():
 
 def test_generated_subscriptions_stay_what_they_are():
     """Figures of load tests that were published name a seed: whoever repeats them must get the same load."""
-    made = GeneratedSubscriptions(RECIPE, WINDOW, SPACE, dict(reversed(COUNTS.items())))._make()
+    made = GeneratedSubscriptions(RECIPE, WINDOW, SPACE, dict(reversed(COUNTS.items()))).make()
     # degrees are compared to a tenth of a millimetre: how sides are worked out has changed
     columns = (np.round(column, 9) if column.dtype.kind == "f" else column for column in made)
     digests = [hashlib.sha256(column.tobytes()).hexdigest()[:12] for column in columns]
@@ -157,7 +172,7 @@ EVERYTHING = Kinds(replace(kind, room=kind.room or ROOM) for kind in KINDS).plus
 
 
 def test_generated_subscriptions_follow_the_recipe_of_any_kind_that_runs():
-    made = GeneratedSubscriptions(RECIPE, WINDOW, SPACE, dict.fromkeys(EVERYTHING.names, 200), EVERYTHING)._make()
+    made = GeneratedSubscriptions(RECIPE, WINDOW, SPACE, dict.fromkeys(EVERYTHING.names, 200), EVERYTHING).make()
     of = {kind.name: made.of_kind(kind.code) for kind in EVERYTHING}
     assert all(len(table) == 200 for table in of.values())
     for kind in EVERYTHING:
@@ -176,7 +191,7 @@ def test_generated_subscriptions_follow_the_recipe_of_any_kind_that_runs():
 
 
 def test_generated_subscriptions_none_at_all_are_an_empty_table():
-    assert len(GeneratedSubscriptions(RECIPE, WINDOW, SPACE, {})._make()) == 0
+    assert len(GeneratedSubscriptions(RECIPE, WINDOW, SPACE, {}).make()) == 0
 
 
 @pytest.mark.parametrize(

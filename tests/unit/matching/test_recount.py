@@ -1,4 +1,4 @@
-"""The checker of kinds with a window, held against the oracle; and what counts as enough."""
+"""The second opinion on kinds with a window, held against the oracle."""
 
 from collections import Counter
 
@@ -6,19 +6,17 @@ import numpy as np
 import pytest
 
 from benchmarks.cases import make_case
-from benchmarks.checker import expected
-from benchmarks.harness import NO_REMOVALS
-from benchmarks.verdict import verdict
-from benchmarks.workload import WORLD
+from benchmarks.workload import NO_REMOVALS, WORLD
 from matching.kinds import KINDS
 from matching.model import LEAVE, MessageBatch, SubscriptionTable, empty
 from matching.naive import Extras, Oracle, tally
+from matching.recount import expected
 from matching.window import Boundary
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("kind", ["topk", "skyline"])
-def test_checker_expects_what_the_oracle_tells(kind, seed):
+def test_recount_expects_what_the_oracle_tells(kind, seed):
     """Messages expire and are ended, coincide, and have equal scores; some subscriptions hold less than k."""
     case = make_case(KINDS.named(kind), 200, 400, 300, 1, seed)
     messages = case.messages
@@ -47,13 +45,8 @@ def test_checker_expects_what_the_oracle_tells(kind, seed):
     assert got.updates == told
     assert got.results == Counter(tuple(value for value in row if value == value) for row in oracle.results())
     assert sum(times for event, times in told.items() if event[3] == LEAVE) > 50 and len(got.results) > 80
-
-
-@pytest.mark.parametrize(
-    ("same", "compared", "subscriptions", "counts"),
-    [(True, 1_000, 500, True), (False, 5_000, 5_000, False), (True, 999, 500, False), (True, 1_000, 499, False)],
-)
-def test_verdict_counts_what_is_right_and_enough(same, compared, subscriptions, counts, monkeypatch):
-    monkeypatch.undo()
-    report = verdict(same, compared, subscriptions)
-    assert report["exact"] is counts and ("warning" in report) is (compared < 1_000 or subscriptions < 500)
+    # what is not alive at the first boundary, or later, makes no difference
+    alive = messages.take(np.flatnonzero(messages.life > boundaries[2].floor))
+    later = expected(alive, case.table, boundaries[2:], WORLD.max_distance, ends)
+    assert later.updates == Counter({event: n for event, n in told.items() if event[0] > boundaries[2].last_seq})
+    assert later.results == got.results and len(alive) < len(messages)
