@@ -19,6 +19,8 @@ from typing import Annotated, Any, get_args, get_origin
 #: Is told what is going on, a sentence at a time.
 Tell = Callable[[str], None]
 ROOT = Path(__file__).parents[1]
+#: Updates, matches or answers of an independent computation that are compared at least, and subscriptions they are of.
+FEWEST_COMPARED, FEWEST_SUBSCRIPTIONS = 1_000, 500
 
 
 def main(measure: Callable[..., dict[str, Any]]) -> int:
@@ -44,6 +46,18 @@ def _reader(plain: Any) -> Callable[[str], Any]:
     if get_origin(plain) is tuple:
         return lambda text: tuple(part(word) for word in text.split(",") if word)
     return part
+
+
+def verdict(same: bool, compared: int, subscriptions: int) -> dict[str, Any]:
+    """Whether a figure counts (`exact`): all of so many expected updates, of so many subscriptions, were the `same`."""
+    enough = compared >= FEWEST_COMPARED and subscriptions >= FEWEST_SUBSCRIPTIONS
+    report = {"exact": bool(same) and enough, "compared": compared, "compared_subscriptions": subscriptions}
+    if not enough:
+        report["warning"] = (
+            f"only {compared:,} expected of {subscriptions:,} subscriptions were compared: a figure counts from "
+            f"{FEWEST_COMPARED:,} of {FEWEST_SUBSCRIPTIONS:,} on; take more subscriptions or messages"
+        )
+    return report
 
 
 def say(sentence: str) -> None:

@@ -4,7 +4,7 @@ What is driven is `matching.alone.Alone`: the room of the kind over its real win
 messages that end, refills and all. The window is full and every subscription is in before the first batch: one bulk
 refill fills what is kept of them, and every engine continues from that state as from a checkpoint, so that nobody has
 to stream a million messages to reach it. `benchmarks.stopwatch` tells the shares of the time. `benchmarks.run` drives
-this, and so do the figures (`benchmarks.figures.sweeps`); read on in `benchmarks.checker`, which says what is right.
+this, and so do the figures (`benchmarks.figures.sweeps`); read on in `matching.recount`, which says what is right.
 """
 
 import math
@@ -20,17 +20,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import Case
-from benchmarks.checker import told_to
-from benchmarks.command import Tell
+from benchmarks.command import Tell, verdict
 from benchmarks.peers import Peer
 from benchmarks.stopwatch import Stopwatch, in_turns, medians
-from benchmarks.verdict import verdict
 from benchmarks.workload import NO_REMOVALS, WORLD
+from matching import model
 from matching.alone import Alone
 from matching.kind import Step
-from matching.model import NO_MESSAGES, Int64, Removals, ResultBatch, SubscriptionTable, UpdateBatch, concatenate, empty
-from matching.naive import tally
-from matching.recount import Expected, counted, of_numbers, sampled
+from matching.model import NO_MESSAGES, Int64, SubscriptionTable, UpdateBatch, concatenate, empty, take_rows
+from matching.naive import Oracle, tally
+from matching.recount import Expected, counted, expected, of_numbers, sampled
 from matching.storage.state import State, join_states
 from matching.window import NO_FLOOR, Boundary
 
@@ -135,7 +134,7 @@ class Bench:
     def check_in_turns(self, engines: Sequence[Running]) -> list[dict[str, Any]]:
         """Process the first batches behind `build`, and hold what some subscriptions are told against the oracle.
 
-        Says of each engine what `benchmarks.verdict` says, how many results, refills, expired and ended messages were
+        Says of each engine what `benchmarks.command` says, how many results, refills, expired and ended messages were
         compared, and medians over these batches, for engines so slow that nothing more can be asked of them.
         """
         before, most_s = [running.refills for running in engines], math.inf if self.kind.standing else _MOST_CHECK_S
@@ -183,7 +182,7 @@ class Bench:
         """What some subscriptions are told at these boundaries, and hold at the last; computed apart from engines."""
         return told_to(self.case, sample, (self._full, *boundaries))
 
-    def _held(self, running: Running, numbers: Int64) -> ResultBatch:
+    def _held(self, running: Running, numbers: Int64) -> model.ResultBatch:
         """What an engine holds of some subscriptions."""
         return of_numbers(running.alone.results(), numbers)
 
@@ -283,7 +282,7 @@ class Bench:
                 if name == "unsubscribe_per_s":
                     number = self.case.table.number[self._leaving[rows]]
                     kinds = np.full(number.shape[0], self.kind.code, np.int8)
-                    added, removed = _NOBODY, Removals(number, kinds, np.full_like(number, at))
+                    added, removed = _NOBODY, model.Removals(number, kinds, np.full_like(number, at))
                 running.boundary = running.boundary._replace(number=running.boundary.number + 1, first_seq=at)
                 begun = perf_counter()
                 running.alone.process(running.boundary, NO_MESSAGES, added, removed)
@@ -327,6 +326,26 @@ def time_beside(
             results[name]["told_digest"] = sum(each["told_digest"] for each in rounds)
             results[name] |= {"rounds": rounds, "at_end": load.memory(built[name])}
     return results
+
+
+def told_to(case: Case, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
+    """What some subscriptions are told behind the first boundary; of kinds without window the oracle says it."""
+    if case.kind.windowed:
+        return expected(case.messages, sample, boundaries, WORLD.max_distance, case.ends)
+    whole = Boundary(0, boundaries[0].last_seq + 1, boundaries[-1].last_seq, NO_FLOOR)
+    rows, _ = case.batch_of(whole)
+    return Expected(tally(Oracle(None, WORLD.max_distance).advance(whole, rows, sample, NO_REMOVALS)), Counter())
+
+
+def held_against(
+    case: Case, told: UpdateBatch, boundaries: Sequence[Boundary], sample: tuple[int, int]
+) -> tuple[bool, int, int]:
+    """What was told behind the first boundary, the `same` or not; updates expected, and of how many subscriptions."""
+    after, last = boundaries[0].last_seq, boundaries[-1].last_seq
+    told = take_rows(told, (told.as_of > after) & (told.as_of <= last))
+    some = sampled(case.table, told, *sample)
+    wanted = told_to(case, some, boundaries).updates
+    return tally(of_numbers(told, some.number)) == wanted, wanted.total(), len({event[1] for event in wanted})
 
 
 def on_all_cores(some: Callable[[Int64], Any], count: int, pieces: int = 1) -> list[Any]:

@@ -2,15 +2,15 @@
 
 `python -m benchmarks.made_by`, after a file of `benchmarks/results/` has changed; a test holds the page to the files.
 What was kept before reports said where they come from names the commit that brought it (`kept_by`), and no more. What
-makes a figure count is in `benchmarks.verdict`.
+makes a figure count is in `benchmarks.command`.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command import verdict
 from benchmarks.run import RESULTS
-from benchmarks.verdict import verdict
 
 PAGE = RESULTS.parents[1] / "docs" / "made-by.md"
 _HEAD = """\

@@ -7,10 +7,10 @@
 Simulated, each task's time is booked to it in one process, with what packing and unpacking takes between processes, and
 the busiest task sets the pace: what one would have with a core for every task and a network that takes no time. On Ray
 everything is there, and so are only as many cores as the machine has. Routers take turns in every round; medians are
-told, after every one of them has been seen to tell the same updates as one bolt that was checked
-(`benchmarks.whole_way`). Kinds whose results last begin with those of a history, so that influence regions are as small
-as they would be, and are only simulated: routers that place by cost beside `hashing`. A router with `+` and a mode of
-`--signatures` has signatures; what those that estimate lose is counted, and they need not tell the same.
+told, after every one of them has been seen to tell the same updates as one bolt that was checked. Kinds whose results
+last begin with those of a history, so that influence regions are as small as they would be, and are only simulated:
+routers that place by cost beside `hashing`. A router with `+` and a mode of `--signatures` has signatures; what those
+that estimate lose is counted, and they need not tell the same. Read on in `benchmarks.topology_cost`.
 """
 
 import itertools
@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks import command
 from benchmarks.cases import make_case
 from benchmarks.command import Tell
-from benchmarks.whole_way import Stream, compare, filled, on_ray, plan_of, router_of, stream_of, told_by
+from benchmarks.topology_cost import Stream, compare, filled, on_ray, plan_of, router_of, stream_of, told_by
 from benchmarks.workload import BooleanRecipe
 from distribution.placed import PlacedRouter
 from distribution.routers import PLACING, ROUTERS, placeable

@@ -43,18 +43,12 @@ def bench(
     window: Annotated[int | None, typer.Option(min=1, help="Messages in the window, for kinds that have one.")] = None,
     messages: Annotated[int | None, typer.Option(min=1, help="Messages to time.")] = None,
     engines: Annotated[str | Sequence[str] | None, _ENGINES] = None,
-    window_index: Annotated[
-        str | None, "name of the window index, for kinds that have one; by default that of a run"
-    ] = None,
-    figure: Annotated[
-        str | None, "measure and draw this figure instead; a wrong name is answered with those there are"
-    ] = None,
+    window_index: Annotated[str | None, "name of the window index, for kinds that have one"] = None,
+    figure: Annotated[str | None, "measure and draw this figure instead; a wrong name tells which there are"] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 0,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each engine.")] = 7,
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
-    workload: Annotated[
-        str | None, "recipe of the workload, as places=uniform,stop_words=no,keywords=1-3,regions=city,words=long"
-    ] = None,
+    workload: Annotated[str | None, "as places=uniform,stop_words=no,keywords=1-3,regions=city,words=long"] = None,
     out: Annotated[str | None, "folder for a figure (benchmarks/results/figures)"] = None,
     on_progress: Tell | None = None,
 ) -> dict[str, Any]:

@@ -1,33 +1,315 @@
-"""What the topology costs: the bare engine against the whole topology on Ray, over the same messages.
+"""The topology over the whole way of a stream of one kind of subscription, and what it costs beside the bare room.
 
     python -m benchmarks.topology_cost [--kind boolean] [--subscriptions N] [--messages N] [--ways ray_count,ray_two]
 
 `bare` is `matching.alone` in this process, fed batches that lie in memory: the same room over the same window. The
-others are the topology on Ray (`benchmarks.whole_way`) with a sink that only counts, its light components in one
-actor, as `skyray run` has them on a small machine, with one query bolt (`ray_count`) or two (`ray_two`). All are timed
-from when the subscriptions are in to the last update. Boolean subscriptions are picky, so that matching is work and
-matches are few.
+others are the topology on Ray with a sink that only counts, its light components in one actor, as `skyray run` has them
+on a small machine, with one query bolt (`ray_count`) or two (`ray_two`); boolean subscriptions are picky, so that
+matching is work and matches are few. All are timed from when everybody has subscribed to the last update.
+
+Whatever runs a topology, here and in `benchmarks.routers`, which simulates many bolts (read on there), takes turns
+(`compare`): all must tell the same by digest, and what one bolt wrote is held against an independent computation
+(`checked`). In one process a run goes on from where everybody has subscribed over the full window, or with the results
+of a history (`filled`).
 """
 
 import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from time import perf_counter
-from typing import Annotated, Any
+from pathlib import Path
+from pickle import dumps
+from statistics import median
+from time import perf_counter, process_time
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
 
 from benchmarks import command
-from benchmarks.cases import make_case
-from benchmarks.command import Tell
-from benchmarks.whole_way import Stream, compare, filled, named, on_ray, stream_of
-from benchmarks.workload import NO_REMOVALS, WORLD, BooleanRecipe
+from benchmarks.cases import Case, make_case
+from benchmarks.command import Tell, verdict
+from benchmarks.harness import held_against
+from benchmarks.lasting import LastingBench
+from benchmarks.stopwatch import Stopwatch, in_turns, medians
+from benchmarks.workload import NO_REMOVALS, WORLD, BooleanRecipe, changed
+from bolts.delivery import DeliveryBolt
 from bolts.names import Digest, hash_names
+from bolts.payloads import Part, StreamBatch
+from bolts.query import QueryBolt
+from distribution.placement.costs import SampleCosts
+from distribution.router import Router
+from distribution.routers import router_named
 from matching.alone import Alone
+from matching.errors import ConfigError
 from matching.kinds import KINDS
-from matching.model import SubscriptionTable, empty
+from matching.model import CHANGES, ChangeList, Int64, Names, SubscriptionTable, UpdateBatch, empty, take_rows
+from matching.naive import tally
+from matching.recount import of_numbers
 from matching.warmup import warmup
+from matching.window import Boundary, Window
+from topology import wiring
+from topology.core import local
+from topology.core.component import Context, Saved, Spout, Tick
+from topology.core.metrics import RunReport
+from topology.core.plan import Plan
+from topology.core.runner import run_ray
+from topology.running import LIGHT
+from topology.summary import signature_figures
 
-_PICKY = BooleanRecipe(keywords=(2, 5), regions="small")
-#: Query bolts of the ways on Ray.
-_WAYS = {"ray_count": 1, "ray_two": 2}
+#: What boolean subscriptions are like here, and query bolts of the ways on Ray.
+_PICKY, _WAYS = BooleanRecipe(keywords=(2, 5), regions="small"), {"ray_count": 1, "ray_two": 2}
+#: Messages by which `location` cuts the world and placements count costs, and subscriptions that are checked.
+_SAMPLE, _CHECKED = 10_000, (500, 1_000)
+#: Messages of a kind without window that are checked: plain Python looks at every pair.
+_CHECKED_MESSAGES = 2_000
+#: Messages of a batch before everybody subscribes.
+_FILLING = 5_000
+
+
+class Stream(NamedTuple):
+    """Batches of a case: what has passed before, `joined` with which everybody subscribes, those that count.
+
+    `history` knows what everybody begins with, of a kind whose results last; `engine` is the default one if None.
+    """
+
+    case: Case
+    boundaries: list[Boundary]
+    joined: int
+    history: LastingBench | None = None
+    engine: str | None = None
+
+    @property
+    def credits(self) -> int:
+        """Batches in flight, as many as a run would have."""
+        return wiring.credits_for(self.case.batch)
+
+    @property
+    def loaded(self) -> int:
+        """The batch that can only be sent when all that everybody was told on subscribing is out.
+
+        A credit may come back while updates of as many batches before are missing as there are credits; of a kind
+        without window nobody is told anything on subscribing.
+        """
+        return self.joined + (2 * self.credits + 1 if self.case.kind.windowed else self.credits)
+
+    @property
+    def left(self) -> int:
+        """Messages from that batch on, which count on Ray. Raises ConfigError if there are none."""
+        if len(self.boundaries) <= self.loaded:
+            raise ConfigError(f"on Ray the first {self.loaded} batches do not count: take more --messages")
+        return len(self.case.messages) - self.boundaries[self.loaded].first_seq
+
+    @property
+    def timed(self) -> int:
+        """Messages after everybody has subscribed."""
+        return self.boundaries[-1].last_seq - self.boundaries[self.joined].last_seq
+
+
+def stream_of(case: Case, batch: int, engine: str | None = None) -> Stream:
+    """Cut a case; of a kind without window and results what passed before is left out."""
+    case, history, apart = case._replace(batch=batch), None, []
+    if case.kind.lasting:
+        # everybody comes with an empty batch, since results are those at the end of the history
+        history, apart = LastingBench(case, 1), [case.filled]
+    elif not case.kind.windowed:
+        seq = np.arange(len(case.messages) - case.filled)
+        messages = changed(case.messages.take(case.filled + seq), seq=seq, life=seq)
+        case = case._replace(messages=messages, filled=0)
+    if not case.kind.windowed:
+        case = case._replace(window=Window("count", batch))
+    count, before = len(case.messages), range(0, case.filled, _FILLING)
+    cuts = [*before, *apart, *range(case.filled, count, batch), count]
+    boundaries = [case.boundary(number, *ends) for number, ends in enumerate(zip(cuts, cuts[1:], strict=False))]
+    return Stream(case, boundaries, len(before), history, engine)
+
+
+def named(prefix: str, numbers: Int64) -> Names:
+    """What messages (`m5`) and subscriptions (`topk-5`) are called."""
+    return Names.of([f"{prefix}{number}" for number in numbers])
+
+
+class BatchSpout(Spout):
+    """Clock spout over a stream in memory, which says when it sent each batch."""
+
+    def __init__(self, stream: Stream):
+        self.stream = stream
+
+    def open(self, context: Context) -> None:
+        self.context, self.sent_s, self.cpu_s = context, [], []
+        # names are made before the clock runs
+        parts = map(self.stream.case.batch_of, self.stream.boundaries)
+        self.batches = [(part, named("m", part.seq), ended) for part, ended in parts]
+
+    def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
+        if number == len(self.stream.boundaries):
+            return None
+        self.sent_s.append(self.context.now())
+        self.cpu_s.append(process_time())
+        boundary = self.stream.boundaries[number]
+        self.context.emit("batches", StreamBatch(boundary, self.sent_s[-1], *self.batches[number]), to=0)
+        return Tick(number, boundary.first_seq, boundary.last_seq)
+
+    def report(self) -> dict[str, Any]:
+        return {"sent_s": self.sent_s, "cpu_s": [*self.cpu_s, process_time()]}
+
+
+class EverybodySpout(Spout):
+    """Following spout: all subscriptions with one batch."""
+
+    def __init__(self, stream: Stream):
+        self.joined, self.kind, self.table = stream.joined, stream.case.kind.name, stream.case.table
+
+    def open(self, context: Context) -> None:
+        self.context = context
+
+    def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
+        assert tick is not None, "it follows the clock"
+        added = empty(SubscriptionTable)
+        if number == self.joined:
+            added = changed(self.table, at=np.full(len(self.table), tick.first_seq))
+        names = named(f"{self.kind}-", added.number)
+        self.context.emit("changes", ChangeList(number, added, names, NO_REMOVALS))
+        return tick
+
+
+class ClockedQueryBolt(QueryBolt):
+    """A query bolt that says what its rooms did since they were restored, and its processor time at each batch."""
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        self.watches, self.cpu_s = [], []
+
+    def restore(self, saved: Saved) -> None:
+        super().restore(saved)
+        self.watches = [Stopwatch(room) for room in self.rooms.values()]
+
+    def _process(self, changes: ChangeList, part: Part) -> None:
+        self.cpu_s.append(process_time())
+        super()._process(changes, part)
+
+    def report(self) -> dict[str, Any]:
+        clocked = sum((Counter(watch.seconds) for watch in self.watches), Counter())
+        return super().report() | {"clocked_s": dict(clocked), "cpu_s": [*self.cpu_s, process_time()]}
+
+
+def router_of(stream: Stream, name: str, bolts: int) -> Router:
+    """A router that knows the first messages; `ROUTER+MODE` with signatures."""
+    sample = stream.case.messages.take(np.arange(min(_SAMPLE, len(stream.case.messages))))
+    plain, _, mode = name.partition("+")
+    return router_named(
+        plain, bolts, WORLD, lambda: (sample.x, sample.y), mode or "off", costs=lambda: SampleCosts(WORLD, sample)
+    )
+
+
+def plan_of(stream: Stream, router: Router, out: str, sink: str = "count") -> Plan:
+    """The topology over a stream."""
+    case, kind = stream.case, stream.case.kind.name
+    # whatever results of a history hold is named when they let it go
+    told = Window("count", len(case.messages)) if case.kind.lasting else case.window
+    delivery, spouts = DeliveryBolt(out, told, stream.credits, sink), stream._replace(history=None)
+    engines = {kind: stream.engine} if stream.engine else {}
+    plan = wiring.wire(
+        BatchSpout(spouts), EverybodySpout(spouts), router, WORLD, case.window, delivery, credits=stream.credits,
+        engines=engines, asking=(kind,), fading=case.fading,
+    )  # fmt: skip
+    clocked = dumps(ClockedQueryBolt(router, WORLD, case.window, engines, fading=case.fading))
+    parts = [replace(part, template=clocked) if part.name == "query" else part for part in plan.components]
+    return replace(plan, components=tuple(parts))
+
+
+def filled(stream: Stream) -> Saved:
+    """Everybody subscribed, by one query bolt: over the full window, or with the results of the history."""
+    with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
+        saved = local.pause_local(plan_of(stream, router_of(stream, "hashing", 1), out, "parquet"), stream.joined)
+    if stream.history is None:
+        return saved
+    kept = {f"{stream.case.kind.name}:{name}": values for name, values in stream.history.filled().arrays().items()}
+    return saved._replace(parts={**saved.parts, "query": [{**saved.single("query"), **kept}]})
+
+
+def checked(stream: Stream, saved: Saved) -> tuple[dict[str, Any], str]:
+    """What one query bolt writes of the batches that count, against an independent computation; and its digest."""
+    case, history, behind = stream.case, stream.history, stream.joined + 1
+    with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
+        plan = plan_of(stream, router_of(stream, "hashing", 1), out, "parquet")
+        digest = told_by(local.run_local(plan, resume=saved), stream)["digest"]
+        told = told_in(out, case.kind.name)
+    if history is None:
+        last = None if case.kind.windowed else behind + max(1, _CHECKED_MESSAGES // case.batch)
+        return verdict(*held_against(case, told, stream.boundaries[stream.joined : last], _CHECKED)), digest
+    boundaries = stream.boundaries[behind : behind + max(1, history.checked // case.batch)]
+    wanted = history.expect(history.sample, boundaries).updates
+    told = take_rows(told, told.as_of <= boundaries[-1].last_seq)
+    same = tally(of_numbers(told, history.sample.number)) == wanted
+    return verdict(same, wanted.total(), len({event[1] for event in wanted})), digest
+
+
+def told_in(out: str, kind: str) -> UpdateBatch:
+    """What subscriptions of a kind, which are called `KIND-NUMBER`, were told by the files of a run."""
+    names, others = ["subscription_id", "change"], ["as_of", "seq", "score"]
+    rows = pq.read_table(Path(out, "updates"), columns=names + others, read_dictionary=names).to_pandas()
+    rows = rows[rows.subscription_id.str.startswith(f"{kind}-")]
+    number = rows.subscription_id.map(lambda name: int(name.rpartition("-")[2])).astype(np.int64)
+    change = rows.change.map(CHANGES.index).astype(np.int8)
+    return UpdateBatch(*(column.to_numpy() for column in (rows.as_of, number, rows.seq, change, rows.score)))
+
+
+def told_by(report: RunReport, stream: Stream, router: str = "hashing") -> dict[str, Any]:
+    """Digest, the papers' measures of routing, and what signatures cost and save."""
+    figures = {name: [task.figures for task in part.tasks] for name, part in report.components.items()}
+    query, kind, mode = figures["query"], stream.case.kind.name, router.partition("+")[2]
+    return {
+        **({"signatures": signature_figures(mode, figures, stream.timed)} if mode else {}),
+        "digest": report.components["delivery"].tasks[0].figures["digest"],
+        "found_per_message": sum(bolt["found_sent"].get(kind, 0) for bolt in query) / stream.timed,
+        "held_per_subscription": sum(bolt["held"][kind] for bolt in query) / len(stream.case.table),
+    }
+
+
+def on_ray(stream: Stream, router: str, bolts: int) -> dict[str, Any]:
+    """A run on Ray, timed from when everybody is in; `cpu_us`: of each query bolt, and of all else, in one process."""
+    with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
+        report = run_ray(plan_of(stream, router_of(stream, router, bolts), out), together=(LIGHT,))
+    spout, each_us, loaded = report.components["messages"].tasks[0].figures, 1e6 / stream.left, stream.loaded
+    processes = {"light": spout["cpu_s"]}
+    processes |= {f"query:{task.task}": task.figures["cpu_s"] for task in report.components["query"].tasks}
+    return {
+        "us_per_message": each_us * (report.elapsed_s - spout["sent_s"][loaded] + spout["sent_s"][0]),
+        "cpu_us": {name: each_us * (spent[-1] - spent[loaded]) for name, spent in processes.items()},
+        **told_by(report, stream, router),
+    }
+
+
+def compare(
+    stream: Stream, saved: Saved, ways: Mapping[str, Callable[[], dict[str, Any]]], rounds: int, tell: Tell
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Ways to process a stream, in turns: name to a run, which says `us_per_message`, `digest`, and what it likes.
+
+    Returns what was checked, and whether it counts: all must tell what was checked, but for those whose signatures say
+    that they lose; and a row for each way, that of the turn in the middle, with medians of `us_per_message` and, where
+    there is, `cpu_us`, and all `turns_us`.
+    """
+    judged, digest = checked(stream, saved)
+    tell(f"{stream.case.kind.name}: one bolt {judged}")
+
+    def one(name: str, turn: int) -> dict[str, Any]:
+        row = ways[name]()
+        tell(f"turn {turn + 1} of {rounds}: {name}: {row['us_per_message']:.1f} us a message")
+        return row
+
+    rows = {}
+    for name, turns in in_turns(ways, rounds, one).items():
+        turns_us = [row["us_per_message"] for row in turns]
+        middle, us = sorted(turns, key=lambda row: row["us_per_message"])[len(turns) // 2], median(turns_us)
+        rows[name] = middle | {"us_per_message": us, "messages_per_s": 1e6 / us, "turns_us": turns_us}
+        if "cpu_us" in middle:
+            rows[name]["cpu_us"] = medians([row["cpu_us"] for row in turns])
+        rows[name]["same_updates"] = all(row["digest"] == digest for row in turns)
+    same = all(row["same_updates"] for row in rows.values() if not row.get("signatures", {}).get("lost"))
+    return judged | {"exact": judged["exact"] and same, "same_updates": same}, rows
 
 
 def bare(stream: Stream) -> dict[str, Any]:

@@ -166,13 +166,13 @@ def widened(batch: MessageBatch, seed: int) -> MessageBatch:
 
 
 def boolean_subscriptions(
-    messages: Messages, count: int, seed: int, wide_share: float | None = None, recipe: BooleanRecipe = PLAIN_BOOLEAN
+    messages: Messages, count: int, seed: int, recipe: BooleanRecipe = PLAIN_BOOLEAN
 ) -> SubscriptionTable:
-    """`count` boolean subscriptions that take after random messages; `wide_share` None is the recipe's. O(count)."""
+    """`count` boolean subscriptions that take after random messages. O(count)."""
     rng = np.random.default_rng([seed, 2])
     like = rng.integers(0, len(messages.batch), count)
     most, wide_ones, share = REGIONS[recipe.regions]
-    wide = rng.random(count) < (share if wide_share is None else wide_share)
+    wide = rng.random(count) < share
     exponent = np.where(wide, rng.uniform(*wide_ones, count), rng.uniform(*most, count))
     places = np.stack([messages.batch.west[like], messages.batch.south[like]])
     region = np.ascontiguousarray(_around(places, _SIZE[0] * 10.0**exponent).T)
@@ -190,16 +190,12 @@ def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRe
 
 
 def skyline_subscriptions(messages: Messages, count: int, seed: int) -> SubscriptionTable:
-    """`count` skyline subscriptions that take after random messages. O(count)."""
-    table = sized_regions(boolean_subscriptions(messages, count, seed), seed)
-    return changed(table, kind=np.full(count, model.SKYLINE, np.int8))
-
-
-def sized_regions(table: SubscriptionTable, seed: int) -> SubscriptionTable:
-    """The same with regions of the shape of the world around the middles of theirs, as those of `skyline` are."""
-    side = np.sqrt(np.random.default_rng([seed, 5]).uniform(_SIDES[0] ** 2, _SIDES[1] ** 2, len(table)))
+    """`count` boolean subscriptions with skyline regions, of the shape of the world, around the same middles. O(count)."""
+    table = boolean_subscriptions(messages, count, seed)
+    side = np.sqrt(np.random.default_rng([seed, 5]).uniform(_SIDES[0] ** 2, _SIDES[1] ** 2, count))
     middles = (table.region[:, :2] + table.region[:, 2:]).T / 2.0
-    return changed(table, region=np.ascontiguousarray(_around(middles, side * _SIZE).T))
+    region = np.ascontiguousarray(_around(middles, side * _SIZE).T)
+    return changed(table, region=region, kind=np.full(count, model.SKYLINE, np.int8))
 
 
 def versions_of_objects(

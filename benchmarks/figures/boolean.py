@@ -8,7 +8,7 @@ The evaluation of Yu, Li and Feng, "A Cost-based Method for Location-Aware Publi
 
 each for point and range messages, short and long ones. And our own:
 
-    subscriptions   against the number of subscriptions, up to --subscriptions or memory                     (figure 11)
+    subscriptions   against the number of subscriptions, up to --subscriptions                               (figure 11)
     workloads       the default workload with one thing changed at a time
 
 Read on in `benchmarks.harness`, which checks and times.

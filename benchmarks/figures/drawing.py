@@ -1,4 +1,4 @@
-"""Figures on paper, as JSON and PNG; `python -m benchmarks.figures.drawing FILE.json ...` draws what is there already.
+"""Figures on paper, as JSON and PNG.
 
 A report has `figure`, `x_label`, `x`, `panels`, and perhaps `over`, what all panels have in common. A panel has
 `y_label`, `series` (name to a value an x, None where there is none), and perhaps a `title`, and an `x` and `x_label` of
@@ -6,15 +6,17 @@ its own. Numbers are drawn as lines, names as bars. Read on in `benchmarks.figur
 """
 
 import json
-import sys
 from itertools import cycle, zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import ticker
+from matplotlib.figure import Figure
+from pandas import DataFrame
+from PIL import Image  # matplotlib brings it
 
 from benchmarks.command import provenance
-from matching.errors import ConfigError
 
 #: An axis is logarithmic where its largest value is at least so many times the smallest: of x, of what is measured.
 _LOG_X, _LOG_Y = 10.0, 5.0
@@ -22,32 +24,16 @@ _LOG_X, _LOG_Y = 10.0, 5.0
 _WIDE, _HIGH, _BAR = 5.0, 4.5, 0.07
 
 
-def pyplot() -> Any:
-    """matplotlib's pyplot, for files; a `ConfigError` if it is not installed."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot as ready
-    except ImportError as missing:
-        raise ConfigError("figures need matplotlib: pip install 'skyray[bench]'") from missing
-    return ready
-
-
-def write(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
+def write(report: dict[str, Any], path: Path) -> None:
     """Write `path`.json and `path`.png, making the folder; the report says from then on where it comes from."""
     report["made_by"] = provenance()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
-    draw(with_pyplot, report, path.with_suffix(".png"))
+    draw(report, path.with_suffix(".png"))
 
 
-def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
+def draw(report: dict[str, Any], path: Path) -> None:
     """Up to three panels in a row, more in two; a name looks alike in all of them, and the legend is below."""
-    from matplotlib import ticker
-    from pandas import DataFrame
-    from PIL import Image  # matplotlib brings it
-
     panels, thousands = report["panels"], ticker.EngFormatter(sep="")
     names = list(dict.fromkeys(name for panel in panels for name in panel["series"]))
     frames = [DataFrame(panel["series"], panel.get("x", report["x"]), names, float) for panel in panels]
@@ -56,7 +42,8 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
     rows = 1 if len(panels) < 4 else 2
     columns = -(-len(panels) // rows)
     size = _WIDE * columns, rows * max(_HIGH, *(_BAR * frame.size for frame in frames))
-    shape, axes = with_pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    shape = Figure(size, layout="constrained")
+    axes = shape.subplots(rows, columns, squeeze=False)
     for axis, panel, frame in zip_longest(axes.flat, panels, frames):
         if panel is None:
             axis.set_axis_off()
@@ -87,7 +74,6 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
         shape.legend(*entries, loc="outside lower center", ncols=2 * columns, frameon=False)
     shape.suptitle(report.get("over", ""))
     shape.savefig(path, dpi=100)
-    with_pyplot.close(shape)
     # a third of the bytes: a picture of lines has few colours
     Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
 
@@ -95,8 +81,3 @@ def draw(with_pyplot: Any, report: dict[str, Any], path: Path) -> None:
 def _spans(values: Any, times: float) -> bool:
     """Whether these values, some of which may be missing, differ so much that an axis has to be logarithmic."""
     return bool(0.0 < times * np.nanmin(values) <= np.nanmax(values))
-
-
-if __name__ == "__main__":
-    for kept in map(Path, sys.argv[1:]):
-        draw(pyplot(), json.loads(kept.read_text()), kept.with_suffix(".png"))

@@ -14,7 +14,7 @@ they are and speak often: what has ended then piles up in the leaves. Queries ar
 to 1 % of the world's area. An operation is one node of a tree or cell of a quadtree that an update reads or writes, one
 inverted list or count of a term that it changes, one term that it puts into a filter or takes out, or one entry of the
 memo. The paper counts operations without saying of what. Time is thread time; the candidates of all queries are held
-against `benchmarks.checker`. Read on in `matching.skyline.windows.tree`, or `matching.skyline.engines.eager_star`.
+against `matching.recount`. Read on in `matching.skyline.windows.tree`, or `matching.skyline.engines.eager_star`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,20 +25,14 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
-from benchmarks.checker import Words, in_region
-from benchmarks.command import Tell
+from benchmarks import workload
+from benchmarks.command import Tell, verdict
 from benchmarks.figures.sweeps import TIME, Asked, Page, Report, Sweep, sweep
 from benchmarks.harness import Bench
 from benchmarks.stopwatch import in_turns, medians
-from benchmarks.verdict import verdict
-from benchmarks.workload import (
-    WORLD,
-    make_messages,
-    resample_messages,
-    skyline_subscriptions,
-    versions_of_objects,
-)
+from benchmarks.workload import WORLD, versions_of_objects
 from matching.kinds import KINDS
+from matching.recount import Words, in_region
 from matching.skyline.window import SkylineQueries
 from matching.skyline.windows.mf_rtree import MfRtree
 from matching.skyline.windows.tree import TreeWindow, Work
@@ -100,14 +94,14 @@ class Slide:
         self.window, count = window, 4 * asked.window + 10 * _BATCH
         self.trees: dict[str, TreeWindow] = {name: asked.kind.engines[name](WORLD) for name in asked.engines}
         if asked.messages_from is None:
-            made = make_messages(count, asked.seed)
+            made = workload.make_messages(count, asked.seed)
         else:
-            made = resample_messages(asked.messages_from, count, asked.seed, WORLD)
+            made = workload.resample_messages(asked.messages_from, count, asked.seed, WORLD)
         #: Of what object each message speaks, and the seq of the version that it replaces, -1 for none.
         self.messages, self.objects, self.replaced = versions_of_objects(
             made.batch, asked.window, share, versions, stray_deg, asked.seed
         )
-        table = skyline_subscriptions(made._replace(batch=self.messages), _QUERIES, asked.seed)
+        table = workload.skyline_subscriptions(made._replace(batch=self.messages), _QUERIES, asked.seed)
         self.queries = SkylineQueries(table.region, table.term_offsets, table.terms)
         self.batches = 0
         self.advance(window)

@@ -1,22 +1,18 @@
 """A figure is a row or a few: a property of the workload, the cases of its values, what of them to show.
 
 `skyray bench KIND --figure NAME` asks the `Page` of a kind. Answers are checked before anything counts
-(`benchmarks.verdict`), engines take turns, medians are reported, JSON and a picture are written
+(`benchmarks.command`), engines take turns, medians are reported, JSON and a picture are written
 (`benchmarks.figures.drawing`). Read on in `benchmarks.figures.decay`, which is nothing but rows.
 """
 
-import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
-
 from benchmarks.cases import make_case
 from benchmarks.command import Tell
-from benchmarks.figures.drawing import pyplot, write
+from benchmarks.figures.drawing import write
 from benchmarks.harness import Bench, time_beside
 from benchmarks.lasting import bench_of
 from benchmarks.peers import PEERS, with_peers
@@ -29,8 +25,6 @@ Report = dict[str, Any]
 TIME = {"us a message": "us_per_message"}
 BYTES = {"bytes a subscription": "bytes_per_subscription"}
 CHANGES = {"subscribe a second": "subscribe_per_s", "unsubscribe a second": "unsubscribe_per_s"}
-#: No larger size is begun if it would need more of the free memory than this.
-_MOST_MEMORY = 0.8
 
 
 class Asked(NamedTuple):
@@ -89,14 +83,12 @@ def sweep(
 ) -> Sweep:  # fmt: skip
     """Engines (as of `Asked.beside`) against the values of a property, or in the one case that is asked for.
 
-    `load` makes a value's case; `turns` measures engines in it as `time_beside` does, to which `how` goes. Numbers of
-    subscriptions end where memory does.
+    `load` makes a value's case; `turns` measures engines in it as `time_beside` does, to which `how` goes.
     """
 
     def rows(asked: Asked) -> Iterator[Report]:
         asked = asked.beside(engines)
-        them = values(asked) if callable(values) else values
-        for value, larger in zip_longest(them, them[1:]):
+        for value in values(asked) if callable(values) else values:
             asked.tell(f"{title or label}: {value}: making the workload")
             bench = load(asked, value)
             measured = turns(bench, asked.engines, asked.tell, **{"most_s": 4.0, "changes": False} | how)
@@ -107,11 +99,7 @@ def sweep(
                     row["candidates_per_match"] = row["verified_per_message"] / row["matched_per_message"]
                 asked.tell(f"  {name}: {row['us_per_message']:,.1f} us, exact: {row['exact']}")
                 measured[name] = {key: value for key, value in row.items() if key not in ("rounds", "at_end")}
-            stopped = _beyond_memory(larger, value) if label == "subscriptions" and larger else {}
-            yield {"x": value, "workload": bench.workload, "engines": measured, **stopped}
-            if stopped:
-                asked.tell(stopped["stopped"])
-                return
+            yield {"x": value, "workload": bench.workload, "engines": measured}
 
     return Sweep(label, rows, metrics, title)
 
@@ -119,14 +107,6 @@ def sweep(
 def up_to(sizes: Sequence[int], least: int = 0, of: str = "subscriptions") -> Callable[[Asked], Sequence[int]]:
     """Those sizes that are no more than what is asked for, or than `least`."""
     return lambda asked: [n for n in sizes if n <= max(getattr(asked, of), least)] or [getattr(asked, of)]
-
-
-def _beyond_memory(size: int, done: int) -> dict[str, str]:
-    """Why a size is left out behind one that was measured, by the memory that took; empty if it is not."""
-    need = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 * size / done
-    free = psutil.virtual_memory().available + psutil.Process().memory_info().rss
-    why = f"{size:,} subscriptions left out: about {need / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free"
-    return {"stopped": why} if need > _MOST_MEMORY * free else {}
 
 
 class Page(NamedTuple):
@@ -157,7 +137,7 @@ class Page(NamedTuple):
             if engine in kind.engines:
                 tell(f"compiling kernels of {engine}")
                 warm_engine(kind, engine)
-        draw_with, rows, panels = pyplot(), [], []
+        rows, panels = [], []
         asked = Asked(kind, subscriptions, tuple(engines or ()), messages or self.messages, window or 100_000, seed,
                       messages_from, self.rounds, tell)  # fmt: skip
         for row in self.figures[name]:
@@ -168,6 +148,6 @@ class Page(NamedTuple):
         report["exact"] = all(engine["exact"] for row in rows for engine in row["engines"].values())
         if report["x_label"] != "subscriptions" and (size := rows[0]["workload"].get("subscriptions")):
             report["over"] = f"{size:,} subscriptions"
-        write(draw_with, report, out / f"{kind.name}-{name}")
+        write(report, out / f"{kind.name}-{name}")
         tell(f"written: {out}/{kind.name}-{name}.json and .png")
         return report

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
-from benchmarks.adversarial import STREAMS, make_stream
-from benchmarks.cases import make_case
+from benchmarks.cases import STREAMS, make_case, make_stream
 from benchmarks.command import Tell
 from benchmarks.figures.sweeps import TIME, Asked, Page, Report, sweep, up_to
 from benchmarks.harness import Bench, Running, time_beside

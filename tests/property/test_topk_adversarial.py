@@ -3,23 +3,23 @@
 import numpy as np
 import pytest
 
-from benchmarks import adversarial, verdict
+from benchmarks import cases, command
 from benchmarks.harness import Bench
 from matching.kinds import KINDS
 
 
 @pytest.fixture(autouse=True)
 def short_batches(monkeypatch):
-    monkeypatch.setattr(adversarial, "_BATCH", 60)
+    monkeypatch.setattr(cases, "_STREAM_BATCH", 60)
     # of 300 subscriptions too few are told something for a figure to count
-    monkeypatch.setattr(verdict, "FEWEST_COMPARED", 1)
-    monkeypatch.setattr(verdict, "FEWEST_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr(command, "FEWEST_COMPARED", 1)
+    monkeypatch.setattr(command, "FEWEST_SUBSCRIPTIONS", 1)
 
 
 @pytest.mark.parametrize("engine", KINDS.named("topk").engines)
-@pytest.mark.parametrize("stream", adversarial.STREAMS)
+@pytest.mark.parametrize("stream", cases.STREAMS)
 def test_topk_on_adversarial_stream_equals_oracle(stream, engine):
-    case = adversarial.make_stream(stream, 300, 240, 240, seed=5)
+    case = cases.make_stream(stream, 300, 240, 240, seed=5)
     load = Bench(case, 2, checked=4 * case.batch)
     checked = load.check(load.build(engine))
     assert checked["exact"]
@@ -28,7 +28,7 @@ def test_topk_on_adversarial_stream_equals_oracle(stream, engine):
 
 def test_adversarial_streams_are_what_they_say():
     def case(name):
-        return adversarial.make_stream(name, 200, 100, 100, seed=1)
+        return cases.make_stream(name, 200, 100, 100, seed=1)
 
     assert np.unique(case("one_point").messages.x).size == np.unique(case("one_point").table.y).size == 1
     assert np.unique(case("one_word").messages.terms).size == 1
@@ -45,7 +45,7 @@ def test_adversarial_streams_are_what_they_say():
 
 
 def test_drift_happens_within_the_batches_that_are_checked():
-    case = adversarial.make_stream("drift", 300, 240, 240, seed=5)
+    case = cases.make_stream("drift", 300, 240, 240, seed=5)
     checked = [case.messages.take(np.arange(first, first + 60)).terms for first in (240, 300)]
     assert not np.isin(checked[1], checked[0]).any()
     assert np.isin(case.table.terms, checked[1]).any(), "nobody asks for the new words"

@@ -2,11 +2,11 @@
 
 import pytest
 
-from benchmarks import verdict
+from benchmarks import command
 
 
 @pytest.fixture(autouse=True)
 def little_is_enough(monkeypatch):
     """Lowers what a figure counts from; a test of that begins with `monkeypatch.undo()`."""
-    monkeypatch.setattr(verdict, "FEWEST_COMPARED", 0)
-    monkeypatch.setattr(verdict, "FEWEST_SUBSCRIPTIONS", 0)
+    monkeypatch.setattr(command, "FEWEST_COMPARED", 0)
+    monkeypatch.setattr(command, "FEWEST_SUBSCRIPTIONS", 0)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks import cases, harness, run, verdict
+from benchmarks import cases, command, harness, run
 from benchmarks.cases import make_case
 from benchmarks.harness import Bench
 from benchmarks.workload import (
@@ -98,11 +98,11 @@ def test_check_of_too_little_does_not_count(monkeypatch):
     told = []
     report = run.bench("boolean", 3_000, messages=100, seed=4, engines=["cell_term"], rounds=1, on_progress=told.append)
     few = report["results"][0]
-    assert 0 < few["compared"] < verdict.FEWEST_COMPARED and few["exact"] is False
+    assert 0 < few["compared"] < command.FEWEST_COMPARED and few["exact"] is False
     assert f"only {few['compared']} expected of" in few["warning"]
     assert any(few["warning"] in sentence for sentence in told)
-    monkeypatch.setattr(verdict, "FEWEST_COMPARED", few["compared"])
-    monkeypatch.setattr(verdict, "FEWEST_SUBSCRIPTIONS", few["compared_subscriptions"])
+    monkeypatch.setattr(command, "FEWEST_COMPARED", few["compared"])
+    monkeypatch.setattr(command, "FEWEST_SUBSCRIPTIONS", few["compared_subscriptions"])
     again = run.bench("boolean", 3_000, messages=100, seed=4, engines=["cell_term"], rounds=1)["results"][0]
     assert again["compared"] == few["compared"] and again["exact"] is True and "warning" not in again
 

@@ -7,7 +7,6 @@ import pytest
 
 from benchmarks import cases
 from benchmarks.figures import boolean as boolean_figures
-from benchmarks.figures import sweeps
 from benchmarks.figures.boolean import PAGE
 from matching.boolean.engines.inverted_list import InvertedList
 from matching.boolean.engines.mbr_trie import STRATEGIES
@@ -72,14 +71,6 @@ def test_figure_of_a_wrong_engine_is_not_exact(tmp_path, monkeypatch):
     wrong = replace(KINDS.named("boolean"), engines={"inverted_list": Forgetful})
     monkeypatch.setattr(boolean_figures, "PAGE", boolean_figures.PAGE._replace(kind=wrong))
     assert boolean_figures.PAGE.figure("workloads", tmp_path, 1_000, None, 60, ("inverted_list",))["exact"] is False
-
-
-def test_figure_stops_where_memory_ends_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweeps, "_MOST_MEMORY", 0.0)
-    report = boolean_figures.PAGE.figure("subscriptions", tmp_path, 1_000, None, 40, _PAIR)
-    assert report["x"] == [200]
-    stopped = report["rows"][-1]["stopped"]
-    assert "1,000 subscriptions left out" in stopped and "GB needed" in stopped
 
 
 @pytest.mark.parametrize("options", [{"name": "nothing"}, {"name": "lengths", "engines": ["r_tree"]}])

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import cases, topology_cost
 from benchmarks.cases import make_case
 from benchmarks.routers import routed, routers_of, simulated
-from benchmarks.whole_way import checked, filled, router_of, stream_of
+from benchmarks.topology_cost import checked, filled, router_of, stream_of
 from distribution.hashing import HashingRouter
 from distribution.location import LocationTable
 from distribution.placed import SopRouter

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.verdict import verdict
+from benchmarks.command import verdict
 
 
 @pytest.mark.parametrize(
