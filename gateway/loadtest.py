@@ -106,8 +106,8 @@ def load_test(
         raise ConfigError(f"{seconds} seconds is no message at all: raise it")
     counts = {kind.name: kind.recipe.load for kind in kinds.run} | dict(subscriptions or {})
 
-    def run(pace: Pace) -> tuple[RunReport, dict[str, Any] | None]:
-        """A run, and what was told in it if that is to be checked."""
+    def run(pace: Pace, compared: bool) -> tuple[RunReport, dict[str, Any] | None]:
+        """A run, with files of updates where anything is checked, and what comparing them says."""
         with tempfile.TemporaryDirectory(prefix="skyray-loadtest-") as folder:
             out, saved = folder if check else None, None
             plan = load_plan(pace, counts, window, query_bolts, router, credits, seed, kinds, out)
@@ -116,7 +116,7 @@ def load_test(
                 saved = Checkpoints(store, Cadence(checkpoint_every), folder)
             report = _execute(plan, executor, address, on_progress, saved)
             ends = report.components["messages"].tasks[0].figures.pop("ends")  # of use to a check alone
-            if not check:
+            if not compared:
                 return report, None
             from gateway.load_check import check as held_against
 
@@ -124,13 +124,14 @@ def load_test(
 
     peak = None
     if rate is None:
-        peak = PEAK_MESSAGES / run(Pace(_AT_ONCE, PEAK_MESSAGES, batch or _PEAK_BATCH))[0].elapsed_s
+        at_once, _ = run(Pace(_AT_ONCE, PEAK_MESSAGES, batch or _PEAK_BATCH), False)
+        peak = PEAK_MESSAGES / at_once.elapsed_s
         rate = peak / 2
     limit, warming = round(rate * (seconds + warm_up)), round(rate * warm_up)
     if limit <= warming:
         raise ConfigError(f"rate {rate} for {seconds} s is no message at all: raise one of them")
     batch = batch or max(1, round(rate / 10))
-    report, judged = run(Pace(rate, limit, batch, linger_ms / 1e3 or None, warming))
+    report, judged = run(Pace(rate, limit, batch, linger_ms / 1e3 or None, warming), check)
     delivery = report.components["delivery"].tasks[0].figures
     source = report.components["messages"].tasks[0].figures
     updates = sum(delivery["updates"].values())

@@ -3,11 +3,12 @@
 import numpy as np
 
 from bolts.sinks import PartSink
-from matching.model import take_rows
+from matching.model import UpdateBatch, take_rows
 
 
 def spoil_one(monkeypatch, numbers: range, behind: int, how: str = "lost") -> None:
-    """The first update of these subscriptions as of a message behind this one is `lost`, told `twice`, or `off`."""
+    """Of these subscriptions, the first update as of a message behind this one is `lost`, told `twice`, or its score is
+    `off` by its last bit."""
     write, done = PartSink.write, []
 
     def spoilt(self, updates, *more):
@@ -16,9 +17,8 @@ def spoil_one(monkeypatch, numbers: range, behind: int, how: str = "lost") -> No
             at, rows = int(np.argmax(of_them)), np.arange(len(updates))
             done.append(at)
             if how == "off":
-                seq = updates.seq.copy()
-                seq[at] -= 1
-                updates = updates._replace(seq=seq)
+                score = np.where(rows == at, np.nextafter(updates.score, np.inf), updates.score)
+                updates = UpdateBatch(updates.as_of, updates.number, updates.seq, updates.change, score)
             else:
                 updates = take_rows(updates, np.delete(rows, at) if how == "lost" else np.append(rows, at))
         write(self, updates, *more)

@@ -246,7 +246,9 @@ def test_spout_generated_goes_on_the_same(window, after):
 
 def test_spout_paced_goes_on_the_same_and_its_schedule_starts_anew():
     def spout():
-        return opened(PacedSpout(RECIPE, COUNT, EARTH, 100, 1000, rate=2000.0), ClockedContext())
+        return opened(
+            PacedSpout(RECIPE, COUNT, EARTH, 100, 1000, rate=2000.0, watched=range(250, 600)), ClockedContext()
+        )
 
     whole = spout()
     expected = run_on(whole, 0)
@@ -267,6 +269,7 @@ def test_spout_paced_goes_on_the_same_and_its_schedule_starts_anew():
     report = resumed.report()
     assert report["furthest_behind_s"] == 7.5 and report["messages"] == 1000
     assert report["reached_rate"] == pytest.approx(2000.0, rel=0.1)
+    assert report["ends"] == [299, 399, 499, 599]
 
 
 def test_generated_subscriptions_are_not_made_again():
