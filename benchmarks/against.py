@@ -14,10 +14,10 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
-
-import numpy as np
 
 from benchmarks.command import ROOT, commit_of, provenance, say
 from matching.errors import ConfigError
@@ -46,31 +46,23 @@ def compare(this: list[Rows], other: list[Rows]) -> Rows:
     report = {}
     for name in (name for name in this[0] if name in other[0]):
         ours, theirs = [rows[name] for rows in this], [rows[name] for rows in other]
-        here, there = (np.array([_us_per_message(row) for row in rows]) for rows in (ours, theirs))
+        here, there = ([row["us_per_message"] for row in rows] for rows in (ours, theirs))
+        ratios = [one / another for one, another in zip(here, there, strict=True)]
         report[name] = {
             "exact": all(row["exact"] for row in ours + theirs),
             "told_same": all(_told_same(ours[0], row) for row in ours + theirs),
-            "us_per_message": {"this": here.tolist(), "other": there.tolist()},
-            "ratio": _spread(here / there),
-            "scatter": _spread(there[1:] / there[:-1]),
+            "us_per_message": {"this": here, "other": there},
+            "ratio": {"median": median(ratios), "pairs": ratios},
+            "scatter": [later / before for before, later in pairwise(there)],
         }
     return report
 
 
-def _us_per_message(row: dict[str, Any]) -> float:
-    return row["us_per_message"] if "us_per_message" in row else 1e6 / row["messages_per_s"]
-
-
 def _told_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """By digest, too, where both have one of equally many messages."""
-    names = ["updates_per_message", "matched_per_message"]
-    if "told_digest" in one and "told_digest" in other and one["messages_timed"] == other["messages_timed"]:
-        names.append("told_digest")
+    """By digest, too, where it is of equally many messages: a slow engine is given fewer."""
+    alike = one["messages_timed"] == other["messages_timed"]
+    names = ["updates_per_message", "matched_per_message", *(["told_digest"] if alike else [])]
     return all(one[name] == other[name] for name in names)
-
-
-def _spread(ratios: np.ndarray) -> dict[str, Any]:
-    return {"median": np.median(ratios), "least": ratios.min(), "most": ratios.max(), "pairs": ratios.tolist()}
 
 
 def main() -> int:

@@ -127,11 +127,7 @@ class Bench:
             self._filled[key] = self._fill(name) if self.kind.windowed else State.of(self.case.table)
         return self._filled[key]
 
-    def check(self, running: Running) -> dict[str, Any]:
-        """What `check_in_turns` says of one engine."""
-        return self.check_in_turns([running])[0]
-
-    def check_in_turns(self, engines: Sequence[Running]) -> list[dict[str, Any]]:
+    def check(self, engines: Sequence[Running]) -> list[dict[str, Any]]:
         """Process the first batches behind `build`, and hold what some subscriptions are told against the oracle.
 
         Says of each engine what `benchmarks.command` says, how many results, refills, expired and ended messages were
@@ -208,7 +204,7 @@ class Bench:
             running.boundary = running.boundary._replace(last_seq=at - 1)
             part = min(part, len(self.case.messages) - at)
         refilled, first = running.refills, running.boundary.last_seq + 1
-        running.watch.reset()
+        running.watch.seconds = dict.fromkeys(running.watch.seconds, 0.0)
         _, steps, seconds = zip(*self._take(running, part, most_s), strict=True)
         elapsed, done = sum(seconds), running.boundary.last_seq + 1 - first
         updates, work = concatenate([step.updates for step in steps]), np.sum([step.work for step in steps], axis=0)
@@ -308,7 +304,7 @@ def time_beside(
             if built[name].peer:
                 running.callback(built[name].peer.close)
             tell(f"checking {name} against the oracle")
-            checked = load.check(built[name])
+            (checked,) = load.check([built[name]])
             if "warning" in checked:
                 tell(f"{name}: {checked['warning']}")
             if pruning := getattr(built[name].room.engine, "pruning", None):

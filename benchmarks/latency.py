@@ -4,8 +4,8 @@ import sys
 from typing import Annotated, Any
 
 from benchmarks import command
-from benchmarks.stopwatch import in_turns, medians
 from benchmarks.command import verdict
+from benchmarks.stopwatch import in_turns, medians
 from gateway.loadtest import Executor, load_test
 from topology.settings import LIVE_CREDITS
 

@@ -1,8 +1,7 @@
 """Write `docs/made-by.md`: where each figure that is kept comes from, and whether it would count today.
 
 `python -m benchmarks.made_by`, after a file of `benchmarks/results/` has changed; a test holds the page to the files.
-What was kept before reports said where they come from names the commit that brought it (`kept_by`), and no more. What
-makes a figure count is in `benchmarks.command`.
+What makes a figure count is in `benchmarks.command`.
 """
 
 import json
@@ -17,11 +16,10 @@ _HEAD = """\
 # Where figures come from
 
 Written by `python -m benchmarks.made_by` from `benchmarks/results/`: the commit that was measured (`+`: files differed
-from it; *by*: the one that brought the file, where it does not say more), the command (where that is gone, the one that
-measures the same today; the file has what was typed), cores and load of the machine, and the fewest expected updates,
-matches or answers that an engine of the file was compared with. From 1,000 of 500 subscriptions on a figure counts;
-`skyray bench` and all that times something ends with exit code 1 below. What is older than that rule and falls short of
-it, or does not say what was compared, stands here as it was, and ratios to it are indications.
+from it), the command, cores and load of the machine, and the fewest expected updates, matches or answers that an engine
+of the file was compared with. From 1,000 of 500 subscriptions on a figure counts; whatever times something ends with
+exit code 1 below. Of one checkout against another, all that both told was compared, and nothing with the oracle; that
+tool timed rooms of commits whose `skyray bench` says less than today's, and is at the commit that is named.
 
 | figure | commit | command | cores | load | compared |
 | --- | --- | --- | --- | --- | --- |
@@ -43,15 +41,13 @@ def _row(path: Path, results: Path) -> str:
         return part
 
     report = json.loads(path.read_text(), object_hook=note)
-    made, told = report.get("made_by", {}), "not said"
-    commit = f"`{made['commit']}`" if "commit" in made else f"by `{report['kept_by']}`"
-    command = f"`{_typed(made['command'])}`" if "command" in made else "-"
-    load = f"{made['load_average'][0]:.1f}" if "load_average" in made else "-"
+    made, told = report["made_by"], "all, with each other"
     if compared:
         fewest, of = min(compared)
         told = f"{fewest:,} of {of:,}" + ("" if verdict(True, fewest, of)["exact"] else ": too little")
-    link, cores = path.relative_to(results.parents[1]).as_posix(), made.get("cores", report.get("cores", "-"))
-    return f"| [{path.stem}](../{link}) | {commit} | {command} | {cores} | {load} | {told} |"
+    link, load = path.relative_to(results.parents[1]).as_posix(), made["load_average"][0]
+    commit, command, cores = made["commit"], _typed(made["command"]), made["cores"]
+    return f"| [{path.stem}](../{link}) | `{commit}` | `{command}` | {cores} | {load:.1f} | {told} |"
 
 
 def _typed(command: str) -> str:

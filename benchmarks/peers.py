@@ -9,14 +9,13 @@ durability, one core like an engine. Read on in `benchmarks.harness`, which time
 import importlib.util
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from matching.boolean.engine import MatchSet
-from matching.errors import ConfigError
 from matching.kind_table import Kind
 from matching.model import Int64, MessageBatch, SubscriptionTable
 from matching.space import Space
@@ -26,14 +25,6 @@ _SIDES = ("west", "south", "east", "north")
 _BOX = ", ".join(f"{side} float8" for side in _SIDES)
 #: Whether the boxes of message m and subscription s meet, closed and in doubles.
 _MEET = "s.west <= m.east AND s.east >= m.west AND s.south <= m.north AND s.north >= m.south"
-
-
-class Absence(NamedTuple):
-    """A peer that cannot run here: why, and the line that changes it."""
-
-    name: str
-    reason: str
-    install: str
 
 
 class Peer(ABC):
@@ -48,10 +39,10 @@ class Peer(ABC):
         self._here = SlotMap()
 
     @classmethod
-    def absence(cls) -> Absence | None:
-        """Why the peer cannot run here, or None."""
+    def absence(cls) -> str | None:
+        """Why the peer cannot run here, and the line that changes it; or None."""
         if importlib.util.find_spec(cls.package) is None:
-            return Absence(cls.name, f"Python package {cls.package} is not installed", cls.install)
+            return f"Python package {cls.package} is not installed. Install it: {cls.install}"
         return None
 
     def __len__(self) -> int:
@@ -101,11 +92,9 @@ class Peer(ABC):
 def rows_of(table: SubscriptionTable) -> pa.Table:
     """One row a subscription: number, rarest keyword (the smallest term id), box, the rest of the keywords.
 
-    They are ordered by rarest keyword and then place, so that what is read together lies together.
+    In order of rarest keyword and place, so that what is read together lies together; none crosses the antimeridian.
     """
-    west, south, east, _ = table.region.T
-    if np.any(west > east):  # as no benchmark has them
-        raise ConfigError("a region crosses the antimeridian; peers take only regions with west <= east")
+    west, south, _, _ = table.region.T
     table = table.take(np.lexsort((south, west, table.terms[table.term_offsets[:-1]])))
     first, offsets = table.term_offsets[:-1], table.term_offsets - np.arange(len(table) + 1)
     rest = pa.ListArray.from_arrays(offsets.astype(np.int32), np.delete(table.terms, first))
@@ -174,7 +163,7 @@ class PostGIS(Peer):
     )
 
     @classmethod
-    def absence(cls) -> Absence | None:
+    def absence(cls) -> str | None:
         if missing := super().absence():
             return missing
         import psycopg
@@ -183,8 +172,8 @@ class PostGIS(Peer):
             with psycopg.connect() as sql:
                 there = sql.execute("SELECT FROM pg_available_extensions WHERE name = 'postgis'").rowcount
         except psycopg.Error as refused:
-            return Absence(cls.name, f"no PostgreSQL server answers ({str(refused).strip()})", cls.install)
-        return None if there else Absence(cls.name, "the PostgreSQL server has no PostGIS", cls.install)
+            return f"no PostgreSQL server answers ({str(refused).strip()}). Install it: {cls.install}"
+        return None if there else f"the PostgreSQL server has no PostGIS. Install it: {cls.install}"
 
     def __init__(self, space: Space):
         super().__init__(space)

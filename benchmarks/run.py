@@ -30,10 +30,6 @@ from matching.warmup import warm_engine
 RESULTS = Path(__file__).parent / "results"
 #: Beside the engines of a kind: the default one with the rules of its paper alone.
 VARIANTS: Mapping[str, Mapping[str, Any]] = {"topk": {"skype_paper": partial(Skype, pruning=PAPER)}}
-_ENGINES = (
-    "names separated by commas; all engines by default. Where there are peers, they can be named too: postgis "
-    "and duckdb; and skype_paper, which is skype by its paper's rules"
-)
 
 
 def bench(
@@ -42,7 +38,7 @@ def bench(
     *,
     window: Annotated[int | None, typer.Option(min=1, help="Messages in the window, for kinds that have one.")] = None,
     messages: Annotated[int | None, typer.Option(min=1, help="Messages to time.")] = None,
-    engines: Annotated[str | Sequence[str] | None, _ENGINES] = None,
+    engines: Annotated[str | Sequence[str] | None, "all by default; also duckdb, postgis, skype_paper"] = None,
     window_index: Annotated[str | None, "name of the window index, for kinds that have one"] = None,
     figure: Annotated[str | None, "measure and draw this figure instead; a wrong name tells which there are"] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 0,
@@ -55,7 +51,7 @@ def bench(
     """Measure engines of a kind on one synthetic workload; what is annotated is an option of `skyray bench`.
 
     Says the `kind`, `made_by`, the `workload`, of each engine in `results` what `benchmarks.harness.time_beside` says,
-    and name, reason and line of installation of each peer that cannot run here (`absent`); or what a figure says.
+    and why peers cannot run here by name (`absent`); or what a figure says.
     Raises a `ConfigError` for a kind that has no room, or an engine that the kind does not have.
     """
     if kind not in KINDS or not KINDS.named(kind).runs:
@@ -78,10 +74,10 @@ def bench(
     row = with_peers(replace(row, engines={**row.engines, **VARIANTS.get(kind, {})}))
     for name in chosen:
         row.engine(name)
-    absent = [missing._asdict() for name in chosen if name in PEERS and (missing := PEERS[name].absence())]
-    for missing in absent:
-        tell("{name} left out: {reason}. Install it: {install}".format(**missing))
-    chosen = [name for name in chosen if name not in {missing["name"] for missing in absent}]
+    absent = {name: why for name in chosen if name in PEERS and (why := PEERS[name].absence())}
+    for name, why in absent.items():
+        tell(f"{name} left out: {why}")
+    chosen = [name for name in chosen if name not in absent]
     tell("compiling kernels")
     for name in chosen:
         if name not in PEERS:

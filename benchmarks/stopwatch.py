@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from operator import attrgetter
 from statistics import median
 from time import perf_counter
-from typing import TypeVar
+from typing import Any
 
 from matching.kind import Room, Share
 
@@ -26,12 +26,11 @@ _CLOCKED = (
     ("refills", "share", ("answer",)),
     ("window", "share", ("store", "load")),
 )
-Row = TypeVar("Row")
 
 
-def in_turns(names: Iterable[str], rounds: int, measure: Callable[[str, int], Row]) -> dict[str, list[Row]]:
+def in_turns(names: Iterable[str], rounds: int, measure: Callable[[str, int], Any]) -> dict[str, list[Any]]:
     """What each says of its turns, A B A B: a slow minute of the machine hits all alike."""
-    turns: dict[str, list[Row]] = {name: [] for name in names}
+    turns: dict[str, list[Any]] = {name: [] for name in names}
     for turn in range(rounds):
         for name, mine in turns.items():
             mine.append(measure(name, turn))
@@ -45,7 +44,7 @@ def medians(rows: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 class Stopwatch:
-    """Wall-clock `seconds` by part of a room and its share, if there is one, from its building or the last `reset` on.
+    """Wall-clock `seconds` by part of a room and its share, if there is one, from its building on.
 
     A part that runs inside another stops the other's clock, save that a refill keeps all that it calls.
     """
@@ -63,10 +62,6 @@ class Stopwatch:
                 if hasattr(owner, method):
                     self.seconds[part] = 0.0
                     setattr(owner, method, self._clock(part)(getattr(owner, method)))
-
-    def reset(self) -> None:
-        """All clocks to zero."""
-        self.seconds = dict.fromkeys(self.seconds, 0.0)
 
     @contextmanager
     def _clock(self, part: str) -> Iterator[None]:

@@ -2,15 +2,13 @@
 
     python -m benchmarks.topology_cost [--kind boolean] [--subscriptions N] [--messages N] [--ways ray_count,ray_two]
 
-`bare` is `matching.alone` in this process, fed batches that lie in memory: the same room over the same window. The
-others are the topology on Ray with a sink that only counts, its light components in one actor, as `skyray run` has them
-on a small machine, with one query bolt (`ray_count`) or two (`ray_two`); boolean subscriptions are picky, so that
-matching is work and matches are few. All are timed from when everybody has subscribed to the last update.
+`bare` is `matching.alone` in this process over batches in memory; the others are the topology on Ray, as `skyray run`
+has it on a small machine but with a sink that counts, with one query bolt (`ray_count`) or two (`ray_two`). Boolean
+subscriptions are picky, so that matching is work and matches are few. All are timed from when everybody has subscribed.
 
-Whatever runs a topology, here and in `benchmarks.routers`, which simulates many bolts (read on there), takes turns
-(`compare`): all must tell the same by digest, and what one bolt wrote is held against an independent computation
-(`checked`). In one process a run goes on from where everybody has subscribed over the full window, or with the results
-of a history (`filled`).
+Whatever runs a topology, here and in `benchmarks.routers` (read on there), takes turns (`compare`): all must tell the
+same by digest, and what one bolt wrote is held against an independent computation (`checked`). In one process a run
+goes on from where everybody has subscribed over the full window, or with the results of a history (`filled`).
 """
 
 import sys
@@ -26,7 +24,7 @@ from time import perf_counter, process_time
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
+import pyarrow as pa
 
 from benchmarks import command
 from benchmarks.cases import Case, make_case
@@ -42,10 +40,11 @@ from bolts.query import QueryBolt
 from distribution.placement.costs import SampleCosts
 from distribution.router import Router
 from distribution.routers import router_named
+from gateway.load_check import told_in
 from matching.alone import Alone
 from matching.errors import ConfigError
 from matching.kinds import KINDS
-from matching.model import CHANGES, ChangeList, Int64, Names, SubscriptionTable, UpdateBatch, empty, take_rows
+from matching.model import ChangeList, Int64, Names, SubscriptionTable, empty, take_rows
 from matching.naive import tally
 from matching.recount import of_numbers
 from matching.warmup import warmup
@@ -236,7 +235,9 @@ def checked(stream: Stream, saved: Saved) -> tuple[dict[str, Any], str]:
     with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
         plan = plan_of(stream, router_of(stream, "hashing", 1), out, "parquet")
         digest = told_by(local.run_local(plan, resume=saved), stream)["digest"]
-        told = told_in(out, case.kind.name)
+        subscriptions = pa.array([f"{case.kind.name}-{number}" for number in case.table.number])
+        messages = pa.array([f"m{seq}" for seq in case.messages.seq])
+        told, _ = told_in(Path(out), subscriptions, messages, -1, len(messages))
     if history is None:
         last = None if case.kind.windowed else behind + max(1, _CHECKED_MESSAGES // case.batch)
         return verdict(*held_against(case, told, stream.boundaries[stream.joined : last], _CHECKED)), digest
@@ -245,16 +246,6 @@ def checked(stream: Stream, saved: Saved) -> tuple[dict[str, Any], str]:
     told = take_rows(told, told.as_of <= boundaries[-1].last_seq)
     same = tally(of_numbers(told, history.sample.number)) == wanted
     return verdict(same, wanted.total(), len({event[1] for event in wanted})), digest
-
-
-def told_in(out: str, kind: str) -> UpdateBatch:
-    """What subscriptions of a kind, which are called `KIND-NUMBER`, were told by the files of a run."""
-    names, others = ["subscription_id", "change"], ["as_of", "seq", "score"]
-    rows = pq.read_table(Path(out, "updates"), columns=names + others, read_dictionary=names).to_pandas()
-    rows = rows[rows.subscription_id.str.startswith(f"{kind}-")]
-    number = rows.subscription_id.map(lambda name: int(name.rpartition("-")[2])).astype(np.int64)
-    change = rows.change.map(CHANGES.index).astype(np.int8)
-    return UpdateBatch(*(column.to_numpy() for column in (rows.as_of, number, rows.seq, change, rows.score)))
 
 
 def told_by(report: RunReport, stream: Stream, router: str = "hashing") -> dict[str, Any]:

@@ -190,7 +190,7 @@ def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRe
 
 
 def skyline_subscriptions(messages: Messages, count: int, seed: int) -> SubscriptionTable:
-    """`count` boolean subscriptions with skyline regions, of the shape of the world, around the same middles. O(count)."""
+    """`count` skyline subscriptions with regions of the shape of the world, around those of boolean ones. O(count)."""
     table = boolean_subscriptions(messages, count, seed)
     side = np.sqrt(np.random.default_rng([seed, 5]).uniform(_SIDES[0] ** 2, _SIDES[1] ** 2, count))
     middles = (table.region[:, :2] + table.region[:, 2:]).T / 2.0

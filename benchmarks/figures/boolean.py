@@ -1,17 +1,14 @@
 """Figures for `boolean`, drawn from this machine: `skyray bench boolean --figure NAME`.
 
-The evaluation of Yu, Li and Feng, "A Cost-based Method for Location-Aware Publish/Subscribe Services", CIKM 2015:
+Yu, Li and Feng, "A Cost-based Method for Location-Aware Publish/Subscribe Services", CIKM 2015, and our own:
 
     lengths         the default, lfilter, its parts and its opponents against the words of a message      (figures 8, 9)
     opponents-usa   the same with 1 to 6 keywords, no stop words and small regions, as of shops with titles  (figure 10)
     choice          lfilter as it chooses, beside its parts, each way forced upon it, and ways of probing     (figure 7)
-
-each for point and range messages, short and long ones. And our own:
-
     subscriptions   against the number of subscriptions, up to --subscriptions                               (figure 11)
     workloads       the default workload with one thing changed at a time
 
-Read on in `benchmarks.harness`, which checks and times.
+The first three are for point and range messages, short and long. Read on in `benchmarks.harness`.
 """
 
 from collections.abc import Mapping
@@ -44,7 +41,7 @@ _WAYS = {
 _CHOICE = {"engines": _WAYS, "rounds": 7}
 _USA = BooleanRecipe(stop_words=False, keywords=(1, 6), regions="small")
 _REGIONS = {name: {"regions": name} for name in REGIONS}
-#: What is changed of the default workload; only messages that are drawn can differ in words and places.
+#: What is changed of the default workload.
 _WORKLOADS = {
     "default": {},
     "no stop words": {"stop_words": False},
@@ -55,7 +52,6 @@ _WORKLOADS = {
     "1 to 6 keywords": {"keywords": (1, 6)},
     **{f"{name} regions": changed for name, changed in _REGIONS.items() if name != PLAIN_BOOLEAN.regions},
 }
-_DRAWN = ("no stop words", "places spread evenly", "long texts")
 _SHOWN = TIME | {"candidates a match": "candidates_per_match"} | BYTES
 #: A round of a slow engine stops after so long: there are many.
 _MOST_S = 1.5
@@ -82,10 +78,7 @@ def _recipes(
     def load(asked: Asked, value: Any) -> Bench:
         return _bench(asked, recipe._replace(**changed[value]), rounds=rounds or asked.rounds)
 
-    def values(asked: Asked) -> list[Any]:
-        return [each for each in changed if asked.messages_from is None or each not in _DRAWN]
-
-    return sweep(label, values, load, most_s=_MOST_S, **how)
+    return sweep(label, tuple(changed), load, most_s=_MOST_S, **how)
 
 
 def _by_length(recipe: BooleanRecipe, **how: Any) -> list[Sweep]:
@@ -117,4 +110,4 @@ def figures() -> dict[str, list[Sweep]]:
     }  # fmt: skip
 
 
-PAGE = Page(_BOOLEAN, figures(), messages=30_000)
+PAGE = Page(_BOOLEAN, figures(), messages=30_000, real=False)

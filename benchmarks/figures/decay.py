@@ -10,12 +10,12 @@ Read on in `benchmarks.lasting`, which fills and checks results.
 """
 
 from benchmarks.cases import HALF_LIFE_S
-from benchmarks.figures.sweeps import BYTES, CHANGES, TIME, Page, sweep, up_to
+from benchmarks.figures.sweeps import BYTES, CHANGES, TIME, Page, by, sweep, up_to
 from benchmarks.workload import TopkRecipe
 from matching.kinds import KINDS
 
 _DECAY = KINDS.named("decay")
-_K = _DECAY.recipe.k
+_K, _NUMBERS, _ALPHAS = _DECAY.recipe.k, (1, 2, 3, 4, 5), (0.1, 0.3, 0.5, 0.7, 0.9)
 _SIZES = (50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000)
 _HISTORIES = (20_000, 50_000, 100_000, 200_000, 400_000)
 _LIVES = [round(HALF_LIFE_S * times) for times in (0.1, 0.25, 1.0, 4.0, 10.0)]
@@ -23,16 +23,12 @@ _LIVES = [round(HALF_LIFE_S * times) for times in (0.1, 0.25, 1.0, 4.0, 10.0)]
 PAGE = Page(
     _DECAY,
     {
-        "subscriptions": [sweep("subscriptions", up_to(_SIZES), lambda asked, n: asked.bench(subscriptions=n))],
-        "keywords": [
-            sweep("keywords", (1, 2, 3, 4, 5), lambda asked, n: asked.bench(recipe=TopkRecipe(_K, keywords=(n, n))))
-        ],
-        "alpha": [
-            sweep("alpha", (0.1, 0.3, 0.5, 0.7, 0.9), lambda asked, a: asked.bench(recipe=TopkRecipe(_K, alpha=(a, a))))
-        ],
+        "subscriptions": [sweep("subscriptions", up_to(_SIZES), by("subscriptions"))],
+        "keywords": [sweep("keywords", _NUMBERS, lambda asked, n: asked.bench(recipe=TopkRecipe(_K, keywords=(n, n))))],
+        "alpha": [sweep("alpha", _ALPHAS, lambda asked, a: asked.bench(recipe=TopkRecipe(_K, alpha=(a, a))))],
         "k": [sweep("k", (5, 10, 20, 30, 50), lambda asked, k: asked.bench(recipe=TopkRecipe((k, k))))],
-        "fading": [sweep("half-life in s", _LIVES, lambda asked, life: asked.bench(half_life_s=life))],
-        "history": [sweep("messages before", _HISTORIES, lambda asked, n: asked.bench(history=n))],
+        "fading": [sweep("half-life in s", _LIVES, by("half_life_s"))],
+        "history": [sweep("messages before", _HISTORIES, by("history"))],
         "insertion": [sweep("engine", metrics=TIME | BYTES | CHANGES, changes=True)],
     },
     messages=3_000,

@@ -6,15 +6,14 @@
     cleaning    the memo tree by way of cleaning, while its window slides on
 
 Engines: a message comes every millisecond, so that a window of 3,200,000 is one of 3,200 seconds, the paper's longest.
-Half of the messages speak of objects, each of which comes again about as often whatever the window is (`_BETWEEN`), and
-then ends the message before: so what is kept is ended, expires, and is filled anew.
+Half of them speak of objects, each of which comes again about as often whatever the window is (`_BETWEEN`), and ends
+the message before: so what is kept is ended, expires, and is filled anew.
 
-Trees: half of the messages speak of objects as well. For `cleaning` nine tenths do, of objects that stay about where
-they are and speak often: what has ended then piles up in the leaves. Queries are those of `benchmarks.workload`, 0.01 %
-to 1 % of the world's area. An operation is one node of a tree or cell of a quadtree that an update reads or writes, one
-inverted list or count of a term that it changes, one term that it puts into a filter or takes out, or one entry of the
-memo. The paper counts operations without saying of what. Time is thread time; the candidates of all queries are held
-against `matching.recount`. Read on in `matching.skyline.windows.tree`, or `matching.skyline.engines.eager_star`.
+Trees: half of the messages speak of objects as well; for `cleaning` nine tenths, of objects that stay about where they
+are and speak often, so that what has ended piles up in the leaves. An operation is a node of a tree or cell of a
+quadtree that an update reads or writes, an inverted list or count of a term that it changes, a term that it puts into a
+filter or takes out, or an entry of the memo; the paper does not say. Time is thread time; the candidates of all queries
+are held against `matching.recount`. Read on in `matching.skyline.windows.tree` or `matching.skyline.engines`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +69,7 @@ def _checked(load: Bench, names: Sequence[str], tell: Tell, **_: Any) -> dict[st
     tell(f"building {', '.join(names)}")
     built = [load.build(name) for name in names]
     memory = [load.memory(each) for each in built]
-    return {name: row | told for name, row, told in zip(names, memory, load.check_in_turns(built), strict=True)}
+    return {name: row | told for name, row, told in zip(names, memory, load.check(built), strict=True)}
 
 
 def _engines(*shares: float) -> list[Sweep]:
@@ -80,10 +79,8 @@ def _engines(*shares: float) -> list[Sweep]:
         return asked.bench(window=size, batch=_BATCH, messages=_BATCH, rounds=1, checked=asked.messages,
                            versions=max(2.0, size / _BETWEEN))  # fmt: skip
 
-    def sizes(asked: Asked) -> list[int]:
-        return [round(asked.window * share) for share in shares]
-
-    return [sweep("messages in the window", sizes, load, _REFILLS, turns=_checked)]
+    return [sweep("messages in the window", lambda asked: [round(asked.window * share) for share in shares], load,
+                  _REFILLS, turns=_checked)]  # fmt: skip
 
 
 class Slide:

@@ -104,6 +104,11 @@ def sweep(
     return Sweep(label, rows, metrics, title)
 
 
+def by(name: str) -> Callable[[Asked, Any], Bench]:
+    """Cases that differ in what `benchmarks.cases.make_case` takes by this name."""
+    return lambda asked, value: asked.bench(**{name: value})
+
+
 def up_to(sizes: Sequence[int], least: int = 0, of: str = "subscriptions") -> Callable[[Asked], Sequence[int]]:
     """Those sizes that are no more than what is asked for, or than `least`."""
     return lambda asked: [n for n in sizes if n <= max(getattr(asked, of), least)] or [getattr(asked, of)]
@@ -132,8 +137,8 @@ class Page(NamedTuple):
         if messages_from is not None and not self.real:
             raise ConfigError(f"figures of {kind.name} are of synthetic messages: leave --messages-from out")
         for engine in engines or kind.engines:
-            if engine in PEERS and (missing := PEERS[engine].absence()):
-                raise ConfigError(f"{engine}: {missing.reason}. Install it: {missing.install}")
+            if engine in PEERS and (why := PEERS[engine].absence()):
+                raise ConfigError(f"{engine}: {why}")
             if engine in kind.engines:
                 tell(f"compiling kernels of {engine}")
                 warm_engine(kind, engine)

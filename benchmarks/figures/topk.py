@@ -1,12 +1,10 @@
 """Figures of the kind the papers show, drawn from this machine: `skyray bench topk --figure NAME`.
 
-    subscriptions                  time of a message against the number of subscriptions (up to --subscriptions)
-    k, alpha, keywords, window     against one property of the workload
-    thresholds-mixed               refills a message, buffer size and time of the threshold rules, over three windows,
-                                   with k = 1, 10 and 100, of a third of the subscriptions each. What a hit and a refill
-                                   take is what the constants of `matching.topk.thresholds_cost` go by
-    pruning                        what each rule of engine `skype` earns, by leaving it out
-    streams                        adversarial streams: does every engine stay exact, and how fast is it
+    subscriptions, k, alpha, keywords, window     time of a message against one property of the workload
+    thresholds-mixed     refills, buffers and time of the threshold rules over three windows; k is 1, 10 and 100 of a
+                         third each; what a hit and a refill take, the constants of `matching.topk.thresholds_cost` go by
+    pruning              what each rule of engine `skype` earns, by leaving it out
+    streams              streams that an index may break down on: is every engine exact, and how fast
 
 Read on in `benchmarks.harness`, which checks and times.
 """
@@ -21,7 +19,7 @@ from pandas import DataFrame
 
 from benchmarks.cases import STREAMS, make_case, make_stream
 from benchmarks.command import Tell
-from benchmarks.figures.sweeps import TIME, Asked, Page, Report, sweep, up_to
+from benchmarks.figures.sweeps import TIME, Asked, Page, Report, by, sweep, up_to
 from benchmarks.harness import Bench, Running, time_beside
 from benchmarks.workload import PLAIN, TopkRecipe, changed
 from matching.kinds import KINDS
@@ -30,7 +28,7 @@ from matching.topk.thresholds import RULES
 
 _TOPK = KINDS.named("topk")
 _SIZES = (100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000)
-_WINDOWS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+_NUMBERS, _WINDOWS = (1, 2, 3, 4, 5), (10_000, 30_000, 100_000, 300_000, 1_000_000)
 _ALPHAS = {alpha: TopkRecipe(alpha=(alpha, alpha)) for alpha in (0.1, 0.3, 0.5, 0.7, 0.9)} | {"uniform": PLAIN}
 #: Of streams: long enough for whole batches, so that no engine tells changes oftener than another.
 _MOST_STREAM_S, _MOST_STREAM = 15.0, 20_000
@@ -96,17 +94,11 @@ def _stream(asked: Asked, name: str) -> Bench:
 PAGE = Page(
     _TOPK,
     {
-        "subscriptions": [
-            _sweep("subscriptions", up_to(_SIZES, _SIZES[1]), lambda asked, n: asked.bench(subscriptions=n))
-        ],
+        "subscriptions": [_sweep("subscriptions", up_to(_SIZES, _SIZES[1]), by("subscriptions"))],
         "k": [_sweep("k", (5, 10, 20, 50, 100), lambda asked, k: asked.bench(recipe=TopkRecipe(k=(k, k))))],
         "alpha": [_sweep("alpha", tuple(_ALPHAS), lambda asked, alpha: asked.bench(recipe=_ALPHAS[alpha]))],
-        "keywords": [
-            _sweep("keywords", (1, 2, 3, 4, 5), lambda asked, n: asked.bench(recipe=TopkRecipe(keywords=(n, n))))
-        ],
-        "window": [
-            _sweep("messages in the window", up_to(_WINDOWS, 100_000, "window"), lambda asked, n: asked.bench(window=n))
-        ],
+        "keywords": [_sweep("keywords", _NUMBERS, lambda asked, n: asked.bench(recipe=TopkRecipe(keywords=(n, n))))],
+        "window": [_sweep("messages in the window", up_to(_WINDOWS, 100_000, "window"), by("window"))],
         "thresholds-mixed": [sweep("threshold rule", load=_mixed, metrics=_OF_RULES, engines=RULES, turns=_rules)],
         "pruning": [sweep("rules", metrics=_COUNTED, engines=_PRUNING)],
         "streams": [_sweep("stream", tuple(STREAMS), _stream, most_s=_MOST_STREAM_S)],

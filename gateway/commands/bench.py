@@ -64,7 +64,7 @@ def run_bench(
     figures = dict.fromkeys(name for name in shown if name != "engine")
     headings = ("figure", *(result["engine"] for result in engines))
     rows = [[name, *(result.get(name) for result in engines)] for name in figures]
-    notes = [f"{one['name']}: {one['reason']}. Install it: {one['install']}" for one in report.get("absent", [])]
+    notes = [f"{name}: {why}" for name, why in report.get("absent", {}).items()]
     terminal.answer(
         report, lambda out: out.print(table(headings, rows, right=range(1, len(headings))), *notes, markup=False)
     )

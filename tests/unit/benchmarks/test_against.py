@@ -49,9 +49,9 @@ def test_checkouts_that_tell_different_updates_are_told_apart(tmp_path, monkeypa
     whole, broken = kept["engines"].values()
     assert whole["exact"] is broken["exact"] is True, "each was right in what it checked by itself"
     assert whole["told_same"] is True and broken["told_same"] is False
-    assert broken["ratio"]["most"] < 1.0, "who sleeps takes longer"
+    assert max(broken["ratio"]["pairs"]) < 1.0, "who sleeps takes longer"
     for report in (whole, broken):
-        assert len(report["ratio"]["pairs"]) == 2 and len(report["scatter"]["pairs"]) == 1
+        assert len(report["ratio"]["pairs"]) == 2 and len(report["scatter"]) == 1
         assert all(us > 0 for side in report["us_per_message"].values() for us in side)
     this = str(against.ROOT)
     turns = [line.partition(": ")[2] for line in told.splitlines() if line.startswith("pair")]
@@ -71,7 +71,6 @@ def test_exit_code_says_whether_all_runs_were_exact(exact, tmp_path, monkeypatch
 
 ROW = {
     "us_per_message": 4.0,
-    "messages_per_s": 1.0,
     "exact": True,
     "updates_per_message": 2.5,
     "matched_per_message": 2.0,
@@ -81,9 +80,9 @@ ROW = {
 
 
 def compared(**changes):
-    """Two runs of each checkout, the last one with changes; None takes a column from the other's rows."""
-    last = {name: value for name, value in {**ROW, **changes}.items() if value is not None}
-    return against.compare([{"cell_term": ROW}] * 2, [{"cell_term": ROW}, {"cell_term": last}])["cell_term"]
+    """Two runs of each checkout, the last one with changes."""
+    last = {"cell_term": ROW | changes}
+    return against.compare([{"cell_term": ROW}] * 2, [{"cell_term": ROW}, last])["cell_term"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,6 @@ def compared(**changes):
         ({"matched_per_message": 2.4}, True, False),
         ({"told_digest": 8}, True, False),
         ({"told_digest": 8, "messages_timed": 99}, True, True),
-        ({"told_digest": None}, True, True),
     ],
 )
 def test_runs_told_the_same_if_all_that_can_be_compared_is_equal(changes, exact, same):
@@ -105,9 +103,7 @@ def test_runs_told_the_same_if_all_that_can_be_compared_is_equal(changes, exact,
 
 def test_ratio_and_scatter_are_of_what_a_message_takes():
     report = compared(us_per_message=8.0)
-    assert report["ratio"] == {"median": 0.75, "least": 0.5, "most": 1.0, "pairs": [1.0, 0.5]}
-    assert report["scatter"]["pairs"] == [2.0]
-    assert compared(us_per_message=None, messages_per_s=125_000.0)["ratio"]["pairs"] == [1.0, 0.5]
+    assert report["ratio"] == {"median": 0.75, "pairs": [1.0, 0.5]} and report["scatter"] == [2.0]
 
 
 def test_engines_that_one_checkout_lacks_are_not_compared():

@@ -90,7 +90,7 @@ def test_bench_of_a_wrong_engine_is_not_exact():
             return hits._replace(number=hits.number[1:], row=hits.row[1:])
 
     bench = Bench(make_case(kind_of(Forgetful), 3_000, 200, rounds=1, seed=4), 1)
-    assert bench.check(bench.build("wrong"))["exact"] is False
+    assert bench.check([bench.build("wrong")])[0]["exact"] is False
 
 
 def test_check_of_too_little_does_not_count(monkeypatch):
@@ -198,7 +198,7 @@ def test_bench_by_recipe_and_from_real_messages_is_exact(tmp_path, engines):
 
 def test_check_of_more_messages_than_there_are_ends_with_the_last():
     bench = Bench(make_case(BOOLEAN, 3_000, 300, rounds=1, seed=4), 1, checked=500)
-    checked = bench.check(bench.build(NAMES[0]))
+    checked = bench.check([bench.build(NAMES[0])])[0]
     assert checked["exact"] and checked["messages_timed"] == 300
 
 
@@ -213,7 +213,7 @@ def test_messages_of_a_slow_engine_end_when_its_time_is_up(monkeypatch):
     bench = Bench(make_case(kind_of(Slow), 500, 900, rounds=3, seed=2), 3)
     running = bench.build()
     monkeypatch.setattr(harness, "_MOST_CHECK_S", 0.0)
-    checked = bench.check(running)
+    checked = bench.check([running])[0]
     assert checked["exact"] and checked["messages_timed"] == sum(asked) == harness._FEWEST_A_BATCH
     running.pace_s = 1.0
     timed = bench.time(running, 0, most_s=0.0, changes=False)
@@ -226,7 +226,7 @@ def test_messages_of_a_slow_engine_end_when_its_time_is_up(monkeypatch):
 def test_stream_of_a_kind_without_window_begins_again_where_it_ends():
     bench = Bench(make_case(BOOLEAN, 2_000, 150, rounds=1, seed=4), 1)
     running = bench.build()
-    bench.check(running)
+    bench.check([running])
     turns = [bench.time(running, turn, changes=False) for turn in range(2)]
     assert [turn["messages_timed"] for turn in turns] == [150, 150]
     assert turns[0]["matched_per_message"] == turns[1]["matched_per_message"] > 0

@@ -49,7 +49,7 @@ def test_skyline_bench_of_a_wrong_engine_is_not_exact():
 
     kind = replace(KINDS.named("skyline"), engines={"wrong": Forgetful})
     bench = Bench(make_case(kind, 400, 600, 2_000, 1, 4), 1)
-    assert bench.check(bench.build())["exact"] is False
+    assert bench.check([bench.build()])[0]["exact"] is False
 
 
 def test_skyline_workload_has_versions_and_regions_as_described():

@@ -44,7 +44,7 @@ def test_topk_bench_of_a_wrong_engine_is_not_exact():
             return hits._replace(slot=hits.slot[kept], row=hits.row[kept], score=hits.score[kept])
 
     bench = Bench(make_case(replace(TOPK, engines={"wrong": Forgetful}), 400, 300, 1_000, 1, 4), 1)
-    assert bench.check(bench.build())["exact"] is False
+    assert bench.check([bench.build()])[0]["exact"] is False
 
 
 @pytest.mark.long
