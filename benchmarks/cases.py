@@ -132,6 +132,8 @@ def make_case(
         facts["window"] = f"count:{filled}"
     elif kind.lasting:
         facts["history"] = filled
+    elif messages_from is not None:
+        facts |= {"places": "real", "words": "real"}
     if kind.needs_ended:
         stream, _, ends = workload.versions_of_objects(stream, filled, _VERSIONED, versions, _STRAY_DEG, seed)
         facts |= {"versioned": _VERSIONED, "versions_a_window": versions, "stray_deg": _STRAY_DEG}

@@ -2,7 +2,7 @@
 
     subscriptions, k, alpha, keywords, window     time of a message against one property of the workload
     thresholds-mixed     refills, buffers and time of the threshold rules over three windows; k is 1, 10 and 100 of a
-                         third each; what a hit and a refill take, the constants of `matching.topk.thresholds_cost` go by
+                         third each; what hits and refills take, the constants of `matching.topk.thresholds_cost` go by
     pruning              what each rule of engine `skype` earns, by leaving it out
     streams              streams that an index may break down on: is every engine exact, and how fast
 
