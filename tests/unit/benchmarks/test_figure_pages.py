@@ -50,7 +50,7 @@ def test_page_of_origins_changes_with_the_files_and_says_what_is_too_little(tmp_
     made = {"commit": "abc", "command": "cli.py bench knn --json", "cores": 3, "load_average": [1.25, 0, 0]}
     told = {"made_by": made, "results": [{"compared": 5_000, "compared_subscriptions": 900}, {"compared": 999}]}
     (results / "knn-9.json").write_text(json.dumps(told))
-    (results / "old.json").write_text(json.dumps({"kept_by": "def"}))
+    (results / "old.json").write_text(json.dumps({"made_by": made | {"command": "__main__.py OTHER"}}))
     one, two = made_by.page(results).splitlines()[-2:]
     assert "`abc` | `skyray bench knn --json` | 3 | 1.2 | 999 of 0: too little" in one
-    assert "by `def` | - | - | - | not said" in two
+    assert "`abc` | `python -m benchmarks.against OTHER` | 3 | 1.2 | all, with each other" in two
