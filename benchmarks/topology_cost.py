@@ -237,14 +237,15 @@ def checked(stream: Stream, saved: Saved) -> tuple[dict[str, Any], str]:
         digest = told_by(local.run_local(plan, resume=saved), stream)["digest"]
         subscriptions = pa.array([f"{case.kind.name}-{number}" for number in case.table.number])
         messages = pa.array([f"m{seq}" for seq in case.messages.seq])
-        told, _ = told_in(Path(out), subscriptions, messages, -1, len(messages))
+        told, misnamed = told_in(Path(out), subscriptions, messages, -1, len(messages))
     if history is None:
         last = None if case.kind.windowed else behind + max(1, _CHECKED_MESSAGES // case.batch)
-        return verdict(*held_against(case, told, stream.boundaries[stream.joined : last], _CHECKED)), digest
+        same, *compared = held_against(case, told, stream.boundaries[stream.joined : last], _CHECKED)
+        return verdict(same and not misnamed, *compared), digest
     boundaries = stream.boundaries[behind : behind + max(1, history.checked // case.batch)]
     wanted = history.expect(history.sample, boundaries).updates
     told = take_rows(told, told.as_of <= boundaries[-1].last_seq)
-    same = tally(of_numbers(told, history.sample.number)) == wanted
+    same = not misnamed and tally(of_numbers(told, history.sample.number)) == wanted
     return verdict(same, wanted.total(), len({event[1] for event in wanted})), digest
 
 

@@ -18,7 +18,8 @@ from matching.window import Boundary
 
 
 class Eligible(NamedTuple):
-    """Messages that may be of a subscription's result, ascending."""
+    """Messages that may be of a subscription's result, ascending: `row` of the messages given (int64[n]), `score` and
+    `text` (float64[n]): of a region spatial relevance and Jaccard, of a point the whole score and its text part."""
 
     row: Int64
     score: np.ndarray
@@ -26,7 +27,8 @@ class Eligible(NamedTuple):
 
 
 class Words(NamedTuple):
-    """Messages by word, ascending in each: of every place its term, the row of its message, and the weight there."""
+    """Messages by word, ascending in each: of every place its term (int32[nnz]), the row of its message (int64[nnz]),
+    and the weight there (float64[nnz])."""
 
     term: np.ndarray
     owner: Int64
@@ -71,6 +73,7 @@ def expected(
 
     Those with a point hold the k best, those with a region whomever none dominates. `messages` are ascending, all that
     may be alive at any of the boundaries; `ends` says by seq which message each one of the stream ends, -1 for none.
+    O(terms log terms) once, and for each boundary O(n log n) a subscription that shares a word with n messages.
     """
     last = boundaries[-1].last_seq
     messages = messages.take(np.flatnonzero((messages.seq <= last) & (messages.life > boundaries[0].floor)))

@@ -5,9 +5,8 @@
     trees       the windows that are trees, likewise: work of a message, memory, work of a query
     cleaning    the memo tree by way of cleaning, while its window slides on
 
-Engines: a message comes every millisecond, so that a window of 3,200,000 is one of 3,200 seconds, the paper's longest.
-Half of them speak of objects, each of which comes again about as often whatever the window is (`_BETWEEN`), and ends
-the message before: so what is kept is ended, expires, and is filled anew.
+Engines: a message comes every millisecond, so that a window of 3,200,000 is the paper's longest. Half of them speak of
+objects that come again about as often whatever the window is, and end the message before (`_BETWEEN`).
 
 Trees: half of the messages speak of objects as well; for `cleaning` nine tenths, of objects that stay about where they
 are and speak often, so that what has ended piles up in the leaves. An operation is a node of a tree or cell of a
