@@ -63,7 +63,8 @@ def bench(
     stream: dict[str, Any] = {"window": window, "batch": batch, "limit": messages}
     several = {"tuple_bolts": 2, "distribution_bolts": 2, "aggregation_bolts": 2}
     rows: list[dict[str, Any]] = []
-    compared, inputs = 0, {}
+    compared = subscribers = 0
+    inputs: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="skyray-matrix-") as scratch:
         files = {}
         for name in kinds:
@@ -79,6 +80,7 @@ def bench(
             if not verified.exact:
                 raise SystemExit(f"{name}: {verified.render()}")
             compared += sum(verified.oracle_updates.values())
+            subscribers += sum(verified.subscriptions.values())
             rows.append({"subscriptions": name, "executor": "local", "digest": digest, "verified": verified.as_json()})
             for each in configurations(KINDS.named(name), bolts):
                 out = Path(scratch, f"{name}-{len(rows)}")
@@ -109,7 +111,7 @@ def bench(
         tell(f"against {before['made_by']['commit']}: {changed or 'the same digests'}")
     workload = {**stream, "several": several, "seed": _SEED}
     report = {"workload": workload, "inputs": inputs, "digests": shared, "configurations": len(rows), "rows": rows}
-    return {**report, **verdict(same, compared, sample * len(kinds))}
+    return {**report, **verdict(same, compared, subscribers)}
 
 
 if __name__ == "__main__":
