@@ -19,7 +19,7 @@ from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.topk.engine import Hits, TopkEngine
-from matching.topk.engines.l2_scan import whole_score
+from matching.topk.scores import whole_score
 
 #: Postings of a block; the paper finds 128 to 1,024 best, by data set.
 BLOCK = 128

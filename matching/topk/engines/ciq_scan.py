@@ -18,7 +18,7 @@ from matching.storage.prefetch import prefetch
 from matching.storage.quadtree import path_to
 from matching.storage.term_lists import bit_of
 from matching.topk.engines.ciq_history import remember
-from matching.topk.engines.l2_scan import exact_score, whole_score
+from matching.topk.scores import exact_score, whole_score
 
 #: A bound is above by this much and this share: candidates carry theirs in float32, `Celled` its norms.
 _WIDER, _SLACK = 1.0 + 1e-6, 1e-6

@@ -16,8 +16,7 @@ from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
 from matching.topk.engine import TopkEngine
-from matching.topk.engines.l2_scan import whole_score
-from matching.topk.engines.postings import SLACK
+from matching.topk.scores import SLACK, whole_score
 
 #: How many postings ahead memory is asked for. To deal products out to parts of the slots first, so that both columns
 #: are read from the nearest caches, took as long at a million subscriptions and half as long again at 200,000.

@@ -23,10 +23,8 @@ from matching.model import Float32, Int32, Int64
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
 from matching.storage.term_lists import largest_term, room_for
+from matching.topk.scores import SLACK
 
-#: Added to every bound: float32 rounding of its parts stays below 2e-6, and stored unit vectors may have norms up to
-#: 1 + 5e-8. Pruning must never be tighter than the exact score.
-SLACK = np.float32(1e-5)
 _DEAD_SHARE = 0.25
 
 

@@ -16,7 +16,6 @@ from matching.borrowing import borrowing
 from matching.model import Float32, Int32, Int64
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
-from matching.topk.engines.postings import SLACK
 from matching.topk.engines.skype_build import DEAD_SHARE, build_lists, copy_place, find_due
 from matching.topk.engines.skype_tree import (
     DEEPEST,
@@ -26,6 +25,7 @@ from matching.topk.engines.skype_tree import (
     Tree,
     change_base,
 )
+from matching.topk.scores import SLACK
 
 
 class Lists(NamedTuple):

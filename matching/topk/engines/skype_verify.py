@@ -1,7 +1,7 @@
 """Kernels of engine `skype`: the exact score of those whom the bounds let through.
 
 `verify` takes the candidates of many messages that `matching.topk.engines.skype_scan` has found; `scan_row` a message
-to whom nearly everybody would be one. Read on in `matching.topk.engines.l2_scan`, which has the expressions.
+to whom nearly everybody would be one. Read on in `matching.topk.scores`, which has the expressions.
 """
 
 import math
@@ -9,7 +9,6 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.topk.engines.l2_scan import exact_score, whole_score
 from matching.topk.engines.skype_bounds import (
     FIRST_COMMON,
     HITS,
@@ -20,6 +19,7 @@ from matching.topk.engines.skype_bounds import (
     bound_l2,
     may_reach,
 )
+from matching.topk.scores import exact_score, whole_score
 
 _BLOCK = 1024
 #: Who is verified is put in order of memory if at least one in so many slots is.
