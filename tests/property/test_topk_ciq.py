@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from matching.ciq.cell_bounds import is_spatial
 from matching.model import TOPK
 from matching.naive import tally
-from matching.storage.cell_bounds import is_spatial
 from matching.topk.engines.ciq import Ciq
 from matching.topk.engines.inverted_file import InvertedFile
 from tests.support.celled import cells_of, check_blocks, check_cells

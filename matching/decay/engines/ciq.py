@@ -3,8 +3,8 @@
 Every subscription is associated with cells of a quadtree that cover the space. In each it has a minimum text score, by
 which messages of the cell that are not relevant enough are kept from it: in a near cell little text will do, in a far
 one much is needed. The subscriptions of a cell are parted into buckets by how much the cell gives them, and posted by
-keyword in blocks with one bound each (`matching.storage.celled_lists`). Which cells: by expected cost
-(`matching.storage.cell_costs`), or as `ciq_h`, the paper's heuristic, the cells on the way to its place.
+keyword in blocks with one bound each (`matching.ciq.celled_lists`). Which cells: by expected cost
+(`matching.ciq.cell_costs`), or as `ciq_h`, the paper's heuristic, the cells on the way to its place.
 
 Of the paper's own: it does not say what happens to a subscription with fewer than k results, nor when one is associated
 anew as its threshold rises. Here the former stands at the root, in a bucket of its own, and is associated by cost at
@@ -19,6 +19,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from matching.ciq.cell_bounds import order_of
+from matching.ciq.cell_costs import MESSAGES, Costs, lifetime_of, spread
+from matching.ciq.cell_walk import no_candidates
+from matching.ciq.celled_lists import CelledLists
 from matching.decay.engines.ciq_bounds import move_reference, rests_of, scale_all
 from matching.decay.engines.ciq_history import NOW, MessageHistory
 from matching.decay.engines.ciq_scan import scan
@@ -28,10 +32,6 @@ from matching.kind import Work
 from matching.lasting.engine import LastingEngine
 from matching.model import Float32, Float64, Int32, MessageBatch
 from matching.space import Space
-from matching.storage.cell_bounds import order_of
-from matching.storage.cell_costs import MESSAGES, Costs, lifetime_of, spread
-from matching.storage.cell_walk import no_candidates
-from matching.storage.celled_lists import CelledLists
 from matching.storage.slots import resized
 
 

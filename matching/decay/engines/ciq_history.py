@@ -4,7 +4,7 @@ The cost of an association is the expected number of evaluations (Chen et al., C
 factor is estimated from history: messages that came are counted by cell and by term, and some texts are kept, against
 which subscriptions are tried. A stream that has just begun has no history; until it has, the words of the collection
 and the places of the subscriptions stand for it, with the weight of so many messages (`PRIOR`).
-Read on in `matching.storage.cell_costs`.
+Read on in `matching.ciq.cell_costs`.
 """
 
 import math
@@ -14,10 +14,7 @@ import numpy as np
 from numba import njit
 
 from matching.borrowing import borrowing
-from matching.decay.scores import text_relevance
-from matching.fading import Fading
-from matching.model import Float64, Int32
-from matching.storage.cell_costs import (
+from matching.ciq.cell_costs import (
     BINS,
     KEYWORDS,
     MESSAGES,
@@ -28,8 +25,11 @@ from matching.storage.cell_costs import (
     share_above,
     some_of,
 )
+from matching.ciq.quadtree import cells_down_to, path_to
+from matching.decay.scores import text_relevance
+from matching.fading import Fading
+from matching.model import Float64, Int32
 from matching.storage.point_subscriptions import Subscriptions
-from matching.storage.quadtree import cells_down_to, path_to
 from matching.storage.slots import resized
 
 #: Messages that the prior counts for, by cell and by term.
@@ -40,7 +40,7 @@ _TEXTS, _WIDEST, _WORDS = 512, 16, 10
 _TRIED, _ONE_IN = 256, 16
 #: The share of successive multiples of it below any bound is that bound, or close to it.
 _GOLDEN = 0.6180339887498949
-#: A place in `History.facts`, behind those of `matching.storage.cell_costs`.
+#: A place in `History.facts`, behind those of `matching.ciq.cell_costs`.
 NOW = 3
 
 

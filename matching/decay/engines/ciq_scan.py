@@ -1,6 +1,6 @@
 """What engine `ciq` does with a message: candidates from the cells that hold it, and what becomes of them.
 
-Blocks and associations are skipped by their bounds (`matching.storage.cell_walk`). Who is left is bounded once more, at
+Blocks and associations are skipped by their bounds (`matching.ciq.cell_walk`). Who is left is bounded once more, at
 the very place of the message and by the threshold of now: the circle of its conditional influence region. Then the
 message is scored exactly and offered. Bounds are of pairs whose first common term is that of the list: who is kept out
 there cannot be reached, so whoever is met first in the list of a later term may be bounded by that one.
@@ -11,14 +11,14 @@ import math
 import numpy as np
 from numba import njit
 
+from matching.ciq.cell_walk import candidates_of, make_cursors, make_terms, widest_of
+from matching.ciq.quadtree import path_to
 from matching.decay.engines.ciq_bounds import bound_terms, factor_of, scaled_of
 from matching.decay.engines.ciq_history import remember
 from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
 from matching.lasting.results import A_RESULT, NO_ROOM, offer
-from matching.storage.cell_walk import candidates_of, make_cursors, make_terms, widest_of
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
-from matching.storage.quadtree import path_to
 
 #: A candidate's text is in float32; keys are logs, whose rounding grows with the age of the stream.
 _WIDER, _SLACK, _DIGITS = 1.0 + 1e-6, 1e-9, 1e-15

@@ -3,7 +3,7 @@
 The opponent of the Skype paper: every subscription is associated with cells of a quadtree that cover the space. In each
 it has a minimum text score, by which messages of the cell that are not relevant enough are kept from it; the
 subscriptions of a cell are parted into buckets by how much the cell gives them, and posted by keyword in blocks that
-are skipped whole (`matching.storage.celled_lists`). Which cells: by expected cost (`matching.storage.cell_costs`).
+are skipped whole (`matching.ciq.celled_lists`). Which cells: by expected cost (`matching.ciq.cell_costs`).
 `matching.topk.engines.block_inverted_file` is what is left of it without cells.
 
 Without fading a minimum text score is a constant between two thresholds. Texts are stored unit vectors, so what a
@@ -19,12 +19,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from matching.ciq.cell_bounds import order_of
+from matching.ciq.cell_costs import MESSAGES, Costs, lifetime_of, spread
+from matching.ciq.cell_walk import no_candidates
+from matching.ciq.celled_lists import CelledLists
 from matching.model import Float64, Int32, SubscriptionTable
 from matching.space import Space
-from matching.storage.cell_bounds import order_of
-from matching.storage.cell_costs import MESSAGES, Costs, lifetime_of, spread
-from matching.storage.cell_walk import no_candidates
-from matching.storage.celled_lists import CelledLists
 from matching.storage.slots import resized
 from matching.topk.engine import TopkEngine
 from matching.topk.engines.ciq_history import MessageHistory

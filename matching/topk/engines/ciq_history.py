@@ -3,7 +3,7 @@
 Messages that came are counted by cell and by term, and the texts of the last ones are kept, against which
 subscriptions are tried (Chen et al., CIQ, definition 7). Before any has come, messages are made up of the
 subscriptions: at the place of one of them, with the keywords of several, since a message has more of them than a
-subscription. Read on in `matching.storage.cell_costs`.
+subscription. Read on in `matching.ciq.cell_costs`.
 """
 
 import math
@@ -13,8 +13,7 @@ import numpy as np
 from numba import njit
 
 from matching.borrowing import borrowing
-from matching.model import Float32, Float64, Int32
-from matching.storage.cell_costs import (
+from matching.ciq.cell_costs import (
     BINS,
     KEYWORDS,
     MESSAGES,
@@ -25,8 +24,9 @@ from matching.storage.cell_costs import (
     share_above,
     some_of,
 )
+from matching.ciq.quadtree import cells_down_to, path_to
+from matching.model import Float32, Float64, Int32
 from matching.storage.point_subscriptions import Subscriptions
-from matching.storage.quadtree import cells_down_to, path_to
 from matching.storage.slots import resized
 
 #: Messages that are made up at most, and of how many subscriptions each.
@@ -47,7 +47,7 @@ class History(NamedTuple):
     size : int32[texts]        how many terms
     relevance : float64[keywords, bins]   pairs that share a keyword, by number of keywords and text relevance
     above : float64[keywords, bins]       share of them that are in this bin or a better one
-    facts : float64[3]         see `matching.storage.cell_costs`; made-up messages are not among the first of them
+    facts : float64[3]         see `matching.ciq.cell_costs`; made-up messages are not among the first of them
     """
 
     cells: Float64

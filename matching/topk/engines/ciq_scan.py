@@ -11,11 +11,11 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.storage.cell_bounds import is_spatial
-from matching.storage.cell_walk import candidates_of, make_cursors, make_terms, widest_of
+from matching.ciq.cell_bounds import is_spatial
+from matching.ciq.cell_walk import candidates_of, make_cursors, make_terms, widest_of
+from matching.ciq.quadtree import path_to
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
-from matching.storage.quadtree import path_to
 from matching.storage.term_lists import bit_of
 from matching.topk.engines.ciq_history import remember
 from matching.topk.scores import exact_score, whole_score
@@ -27,7 +27,7 @@ _AHEAD = 8
 
 @njit(cache=True, nogil=True)
 def describe(c, slots):
-    """Thresholds of slots as `matching.storage.cell_bounds` counts them, float64[n], and `Celled.alone`, float32[n]."""
+    """Thresholds of slots as `matching.ciq.cell_bounds` counts them, float64[n], and `Celled.alone`, float32[n]."""
     scaled, alone = np.empty(slots.shape[0]), np.zeros(slots.shape[0], np.float32)
     for i in range(slots.shape[0]):
         slot = slots[i]

@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 
+from matching.ciq.cell_bounds import LEAST_TEXT, bucket_of, is_spatial, reach_of
+from matching.ciq.cell_costs import chance_of_cell, chance_of_text, lifetime_of
+from matching.ciq.cell_walk import needed_text
+from matching.ciq.quadtree import cells_down_to, distance_to_box, path_to
 from matching.decay.engines.ciq_bounds import factor_of, scaled_of
 from matching.decay.engines.ciq_history import MessageHistory
 from matching.decay.scores import key_of
 from matching.fading import Fading
-from matching.storage.cell_bounds import LEAST_TEXT, bucket_of, is_spatial, reach_of
-from matching.storage.cell_costs import chance_of_cell, chance_of_text, lifetime_of
-from matching.storage.cell_walk import needed_text
-from matching.storage.quadtree import cells_down_to, distance_to_box, path_to
 
 
 def least_text(key, alpha, reach, lifted, away=0.0):

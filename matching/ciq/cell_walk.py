@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from matching.borrowing import borrowing
-from matching.storage.celled_lists import NONE, find_lists, key_of_list
+from matching.ciq.celled_lists import NONE, find_lists, key_of_list
 
 #: Above every association: where a cursor stands that has come to the end of its list.
 _END = 2**31 - 1

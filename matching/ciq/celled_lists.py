@@ -26,10 +26,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from matching.borrowing import borrowing
+from matching.ciq.quadtree import cells_down_to
 from matching.model import Float32, Float64, Int32, Int64, UInt8
 from matching.storage.block_pool import allocate_block, free_block
 from matching.storage.point_subscriptions import PointSubscriptions
-from matching.storage.quadtree import cells_down_to
 from matching.storage.slots import resized
 from matching.storage.term_lists import bit_of
 

@@ -19,9 +19,9 @@ import numpy as np
 from numba import njit
 
 from matching.borrowing import borrowing
+from matching.ciq.cell_bounds import bucket_of, is_spatial, place_of, reach_in_box
+from matching.ciq.quadtree import path_to
 from matching.model import Float64, Int32
-from matching.storage.cell_bounds import bucket_of, is_spatial, place_of, reach_in_box
-from matching.storage.quadtree import path_to
 
 #: Places in `h.facts`.
 MESSAGES, PLACES, TEXTS = range(3)
@@ -67,7 +67,7 @@ def spread(h, c, slots, worth, costs, max_distance):
     ----------
     h, c : views            history, subscriptions
     slots : int32[n]
-    worth : float64[n]      their thresholds, as `matching.storage.cell_bounds` counts them
+    worth : float64[n]      their thresholds, as `matching.ciq.cell_bounds` counts them
 
     Returns
     -------
