@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.boolean.engines.cell_term import CellTerm
 from matching.errors import EngineError
 from matching.model import BOOLEAN, KEYWORDS_BY_KIND, SKYLINE, Float64, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.skyline.window import Contents, SkylineQueries
 from matching.space import Space
+from matching.storage.cell_term import CellTerm
 from matching.storage.slots import SlotMap, as_input, grown_length, resized
 
 #: Keywords one subscription may have: the low bits of a number in the cell-term index say which keyword it is.

@@ -2,7 +2,7 @@
 
 A kernel that knows which places it will read next says so here and does something else meanwhile, so that the waits
 overlap. A prefetch changes no result, and one of a place that does not exist does no harm. Read on in
-`matching.boolean.engines.cell_match`, which is written around it.
+`matching.storage.cell_match`, which is written around it.
 """
 
 from llvmlite import ir

@@ -1,7 +1,7 @@
 """Columns of subscriptions to a region, one dense slot each, shared by every boolean engine and by signatures.
 
 Here stands what a subscription asks, exactly; the engines add an index that says which slots to look at. Engines of
-the other kinds keep their columns the same way. Read on in `matching.boolean.engines.cell_term`.
+the other kinds keep their columns the same way. Read on in `matching.storage.cell_term`.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,7 @@
 """Baseline: for each term, the list of the subscriptions whose rarest keyword it is.
 
 A message walks the lists of its terms. Nothing about space prunes, so frequent terms are walked in full: what the grid
-of `matching.boolean.engines.cell_term` is there to avoid. All else is as its best advocate would have it: a posting
+of `matching.storage.cell_term` is there to avoid. All else is as its best advocate would have it: a posting
 carries the box in the same word as there, tested many in a row without a branch, and slot and second keyword beside it,
 which are read only where the message meets the box; memory is asked for ahead. A region across the antimeridian has one
 posting around both its boxes and is compared in degrees.
@@ -13,12 +13,12 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.engine import BooleanEngine, Messages
-from matching.boolean.engines.blocks import MORE, NO_SECOND, describe, slot_of
-from matching.boolean.engines.cell_match import NO_TERM, TABLE, has_term, longer, on_lattice
-from matching.boolean.engines.cells import GUARDS, LANES, LATTICE_STEPS, ONE_IN_EACH_LANE, message_word
 from matching.borrowing import borrowing
 from matching.model import Int32, Int64
 from matching.space import Space
+from matching.storage.cell_blocks import MORE, NO_SECOND, describe, slot_of
+from matching.storage.cell_match import NO_TERM, TABLE, has_term, longer, on_lattice
+from matching.storage.cells import GUARDS, LANES, LATTICE_STEPS, ONE_IN_EACH_LANE, message_word
 from matching.storage.prefetch import prefetch
 from matching.storage.region_subscriptions import region_meets
 from matching.storage.slots import SlotMap, as_input, find_slot, grown_length, resized
@@ -35,7 +35,7 @@ class Lists(NamedTuple):
 
     lookup : int32[2**b], term : int64[t]   open addressing from term to list (`matching.storage.slots`)
     start, length, room : int32[t]         postings of list i: [start[i] : start[i] + length[i]] of the pools
-    box : uint64[p], link : int64[p]       as in `matching.boolean.engines.blocks.Blocks`, the level always 0; the
+    box : uint64[p], link : int64[p]       as in `matching.storage.cell_blocks.Blocks`, the level always 0; the
                                            sign of a link: two boxes
     place : int32[n]                       where in the pools a slot stands, so that removal needs no search
     used : int64[2]                        end of the used part of the pools, abandoned places in them

@@ -6,7 +6,7 @@ is inserted waits in a tail, a full tail is built into a part, and a part swallo
 larger. Each subscription is built O(log n) times in its life; a message visits O(log n) parts, most of them tiny.
 Removal marks the box, and a part with too many marks is built again without them.
 
-Here are also the pieces that every part has: boxes in rank order as lattice words (`matching.boolean.engines.cells`),
+Here are also the pieces that every part has: boxes in rank order as lattice words (`matching.storage.cells`),
 text signatures, and the test that decides a candidate. Read on in `matching.boolean.engines.mbr_trie`.
 """
 
@@ -17,10 +17,10 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.engine import BooleanEngine, Messages
-from matching.boolean.engines.cells import GUARDS, ONE_IN_EACH_LANE, lattice, message_word, subscription_word
 from matching.borrowing import borrowing
 from matching.model import Int32
 from matching.space import Space
+from matching.storage.cells import GUARDS, ONE_IN_EACH_LANE, lattice, message_word, subscription_word
 from matching.storage.region_subscriptions import all_terms_in, box_meets, region_meets
 from matching.storage.slots import as_input, resized
 
@@ -53,7 +53,7 @@ class Boxes(NamedTuple):
     """Boxes of a part, by rank; a region across the antimeridian has two, on neighbouring ranks.
 
     slot : int32[r]    the subscription's slot, its complement for a second box, `GONE` once removed
-    word : uint64[r]   the box on the lattice (`matching.boolean.engines.cells`), level bits zero
+    word : uint64[r]   the box on the lattice (`matching.storage.cells`), level bits zero
     text : uint64[r]   places in the table of marks of the four rarest keywords; of fewer, the last is repeated
     """
 

@@ -7,9 +7,9 @@ node, so that the ranks below a node are one range. `matching.boolean.engines.mb
 import numpy as np
 from numba import njit
 
-from matching.boolean.engines.cells import box_of, subscription_word
 from matching.borrowing import borrowing
 from matching.model import Int32
+from matching.storage.cells import box_of, subscription_word
 from matching.storage.region_subscriptions import Columns
 
 #: Ranks that share a rectangle in long lists: two cache lines of words behind one test.

@@ -9,10 +9,10 @@ leaf). Pivotal tokens are as in the paper. `matching.boolean.engines.pt_quadtree
 import numpy as np
 from numba import njit
 
-from matching.boolean.engines.cell_match import longer
-from matching.boolean.engines.cells import FINEST, box_of, cell_range, fitting_level
 from matching.boolean.engines.lfilter_parts import first_not_below, interleave, text_bit
 from matching.borrowing import borrowing
+from matching.storage.cell_match import longer
+from matching.storage.cells import FINEST, box_of, cell_range, fitting_level
 from matching.storage.region_subscriptions import Columns
 from matching.storage.slots import as_input
 

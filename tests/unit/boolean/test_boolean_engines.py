@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
-from matching.boolean.engines.cell_term import CellTerm
-from matching.boolean.engines.cells import LANES, box_of, lattice, level_bits, level_of, message_word, subscription_word
 from matching.boolean.engines.inverted_list import InvertedList
 from matching.boolean.engines.rt_tree import InvertedRTree, RtTree
 from matching.errors import ConfigError, EngineError
@@ -13,6 +11,8 @@ from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, TOPK, UNKNOWN_TERM, MessageBatch, SubscriptionTable
 from matching.space import Space
+from matching.storage.cell_term import CellTerm
+from matching.storage.cells import LANES, box_of, lattice, level_bits, level_of, message_word, subscription_word
 from matching.storage.slots import as_input
 from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, table
 

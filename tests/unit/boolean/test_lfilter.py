@@ -5,7 +5,6 @@ import pytest
 from numba import config
 
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
-from matching.boolean.engines.cells import box_of, lattice
 from matching.boolean.engines.lfilter import _ONE_IN, _SURE, FILTERS, VERIFICATIONS, LFilter
 from matching.boolean.engines.lfilter_cost import pays_to_prune
 from matching.boolean.engines.lfilter_parts import GONE, TAIL_ROOM, _mark_of
@@ -13,6 +12,7 @@ from matching.boolean.engines.mbr_trie import END_CHILD, FIRST_CHILD, HIGH, LOW,
 from matching.boolean.engines.pt_quadtree import COVER, END, NON_COVER, PtQuadtree, meets_within, reach_within
 from matching.boolean.engines.pt_quadtree_build import MOST_TOKENS, box_within, greedy_pivots
 from matching.space import Space
+from matching.storage.cells import box_of, lattice
 from matching.storage.slots import as_input
 from tests.support.boolean_groups import GROUPS, message_groups
 from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, table

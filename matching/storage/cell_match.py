@@ -6,17 +6,18 @@ phase only finds out where the next has to look, asks for those places (`matchin
 1. `look_up`: the block of each of the message's terms;
 2. `find_cuts`: in each block, the buckets of the cells that the message covers, one a level in use;
 3. `find_runs`: the postings of those buckets;
-4. `walk`: one subtraction a posting (`matching.boolean.engines.cells`) leaves the candidates;
+4. `walk`: one subtraction a posting (`matching.storage.cells`) leaves the candidates;
 5. `verify`: second keyword, degrees where the lattice cannot tell, then the keywords beyond the second.
 
-`match` runs them message by message. Read on in `matching.boolean.engines.blocks`, where the postings lie.
+`match` runs them message by message. Read on in `matching.storage.cell_blocks`, where the postings lie.
 """
 
 import numpy as np
 from numba import njit
 
-from matching.boolean.engines.blocks import BUCKETS, CUTS, LEVELS, MORE, NO_SECOND, SORTED, START, TAIL, slot_of
-from matching.boolean.engines.cells import (
+from matching.borrowing import borrowing
+from matching.storage.cell_blocks import BUCKETS, CUTS, LEVELS, MORE, NO_SECOND, SORTED, START, TAIL, slot_of
+from matching.storage.cells import (
     DEAD,
     FINEST,
     GUARDS,
@@ -28,7 +29,6 @@ from matching.boolean.engines.cells import (
     level_bits,
     message_word,
 )
-from matching.borrowing import borrowing
 from matching.storage.prefetch import prefetch
 from matching.storage.region_subscriptions import box_meets, term_in
 from matching.storage.slots import find_slot

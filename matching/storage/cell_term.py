@@ -1,26 +1,26 @@
 """The cell-term index: postings by (level, cell, rarest keyword), our own engine and the default for `boolean`.
 
 A message looks, for each of its terms, into one bucket for each level in use, and walks the postings there with one
-subtraction each (`matching.boolean.engines.cells`). A posting carries the subscription's box on a lattice and its
+subtraction each (`matching.storage.cells`). A posting carries the subscription's box on a lattice and its
 second keyword, so a subscription is touched only where lattice coordinates are equal or where it has a third keyword.
 Hash collisions and rounding cost work and never decide: a posting counts only in the block of its own term and at its
 own level, and what the lattice leaves open is compared in degrees.
 
 The plain form of the idea (an open-addressing table over the three-part key, a chain of slots behind each) pays a cache
 miss for each key and each candidate; this one keeps a bucket's postings side by side. Read on in
-`matching.boolean.engines.cell_match`, how a message is matched; `matching.boolean.engines.blocks` says how postings
+`matching.storage.cell_match`, how a message is matched; `matching.storage.cell_blocks` says how postings
 change, and `matching.naive` what must come out.
 """
 
 import numpy as np
 
 from matching.boolean.engine import BooleanEngine, Messages
-from matching.boolean.engines.blocks import Blocks, append, describe, remove_entry, repack, slot_of
-from matching.boolean.engines.cell_match import match
-from matching.boolean.engines.cells import LATTICE_STEPS
 from matching.errors import EngineError
 from matching.model import Int32
 from matching.space import Space
+from matching.storage.cell_blocks import Blocks, append, describe, remove_entry, repack, slot_of
+from matching.storage.cell_match import match
+from matching.storage.cells import LATTICE_STEPS
 from matching.storage.slots import SlotMap, as_input, resized
 
 #: Pools are packed anew when this share of them is abandoned.

@@ -1,6 +1,6 @@
 """Blocks of postings: for each term, the subscriptions whose rarest keyword it is, cut up by cell.
 
-A block lies contiguous in two pools, `box` (words of `matching.boolean.engines.cells`) and `link` (slot, second
+A block lies contiguous in two pools, `box` (words of `matching.storage.cells`) and `link` (slot, second
 keyword). Its first part is sorted into buckets by hashed (level, cell): a subscription has one posting in each bucket
 that one of its at most four cells falls into. Behind it lies a short tail of one posting a subscription, in no order,
 which every message with the term walks; when the tail gets long the block is sorted again. Small blocks are nothing but
@@ -9,7 +9,7 @@ a tail.
 That makes every change local to the blocks of its terms: no tombstone outlives its block's next sorting, and no
 change ever rebuilds the whole. Sorting by level and cell needs only the words, so a block contains all it is made of.
 
-Read on in `matching.boolean.engines.cell_term`, which matches messages against this.
+Read on in `matching.storage.cell_term`, which matches messages against this.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.boolean.engines.cells import (
+from matching.model import UNKNOWN_TERM, Int32, Int64
+from matching.storage.cells import (
     DEAD,
     FINEST,
     LANES,
@@ -29,7 +30,6 @@ from matching.boolean.engines.cells import (
     level_of,
     subscription_word,
 )
-from matching.model import UNKNOWN_TERM, Int32, Int64
 from matching.storage.slots import find_slot
 
 #: Columns of `Blocks.head`.
