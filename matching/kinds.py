@@ -4,6 +4,7 @@ Whoever wires a topology may hand in a longer table (`Kinds.plus`); nothing else
 in `matching.kind` for what a row says, or in the room of a kind.
 """
 
+from matching.boolean.engines.cell_term import CellTerm
 from matching.boolean.engines.hashed_cells import HashedCells
 from matching.boolean.engines.inverted_list import InvertedList
 from matching.boolean.engines.lfilter import LFilter
@@ -34,7 +35,6 @@ from matching.skyline.windows.inverted import InvertedWindow
 from matching.skyline.windows.inverted_kd import InvertedKd
 from matching.skyline.windows.ir_tree import IrTree
 from matching.skyline.windows.mf_rtree import MfRtree
-from matching.storage.cell_term import CellTerm
 from matching.topk.engines.block_inverted_file import BlockInvertedFile
 from matching.topk.engines.ciq import Ciq
 from matching.topk.engines.inverted_file import InvertedFile

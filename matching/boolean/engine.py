@@ -7,10 +7,9 @@ engines differ in how they find candidates: `inverted_list` (baseline), `cell_te
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
-from numba import njit
 
 from matching.boolean.any_of import AnyOf
 from matching.boolean.match_set import MatchSet
@@ -26,33 +25,8 @@ from matching.model import (
     SubscriptionTable,
 )
 from matching.space import Space
+from matching.storage.region_hits import HitBuffer, Messages
 from matching.storage.region_subscriptions import RegionSubscriptions
-from matching.storage.slots import as_input, resized
-
-_FEWEST_HITS = 1 << 12
-
-
-class Messages(NamedTuple):
-    """Kernel view of a batch: the columns of a `MessageBatch` that a boolean engine reads, read-only."""
-
-    west: np.ndarray
-    south: np.ndarray
-    east: np.ndarray
-    north: np.ndarray
-    term_offsets: np.ndarray
-    terms: np.ndarray
-
-    @property
-    def are_points(self) -> bool:
-        """Whether no message is a range message. O(n)."""
-        return np.array_equal(self.west, self.east) and np.array_equal(self.south, self.north)
-
-    @classmethod
-    def of(cls, batch: MessageBatch) -> "Messages":
-        """View the columns of a batch. O(1) unless a dtype or layout is foreign."""
-        west, south = as_input(batch.west, np.float64), as_input(batch.south, np.float64)
-        east, north = as_input(batch.east, np.float64), as_input(batch.north, np.float64)
-        return cls(west, south, east, north, as_input(batch.term_offsets, np.int64), as_input(batch.terms, np.int32))
 
 
 class BooleanEngine(ABC):
@@ -70,8 +44,7 @@ class BooleanEngine(ABC):
         self.space = space
         self.subscriptions = RegionSubscriptions()
         self._any_of: AnyOf | None = None
-        # Hits of a batch are written here first: fresh pages for every batch took a third of the time of a match.
-        self._hit_slot, self._hit_row = np.empty(_FEWEST_HITS, np.int32), np.empty(_FEWEST_HITS, np.int32)
+        self._hits = HitBuffer()
 
     def __len__(self) -> int:
         return len(self.subscriptions)
@@ -141,18 +114,8 @@ class BooleanEngine(ABC):
 
     def match(self, batch: MessageBatch) -> MatchSet:
         """Find all matching pairs of a batch."""
-        messages = Messages.of(batch)
-        found, row, scanned, verified = 0, 0, 0, 0
-        while row < len(batch):
-            more, next_row, looked, tested = self._scan(messages, row, self._hit_slot[found:], self._hit_row[found:])
-            found, scanned, verified = found + more, scanned + looked, verified + tested
-            stuck, row = next_row == row, next_row
-            if stuck:  # not one row fitted; an engine may also stop because it takes a batch in turns
-                room = 2 * self._hit_slot.shape[0]
-                self._hit_slot, self._hit_row = resized(self._hit_slot, room), resized(self._hit_row, room)
-        number = np.empty(found, np.int64)
-        _gather(self.subscriptions.slots.number, self._hit_slot, number)
-        rows = self._hit_row[:found].copy()
+        found, scanned, verified = self._hits.fill(len(batch), partial(self._scan, Messages.of(batch)))
+        number, rows = self._hits.numbers(found, self.subscriptions.slots.number), self._hits.row[:found].copy()
         if self._any_of is not None:
             slots, more_rows, looked, tested = self._any_of.match(batch)
             rows = np.concatenate([rows, more_rows])
@@ -198,7 +161,7 @@ class BooleanEngine(ABC):
 
     def allocated_bytes(self) -> int:
         """Memory held, room for growth included."""
-        held = self.subscriptions.allocated_bytes() + self._index_bytes() + self._hit_slot.nbytes + self._hit_row.nbytes
+        held = self.subscriptions.allocated_bytes() + self._index_bytes() + self._hits.allocated_bytes()
         return held + (0 if self._any_of is None else self._any_of.allocated_bytes())
 
     @abstractmethod
@@ -221,10 +184,3 @@ class BooleanEngine(ABC):
 
     @abstractmethod
     def _index_bytes(self) -> int: ...
-
-
-@njit(cache=True, nogil=True)
-def _gather(column, slots, out):
-    """out[i] = column[slots[i]]: reads that do not wait for one another, so their cache misses overlap."""
-    for i in range(out.shape[0]):
-        out[i] = column[slots[i]]

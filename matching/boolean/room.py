@@ -3,7 +3,7 @@
 An engine matches a batch against one set of subscriptions. Whoever is added inside the batch must not see the messages
 before, whoever is removed must not see those after. So everybody who lives at any seq of the batch takes part, and the
 hits of the few that changed are filtered by seq. A match is told at once by whoever finds it; there is no home, and
-nothing is asked. Read on in `matching.storage.cell_term`, the engine that is used unless another is asked for.
+nothing is asked. Read on in `matching.boolean.engines.cell_term`, the engine that is used unless another is asked for.
 """
 
 from collections.abc import Callable

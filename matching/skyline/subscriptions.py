@@ -1,26 +1,29 @@
 """Which `skyline` subscriptions an arriving message is a candidate of, and how relevant it is to each.
 
-A candidate stands in the closed rectangle and shares at least one keyword. Every keyword of every subscription is
-entered into the cell-term index of the boolean subscriptions as if it were a subscription of its own, so a pair is
-found once for each keyword in common: counting how often gives the text relevance without looking at the texts.
+A candidate stands in the closed rectangle and shares at least one keyword. Every keyword of every subscription is a row
+of its own in a cell-term index (`matching.storage.cell_term`), so a pair is found once for each keyword in common:
+counting how often gives the text relevance without looking at the texts.
 
 Read on in `matching.skyline.room`.
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from matching.errors import EngineError
-from matching.model import BOOLEAN, KEYWORDS_BY_KIND, SKYLINE, Float64, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.model import KEYWORDS_BY_KIND, SKYLINE, Float64, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.skyline.window import Contents, SkylineQueries
 from matching.space import Space
-from matching.storage.cell_term import CellTerm
+from matching.storage.cell_term import CellTermIndex
+from matching.storage.region_hits import HitBuffer, Messages
+from matching.storage.region_subscriptions import Regions, RegionSubscriptions
 from matching.storage.slots import SlotMap, as_input, grown_length, resized
 
-#: Keywords one subscription may have: the low bits of a number in the cell-term index say which keyword it is.
+#: Keywords one subscription may have: the low bits of the number of a row in the index say which keyword it is.
 _KEYWORD_BITS = 12
 #: The pool of keywords is rewritten when it is full and this share of it is dead.
 _DEAD_SHARE = 0.25
@@ -53,7 +56,9 @@ class SkylineSubscriptions:
         self.terms = np.zeros(0, np.int32)
         self._pool = np.zeros(2, np.int64)  # end of the used part of `terms`, dead entries in it
         self.space = space
-        self._cells = CellTerm(space)
+        self._rows = RegionSubscriptions()  # a row a keyword
+        self._cells = CellTermIndex(space, self._rows, "skyline")
+        self._hits = HitBuffer()
         self._common = np.zeros(0, np.int32)
 
     def __len__(self) -> int:
@@ -95,12 +100,14 @@ class SkylineSubscriptions:
         self.term_count[slots] = lengths
         self.terms[used : used + last - first] = table.terms[first:last]
         self._pool[0] = used + last - first
-        self._cells.insert(self._postings(slots))
+        self._cells.insert(self._rows.insert(self._row_of_each_keyword(slots)))
         return slots
 
     def withdraw(self, slots: Int32) -> None:
         """These are matched no more; what they ask stays known until `remove`. O(their keywords)."""
-        self._cells.remove(self._posting_numbers(slots))
+        rows = self._rows.slots.find(self._row_numbers(slots))
+        self._cells.withdraw(rows)
+        self._rows.remove(rows)
 
     def remove(self, slots: Int32) -> None:
         """Free withdrawn slots. O(n)."""
@@ -115,23 +122,19 @@ class SkylineSubscriptions:
 
     def match_at(self, contents: Contents) -> Hits:
         """The same for messages of which only the contents are known."""
-        lon, lat = contents.lon, contents.lat
-        nothing = np.zeros(0, np.float32)
-        points = MessageBatch(
-            contents.seq, lon, lat, lon, lat, lon, lat, contents.seq, contents.term_offsets, contents.terms, nothing
-        )  # fmt: skip
-        found = self._cells.match(points)
+        lon, lat = as_input(contents.lon, np.float64), as_input(contents.lat, np.float64)
+        offsets = as_input(contents.term_offsets, np.int64)
+        messages = Messages(lon, lat, lon, lat, offsets, as_input(contents.terms, np.int32))
+        found, scanned, _ = self._hits.fill(lon.shape[0], partial(self._cells.scan, messages))
         if self._common.shape[0] < self.capacity:
             self._common = np.zeros(self.capacity, np.int32)
-        room = found.number.shape[0]
-        slot, row = np.empty(room, np.int32), np.empty(room, np.int32)
-        spatial, text = np.empty(room), np.empty(room)
+        slot, row = np.empty(found, np.int32), np.empty(found, np.int32)
+        spatial, text = np.empty(found), np.empty(found)
         count = _pairs(
-            as_input(found.number, np.int64), as_input(found.row, np.int32), as_input(lon, np.float64),
-            as_input(lat, np.float64), as_input(contents.term_offsets, np.int64), self.region, self.term_count,
-            self._common, slot, row, spatial, text,
+            self._hits.numbers(found, self._rows.slots.number), self._hits.row[:found], lon, lat, offsets, self.region,
+            self.term_count, self._common, slot, row, spatial, text,
         )  # fmt: skip
-        return Hits(slot[:count], row[:count], spatial[:count], text[:count], found.scanned)
+        return Hits(slot[:count], row[:count], spatial[:count], text[:count], scanned)
 
     def queries(self, slots: Int32) -> SkylineQueries:
         """What these slots ask of a window. O(n + terms)."""
@@ -156,7 +159,8 @@ class SkylineSubscriptions:
         columns = {"region": self.region, "term_start": self.term_start, "term_count": self.term_count}
         columns |= {"terms": self.terms[: self._pool[0]], "pool": self._pool}
         columns |= {f"slots_{name}": value for name, value in self.slots.arrays().items()}
-        return columns | {f"cells_{name}": value for name, value in self._cells.arrays().items()}
+        columns |= {f"cells_rows_{name}": value for name, value in self._rows.arrays().items()}
+        return columns | {f"cells_index_{name}": value for name, value in self._cells.arrays().items()}
 
     def _make_room(self, needed: int) -> int:
         """Have so much room at the end of the pool, whose place is returned."""
@@ -174,23 +178,17 @@ class SkylineSubscriptions:
                 self.terms = resized(self.terms, grown_length(self.terms.shape[0], wanted))
         return int(self._pool[0])
 
-    def _posting_numbers(self, slots: Int32) -> Int64:
-        """Numbers in the cell-term index of all keywords of these slots."""
+    def _row_numbers(self, slots: Int32) -> Int64:
+        """Numbers of the rows of all keywords of these slots: the slot, and which keyword it is."""
         lengths = self.term_count[slots].astype(np.int64)
         ordinal = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         return np.repeat(slots.astype(np.int64) << _KEYWORD_BITS, lengths) + ordinal
 
-    def _postings(self, slots: Int32) -> SubscriptionTable:
-        """A boolean subscription for each keyword of these slots."""
+    def _row_of_each_keyword(self, slots: Int32) -> Regions:
+        """A row for each keyword of these slots, in their region."""
         asked = self.queries(slots)
-        number = self._posting_numbers(slots)
-        count = number.shape[0]
         region = np.repeat(asked.region, np.diff(asked.term_offsets), axis=0)
-        blank, by_kind = np.full(count, np.nan), np.full(count, KEYWORDS_BY_KIND, np.int8)
-        return SubscriptionTable(
-            number, np.full(count, BOOLEAN, np.int8), np.zeros(count, np.int64), blank, blank, region, by_kind,
-            np.zeros(count, np.int32), blank, np.arange(count + 1), asked.terms, np.ones(count, np.float32),
-        )  # fmt: skip
+        return Regions(self._row_numbers(slots), region, np.arange(region.shape[0] + 1), asked.terms)
 
 
 @njit(cache=True, nogil=True)

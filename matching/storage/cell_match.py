@@ -289,7 +289,7 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
 
 @njit(cache=True, nogil=True)
 def match(messages, first_row, blocks, columns, world_west, world_south, steps_per_degree, seen, out_slot, out_row):
-    """Match rows from `first_row` on; see `BooleanEngine._scan` for what is returned, `verify` for `seen`."""
+    """Match rows from `first_row` on; see `CellTermIndex.scan` for what is returned, `verify` for `seen`."""
     found, scanned, verified = 0, 0, 0
     # Scratch of a whole batch, as long as its largest message asks for.
     which = np.empty(64, np.int64)

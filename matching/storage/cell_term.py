@@ -1,4 +1,4 @@
-"""The cell-term index: postings by (level, cell, rarest keyword), our own engine and the default for `boolean`.
+"""The cell-term index: which regions with keywords a message meets, by postings at (level, cell, rarest keyword).
 
 A message looks, for each of its terms, into one bucket for each level in use, and walks the postings there with one
 subtraction each (`matching.storage.cells`). A posting carries the subscription's box on a lattice and its
@@ -8,32 +8,40 @@ own level, and what the lattice leaves open is compared in degrees.
 
 The plain form of the idea (an open-addressing table over the three-part key, a chain of slots behind each) pays a cache
 miss for each key and each candidate; this one keeps a bucket's postings side by side. Read on in
-`matching.storage.cell_match`, how a message is matched; `matching.storage.cell_blocks` says how postings
-change, and `matching.naive` what must come out.
+`matching.storage.cell_match`, how a message is matched; `matching.storage.cell_blocks` says how postings change.
+
+The default engine of `boolean` (`matching.boolean.engines.cell_term`) is this index over its subscriptions, and a
+`skyline` finds candidates by one over its keywords (`matching.skyline.subscriptions`).
 """
 
 import numpy as np
 
-from matching.boolean.engine import BooleanEngine, Messages
 from matching.errors import EngineError
 from matching.model import Int32
 from matching.space import Space
 from matching.storage.cell_blocks import Blocks, append, describe, remove_entry, repack, slot_of
 from matching.storage.cell_match import match
 from matching.storage.cells import LATTICE_STEPS
+from matching.storage.region_hits import Messages
+from matching.storage.region_subscriptions import RegionSubscriptions
 from matching.storage.slots import SlotMap, as_input, resized
 
 #: Pools are packed anew when this share of them is abandoned.
 _ABANDONED_SHARE = 0.25
 
 
-class CellTerm(BooleanEngine):
-    """Boolean subscriptions by (level, cell, rarest keyword); see the module."""
+class CellTermIndex:
+    """An index over rows of regions and keywords; see the module.
 
-    name = "cell_term"
+    Parameters
+    ----------
+    space : Space                 world box; decides how the world is cut up, never what matches
+    rows : RegionSubscriptions    what the slots ask; kept by the caller
+    owner : str                   what errors call it
+    """
 
-    def __init__(self, space: Space):
-        super().__init__(space)
+    def __init__(self, space: Space, rows: RegionSubscriptions, owner: str):
+        self.space, self.subscriptions, self._owner = space, rows, owner
         self._steps_per_degree = LATTICE_STEPS / max(space.east - space.west, space.north - space.south)
         self._terms = SlotMap()
         self._head = np.zeros((0, 8), np.int32)
@@ -56,7 +64,8 @@ class CellTerm(BooleanEngine):
         count = describe(as_input(slots, np.int32), self.subscriptions.columns, *frame, term, box, link)
         return term[:count], box[:count], link[:count]
 
-    def _index(self, slots: Int32) -> None:
+    def insert(self, slots: Int32) -> None:
+        """Enter rows that have just been written. Amortised O(n + terms)."""
         term, box, link = self._describe(slots)
         order = np.argsort(term, kind="stable")
         in_order = term[order]
@@ -74,13 +83,20 @@ class CellTerm(BooleanEngine):
             self._repack(max(places, term.shape[0] - done), cuts)
         self._tidy()
 
-    def _withdraw(self, slots: Int32) -> None:
+    def withdraw(self, slots: Int32) -> None:
+        """Take rows out that are about to go. Amortised O(n).
+
+        Raises
+        ------
+        EngineError
+            If a row is not here, which is damage.
+        """
         term, box, link = self._describe(slots)
         done, unsorted = remove_entry(term, box, link, self._blocks())
         if done < term.shape[0]:
             number = self.subscriptions.slots.number[slot_of(link[done])]
             raise EngineError(
-                f"engine {self.name}: subscription {number} is not in the block of term {term[done]}; the state is "
+                f"{self._owner}: subscription {number} is not in the block of term {term[done]}; the state is "
                 "damaged, restore the last checkpoint"
             )
         if unsorted:
@@ -99,25 +115,28 @@ class CellTerm(BooleanEngine):
         wanted_cuts = used_cuts - abandoned_cuts + cuts
         wanted, wanted_cuts = wanted + wanted // 8, wanted_cuts + wanted_cuts // 8
         if wanted > 2**31 - 1:
-            raise EngineError(f"engine {self.name}: {wanted} postings do not fit one engine; use more query bolts")
+            raise EngineError(f"{self._owner}: {wanted} postings do not fit one index; use more query bolts")
         pools = np.zeros(wanted, np.uint64), np.zeros(wanted, np.int64), np.zeros(wanted_cuts, np.int32)
         repack(self._blocks(), *pools)
         self._box, self._link, self._cuts = pools
 
-    def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
+    def scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
+        """Match rows from `first_row` on; as `matching.storage.region_hits.HitBuffer.fill` wants it."""
         if not messages.are_points and self._seen.shape[0] < self.subscriptions.slots.capacity:
             self._seen = np.zeros(self.subscriptions.slots.capacity, np.uint8)
         columns = self.subscriptions.columns
         frame = (self.space.west, self.space.south, self._steps_per_degree)
         return match(messages, first_row, self._blocks(), columns, *frame, self._seen, slots, rows)
 
-    def _index_arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array held but the rows, for figures of size. Views, no copies."""
         terms = self._terms.high_water
         columns = {"head": self._head[:terms], "finest": self._finest[:terms], "used": self._used}
         columns |= {"box": self._box[: self._used[0]], "link": self._link[: self._used[0]]}
         columns |= {"cuts": self._cuts[: self._used[2]]}
         return columns | {f"terms_{name}": value for name, value in self._terms.arrays().items()}
 
-    def _index_bytes(self) -> int:
+    def allocated_bytes(self) -> int:
+        """Memory held, room for growth included."""
         columns = (self._head, self._finest, self._box, self._link, self._cuts, self._seen)
         return self._terms.allocated_bytes() + sum(column.nbytes for column in columns)

@@ -1,7 +1,7 @@
-"""Columns of subscriptions to a region, one dense slot each, shared by every boolean engine and by signatures.
+"""Columns of regions with keywords, one dense slot each, shared by engines of kinds with a region and by signatures.
 
-Here stands what a subscription asks, exactly; the engines add an index that says which slots to look at. Engines of
-the other kinds keep their columns the same way. Read on in `matching.storage.cell_term`.
+Here stands what a subscription asks, exactly; an index says which slots to look at. Engines of the other kinds keep
+their columns the same way. Read on in `matching.storage.cell_term`.
 """
 
 from typing import NamedTuple
@@ -35,8 +35,17 @@ class Columns(NamedTuple):
     terms: Int32
 
 
+class Regions(NamedTuple):
+    """Rows to insert, as far as they are read: these columns of a `SubscriptionTable`."""
+
+    number: Int64
+    region: Float64
+    term_offsets: Int64
+    terms: Int32
+
+
 class RegionSubscriptions:
-    """Boolean subscriptions by slot, with insertion, removal and round trip through arrays."""
+    """Regions with keywords by slot, with insertion and removal."""
 
     def __init__(self):
         self.slots = SlotMap()
@@ -53,7 +62,7 @@ class RegionSubscriptions:
         """The arrays as they are now; grown arrays are new arrays, so fetch this again after `insert`."""
         return Columns(self.slots.number, self._region, self._start, self._terms)
 
-    def insert(self, table: SubscriptionTable) -> Int32:
+    def insert(self, table: SubscriptionTable | Regions) -> Int32:
         """Add rows; returns their slots (int32[n]). O(n + terms), amortised.
 
         Raises

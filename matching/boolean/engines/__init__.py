@@ -1,1 +1,1 @@
-"""Engines of `boolean`: one file each, and the parts that two share. Start in `matching.storage.cell_term`."""
+"""Engines of `boolean`: one file each, and the parts that two share. Start in `matching.boolean.engines.cell_term`."""

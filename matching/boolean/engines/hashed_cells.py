@@ -1,6 +1,6 @@
 """Baseline: an open-addressing table over (rarest keyword, level, cell), with a chain of subscriptions behind each key.
 
-The plainest form of what `matching.storage.cell_term` does, and the measure it has to beat. A subscription
+The plainest form of what `matching.boolean.engines.cell_term` does, and the measure it has to beat. A subscription
 stands at the level where its boxes cover at most two cells a side; a message asks, for each of its terms and each level
 in use, for the cell it lies in. Every key and every link of a chain is a cache miss: what the default engine is there
 to avoid.
@@ -11,11 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.boolean.engine import BooleanEngine, Messages
+from matching.boolean.engine import BooleanEngine
 from matching.borrowing import borrowing
 from matching.model import Int32, Int64
 from matching.space import Space
 from matching.storage.cells import FINEST, cell_range, fitting_level, lattice
+from matching.storage.region_hits import Messages
 from matching.storage.region_subscriptions import all_terms_in, region_meets
 from matching.storage.slots import SlotMap, as_input, find_slot, grown_length, resized
 

@@ -1,7 +1,7 @@
 """Baseline: for each term, the list of the subscriptions whose rarest keyword it is.
 
 A message walks the lists of its terms. Nothing about space prunes, so frequent terms are walked in full: what the grid
-of `matching.storage.cell_term` is there to avoid. All else is as its best advocate would have it: a posting
+of `matching.boolean.engines.cell_term` is there to avoid. All else is as its best advocate would have it: a posting
 carries the box in the same word as there, tested many in a row without a branch, and slot and second keyword beside it,
 which are read only where the message meets the box; memory is asked for ahead. A region across the antimeridian has one
 posting around both its boxes and is compared in degrees.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.boolean.engine import BooleanEngine, Messages
+from matching.boolean.engine import BooleanEngine
 from matching.borrowing import borrowing
 from matching.model import Int32, Int64
 from matching.space import Space
@@ -20,6 +20,7 @@ from matching.storage.cell_blocks import MORE, NO_SECOND, describe, slot_of
 from matching.storage.cell_match import NO_TERM, TABLE, has_term, longer, on_lattice
 from matching.storage.cells import GUARDS, LANES, LATTICE_STEPS, ONE_IN_EACH_LANE, message_word
 from matching.storage.prefetch import prefetch
+from matching.storage.region_hits import Messages
 from matching.storage.region_subscriptions import region_meets
 from matching.storage.slots import SlotMap, as_input, find_slot, grown_length, resized
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.boolean.engine import Messages
 from matching.boolean.engines.lfilter_cost import (
     CHILD_NS,
     DIRECT,
@@ -79,6 +78,7 @@ from matching.boolean.engines.pt_quadtree_build import LEAF_ROOM, build_quadtree
 from matching.borrowing import borrowing
 from matching.model import Int32
 from matching.space import Space
+from matching.storage.region_hits import Messages
 
 #: Filter and verification by name; the position is the code, `cheapest` decides by cost.
 FILTERS = ("cheapest", "trie", "quadtree")

@@ -16,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.boolean.engine import BooleanEngine, Messages
+from matching.boolean.engine import BooleanEngine
 from matching.borrowing import borrowing
 from matching.model import Int32
 from matching.space import Space
 from matching.storage.cells import GUARDS, ONE_IN_EACH_LANE, lattice, message_word, subscription_word
+from matching.storage.region_hits import Messages
 from matching.storage.region_subscriptions import all_terms_in, box_meets, region_meets
 from matching.storage.slots import as_input, resized
 

@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.boolean.engine import Messages
 from matching.boolean.engines.lfilter_parts import (
     ASK_TEXT,
     Arrays,
@@ -41,6 +40,7 @@ from matching.boolean.engines.mbr_trie_build import BLOCK, build_trie
 from matching.borrowing import borrowing
 from matching.model import Int32
 from matching.space import Space
+from matching.storage.region_hits import Messages
 from matching.storage.slots import as_input
 
 #: How children are found: whichever is cheaper, by children among the message's terms, by terms among the children.

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.boolean.engine import Messages
 from matching.boolean.engines.lfilter_parts import (
     ASK_TEXT,
     ONLY_HERE,
@@ -38,6 +37,7 @@ from matching.boolean.engines.pt_quadtree_build import LEAF_ROOM, box_within, bu
 from matching.borrowing import borrowing
 from matching.model import Int32
 from matching.space import Space
+from matching.storage.region_hits import Messages
 from matching.storage.slots import as_input
 
 #: Columns of `Quadtree.branch` behind the four children.

@@ -8,7 +8,7 @@ PT-Quadtree paper compares with both, with the former in a further form (R^t++) 
 subscription it does not describe: that is not here. A subscription stands in one leaf; a node lists the keywords below
 it, each with the children that lead to them, and a message goes down into children that have one of its terms and whose
 box it meets. What it meets in a leaf is tested pair by pair. Upper nodes know nearly every keyword, so they prune by
-place alone: what `matching.storage.cell_term` avoids by asking for the keyword first.
+place alone: what `matching.boolean.engines.cell_term` avoids by asking for the keyword first.
 
 Several tokens a subscription were tried: one a level (the rarest in the leaves and commoner ones above, the other way
 round, or in turns), which took 1.3 to 2.5 times as long as the rarest alone, and two at once, both asked for, in some
@@ -27,12 +27,13 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.boolean.engine import BooleanEngine, Messages
+from matching.boolean.engine import BooleanEngine
 from matching.borrowing import borrowing
 from matching.model import Int32, Int64
 from matching.space import Space
 from matching.storage.cell_match import longer
 from matching.storage.prefetch import prefetch
+from matching.storage.region_hits import Messages
 from matching.storage.region_subscriptions import all_terms_in, region_meets
 from matching.storage.slots import as_input, grown_length, resized
 

@@ -19,9 +19,9 @@ from benchmarks.workload import (
 )
 from gateway.commands.bench import run_bench
 from gateway.terminal import Terminal
+from matching.boolean.engines.cell_term import CellTerm
 from matching.errors import ConfigError
 from matching.kinds import KINDS
-from matching.storage.cell_term import CellTerm
 from tests.support.etl_folder import random_rows, write_etl
 
 _FIGURES = {

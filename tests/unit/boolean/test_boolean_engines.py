@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
+from matching.boolean.engines.cell_term import CellTerm
 from matching.boolean.engines.inverted_list import InvertedList
 from matching.boolean.engines.rt_tree import InvertedRTree, RtTree
 from matching.errors import ConfigError, EngineError
@@ -11,7 +12,6 @@ from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, TOPK, UNKNOWN_TERM, MessageBatch, SubscriptionTable
 from matching.space import Space
-from matching.storage.cell_term import CellTerm
 from matching.storage.cells import LANES, box_of, lattice, level_bits, level_of, message_word, subscription_word
 from matching.storage.slots import as_input
 from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, table
@@ -369,14 +369,14 @@ def test_cell_term_that_looks_into_wrong_cells_is_caught(crowd):
     subscriptions, messages = crowd
     engine = CellTerm(SPACE)
     engine.insert(subscriptions)
-    engine._steps_per_degree *= 1.01
+    engine.index._steps_per_degree *= 1.01
     assert engine_pairs(engine, messages) != oracle_pairs(subscriptions, messages)
 
 
 def test_cell_term_damaged_block_is_refused():
     engine = CellTerm(SPACE)
     engine.insert(table([(EVERYWHERE, [1])] * 3))
-    engine._link[:] = 0
+    engine.index._link[:] = 0
     with pytest.raises(EngineError, match="restore the last checkpoint"):
         engine.remove(np.array([1, 2]))
 
@@ -411,4 +411,4 @@ def test_engine_keeps_no_more_room_for_hits_than_a_batch_has(name):
         engine.insert(subscriptions.take(np.arange(start, start + 500)))
     found = len(engine.match(messages.batch).number)
     assert found > 3_000
-    assert engine._hit_slot.shape[0] <= 4 * found
+    assert engine._hits.slot.shape[0] <= 4 * found
