@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 WARMED := $(VENV)/.warmed
 DOCUMENTING := $(VENV)/.documenting
-KERNELS := $(shell find matching distribution -name '*.py' 2>/dev/null)
+KERNELS := $(shell find matching baselines distribution -name '*.py' 2>/dev/null)
 
 export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -59,7 +59,7 @@ docs: $(DOCUMENTING)
 # process does what they say. A shell lets what it puts into the background ignore interrupts; the tests of interrupts
 # need them as they are elsewhere.
 INTERRUPTIBLE := import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-PLAIN := tests/unit tests/property $(addprefix tests/end_to_end/test_,routers.py etl.py etl_alone.py) \
+PLAIN := tests/unit tests/property tests/baselines $(addprefix tests/end_to_end/test_,routers.py etl.py etl_alone.py) \
 	$(if $(WIDE),tests/end_to_end/test_topology_exact.py) \
 	$(addprefix tests/fault/test_,damaged_checkpoints.py going_on.py simulation.py)
 EVERY_ROW := -m "not long and not cluster and not browser"
@@ -75,7 +75,7 @@ else
 endif
 
 # Then the kernels' tests again with bounds checked, and without the compiler.
-ENGINE_TESTS := tests/unit/boolean tests/unit/topk tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
+ENGINE_TESTS := tests/baselines tests/unit/boolean tests/unit/topk tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
 test-long: $(WARMED)
 	@$(BIN)/python -m pytest -m "wide or long or cluster or browser" --hypothesis-profile searching --timeout 3600 $(ARGS)
 	@$(BIN)/python -m pytest tests/property --hypothesis-profile searching --timeout 3600

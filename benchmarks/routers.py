@@ -24,6 +24,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from baselines.kinds import WITH_BASELINES
 from benchmarks import command
 from benchmarks.cases import make_case
 from benchmarks.command import Tell
@@ -31,7 +32,6 @@ from benchmarks.topology_cost import Stream, compare, filled, on_ray, plan_of, r
 from benchmarks.workload import BooleanRecipe
 from distribution.placed import PlacedRouter
 from distribution.routers import PLACING, ROUTERS, placeable
-from matching.kinds import KINDS
 from topology.core.component import Saved
 from topology.core.links import Channel, Destination
 from topology.core.local import run_local
@@ -44,10 +44,10 @@ _PARTS = ("index", "kept", "updates", "refills")
 
 def routers_of(kind: str) -> list[str]:
     """Those that can place a kind; where results do not last, one that places by cost stands for all."""
-    if KINDS.named(kind).lasting:
+    if WITH_BASELINES.named(kind).lasting:
         return ["hashing", *PLACING]
     alike = set(PLACING) - {"dkm-sks"}
-    return [name for name in ROUTERS if name not in alike and not placeable(name, KINDS, kind, False)]
+    return [name for name in ROUTERS if name not in alike and not placeable(name, WITH_BASELINES, kind, False)]
 
 
 class Weighed(NamedTuple):
@@ -149,7 +149,7 @@ def bench(
     """Every kind's routers beside each other."""
     measured = []
     for name in kinds:
-        kind, count, parts = KINDS.named(name), subscriptions or _SIZES[name], max(1, messages // batch)
+        kind, count, parts = WITH_BASELINES.named(name), subscriptions or _SIZES[name], max(1, messages // batch)
         how: dict[str, Any] = {"history": window, "messages_from": messages_from}
         how |= {"recipe": BooleanRecipe.parse(workload)} if kind.stands == "box" else {}
         case = make_case(kind, count, messages, window or _WINDOW, parts, seed, **how)

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from baselines.kinds import WITH_BASELINES
 from benchmarks.cases import make_case
 from benchmarks.command import Tell, provenance
 from benchmarks.harness import time_beside
@@ -22,7 +23,6 @@ from benchmarks.lasting import bench_of
 from benchmarks.peers import PEERS, with_peers
 from benchmarks.workload import BooleanRecipe
 from matching.errors import ConfigError
-from matching.kinds import KINDS
 from matching.topk.engines.skype import PAPER, Skype
 from matching.warmup import warm_engine
 
@@ -54,10 +54,10 @@ def bench(
     and why peers cannot run here by name (`absent`); or what a figure says.
     Raises a `ConfigError` for a kind that has no room, or an engine that the kind does not have.
     """
-    if kind not in KINDS or not KINDS.named(kind).runs:
-        there = ", ".join(each.name for each in KINDS.run)
+    if kind not in WITH_BASELINES or not WITH_BASELINES.named(kind).runs:
+        there = ", ".join(each.name for each in WITH_BASELINES.run)
         raise ConfigError(f"kind {kind!r} has no engine to measure: choose one of {there}")
-    row, tell = KINDS.named(kind), on_progress or (lambda _: None)
+    row, tell = WITH_BASELINES.named(kind), on_progress or (lambda _: None)
     chosen = tuple(filter(None, engines.split(","))) if isinstance(engines, str) else tuple(engines or ())
     if workload is not None and row.stands != "box":
         raise ConfigError(f"workload {workload!r}: only boolean has recipes yet; leave --workload out")

@@ -26,6 +26,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from baselines.kinds import WITH_BASELINES
 from benchmarks import command
 from benchmarks.cases import Case, make_case
 from benchmarks.command import Tell, verdict
@@ -43,7 +44,6 @@ from distribution.routers import router_named
 from gateway.load_check import told_in
 from matching.alone import Alone
 from matching.errors import ConfigError
-from matching.kinds import KINDS
 from matching.model import ChangeList, Int64, Names, SubscriptionTable, empty, take_rows
 from matching.naive import tally
 from matching.recount import of_numbers
@@ -212,9 +212,9 @@ def plan_of(stream: Stream, router: Router, out: str, sink: str = "count") -> Pl
     engines = {kind: stream.engine} if stream.engine else {}
     plan = wiring.wire(
         BatchSpout(spouts), EverybodySpout(spouts), router, WORLD, case.window, delivery, credits=stream.credits,
-        engines=engines, asking=(kind,), fading=case.fading,
+        kinds=WITH_BASELINES, engines=engines, asking=(kind,), fading=case.fading,
     )  # fmt: skip
-    clocked = dumps(ClockedQueryBolt(router, WORLD, case.window, engines, fading=case.fading))
+    clocked = dumps(ClockedQueryBolt(router, WORLD, case.window, engines, kinds=WITH_BASELINES, fading=case.fading))
     parts = [replace(part, template=clocked) if part.name == "query" else part for part in plan.components]
     return replace(plan, components=tuple(parts))
 
@@ -336,7 +336,7 @@ def bench(
     """`ways`: a row each as of `compare`; `share`: rate of the first on Ray by that of `bare`, `shares`: of turns."""
     warmup()
     tell("making the workload")
-    row = KINDS.named(kind)
+    row = WITH_BASELINES.named(kind)
     recipe, window = _PICKY if row.stands == "box" else None, window or max(4 * batch, 20_000)
     stream = stream_of(make_case(row, subscriptions, messages, window, 1, seed, recipe=recipe, batch=batch), batch)
     facts = stream.case.facts | {"kind": kind, "timed": stream.left, "rounds": rounds}

@@ -39,6 +39,7 @@ from spouts.parquet import read_manifest
 from spouts.parsed import message_batch, objects_of, vector_of
 from spouts.subscriptions import load_vocabulary
 from spouts.versions import Versions
+from topology.engines import kinds_with
 
 _PLACE = ("lon", "lat", "west", "south", "east", "north")
 #: Messages that are kept before those that nobody can be told of any more are given up.
@@ -113,7 +114,7 @@ class Engine:
         else:
             empty_words = Vocabulary([], [], [], [], 0)
             self.vocabulary = Vocabulary.of_counts(empty_words.count_terms(text) for text in vocabulary)
-        self.kinds = kinds
+        self.kinds = kinds = kinds_with(kinds, engines, window_indexes)
         self.window = Window.parse(window)
         self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection)
         words = self.vocabulary

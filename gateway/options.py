@@ -65,8 +65,18 @@ class Command(TyperCommand):
                 else:
                     made = [param]
                 complete += made
-            self._complete = _with_flags(worded(complete))
+            self._complete = _with_flags(complete)
         return self._complete
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help page. The words in braces list every engine, so they are filled in here, not for each run."""
+        self._complete = worded(self.get_params(ctx))
+        super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """What may follow, with the help of each option."""
+        self._complete = worded(self.get_params(ctx))
+        return super().shell_complete(ctx, incomplete)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

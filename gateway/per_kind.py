@@ -1,7 +1,7 @@
 """What the options of commands say of the kinds: words in help texts, and an option for each kind.
 
-The table of kinds takes most of a second to import, so it is read when a command is asked for its options, and not
-when the command line starts. Used by `gateway.options`; read on in `matching.kinds`.
+The table of kinds takes most of a second to import, so it is read for a help page, and not when the command line
+starts. Used by `gateway.options`; read on in `matching.kinds`.
 """
 
 import copy
@@ -26,9 +26,9 @@ def worded(params: Sequence[Any], kinds: Kinds | None = None) -> list[Any]:
     if not any("{" in (param.help or "") for param in params):
         return list(params)
     if kinds is None:
-        from matching.kinds import KINDS
+        from baselines.kinds import WITH_BASELINES
 
-        kinds = KINDS
+        kinds = WITH_BASELINES
     words, found = words_of(kinds), []
     for param in params:
         made = copy.copy(param)

@@ -21,7 +21,7 @@ from numba.core.caching import _CacheLocator
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Packages with kernels; what they import of each other decides.
-PACKAGES = ("matching", "distribution")
+PACKAGES = ("matching", "baselines", "distribution")
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(?P<package>(?:{0})\b[\w.]*)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n]*)"
     r"|import[ \t]+(?P<module>(?:{0})\b[\w.]*))".format("|".join(PACKAGES)),

@@ -1,49 +1,29 @@
 """The table of kinds: everything that the rest of the project knows of a kind stands in its row here.
 
-Whoever wires a topology may hand in a longer table (`Kinds.plus`); nothing else has to be told of a new kind. Read on
-in `matching.kind` for what a row says, or in the room of a kind.
+Of engines and window indexes a row has the default, first, and those of the papers. A program that wires a topology may
+hand in a longer table: with more kinds (`Kinds.plus`), or with opponents in the rows (`baselines.kinds`). Read on in
+`matching.kind` for what a row says, or in the package of a kind.
 """
 
 from matching.boolean.engines.cell_term import CellTerm
-from matching.boolean.engines.hashed_cells import HashedCells
-from matching.boolean.engines.inverted_list import InvertedList
 from matching.boolean.engines.lfilter import LFilter
 from matching.boolean.engines.mbr_trie import MbrTrie
 from matching.boolean.engines.pt_quadtree import PtQuadtree
-from matching.boolean.engines.rt_tree import InvertedRTree, RtTree
 from matching.boolean.room import BooleanRoom
-from matching.decay.engines.block_inverted_file import BlockInvertedFile as FadingBlockInvertedFile
-from matching.decay.engines.ciq import Ciq as FadingCiq
-from matching.decay.engines.ciq import CiqH as FadingCiqH
-from matching.decay.engines.inverted_file import InvertedFile as FadingInvertedFile
-from matching.decay.engines.keyword_blocks import KeywordBlocks as FadingBlocks
+from matching.decay.engines.ciq import Ciq, CiqH
+from matching.decay.engines.keyword_blocks import KeywordBlocks
 from matching.decay.room import DecayRoom
 from matching.kind_table import Kind, Kinds, Recipe
 from matching.knn.engines.influence_grid import InfluenceGrid, SingleGrid
-from matching.knn.engines.inverted_file import InvertedFile as NearestInvertedFile
 from matching.knn.room import KnnRoom
 from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
-from matching.skyline.engines.bnl import Bnl
 from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.eager_star import EagerStar
-from matching.skyline.engines.lazy import Lazy
-from matching.skyline.engines.sweep import Sweep
 from matching.skyline.room import SkylineRoom
-from matching.skyline.windows.i3 import I3
-from matching.skyline.windows.il_quadtree import IlQuadtree
 from matching.skyline.windows.inverted import InvertedWindow
-from matching.skyline.windows.inverted_kd import InvertedKd
-from matching.skyline.windows.ir_tree import IrTree
 from matching.skyline.windows.mf_rtree import MfRtree
-from matching.topk.engines.block_inverted_file import BlockInvertedFile
-from matching.topk.engines.ciq import Ciq
-from matching.topk.engines.inverted_file import InvertedFile
-from matching.topk.engines.l2_scan import L2Scan
 from matching.topk.engines.skype import Skype
 from matching.topk.room import TopkRoom
-from matching.topk.windows.il_quadtree import ILQuadtree
-from matching.topk.windows.inverted_ring import InvertedRing
-from matching.topk.windows.ir_tree import IRTrees
 from matching.topk.windows.segments import Segments
 
 
@@ -64,7 +44,7 @@ KINDS = Kinds(
             fields=("match",),
             standing=False,
             windowed=False,
-            engines=_by_name(CellTerm, HashedCells, InvertedList, InvertedRTree, LFilter, MbrTrie, PtQuadtree, RtTree),
+            engines=_by_name(CellTerm, LFilter, MbrTrie, PtQuadtree),
             recipe=Recipe("LFilter", frequent=True, shown="match", load=10_000, degrees=10.0),
         ),
         Kind(
@@ -75,8 +55,8 @@ KINDS = Kinds(
             fields=("k", "alpha"),
             thresholds=True,
             replicas=True,
-            engines=_by_name(Skype, L2Scan, InvertedFile, BlockInvertedFile, Ciq),
-            windows=_by_name(Segments, ILQuadtree, IRTrees, InvertedRing),
+            engines=_by_name(Skype),
+            windows=_by_name(Segments),
             recipe=Recipe("Skype", load=10_000),
         ),
         Kind(
@@ -89,7 +69,7 @@ KINDS = Kinds(
             lasting=True,
             fades=True,
             columns=("counts", "event_time_us"),
-            engines=_by_name(FadingBlocks, FadingCiq, FadingCiqH, FadingBlockInvertedFile, FadingInvertedFile),
+            engines=_by_name(KeywordBlocks, Ciq, CiqH),
             recipe=Recipe("CIQ", k=(10, 30), share=20),
         ),
         Kind(
@@ -101,7 +81,7 @@ KINDS = Kinds(
             windowed=False,
             lasting=True,
             nearest=True,
-            engines=_by_name(InfluenceGrid, SingleGrid, NearestInvertedFile),
+            engines=_by_name(InfluenceGrid, SingleGrid),
             recipe=Recipe("DkM-SKS", k=(1, 10), share=4),
         ),
         Kind(
@@ -112,8 +92,8 @@ KINDS = Kinds(
             needs_extent=True,  # closeness is measured in half diagonals of the region
             needs_ended=True,
             kept_by_engine=True,
-            engines=_by_name(EagerStar, Eager, Lazy, Bnl, Sweep),
-            windows=_by_name(InvertedWindow, MfRtree, IrTree, IlQuadtree, I3, InvertedKd),
+            engines=_by_name(EagerStar, Eager),
+            windows=_by_name(InvertedWindow, MfRtree),
             # theirs are the widest rectangles, and any keyword will do
             recipe=Recipe("distributed skyline", side=0.1, square=True, share=10),
         ),

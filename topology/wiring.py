@@ -49,6 +49,7 @@ from topology.core.builder import TopologyBuilder
 from topology.core.component import Bolt, Spout
 from topology.core.grouping import ALL, DIRECT
 from topology.core.plan import Plan
+from topology.engines import kinds_with
 from topology.settings import CREDITS, LIVE_CREDITS, RunConfig
 
 #: Small batches in flight where nobody says how many: at most, and about how many messages they make together.
@@ -102,6 +103,7 @@ def wire(
     for name in [*engines, *window_indexes]:
         if not kinds.named(name).runs:
             raise ConfigError(f"kind {name}: has no engine, so there is nothing to choose for it")
+    kinds = kinds_with(kinds, engines, window_indexes)
     for kind in kinds.run:  # refuse what nobody knows here, not in an actor
         kind.make_room(Site(space, window, options=options, fading=fading), engines.get(kind.name))
         if kind.windowed or kind.name in window_indexes:

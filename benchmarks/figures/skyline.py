@@ -23,20 +23,20 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
+from baselines.kinds import WITH_BASELINES
 from benchmarks import workload
 from benchmarks.command import Tell, verdict
 from benchmarks.figures.sweeps import TIME, Asked, Page, Report, Sweep, sweep
 from benchmarks.harness import Bench
 from benchmarks.stopwatch import in_turns, medians
 from benchmarks.workload import WORLD, versions_of_objects
-from matching.kinds import KINDS
 from matching.recount import Words, in_region
 from matching.skyline.window import SkylineQueries
 from matching.skyline.windows.mf_rtree import MfRtree
 from matching.skyline.windows.tree import TreeWindow, Work
 from matching.window import Boundary
 
-_SKYLINE = KINDS.named("skyline")
+_SKYLINE = WITH_BASELINES.named("skyline")
 #: The memo tree by way of cleaning: the default; as the paper has it altogether, with filters in leaves as well; the
 #: paper's cleaning alone (C1); the older scheme (C2); never.
 _CLEANINGS = {

@@ -6,7 +6,7 @@ postings that they cost: 3 more for every keyword, each as dear as `delta` evalu
 12).
 
 Every factor of the expected number of evaluations is estimated from a history `h`, which each kind keeps of its own
-messages (`matching.decay.engines.ciq_history`, `matching.topk.engines.ciq_history`). Of it is used here
+messages (`matching.decay.engines.ciq_history`, `baselines.topk.ciq_history`). Of it is used here
 cells float64[cells], messages in each cell, or what stands for them; having float64[terms], messages that have each
 term; above float64[keywords, bins], see `chance_of_text`; facts float64[...], the first three of which are the messages
 that came, the places counted in `cells` and the texts counted in `having`.

@@ -1,6 +1,6 @@
 """What posting lists by term do alike, whatever a posting consists of.
 
-Used by `matching.topk.engines.postings` and `matching.decay.engines.block_lists`, whose lists grow in one pool, and by
+Used by `baselines.postings` and `matching.decay.engines.block_lists`, whose lists grow in one pool, and by
 all that tell by a few bits whether two texts may share a keyword.
 """
 

@@ -2,7 +2,7 @@
 
 A hit is a pair whose exact score reaches the subscription's threshold. Thresholds are constants while a batch is
 matched; they change only through `set_thresholds`. What becomes of the hits is the business of `matching.topk.room`.
-The indexes differ in `_scan` alone: `matching.topk.engines.l2_scan`, `matching.topk.engines.inverted_file`.
+Read on in `matching.topk.engines.skype`, the default.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +15,6 @@ from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
 from matching.space import Space
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import as_input
-from matching.topk.engines.postings import Postings
 
 
 class Hits(NamedTuple):
@@ -37,22 +36,20 @@ class Hits(NamedTuple):
 
 
 class TopkEngine(ABC):
-    """An engine over top-k subscriptions: their columns, posting lists, and a way to scan them."""
+    """An engine over top-k subscriptions: their columns, an index of its own, and a way to scan it."""
 
     #: Name in `matching.kinds`.
     name: str
-    #: Whether the posting lists carry the columns of the L2 suffix bound.
-    bounded = False
 
     def __init__(self, space: Space):
         self.max_distance = space.max_distance
         self.subscriptions = PointSubscriptions()
-        self.postings = Postings(self.bounded)
         self._hit_room = 1 << 17
 
     def __len__(self) -> int:
         return len(self.subscriptions)
 
+    @abstractmethod
     def insert(self, table: SubscriptionTable, posted: NDArray[np.bool_] | None = None) -> Int32:
         """Add subscriptions with threshold minus infinity; returns their slots. O(n + terms), amortised.
 
@@ -63,23 +60,19 @@ class TopkEngine(ABC):
             Only these terms are indexed, and a pair is a hit only if its first common term (the lowest id) is one of
             them: so several indexes that share out the terms of a subscription find each pair once (spec 3.4).
         """
-        slots = self.subscriptions.insert(table, posted)
-        self.postings.insert(self.subscriptions, slots, self.max_distance)
-        return slots
 
     def remove(self, slots: Int32) -> None:
         """Forget live slots. O(n + terms)."""
         self.withdraw(slots)
         self.subscriptions.remove(slots)
 
+    @abstractmethod
     def withdraw(self, slots: Int32) -> None:
         """Match these slots no more, but keep their columns; `subscriptions.remove` follows, and no new threshold."""
-        self.postings.remove(self.subscriptions, slots)
 
+    @abstractmethod
     def set_thresholds(self, slots: Int32, thresholds: Float64 | float) -> None:
         """Set thresholds (float64[n] or one for all), up or down. O(n + terms)."""
-        self.subscriptions.columns.threshold[slots] = thresholds
-        self.postings.set_thresholds(self.subscriptions, slots)
 
     def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
         """Match rows from `first_row` on, stopping after the row that brings the hits to `most_hits`."""
@@ -100,6 +93,5 @@ class TopkEngine(ABC):
         """Fill the hit arrays; returns (hits, next row, scanned, verified), hits = -1 if no row fitted."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size: names prefixed `subscriptions_` and `postings_`."""
-        columns = {f"subscriptions_{name}": value for name, value in self.subscriptions.arrays().items()}
-        return columns | {f"postings_{name}": value for name, value in self.postings.arrays().items()}
+        """Every array held, for figures of size; the columns have names prefixed `subscriptions_`."""
+        return {f"subscriptions_{name}": value for name, value in self.subscriptions.arrays().items()}

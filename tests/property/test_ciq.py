@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from matching.decay.engines.block_inverted_file import BlockInvertedFile
+from baselines.decay.block_inverted_file import BlockInvertedFile
+from baselines.decay.inverted_file import InvertedFile
 from matching.decay.engines.ciq import Ciq
-from matching.decay.engines.inverted_file import InvertedFile
 from matching.fading import Fading
 from matching.model import DECAY, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
 from matching.naive import tally

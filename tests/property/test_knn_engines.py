@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from baselines.knn.inverted_file import InvertedFile
 from matching.knn.engines.balls import BallLists
 from matching.knn.engines.influence_grid import InfluenceGrid
-from matching.knn.engines.inverted_file import InvertedFile
 from matching.model import KEYWORDS_BY_KIND, KNN, MessageBatch, SubscriptionTable
 from tests.support.covering import tiered
 from tests.support.lasting import EveryPair, differences

@@ -2,7 +2,7 @@
 
 import pytest
 
-from matching.kinds import KINDS
+from baselines.kinds import WITH_BASELINES
 from matching.model import DECAY, KNN
 from tests.support.lasting import ROOMS, EveryPair, differences
 from tests.support.worlds import Recipe, make_world
@@ -11,7 +11,7 @@ from tests.support.worlds import Recipe, make_world
 pytestmark = pytest.mark.timeout(300)
 
 CODES = {"decay": DECAY, "knn": KNN}
-ENGINES = [(kind, engine) for kind in ROOMS for engine in (EveryPair, *KINDS.named(kind).engines)]
+ENGINES = [(kind, engine) for kind in ROOMS for engine in (EveryPair, *WITH_BASELINES.named(kind).engines)]
 IDS = [f"{kind}-{getattr(engine, 'name', engine)}" for kind, engine in ENGINES]
 RECIPES = {
     "plain": {"terms": 30},

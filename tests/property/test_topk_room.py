@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baselines.kinds import WITH_BASELINES
+from baselines.topk.l2_scan import L2Scan
 from matching.errors import EngineError
 from matching.kind import Site, Turn
-from matching.kinds import KINDS
 from matching.model import NO_MESSAGES, TOPK
 from matching.naive import tally
 from matching.pending import Lacking
 from matching.topk import room as room_module
 from matching.topk import thresholds
-from matching.topk.engines.l2_scan import L2Scan
 from matching.topk.results import ResultBuffers
 from matching.topk.room import TopkRoom
 from matching.window import Window
 from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, Recipe, World, make_world
 
-ENGINES = tuple(KINDS.named("topk").engines)
-WINDOW_INDEXES = tuple(KINDS.named("topk").windows)
+ENGINES = tuple(WITH_BASELINES.named("topk").engines)
+WINDOW_INDEXES = tuple(WITH_BASELINES.named("topk").windows)
 RECIPES = {
     "count": Recipe(kinds=(TOPK,)),
     "time_with_late_messages": Recipe(window="time:40", kinds=(TOPK,)),
@@ -266,7 +266,7 @@ def test_topk_index_skips_what_cannot_matter():
 
 
 def test_window_asked_too_far_back_raises():
-    kind, world = KINDS.named("topk"), make_world(RECIPES["count"], 0)
+    kind, world = WITH_BASELINES.named("topk"), make_world(RECIPES["count"], 0)
     room, share = kind.make_room(Site(SPACE, Window("count", 50))), kind.window()(SPACE, kept_boundaries=1)
     first = None
     for boundary, messages, changes in world.batches:

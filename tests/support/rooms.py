@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from baselines.kinds import WITH_BASELINES
 from matching.alone import Alone
 from matching.fading import Fading
 from matching.kind import Step
 from matching.kind_table import Kind
-from matching.kinds import KINDS
 from matching.model import (
     NO_MESSAGES,
     Int64,
@@ -36,7 +36,7 @@ from tests.support.any_kind import FADING
 from topology.core.frames import decode, encode
 
 #: Every engine there is: (kind, engine).
-ENGINES = [(kind.name, engine) for kind in KINDS.run for engine in kind.engines]
+ENGINES = [(kind.name, engine) for kind in WITH_BASELINES.run for engine in kind.engines]
 
 
 def kind_of(
@@ -46,7 +46,7 @@ def kind_of(
 
     What is left out is the default.
     """
-    kind = KINDS.named(name)
+    kind = WITH_BASELINES.named(name)
     made = kind.engine(engine) if engine is None or isinstance(engine, str) else engine
     engines = {engine if isinstance(engine, str) else getattr(made, "name", "given"): made}
     windows = kind.windows

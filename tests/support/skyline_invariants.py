@@ -4,15 +4,15 @@ from collections import Counter
 
 import numpy as np
 
+from baselines.skyline import keyword_pages as paged
+from baselines.skyline import linear_quadtrees as linear
+from baselines.skyline.cells import DEEPEST, code_in, column_in, column_of, line_in, line_of, slot_in
+from baselines.skyline.i3 import I3
+from baselines.skyline.il_quadtree import IlQuadtree
+from baselines.skyline.inverted_kd import InvertedKd
+from baselines.skyline.ir_tree import IrTree
+from baselines.skyline.lists import COUNT, Lists
 from matching.skyline.windows import filters as cuckoo
-from matching.skyline.windows import keyword_pages as paged
-from matching.skyline.windows import linear_quadtrees as linear
-from matching.skyline.windows.cells import DEEPEST, code_in, column_in, column_of, line_in, line_of, slot_in
-from matching.skyline.windows.i3 import I3
-from matching.skyline.windows.il_quadtree import IlQuadtree
-from matching.skyline.windows.inverted_kd import InvertedKd
-from matching.skyline.windows.ir_tree import IrTree
-from matching.skyline.windows.lists import COUNT, Lists
 from matching.skyline.windows.messages import NEVER
 from matching.skyline.windows.mf_nodes import mark_of
 from matching.skyline.windows.mf_rtree import MfRtree

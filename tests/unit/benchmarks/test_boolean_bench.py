@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from baselines.kinds import WITH_BASELINES
 from benchmarks import cases, command, harness, run
 from benchmarks.cases import make_case
 from benchmarks.harness import Bench
@@ -21,7 +22,6 @@ from gateway.commands.bench import run_bench
 from gateway.terminal import Terminal
 from matching.boolean.engines.cell_term import CellTerm
 from matching.errors import ConfigError
-from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, write_etl
 
 _FIGURES = {
@@ -37,13 +37,13 @@ _FIGURES = {
     "subscribe_per_s",
     "unsubscribe_per_s",
 }
-BOOLEAN = KINDS.named("boolean")
+BOOLEAN = WITH_BASELINES.named("boolean")
 NAMES = list(BOOLEAN.engines)
 
 
 def kind_of(engine, name="boolean"):
     """The kind of a name, run by one engine alone."""
-    return replace(KINDS.named(name), engines={"wrong": engine})
+    return replace(WITH_BASELINES.named(name), engines={"wrong": engine})
 
 
 @pytest.fixture(autouse=True)

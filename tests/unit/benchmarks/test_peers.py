@@ -6,10 +6,10 @@ import numpy as np
 import psycopg
 import pytest
 
+from baselines.boolean.inverted_list import InvertedList
 from benchmarks import cases, run
 from benchmarks.peers import PEERS, DuckDB, PostGIS
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages, widened
-from matching.boolean.engines.inverted_list import InvertedList
 from matching.model import BOOLEAN, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
 
 SCHEMA = "SELECT FROM information_schema.schemata WHERE schema_name = 'skyray_bench'"

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from baselines.skyline.i3 import I3
 from benchmarks.figures import skyline as skyline_figures
 from benchmarks.figures.skyline import TREES
 from benchmarks.figures.sweeps import Asked
 from benchmarks.run import bench
 from matching.errors import ConfigError
-from matching.skyline.windows.i3 import I3
 
 #: Engines and indexes that no run takes unless told to.
 pytestmark = pytest.mark.wide

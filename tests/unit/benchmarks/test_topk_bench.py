@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from baselines.kinds import WITH_BASELINES
+from baselines.topk.l2_scan import L2Scan
 from benchmarks import run
 from benchmarks.cases import make_case
 from benchmarks.harness import NO_REMOVALS, Bench
 from benchmarks.workload import WORLD
 from matching.alone import Alone
-from matching.kinds import KINDS
 from matching.model import NO_MESSAGES
-from matching.topk.engines.l2_scan import L2Scan
 
-TOPK = KINDS.named("topk")
+TOPK = WITH_BASELINES.named("topk")
 
 
 @pytest.mark.wide

@@ -15,7 +15,7 @@ import matching
 from matching import borrowing
 
 ROOT = Path(matching.__file__).parents[1]
-FILES = sorted(path for package in ("matching", "distribution") for path in (ROOT / package).rglob("*.py"))
+FILES = sorted(path for package in ("matching", "baselines", "distribution") for path in (ROOT / package).rglob("*.py"))
 #: Runs every kind a little, twice, and tells how many blocks Numba has allocated the second time, and not freed.
 COUNT = """
 import gc

@@ -12,9 +12,10 @@ import numba
 import numpy as np
 import pytest
 
+import baselines
 import matching
+from baselines.kinds import WITH_BASELINES
 from matching.kind_table import Kind
-from matching.kinds import KINDS
 from matching.warmup import warmup
 from tests.support.any_kind import Recipe, make_turns, window_of
 from tests.support.rooms import Tasks, kind_of
@@ -30,9 +31,13 @@ RECIPES = (
 
 
 def kernels() -> dict[str, Any]:
-    """Every compiled function of the package, by name."""
+    """Every compiled function of both packages, by name."""
     found = {}
-    for module in pkgutil.walk_packages(matching.__path__, "matching."):
+    modules = [
+        *pkgutil.walk_packages(matching.__path__, "matching."),
+        *pkgutil.walk_packages(baselines.__path__, "baselines."),
+    ]
+    for module in modules:
         for attribute, value in vars(importlib.import_module(module.name)).items():
             if hasattr(value, "py_func") and value.py_func.__module__ == module.name:
                 found[f"{module.name}.{attribute}"] = value
@@ -71,10 +76,10 @@ def writable(table: Any) -> Any:
 def compiled_later(chosen: str) -> dict[str, Any]:
     """What is compiled, or loaded, after the warm-up of the defaults (or of all there is) by kinds that are used."""
     everything = chosen == "all"
-    warmup(all_of_them=everything)
+    warmup(WITH_BASELINES, all_of_them=everything)
     before = {name: len(kernel.signatures) for name, kernel in kernels().items()}
     told = {}
-    for kind in KINDS.run:
+    for kind in WITH_BASELINES.run:
         for engine in kind.engines if everything else [kind.chosen(None)]:
             told[f"{kind.name}-{engine}"] = use(kind_of(kind.name, engine))
         for window in list(kind.windows)[1:] if everything else []:

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from baselines.kinds import WITH_BASELINES
+from baselines.skyline.sweep import mark_undominated
 from matching.errors import EngineError
 from matching.kind import Turn as RoomTurn
-from matching.kinds import KINDS
 from matching.model import (
     ENTER,
     KEYWORDS_BY_KIND,
@@ -20,7 +21,6 @@ from matching.model import (
 )
 from matching.skyline.engines.eager import sort_by_slot
 from matching.skyline.engines.eager_star import EagerStar
-from matching.skyline.engines.sweep import mark_undominated
 from matching.skyline.results import CandidatePool, block_size
 from matching.skyline.subscriptions import SkylineSubscriptions
 from matching.skyline.windows.inverted import InvertedWindow
@@ -29,7 +29,7 @@ from tests.support import skyline_streams
 from tests.support.rooms import NO_CHANGES, Tasks, kind_of
 from tests.support.skyline_worlds import SPACE, Recipe, Turn, differences, ended_of, expected, make_world, replayed, run
 
-ENGINES = tuple(KINDS.named("skyline").engines)
+ENGINES = tuple(WITH_BASELINES.named("skyline").engines)
 NOBODY = np.zeros(0, np.int64)
 
 

@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from baselines.kinds import WITH_BASELINES
+from baselines.skyline import keyword_pages as paged
+from baselines.skyline import linear_quadtrees as linear
+from baselines.skyline.cells import code_in, column_in, line_in, tuple_of
+from baselines.skyline.i3 import I3
+from baselines.skyline.il_quadtree import IlQuadtree
 from matching.errors import ConfigError, EngineError
-from matching.kinds import KINDS
 from matching.model import MessageBatch, concatenate, empty
 from matching.skyline.window import SkylineQueries
 from matching.skyline.windows import filters as cuckoo
-from matching.skyline.windows import keyword_pages as paged
-from matching.skyline.windows import linear_quadtrees as linear
-from matching.skyline.windows.cells import code_in, column_in, line_in, tuple_of
-from matching.skyline.windows.i3 import I3
-from matching.skyline.windows.il_quadtree import IlQuadtree
 from matching.skyline.windows.mf_rtree import MfRtree
 from matching.skyline.windows.mf_search import search
 from matching.window import NO_FLOOR, Boundary
@@ -308,7 +308,7 @@ def test_mf_rtree_with_two_live_versions_of_an_object_raises(kept):
 
 def test_tree_of_an_unknown_name_or_cleaning_is_refused():
     with pytest.raises(ConfigError, match="mf_rtree, ir_tree"):
-        KINDS.named("skyline").window("nothing")
+        WITH_BASELINES.named("skyline").window("nothing")
     with pytest.raises(ConfigError, match="threshold, all, off"):
         MfRtree(SPACE, cleaning="sometimes")
 

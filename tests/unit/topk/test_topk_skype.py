@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from baselines.topk.block_inverted_file import BlockInvertedFile
 from matching.model import KEYWORDS_BY_KIND, TOPK, MessageBatch, SubscriptionTable
 from matching.naive import tally
 from matching.topk.engines import skype_bounds, skype_lists, skype_scan, skype_verify
-from matching.topk.engines.block_inverted_file import BlockInvertedFile
 from matching.topk.engines.skype import PAPER, Pruning, Skype
 from matching.topk.engines.skype_tree import FAR, FLOATS, INTS, NEAR, Shape, build_tree
 from tests.support.rooms import Tasks, kind_of

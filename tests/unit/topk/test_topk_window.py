@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baselines.kinds import WITH_BASELINES
+from baselines.topk import inverted_ring as window_ring
+from baselines.topk.inverted_ring import InvertedRing
 from matching.errors import ConfigError, EngineError
 from matching.kind import Question
-from matching.kinds import KINDS
 from matching.model import MessageBatch, join_messages
 from matching.space import Space
 from matching.topk.window import WindowIndex, WindowQueries
 from matching.topk.windows import generations as window_generations
-from matching.topk.windows import inverted_ring as window_ring
 from matching.topk.windows import postings as window_postings
 from matching.topk.windows import search as window_search
-from matching.topk.windows.inverted_ring import InvertedRing
 from matching.topk.windows.search import take_window_rows
 from matching.window import NO_FLOOR, Boundary
 
-WINDOW_INDEXES: dict[str, Any] = dict(KINDS.named("topk").windows)
+WINDOW_INDEXES: dict[str, Any] = dict(WITH_BASELINES.named("topk").windows)
 SPACE = Space(0.0, 0.0, 10.0, 10.0)
 FAR = SPACE.max_distance
 
@@ -343,7 +343,7 @@ def test_window_index_asked_what_it_does_not_know_raises(name):
 
 
 def test_window_index_by_name_unknown_is_refused():
-    kind = KINDS.named("topk")
+    kind = WITH_BASELINES.named("topk")
     assert kind.window().name == "segments" == next(iter(WINDOW_INDEXES))
     assert all(kind.window(name).name == name for name in WINDOW_INDEXES)
     with pytest.raises(ConfigError, match="window index 'b_tree' for topk: choose one of segments"):

@@ -4,7 +4,7 @@ A list lies contiguous in one pool and is moved to its end when it outgrows its 
 last posting. A list carries its term's weight beside each slot, so that a scan reads both in a row and need not follow
 the slot to the subscription's terms. A bounded list carries what the L2 suffix bound needs as well, in float32 and in
 its own arrays, so that a scan reads them many at a time, and touches a subscription only where the bound lets it
-(`matching.topk.engines.l2_scan`).
+(`baselines.topk.l2_scan`).
 
 The bound of posting (s, j) for a message m whose i-th term it is, if that is their first common term:
 score <= alpha * (1 - distance / MaxDist) + (1 - alpha) * (s_j * m_i + |s after j| * |m after i|)

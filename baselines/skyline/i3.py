@@ -4,17 +4,17 @@ After Zhang, Tan and Tung, "Scalable top-k spatial keyword search": a keyword is
 once more messages have it than a page holds. A query goes from each of its keywords to a page, or down summary nodes to
 the pages of the cells that the rectangle meets; in a page it reads the tuples that bear the cell's number.
 
-The structure is that of `matching.skyline.windows.keyword_pages`, which says what has become of the paper's signatures.
+The structure is that of `baselines.skyline.keyword_pages`, which says what has become of the paper's signatures.
 """
 
 import numpy as np
 from numba import njit
 
+from baselines.skyline import keyword_pages, page_changes
+from baselines.skyline.cells import DEEPEST, cells_of, pick, write_picked
+from baselines.skyline.keyword_pages import COUNT, HOME, NEXT, NOTHING, USED, may_meet, new_pages, node_of
+from baselines.skyline.keyword_table import ask_for_keyword, find_keyword
 from matching.errors import EngineError
-from matching.skyline.windows import keyword_pages, page_changes
-from matching.skyline.windows.cells import DEEPEST, cells_of, pick, write_picked
-from matching.skyline.windows.keyword_pages import COUNT, HOME, NEXT, NOTHING, USED, may_meet, new_pages, node_of
-from matching.skyline.windows.keyword_table import ask_for_keyword, find_keyword
 from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 

@@ -10,6 +10,7 @@ message is matched what that makes of its own, so that a text is one product of 
 import numpy as np
 from numba import njit
 
+from baselines.postings import Postings
 from matching.borrowing import borrowing
 from matching.decay.scores import key_of, length_of, lift, probability, relevance, share_of
 from matching.fading import Fading
@@ -20,7 +21,6 @@ from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
-from matching.topk.engines.postings import Postings
 
 #: Postings whose subscriptions are scored together: what was asked for must still be in the nearest caches.
 _BLOCK = 256

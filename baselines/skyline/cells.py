@@ -5,7 +5,7 @@ Z-order (its Morton code) takes two bits a level, so that the cells within a cel
 has a message, one word says it: column and line of the deepest cell, and the slot of the message. By that word most
 messages outside a rectangle are passed over, and the log is not read for them.
 
-Read on in `matching.skyline.windows.linear_quadtrees`, which keeps such words.
+Read on in `baselines.skyline.linear_quadtrees`, which keeps such words.
 """
 
 import numpy as np

@@ -2,13 +2,13 @@
 
 With two relevances a skyline needs no comparison of pairs: in descending spatial relevance, a message belongs to it
 exactly if its text relevance is above all that came before, and the greatest among its equals in space. The baseline
-that asks nothing of anybody: no state but the result, no assumption about lives. See `matching.skyline.engines.bnl`.
+that asks nothing of anybody: no state but the result, no assumption about lives. See `baselines.skyline.bnl`.
 """
 
 import numpy as np
 from numba import njit
 
-from matching.skyline.engine import Recomputing
+from baselines.skyline.recomputing import Recomputing
 from matching.skyline.window import Candidates
 
 

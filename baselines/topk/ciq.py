@@ -4,14 +4,14 @@ The opponent of the Skype paper: every subscription is associated with cells of 
 it has a minimum text score, by which messages of the cell that are not relevant enough are kept from it; the
 subscriptions of a cell are parted into buckets by how much the cell gives them, and posted by keyword in blocks that
 are skipped whole (`matching.ciq.celled_lists`). Which cells: by expected cost (`matching.ciq.cell_costs`).
-`matching.topk.engines.block_inverted_file` is what is left of it without cells.
+`baselines.topk.block_inverted_file` is what is left of it without cells.
 
 Without fading a minimum text score is a constant between two thresholds. Texts are stored unit vectors, so what a
 message can be worth to a list is a product of norms, where CIQ has the largest probability of a keyword. Of our own:
 thresholds fall as well, in a refill. Whoever has none stands at the root, in a bucket of its own, where no block is
 skipped; the first one, and any that is lower than the one before, makes a subscription be associated anew, and so does
 a higher one, if by more than `rise`. A smaller rise is written into the associations it has.
-Read on in `matching.topk.engines.ciq_scan`.
+Read on in `baselines.topk.ciq_scan`.
 """
 
 import math
@@ -19,6 +19,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from baselines.topk.ciq_history import MessageHistory
+from baselines.topk.ciq_scan import describe, raise_thresholds, scan
 from matching.ciq.cell_bounds import order_of
 from matching.ciq.cell_costs import MESSAGES, Costs, lifetime_of, spread
 from matching.ciq.cell_walk import no_candidates
@@ -27,8 +29,6 @@ from matching.model import Float64, Int32, SubscriptionTable
 from matching.space import Space
 from matching.storage.slots import resized
 from matching.topk.engine import TopkEngine
-from matching.topk.engines.ciq_history import MessageHistory
-from matching.topk.engines.ciq_scan import describe, raise_thresholds, scan
 
 
 class Ciq(TopkEngine):

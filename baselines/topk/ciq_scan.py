@@ -11,13 +11,13 @@ import math
 import numpy as np
 from numba import njit
 
+from baselines.topk.ciq_history import remember
 from matching.ciq.cell_bounds import is_spatial
 from matching.ciq.cell_walk import candidates_of, make_cursors, make_terms, widest_of
 from matching.ciq.quadtree import path_to
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.storage.term_lists import bit_of
-from matching.topk.engines.ciq_history import remember
 from matching.topk.scores import exact_score, whole_score
 
 #: A bound is above by this much and this share: candidates carry theirs in float32, `Celled` its norms.

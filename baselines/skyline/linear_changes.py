@@ -1,18 +1,17 @@
 """How messages come into linear quadtrees and leave them: leaves that split and merge, bits of signatures.
 
-See `matching.skyline.windows.linear_quadtrees` for what is kept. Each kernel makes sure that there is room for one
+See `baselines.skyline.linear_quadtrees` for what is kept. Each kernel makes sure that there is room for one
 posting before it starts with it, and returns to Python, which calls `grown`, if there is none.
 
-Read on in `matching.skyline.windows.il_quadtree`, which asks.
+Read on in `baselines.skyline.il_quadtree`, which asks.
 """
 
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
-from matching.skyline.windows.cells import DEEPEST, code_in, code_of, column_in, line_in, slot_in, tuple_of
-from matching.skyline.windows.keyword_table import enter_keyword, find_keyword, forget_keyword
-from matching.skyline.windows.linear_quadtrees import (
+from baselines.skyline.cells import DEEPEST, code_in, code_of, column_in, line_in, slot_in, tuple_of
+from baselines.skyline.keyword_table import enter_keyword, find_keyword, forget_keyword
+from baselines.skyline.linear_quadtrees import (
     CAPACITY,
     CLASS,
     FREE_TREE,
@@ -50,6 +49,7 @@ from matching.skyline.windows.linear_quadtrees import (
     sign,
     start_at,
 )
+from matching.borrowing import borrowing
 
 
 @njit(cache=True, nogil=True)

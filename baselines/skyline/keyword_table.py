@@ -1,7 +1,7 @@
 """A hash table from keyword to one word, of which the index behind it says what it means.
 
 Kernels cannot make arrays longer, so callers see to room (`with_room`) before they start. Used by
-`matching.skyline.windows.linear_quadtrees` and `matching.skyline.windows.keyword_pages`.
+`baselines.skyline.linear_quadtrees` and `baselines.skyline.keyword_pages`.
 """
 
 from typing import NamedTuple

@@ -5,7 +5,7 @@ cell of a quadtree. A list of one slot needs no memory but its entry; longer one
 two. An entry may also be a mere count (`COUNT`): how many messages below an inner node have the term.
 
 Kernels cannot make arrays longer, so callers ask for room before they start (`has_room`) and return to Python, which
-calls `grown`, if there is none. Read on in `matching.skyline.windows.ir_tree`.
+calls `grown`, if there is none. Read on in `baselines.skyline.ir_tree`.
 """
 
 from typing import NamedTuple
@@ -231,7 +231,7 @@ def pick_from(lists, places, keywords, entries, seen, slots, picked, visits):
     places : int32[p]                       what keys are made of (`key_of`): leaves, say
     keywords : int32[k]                     of the query
     entries : int64[p * k]                  scratch
-    seen : int16[log], slots : int32[log + 1]    see `matching.skyline.windows.cells.pick`
+    seen : int16[log], slots : int32[log + 1]    see `baselines.skyline.cells.pick`
     picked : int                            where the free part of `slots` begins
     visits : int64[2]                       grows by places and lists looked up, and by messages listed
 

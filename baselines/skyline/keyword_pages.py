@@ -12,7 +12,7 @@ messages with any of its keywords, however they score, and neither could ever ru
 is where in the quadrant messages stand, as bits of eight lines and eight columns: a page is read only if the rectangle
 meets one of them.
 
-Read on in `matching.skyline.windows.page_changes`, how messages come and go.
+Read on in `baselines.skyline.page_changes`, how messages come and go.
 """
 
 from typing import Any, NamedTuple
@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from baselines.skyline.cells import DEEPEST, column_in, line_in
+from baselines.skyline.keyword_table import KeywordTable, has_room, new_table, with_room
 from matching.borrowing import borrowing
 from matching.model import Int32, Int64, UInt8
-from matching.skyline.windows.cells import DEEPEST, column_in, line_in
-from matching.skyline.windows.keyword_table import KeywordTable, has_room, new_table, with_room
 from matching.storage.slots import grown_length, resized
 
 #: Tuples of a page, and so of a keyword cell that is not dense.
@@ -53,7 +53,7 @@ class Pages(NamedTuple):
     below : int32[n]           tuples below a summary node
     signature : uint8[n, 4, 8]    of each quadrant lines of columns in which messages stand
     page : int32[p, 3]         tuples, and pages before and after it with about as much room
-    word : int64[p, PAGE]      see `matching.skyline.windows.cells.tuple_of`
+    word : int64[p, PAGE]      see `baselines.skyline.cells.tuple_of`
     source : int32[p, PAGE]    cell of each tuple
     meta : int64[5 + 17]       cells ever used, first free cell, the same of summary nodes, pages, and the first page by
                                how much room it has

@@ -5,18 +5,18 @@ messages it occurs (the pseudo-document of the node, as far as a query by any ke
 touches every one of its terms at every level, and so does an end, which has to find the leaf first.
 
 After Cong, Jensen and Wu, "Efficient retrieval of the top-k most relevant spatial web objects"; used over a window by
-Deng et al. (see `matching.skyline.windows.mf_rtree`). Read on in `matching.skyline.windows.inverted_kd`.
+Deng et al. (see `matching.skyline.windows.mf_rtree`). Read on in `baselines.skyline.inverted_kd`.
 """
 
 import numpy as np
 from numba import njit
 
+from baselines.skyline import lists as lists_module
+from baselines.skyline.cells import write_picked
+from baselines.skyline.lists import key_of, pick_from
 from matching.borrowing import borrowing
 from matching.errors import EngineError
-from matching.skyline.windows import lists as lists_module
 from matching.skyline.windows import rtree as rtree_module
-from matching.skyline.windows.cells import write_picked
-from matching.skyline.windows.lists import key_of, pick_from
 from matching.skyline.windows.rtree import (
     FANOUT,
     HIGHEST,

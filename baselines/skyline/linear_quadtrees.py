@@ -11,7 +11,7 @@ the keyword has a message there. Bits of the cells above are runs of these. It i
 takes the bit with it. A keyword whose messages fit into one leaf is that leaf and has no signature, since to read that
 would take as long; and one with a single message is a word in the table.
 
-Read on in `matching.skyline.windows.linear_changes`, how messages come and go.
+Read on in `baselines.skyline.linear_changes`, how messages come and go.
 """
 
 from typing import NamedTuple
@@ -19,21 +19,21 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
-from matching.model import Int64, UInt8
-from matching.skyline.windows.cells import (
+from baselines.skyline.cells import (
     DEEPEST,
     code_in,
     column_by,
     line_by,
     slot_in,
 )
-from matching.skyline.windows.keyword_table import (
+from baselines.skyline.keyword_table import (
     KeywordTable,
     has_room,
     new_table,
     with_room,
 )
+from matching.borrowing import borrowing
+from matching.model import Int64, UInt8
 from matching.storage.slots import resized
 
 #: Messages of a leaf.

@@ -13,19 +13,20 @@ import math
 import numpy as np
 from numba import njit
 
+from baselines.topk.posted import PostedEngine
 from matching.borrowing import borrowing
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
-from matching.topk.engine import Hits, TopkEngine
+from matching.topk.engine import Hits
 from matching.topk.scores import whole_score
 
 #: Postings of a block; the paper finds 128 to 1,024 best, by data set.
 BLOCK = 128
 
 
-class BlockInvertedFile(TopkEngine):
+class BlockInvertedFile(PostedEngine):
     """Posting lists with one bound a block. A message costs O(blocks of its terms + postings of those not skipped)."""
 
     name = "block_inverted_file"

@@ -7,7 +7,7 @@ the region step (`matching.skyline.engines.regions`) few of the candidates are c
 import numpy as np
 from numba import njit
 
-from matching.skyline.engine import Recomputing
+from baselines.skyline.recomputing import Recomputing
 from matching.skyline.engines.regions import INNER_SHARE, split
 from matching.skyline.window import Candidates
 from matching.space import Space

@@ -12,11 +12,11 @@ since it may have been a member and had others dropped.
 import numpy as np
 from numba import njit
 
+from baselines.skyline.sweep import mark_undominated
 from matching.borrowing import borrowing
 from matching.model import Int32, Int64
 from matching.skyline.engine import Offers
 from matching.skyline.engines.eager import Eager
-from matching.skyline.engines.sweep import mark_undominated
 from matching.skyline.results import (
     UNDOMINATED,
     WAITS,

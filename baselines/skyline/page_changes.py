@@ -1,17 +1,16 @@
 """How messages come into keyword cells and leave them: cells that move, become dense, and become one again.
 
-See `matching.skyline.windows.keyword_pages` for what is kept. Each kernel makes sure that there is room for one posting
+See `baselines.skyline.keyword_pages` for what is kept. Each kernel makes sure that there is room for one posting
 before it starts with it, and returns to Python, which calls `grown`, if there is none.
 
-Read on in `matching.skyline.windows.i3`, which asks.
+Read on in `baselines.skyline.i3`, which asks.
 """
 
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
-from matching.skyline.windows.cells import DEEPEST, column_in, line_in, tuple_of
-from matching.skyline.windows.keyword_pages import (
+from baselines.skyline.cells import DEEPEST, column_in, line_in, tuple_of
+from baselines.skyline.keyword_pages import (
     COUNT,
     HOME,
     LISTS,
@@ -36,7 +35,8 @@ from matching.skyline.windows.keyword_pages import (
     set_used,
     take,
 )
-from matching.skyline.windows.keyword_table import enter_keyword, find_keyword, forget_keyword
+from baselines.skyline.keyword_table import enter_keyword, find_keyword, forget_keyword
+from matching.borrowing import borrowing
 
 #: Tuples of a cell that has others move out of its way.
 _LARGE = PAGE // 4

@@ -9,17 +9,16 @@ The paper asks for messages with all keywords, or for the best few: there a sign
 cell has, and so how good a message in it may be at most. A query of a window asks for all messages with any keyword,
 however low they score, and that bound is of use where it is nothing at all: for cells with none of the keywords.
 
-The structure is that of `matching.skyline.windows.linear_quadtrees`. Read on in `matching.skyline.windows.i3`.
+The structure is that of `baselines.skyline.linear_quadtrees`. Read on in `baselines.skyline.i3`.
 """
 
 import numpy as np
 from numba import njit
 
-from matching.errors import EngineError
-from matching.skyline.windows import linear_changes, linear_quadtrees
-from matching.skyline.windows.cells import DEEPEST, cells_of, code_of, pick, write_picked
-from matching.skyline.windows.keyword_table import ask_for_keyword, find_keyword
-from matching.skyline.windows.linear_quadtrees import (
+from baselines.skyline import linear_changes, linear_quadtrees
+from baselines.skyline.cells import DEEPEST, cells_of, code_of, pick, write_picked
+from baselines.skyline.keyword_table import ask_for_keyword, find_keyword
+from baselines.skyline.linear_quadtrees import (
     LEAVES,
     SIGNED,
     SIGNED_SHIFT,
@@ -35,6 +34,7 @@ from matching.skyline.windows.linear_quadtrees import (
     new_quadtrees,
     start_at,
 )
+from matching.errors import EngineError
 from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.prefetch import prefetch

@@ -4,7 +4,7 @@ A leaf that grows beyond its capacity is cut in two at the median of its wider s
 place to its neighbour. A query visits every leaf that its rectangle meets, whatever its keywords.
 
 The static form is used for spatial-keyword skylines by Shi, Wu and Mamoulis; over a window by Deng et al. (see
-`matching.skyline.windows.mf_rtree`). Read on in `matching.skyline.windows.cells`.
+`matching.skyline.windows.mf_rtree`). Read on in `baselines.skyline.cells`.
 """
 
 from typing import NamedTuple
@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from baselines.skyline import lists as lists_module
+from baselines.skyline.cells import write_picked
+from baselines.skyline.lists import LONGEST, key_of, pick_from, slot_at
 from matching.borrowing import borrowing
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int8, Int32, Int64
-from matching.skyline.windows import lists as lists_module
-from matching.skyline.windows.cells import write_picked
-from matching.skyline.windows.lists import LONGEST, key_of, pick_from, slot_at
 from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.slots import resized

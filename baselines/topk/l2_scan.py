@@ -3,7 +3,7 @@
 For each term of a message its whole list is bounded in float32, many postings at a time, and only where the
 bound reaches the threshold is the pair verified: exactly, over all common terms, and only if the scanned term is
 their first common one (where it is not, the pair was decided at an earlier term). The bound is that of
-`matching.topk.engines.postings`; the rule is Skype's Theorem 5.1 with norms instead of weight sums (as in L2AP).
+`baselines.postings`; the rule is Skype's Theorem 5.1 with norms instead of weight sums (as in L2AP).
 """
 
 import math
@@ -11,13 +11,13 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.topk.engine import TopkEngine
+from baselines.topk.posted import PostedEngine
 from matching.topk.scores import exact_score
 
 _BLOCK = 1024
 
 
-class L2Scan(TopkEngine):
+class L2Scan(PostedEngine):
     """Posting lists with the L2 suffix bound. A message costs O(postings of its terms), vectorised."""
 
     name = "l2_scan"

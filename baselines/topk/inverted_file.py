@@ -11,11 +11,11 @@ import math
 import numpy as np
 from numba import njit
 
+from baselines.topk.posted import PostedEngine
 from matching.borrowing import borrowing
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
-from matching.topk.engine import TopkEngine
 from matching.topk.scores import SLACK, whole_score
 
 #: How many postings ahead memory is asked for. To deal products out to parts of the slots first, so that both columns
@@ -26,7 +26,7 @@ _ROUNDING = 1.2e-7
 _X, _Y, _ALPHA, _BASE = range(4)
 
 
-class InvertedFile(TopkEngine):
+class InvertedFile(PostedEngine):
     """Posting lists, accumulators, no pruning. A message costs O(postings of its terms)."""
 
     name = "inverted_file"
@@ -38,7 +38,7 @@ class InvertedFile(TopkEngine):
         self._touched = np.zeros(0, np.int32)
 
     def insert(self, table, posted=None):
-        """As `TopkEngine.insert`."""
+        """As `PostedEngine.insert`."""
         slots = super().insert(table, posted)
         capacity = self.subscriptions.capacity
         if self._text.shape[0] < capacity:
@@ -50,7 +50,7 @@ class InvertedFile(TopkEngine):
         return slots
 
     def set_thresholds(self, slots, thresholds):
-        """As `TopkEngine.set_thresholds`."""
+        """As `PostedEngine.set_thresholds`."""
         super().set_thresholds(slots, thresholds)
         _describe(self.subscriptions.columns, slots, self._row)
 
@@ -61,7 +61,7 @@ class InvertedFile(TopkEngine):
         )  # fmt: skip
 
     def arrays(self):
-        """As `TopkEngine.arrays`, with accumulators."""
+        """As `PostedEngine.arrays`, with accumulators."""
         return super().arrays() | {"text": self._text, "row": self._row, "touched": self._touched}
 
 

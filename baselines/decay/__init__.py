@@ -1,0 +1,1 @@
+"""Opponents of the engines of `decay`: one file each. Named in `baselines.kinds`."""

@@ -1,0 +1,53 @@
+"""What `baselines.skyline.bnl` and `baselines.skyline.sweep` share: the skyline alone is kept, and made anew.
+
+Read on in `matching.skyline.engine`, whose other engines keep more and look into the window less.
+"""
+
+from abc import abstractmethod
+
+import numpy as np
+
+from matching.borrowing import borrowing
+from matching.model import Int32, Int64
+from matching.skyline.engine import Offers, SkylineEngine
+from matching.skyline.results import UNDOMINATED, has_room, put
+from matching.skyline.window import Candidates
+
+
+class Recomputing(SkylineEngine):
+    """Keeps the skyline alone: whatever comes, ends or expires, it is worked out anew from all candidates.
+
+    Subscriptions that nothing happens to are left alone; without that, each boundary would cost every one of them.
+    """
+
+    def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+        return np.unique(np.concatenate([offers.slot, slots, self.candidates.due(floor)])).astype(np.int32)
+
+    def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:
+        self.candidates.clear(slots)
+        best = self._best(candidates)
+        done = 0
+        while done < slots.shape[0]:
+            done = _keep_best(self.candidates.view, slots, candidates, best, done)
+            if done < slots.shape[0]:
+                self.candidates.make_room()
+
+    @abstractmethod
+    def _best(self, candidates: Candidates) -> np.ndarray:
+        """bool[n]: which candidates no other one of the same query dominates."""
+
+
+@borrowing
+def _keep_best(v, slots, candidates, best, first):
+    """Fill empty blocks from row `first` on; returns the row that found no room (its block is empty), or all."""
+    for row in range(first, slots.shape[0]):
+        for i in range(candidates.offsets[row], candidates.offsets[row + 1]):
+            if best[i]:
+                if not has_room(v, slots[row]):
+                    v.count[slots[row]] = 0  # or the next try would enter the first ones twice
+                    return row
+                put(
+                    v, slots[row], candidates.seq[i], candidates.life[i], candidates.spatial[i], candidates.text[i],
+                    UNDOMINATED,
+                )  # fmt: skip
+    return slots.shape[0]
