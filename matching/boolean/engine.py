@@ -2,7 +2,7 @@
 
 A pair matches when the message carries all keywords of the subscription (or at least one, where it asks for that:
 `matching.boolean.any_of`) and its point or rectangle meets the closed region, both compared in float64 degrees. The
-engines differ in how they find candidates: `inverted_list` (baseline), `cell_term` (the default; read on there).
+engines differ in how they find candidates; read on in `cell_term`, the default.
 `room` turns an engine into updates that are exact at each seq, and `matching.naive` says what is right.
 """
 

@@ -5,8 +5,8 @@ instead of it if the evaluations that they save (Chen et al., CIQ, definition 7 
 postings that they cost: 3 more for every keyword, each as dear as `delta` evaluations (algorithm 2, equations 11 and
 12).
 
-Every factor of the expected number of evaluations is estimated from a history `h`, which each kind keeps of its own
-messages (`matching.decay.engines.ciq_history`, `baselines.topk.ciq_history`). Of it is used here
+Every factor of the expected number of evaluations is estimated from a history `h`, which an engine keeps of its
+messages (`matching.decay.engines.ciq_history`). Of it is used here
 cells float64[cells], messages in each cell, or what stands for them; having float64[terms], messages that have each
 term; above float64[keywords, bins], see `chance_of_text`; facts float64[...], the first three of which are the messages
 that came, the places counted in `cells` and the texts counted in `having`.

@@ -8,7 +8,7 @@ left each association is bounded by itself. What passes is handed over, to be lo
 The most that a text can be worth to a subscription of a list is told by the caller, keyword by keyword (`Terms`); the
 paper's maximum over all keywords whose lists may still hold the subscription is not less than that (spec 6). When a
 cursor comes to a block that is not skipped it stands at its first posting, to be tested like any other: the printed
-FindNext does nothing there, and goes on doing so. Read on in `baselines.topk.ciq_scan`.
+FindNext does nothing there, and goes on doing so. Read on in `matching.decay.engines.ciq_scan`.
 """
 
 import math

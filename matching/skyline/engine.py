@@ -4,11 +4,9 @@ At each boundary an engine is told what came, what was ended and what may expire
 subscriptions for which it must look into the window; these get all their candidates (`refill`). Whatever it keeps lies
 in a `CandidatePool`, in which the skyline is marked. The engines:
 
-- `bnl`, `sweep`    keep the skyline alone, and work it out anew from the window whenever anything may have changed
-- `lazy`            keeps what is not yet known to be of no use, and looks at it when a member of the skyline expires
-- `eager`           keeps just what can still enter the skyline, and knows when it will
-- `eager_star`      the same, and seldom looks into the window where an object moves, changes its words or is deleted;
-                    the default
+- `eager`         keeps just what can still enter the skyline, and knows when it will
+- `eager_star`    the same, and seldom looks into the window where an object moves, changes its words or is deleted;
+                  the default
 
 Read on in `matching.skyline.engines.eager`, or in `matching.skyline.room` for what drives them.
 """

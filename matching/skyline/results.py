@@ -266,7 +266,7 @@ def drop_dead(v, slot, floor):
             if at > start + kept:
                 copy_entry(v, at, start + kept)
             kept += 1
-        # knows all members only where they are marked so (`lazy`); to others the floor itself says who joins
+        # knows all members only where they are marked so (`WAITS`); to others the floor itself says who joins
         elif v.until[at] == UNDOMINATED:
             lost = True
     v.count[slot] = kept
@@ -343,7 +343,7 @@ def _count_held(v, slots, floor, offsets):
     for row in range(slots.shape[0]):
         slot, count = slots[row], 0
         for at in range(v.start[slot], v.start[slot] + v.count[slot]):
-            # lives are not looked at: members that died were due, and dropped; who waits in `lazy` is above every floor
+            # lives are not looked at: members that died were due, and dropped; what waits is above every floor
             count += v.until[at] <= floor
         offsets[row + 1] = offsets[row] + count
 

@@ -2,7 +2,7 @@
 
 A slot is reused after its subscription has gone. Terms of a slot lie together in a pool that is compacted when a
 quarter of it is dead. Beside each term stands the place of its posting, so that a change of threshold reaches the
-postings of a subscription without a search (`baselines.postings`).
+postings of a subscription without a search.
 
 A subscription is looked at here and there, at random, so what is read together lies together: the columns of a slot
 are views of one array of rows, those of a term of another. A pair costs two or three cache misses, not nine.

@@ -1,7 +1,7 @@
 """What posting lists by term do alike, whatever a posting consists of.
 
-Used by `baselines.postings` and `matching.decay.engines.block_lists`, whose lists grow in one pool, and by
-all that tell by a few bits whether two texts may share a keyword.
+Used where the lists of all terms grow in one pool (`matching.decay.engines.block_lists`), and where a few bits tell
+whether two texts may share a keyword.
 """
 
 import numpy as np

@@ -1,1 +1,1 @@
-"""Engines of `boolean`: one file each, and the parts that two share. Start in `matching.boolean.engines.cell_term`."""
+"""Engines of `boolean`, and the parts that several share. Start in `matching.boolean.engines.cell_term`."""

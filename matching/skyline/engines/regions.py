@@ -6,8 +6,8 @@ spatially better than every one outside. So no message outside dominates one ins
 outside that have no more text relevance than it. Of the outer region only what is above the highest text relevance of
 the inner skyline is left to be compared, and only with its like.
 
-It pays where pairs are compared (`baselines.skyline.bnl`); a sort has nothing to gain from it, and the engines
-that keep what may come back need the dominated ones too.
+It pays where a skyline is made from all candidates by comparing pairs; a sort has nothing to gain from it, and the
+engines that keep what may come back need the dominated ones too.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
-"""The R-tree under two window indexes: nodes as flat arrays, and the parts of an insertion and a removal.
+"""The R-tree under window indexes: nodes as flat arrays, and the parts of an insertion and a removal.
 
 A leaf holds slots of messages, an inner node holds nodes. What texts the nodes keep is the business of
-`matching.skyline.windows.mf_rtree` and `baselines.skyline.ir_tree`, which is why insertion comes in parts:
-`choose_leaf`, `put`, then `split` for each node that is too full.
+the index (`matching.skyline.windows.mf_rtree`), which is why insertion comes in parts: `choose_leaf`, `put`, then
+`split` for each node that is too full.
 
 A node that has become empty is removed; one that is merely poorly filled stays, as is usual for trees under a stream.
 """

@@ -9,8 +9,7 @@ the tree when nobody can ask about a boundary before it any more. What is in the
 boundary known or come after it, and a search looks up in the log who lived at the boundary in question. With no
 boundaries kept the tree is told at once, the log keeps no ends, and a search reads none.
 
-Read on in `matching.skyline.windows.mf_rtree`, where an end is a note, or in `baselines.skyline.ir_tree`, where
-it is a removal.
+Read on in `matching.skyline.windows.mf_rtree`, where an end is a note.
 """
 
 from abc import abstractmethod

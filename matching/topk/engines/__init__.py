@@ -1,1 +1,1 @@
-"""Engines of `topk`: one file each, and the parts that two share. Start in `baselines.topk.l2_scan`."""
+"""Engines of `topk`. Start in `matching.topk.engines.skype`."""

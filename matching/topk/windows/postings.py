@@ -1,10 +1,9 @@
 """The messages of a generation as inverted lists whose postings lie along a Z-order curve.
 
-Both `matching.topk.windows.segments` and `baselines.topk.il_quadtree` are made of these; they differ in how they
-cut the lists up. A posting carries all that bounds the score of its message: the rounded point, the term's weight, the
-norm of the weights after it, and a *sign*, 32 bits of which every later term of the message sets one: a subscription's
-term whose bit is missing is not in the message. Of the candidates that norms alone let through, signs turn three in
-four away.
+`matching.topk.windows.segments` cuts them into blocks. A posting carries all that bounds the score of its message: the
+rounded point, the term's weight, the norm of the weights after it, and a *sign*, 32 bits of which every later term of
+the message sets one: a subscription's term whose bit is missing is not in the message. Of the candidates that norms
+alone let through, signs turn three in four away.
 """
 
 import math
