@@ -180,3 +180,25 @@ def differences(window, model: Model, queries: SkylineQueries, as_of: Boundary |
             missing, extra = sorted(set(wanted) - set(rows))[:2], sorted(set(rows) - set(wanted))[:2]
             told.append(f"query {query}: missing {missing}, extra {extra} ({len(rows)} of {len(wanted)} rows)")
     return told, compared
+
+
+#: Where quadtrees have many cells with few messages each.
+MANY_COUNTRIES = Recipe(25, 60, 900, 6, 4, grid=4, objects=700, spread=45.0)
+
+
+def run(variant, recipe: Recipe, seed: int, objects: bool = True, kept: int = 0):
+    """Differences from the model after each batch, as of every boundary kept, candidates compared, and the window."""
+    tree, options = variant
+    window, model, told, compared = tree(SPACE, kept, **options), Model(), [], 0
+    for step in make_steps(recipe, seed):
+        number = step.boundary.number
+        window.store(step.boundary, step.messages, step.ended, step.objects if objects else None)
+        model.store(step)
+        if number % 3 == 0 or recipe.batch < 100:
+            queries = make_queries(recipe, seed + number, 4 if kept else 10, number * recipe.drift)
+            for as_of in window.known:
+                found, count = differences(window, model, queries, as_of)
+                told += [f"batch {number} as of {as_of.number}: {difference}" for difference in found]
+                compared += count
+            assert len(window) == len(model.live)
+    return told, compared, window

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from baselines.boolean.inverted_list import InvertedList
-from baselines.boolean.rt_tree import InvertedRTree, RtTree
 from baselines.kinds import WITH_BASELINES
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
 from matching.boolean.engines.cell_term import CellTerm
 from matching.errors import ConfigError, EngineError
 from matching.kind_table import Kind
-from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, TOPK, UNKNOWN_TERM, MessageBatch, SubscriptionTable
+from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, TOPK, UNKNOWN_TERM, SubscriptionTable
 from matching.space import Space
 from matching.storage.cells import LANES, box_of, lattice, level_bits, level_of, message_word, subscription_word
 from matching.storage.slots import as_input
@@ -301,57 +300,6 @@ def test_engine_any_of_a_crowd_agrees_with_the_oracle_through_changes_and_a_rest
         assert engine_pairs(each, messages) == wanted
         each.remove(np.arange(5_000))
         assert len(each) == 0 and engine_pairs(each, messages) == []
-
-
-def test_rt_tree_is_a_stack_of_trees_each_twice_the_next_and_nothing_of_the_gone(crowd):
-    subscriptions, messages = crowd
-    engine = RtTree(SPACE)
-    for start in range(0, 6_000, 60):
-        engine.insert(subscriptions.take(np.arange(start, start + 60)))
-        trees = engine.arrays()["index_tree"]
-        assert trees[:, 1].sum() == start + 60
-        assert np.all(trees[:-1, 1] >= 2 * trees[1:, 1])
-    kept = np.random.default_rng(5).permutation(6_000)[:100]
-    for gone in np.array_split(np.setdiff1d(np.arange(6_000), kept), 50):
-        engine.remove(gone)
-        trees = engine.arrays()["index_tree"]
-        assert np.all(2 * trees[:, 3] >= trees[:, 1]) and trees[:, 3].sum() == len(engine)
-    assert engine.arrays()["index_entry"].shape[0] <= 200
-    assert engine_pairs(engine, messages) == oracle_pairs(subscriptions.take(np.sort(kept)), messages)
-
-
-def worldwide(messages: MessageBatch) -> MessageBatch:
-    """The same texts, each about the whole earth."""
-    sides = zip(("west", "south", "east", "north"), EVERYWHERE, strict=True)
-    return MessageBatch(**(messages._asdict() | {name: np.full(len(messages), side) for name, side in sides}))
-
-
-def test_rt_tree_prunes_by_place_and_by_keyword(crowd):
-    subscriptions, messages = crowd
-    engine, every = RtTree(WORLD), InvertedList(WORLD)
-    for each in (engine, every):
-        each.insert(subscriptions)
-    work, all_work = engine.match(messages), every.match(messages)
-    assert work.matched == all_work.matched > 0
-    assert work.verified * 4 < all_work.scanned
-    # Without a place to go by, keywords lead to the very lists of the inverted list, and to nobody else.
-    assert engine.match(worldwide(messages)).verified == every.match(worldwide(messages)).scanned
-
-
-def test_ir_tree_looks_at_whoever_has_one_of_the_terms_and_lies_near_enough(crowd):
-    subscriptions, messages = crowd
-    some, every = RtTree(WORLD), InvertedRTree(WORLD)
-    for each in (some, every):
-        each.insert(subscriptions)
-    work, all_work = some.match(messages), every.match(messages)
-    assert work.matched == all_work.matched > 0
-    assert work.verified < all_work.verified, "the rarest keyword alone rules out more"
-    offsets = subscriptions.term_offsets
-    sharing = 0
-    for row in range(len(messages)):
-        terms = messages.terms[messages.term_offsets[row] : messages.term_offsets[row + 1]]
-        sharing += int(np.count_nonzero(np.add.reduceat(np.isin(subscriptions.terms, terms), offsets[:-1])))
-    assert every.match(worldwide(messages)).verified == sharing
 
 
 def test_cell_term_that_takes_a_lattice_cell_for_a_degree_is_caught():

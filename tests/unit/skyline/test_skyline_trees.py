@@ -1,15 +1,11 @@
 """Window indexes of skyline subscriptions against plain Python: batches, queries, snapshots; and broken on purpose."""
 
 from collections import deque
-from typing import Any
 
 import numpy as np
 import pytest
 
 from baselines.kinds import WITH_BASELINES
-from baselines.skyline import keyword_pages as paged
-from baselines.skyline import linear_quadtrees as linear
-from baselines.skyline.cells import code_in, column_in, line_in, tuple_of
 from baselines.skyline.i3 import I3
 from baselines.skyline.il_quadtree import IlQuadtree
 from matching.errors import ConfigError, EngineError
@@ -19,8 +15,9 @@ from matching.skyline.windows import filters as cuckoo
 from matching.skyline.windows.mf_rtree import MfRtree
 from matching.skyline.windows.mf_search import search
 from matching.window import NO_FLOOR, Boundary
-from tests.support.skyline_invariants import check, keywords, terms_of
+from tests.support.skyline_invariants import check
 from tests.support.skyline_streams import (
+    MANY_COUNTRIES,
     SPACE,
     TREES,
     Model,
@@ -29,6 +26,7 @@ from tests.support.skyline_streams import (
     make_queries,
     make_steps,
     messages_at,
+    run,
 )
 
 VARIANTS = {
@@ -46,31 +44,12 @@ RECIPES = {
     "few_objects_many_versions": Recipe(objects=5, batch=12, window=400, batches=30),
     "batch_longer_than_window": Recipe(window=20, objects=0),
     "higher_trees": Recipe(9, 400, 2_500, 60, 8, grid=None, objects=0, late=100, drift=0.4),
-    "many_countries": Recipe(25, 60, 900, 6, 4, grid=4, objects=700, spread=45.0),
+    "many_countries": MANY_COUNTRIES,
     "higher_trees_of_objects": Recipe(9, 400, 2_500, 60, 8, grid=64, objects=1_500, deletes=0.2),
 }
 #: Operations that `BUSY` costs each index, as they were when the figures were drawn.
 BUSY = Recipe(8, 300, 1_200, 60, 8, grid=None, objects=600)
-CAPACITIES = {"il_quadtree": linear.CAPACITY, "i3": paged.PAGE}
 OPERATIONS = {"mf_rtree": 15_396, "ir_tree": 38_667, "il_quadtree": 51_817, "i3": 24_320, "inverted_kd": 38_381}
-
-
-def run(variant, recipe: Recipe, seed: int, objects: bool = True, kept: int = 0):
-    """Differences from the model after each batch, as of every boundary kept, candidates compared, and the window."""
-    tree, options = variant
-    window, model, told, compared = tree(SPACE, kept, **options), Model(), [], 0
-    for step in make_steps(recipe, seed):
-        number = step.boundary.number
-        window.store(step.boundary, step.messages, step.ended, step.objects if objects else None)
-        model.store(step)
-        if number % 3 == 0 or recipe.batch < 100:
-            queries = make_queries(recipe, seed + number, 4 if kept else 10, number * recipe.drift)
-            for as_of in window.known:
-                found, count = differences(window, model, queries, as_of)
-                told += [f"batch {number} as of {as_of.number}: {difference}" for difference in found]
-                compared += count
-            assert len(window) == len(model.live)
-    return told, compared, window
 
 
 @pytest.mark.parametrize("kept", [0, 3])
@@ -153,59 +132,6 @@ def test_tree_ended_twice_or_unknown_is_passed_over(name, kept):
             assert not told
         assert len(window) == len(model.live)
         check(window)
-
-
-@pytest.mark.parametrize("name", ["i3", "il_quadtree"])
-def test_quadtrees_that_merge_cells_without_slack_have_their_arrays_grow(name):
-    """What is merged may need a larger block than any that its parts give back."""
-    rng = np.random.default_rng(5)
-    window: Any = TREES[name](SPACE)
-    terms, each = 60, CAPACITIES[name] + 1
-    count = terms * each
-    seq, (lon, lat), nowhere = np.arange(count), rng.uniform(-10, 10, (2, count)), np.zeros(count)
-    everything = MessageBatch(
-        seq, nowhere, nowhere, lon, lat, lon, lat, seq, np.arange(count + 1), (seq % terms).astype(np.int32),
-        np.ones(count, np.float32),
-    )  # fmt: skip
-    window.store(Boundary(0, 0, count - 1, NO_FLOOR), everything, seq[:0])
-    left = each - CAPACITIES[name] // 2 - 1
-    for number in range(left + 2):
-        take_slack(window)
-        ended = np.arange(number * terms, (number + 1) * terms)
-        window.store(Boundary(1 + number, count, count - 1, NO_FLOOR), empty(MessageBatch), ended)
-        assert_within(window)
-    queries = SkylineQueries(
-        np.array([[-180.0, -90.0, 180.0, 90.0]] * terms), np.arange(terms + 1), np.arange(terms, dtype=np.int32)
-    )
-    assert len(window) == count - (left + 2) * terms
-    assert sorted(window.candidates(queries).seq) == list(range((left + 2) * terms, count))
-
-
-def take_slack(window: Any) -> None:
-    """Leave arrays no longer than what is in use, as if other blocks had taken whatever is free."""
-    if isinstance(window, IlQuadtree):
-        end = int(window.trees.meta[linear.POOL_END])
-        window.trees = window.trees._replace(pool=window.trees.pool[:end].copy())
-        window.trees.meta[linear.FREE_TREE + 1 :] = -1
-    else:
-        pages = window.pages
-        cells, nodes, high = (int(pages.meta[at]) for at in (paged.CELLS, paged.NODES, paged.PAGES))
-        window.pages = pages._replace(
-            cell=pages.cell[:cells].copy(), child=pages.child[:nodes].copy(), below=pages.below[:nodes].copy(),
-            signature=pages.signature[:nodes].copy(), page=pages.page[:high].copy(), word=pages.word[:high].copy(),
-            source=pages.source[:high].copy(),
-        )  # fmt: skip
-        pages.meta[[paged.FREE_CELL, paged.FREE_NODE]] = -1
-
-
-def assert_within(window: Any) -> None:
-    """Nothing was written past an array."""
-    if isinstance(window, IlQuadtree):
-        assert window.trees.meta[linear.POOL_END] <= window.trees.pool.shape[0]
-    else:
-        pages = window.pages
-        assert pages.meta[paged.CELLS] <= pages.cell.shape[0] and pages.meta[paged.NODES] <= pages.child.shape[0]
-        assert pages.meta[paged.PAGES] <= pages.page.shape[0]
 
 
 # ------------------------------------------------------------------------------------------------- what is promised
@@ -366,48 +292,6 @@ class CleansThePast(MfRtree):
     def _due(self):
         told, self._untold = [slots for _, slots in self._untold], deque()
         return np.concatenate([np.zeros(0, np.int32), *told])
-
-
-class ClearsTooMuch(IlQuadtree):
-    """Broken: whichever message ends takes its bit out of the signatures, though others may stand in its cell."""
-
-    def _end(self, slots):
-        log = self.log.view
-        gone = [(code_in(tuple_of(log, slot)), terms_of(self, slot)) for slot in slots.tolist()]
-        super()._end(slots)
-        values = keywords(self.trees.table)
-        for code, terms in gone:
-            for row in (-1 - values.get(term, 0) for term in terms):
-                if row >= 0:
-                    linear.clear(self.trees, row, code >> linear.SIGNED_SHIFT)
-
-
-class DeniesPlaces(I3):
-    """Broken: whichever message ends takes its bit out of the signature of its cell, though others may stand there."""
-
-    def _end(self, slots):
-        log = self.log.view
-        gone = [(int(tuple_of(log, slot)), terms_of(self, slot)) for slot in slots.tolist()]
-        super()._end(slots)
-        references = keywords(self.pages.table)
-        for word, terms in gone:
-            for reference in (references.get(term, paged.NOTHING) for term in terms):
-                level = 0
-                while reference < paged.NOTHING:
-                    node, quadrant = paged.node_of(reference), paged.quadrant_of(word, level)
-                    reference, level = int(self.pages.child[node, quadrant]), level + 1
-                    line, column = paged.eighth_of(line_in(word), level), paged.eighth_of(column_in(word), level)
-                    self.pages.signature[node, quadrant, line] &= 255 - (1 << column)
-
-
-@pytest.mark.parametrize("broken", [ClearsTooMuch, DeniesPlaces])
-def test_quadtrees_that_deny_a_cell_with_messages_are_found_out(broken):
-    recipe = RECIPES["many_countries"]
-    assert not run((broken.__base__, {}), recipe, 11)[0]
-    told, _, window = run((broken, {}), recipe, 11)
-    assert told, f"{broken.__name__} went unnoticed"
-    with pytest.raises(AssertionError, match="signature"):
-        check(window)
 
 
 @pytest.mark.parametrize(

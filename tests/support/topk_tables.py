@@ -1,0 +1,77 @@
+"""Subscriptions and messages of `topk` as tables, and the hits that an engine must find among them, in plain Python."""
+
+import numpy as np
+
+from matching.model import KEYWORDS_BY_KIND, TOPK, MessageBatch, SubscriptionTable
+from tests.support.worlds import SPACE
+
+
+def texts(rng, rows: int, terms: int, most: int):
+    lengths = rng.integers(0, most + 1, rows)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    chosen = [np.sort(rng.choice(terms, n, replace=False)) for n in lengths]
+    weights = [w / np.linalg.norm(w) for w in (rng.integers(1, 5, n).astype(float) for n in lengths) if w.size]
+    return (
+        offsets,
+        np.concatenate([*chosen, []]).astype(np.int32),
+        np.concatenate([*weights, []]).astype(np.float32),
+    )
+
+
+def points(rng, rows: int, grid: int | None):
+    x, y = rng.random(rows), rng.random(rows) * 0.5
+    crowded = rng.random(rows) < 0.6
+    x[crowded], y[crowded] = 0.25 + x[crowded] * 1e-3, 0.25 + y[crowded] * 1e-3
+    return (np.round(x * grid) / grid, np.round(y * grid) / grid) if grid else (x, y)
+
+
+def table_of(rng, first: int, rows: int, grid: int | None = None, terms: int = 9) -> SubscriptionTable:
+    x, y = points(rng, rows, grid)
+    alpha = np.where(rng.random(rows) < 0.3, rng.integers(0, 2, rows), rng.random(rows))
+    number, nowhere = np.arange(first, first + rows), np.full((rows, 4), np.nan)
+    return SubscriptionTable(
+        number, np.full(rows, TOPK, np.int8), np.zeros(rows, np.int64), x, y, nowhere,
+        np.full(rows, KEYWORDS_BY_KIND, np.int8), np.full(rows, 3, np.int32), alpha,
+        *texts(rng, rows, terms, min(terms, 7)),
+    )  # fmt: skip
+
+
+def messages_of(rng, rows: int, grid: int | None = None, terms: int = 11) -> MessageBatch:
+    x, y = points(rng, rows, grid)
+    seq = np.arange(rows)
+    return MessageBatch(seq, x, y, x, y, x, y, seq, *texts(rng, rows, terms, 6))
+
+
+def brute_force(store, batch: MessageBatch, live, unposted=frozenset()) -> dict:
+    """(slot, row) to score, of every pair that reaches the threshold. Plain Python."""
+    c, hits = store.columns, {}
+    for slot in map(int, live):
+        a = int(c.term_start[slot])
+        own = {int(c.terms[j]): float(c.weights[j]) for j in range(a, a + int(c.term_count[slot]))}
+        for row in range(len(batch)):
+            text, first = 0.0, None
+            for j in range(batch.term_offsets[row], batch.term_offsets[row + 1]):
+                term = int(batch.terms[j])
+                if term in own:
+                    first = term if first is None else first
+                    text += own[term] * float(batch.weights[j])
+            if first is None or (int(c.number[slot]), first) in unposted:
+                continue
+            dx, dy = c.x[slot] - batch.x[row], c.y[slot] - batch.y[row]
+            apart = float(np.sqrt(dx * dx + dy * dy))  # a power of 2 would round otherwise
+            alpha = float(c.alpha[slot])
+            score = alpha * (1.0 - apart / SPACE.max_distance) + (1.0 - alpha) * text
+            if score >= c.threshold[slot]:
+                hits[slot, row] = score
+    return hits
+
+
+def found_by(index, batch: MessageBatch) -> dict:
+    hits, row, found = {}, 0, 0
+    while row < len(batch):
+        part = index.match(batch, row)
+        assert np.all(np.diff(part.row) >= 0), "hits must come in ascending row"
+        hits |= {(int(s), int(r)): float(v) for s, r, v in zip(part.slot, part.row, part.score, strict=True)}
+        found, row = found + part.slot.size, part.next_row
+    assert found == len(hits), "a pair was found twice"
+    return hits
