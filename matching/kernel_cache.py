@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import numba
-from numba.core.caching import _CacheLocator
+from numba.core.caching import IndexDataCacheFile, _CacheLocator
 
 ROOT = Path(__file__).resolve().parents[1]
+#: Sources before the second form of the folder cannot pass over types that have moved, and keep to the first.
+_FOLDER = "skyray-kernels-2"
 #: Packages with kernels; what they import of each other decides.
 PACKAGES = ("matching", "baselines", "distribution")
 _IMPORT = re.compile(
@@ -27,6 +29,22 @@ _IMPORT = re.compile(
     r"|import[ \t]+(?P<module>(?:{0})\b[\w.]*))".format("|".join(PACKAGES)),
     re.MULTILINE,
 )
+
+_load_index = IndexDataCacheFile._load_index
+
+
+def _load_usable_index(self: IndexDataCacheFile) -> dict[Any, str]:
+    """What a kernel has been compiled for; nothing if a type among it is no more where it was.
+
+    Types of arguments are kept by module and name, and theirs need not be modules that the kernel imports.
+    """
+    try:
+        return _load_index(self)
+    except (ImportError, AttributeError):
+        return {}
+
+
+IndexDataCacheFile._load_index = _load_usable_index
 
 # Numba has read it by now; it is not for processes with other packages that this one may start.
 os.environ.pop("NUMBA_CACHE_LOCATOR_CLASSES", None)
@@ -70,7 +88,7 @@ def folder() -> Path:
         base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         if not os.access(Path(base).parent, os.W_OK):
             base = tempfile.gettempdir()
-    return Path(base) / "skyray-kernels"
+    return Path(base) / _FOLDER
 
 
 @cache

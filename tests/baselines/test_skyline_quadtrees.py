@@ -1,4 +1,4 @@
-"""Quadtrees keyword by keyword: their arrays grow when they must, and signatures that deny what is there are found out."""
+"""Quadtrees keyword by keyword: arrays grow when they must, signatures that deny what is there are found out."""
 
 from typing import Any
 

@@ -85,7 +85,7 @@ def test_kernel_cache_serves_equal_sources_anywhere_and_no_others(tmp_path):
     assert ask(first, cache) == ([41, 19], [1, 1]), "both sources have their kernels"
     (first / "matching" / "other.py").write_text(SOURCES["matching/other.py"].replace("- 1", "- 2"))
     assert ask(first, cache) == ([41, 18], [1, 0])
-    assert sorted(path.name.rpartition("-")[0] for path in (cache / "skyray-kernels").iterdir()) == sorted(
+    assert sorted(path.name.rpartition("-")[0] for path in (cache / kernel_cache._FOLDER).iterdir()) == sorted(
         ["matching.caller"] * 2 + ["matching.other"] * 2 + ["matching.sub.callee"] * 2
     )
 
@@ -97,3 +97,29 @@ def test_kernel_cache_that_cannot_be_written_leaves_the_answers_alone(tmp_path):
 
 def test_kernel_locator_leaves_functions_of_others_to_numba():
     assert kernel_cache.KernelLocator.from_function(ask, __file__) is None
+
+
+#: A kernel that any tuple can be given, and a tuple in a module that `{where}` names.
+ANY_TUPLE = {
+    "matching/pool.py": "from numba import njit\n\n\n@njit(cache=True)\ndef first(rows):\n    return rows.x[0]\n",
+    "matching/{where}.py": "from typing import NamedTuple\n\nimport numpy as np\n\n"
+    "from matching.pool import first\n\n\nclass Rows(NamedTuple):\n    x: np.ndarray\n\n\ndef ask():\n    return int(first(Rows(np.array([7]))))\n",
+}
+
+
+def test_kernel_compiled_for_a_type_whose_module_has_moved_is_compiled_anew(tmp_path):
+    """Numba keeps what a kernel was compiled for by the name of its type: a name that is gone must not stop a start."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    for where in ("before", "after", "before"):
+        tree = make_tree(tmp_path / where) if not (tmp_path / where).exists() else tmp_path / where
+        for name, text in ANY_TUPLE.items():
+            (tree / name.format(where=where)).write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-c", f"from matching.{where} import ask; print(ask())"],
+            cwd=tree, env=environment | {"PYTHONPATH": str(tree), "SKYRAY_KERNEL_CACHE": str(tmp_path / "cache")},
+            capture_output=True, text=True, timeout=100, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0 and done.stdout == "7\n", done.stderr
+    assert len(list((tmp_path / "cache" / kernel_cache._FOLDER).glob("matching.pool-*"))) == 1, (
+        "all found the same kernel"
+    )
