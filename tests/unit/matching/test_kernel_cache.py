@@ -102,8 +102,8 @@ def test_kernel_locator_leaves_functions_of_others_to_numba():
 #: A kernel that any tuple can be given, and a tuple in a module that `{where}` names.
 ANY_TUPLE = {
     "matching/pool.py": "from numba import njit\n\n\n@njit(cache=True)\ndef first(rows):\n    return rows.x[0]\n",
-    "matching/{where}.py": "from typing import NamedTuple\n\nimport numpy as np\n\n"
-    "from matching.pool import first\n\n\nclass Rows(NamedTuple):\n    x: np.ndarray\n\n\ndef ask():\n    return int(first(Rows(np.array([7]))))\n",
+    "matching/{where}.py": "from typing import NamedTuple\n\nimport numpy as np\n\nfrom matching.pool import first\n\n"
+    "class Rows(NamedTuple):\n    x: np.ndarray\n\n\ndef ask():\n    return int(first(Rows(np.array([7]))))\n",
 }
 
 
