@@ -91,7 +91,7 @@ class Run:
         """
         ids = subscription_ids or None
         known_subscribers(self._reading, subscription_ids)
-        return self._said(self._reading.results(self._reading.updates(ids), ids))
+        return self._said(self._reading.results(ids))
 
     def explain(self, subscription_id: str, message_id: str) -> dict[str, Any]:
         """Why a message is in a subscription's result, or is not: see `gateway.explaining.explain`."""

@@ -1,11 +1,13 @@
 """What a run has told so far, whatever state it is in: updates, results, subscriptions and messages, read back.
 
 A run that goes on has named some parts of `updates/`, which are whole and stay; one that has ended by itself or by
-Ctrl-C has `results.parquet` as well. Read on in `gateway.showing`, which joins what is read here for people.
+Ctrl-C has `results.parquet` as well. Files are read in pieces, so that memory does not grow with them. Read on in
+`gateway.showing`, which joins what is read here for people, and in `gateway.message_rows`, which has the messages.
 """
 
 import fcntl
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,20 +20,22 @@ import pyarrow.parquet as pq
 
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
 from gateway.facts import read_facts
+from gateway.message_rows import MessageRows, Row, broken_file
 from matching.errors import InputError
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import CHANGES, ENTER, MATCH, Int64
+from matching.model import CHANGES, ENTER, MATCH
 from matching.text import Vocabulary
 from matching.validate import SUBSCRIPTION_COLUMNS, ParsedSubscription, subscription_row
 from spouts.lines import read_rows
-from spouts.parquet import list_message_files
 from spouts.subscriptions import load_vocabulary
 from topology.folder import RUNNING, RunFolder
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
-_MESSAGE_COLUMNS = ("message_id", "lon", "lat", "event_time", "text", "terms")
+COUNT_SCHEMA = pa.schema([("subscription_id", pa.string()), ("change", pa.string()), ("count", pa.int64())])
+#: Updates that are read at a time.
+PIECE = 65_536
 
 
 class Subscriber(NamedTuple):
@@ -57,17 +61,6 @@ class Subscriber(NamedTuple):
     more: dict[str, Any]
 
 
-class Row(NamedTuple):
-    """A message as the ETL wrote it; degrees, `terms` by id, `event_time` a datetime or None."""
-
-    message_id: str
-    lon: float
-    lat: float
-    event_time: Any
-    text: str
-    terms: frozenset[int]
-
-
 class Reading:
     """A run folder, read.
 
@@ -90,6 +83,13 @@ class Reading:
         self.etl = facts.etl
         self.files = [Path(path) for path in facts.subscriptions]
         self.space = facts.space()
+        self.fading = facts.fading
+        self._message_rows = MessageRows(self.etl)
+
+    @property
+    def unit_degrees(self) -> float:
+        """Degrees of longitude that the run takes for a distance of 1."""
+        return 1.0 / float(self.space.project(np.float64(self.space.west + 1.0), np.float64(self.space.south))[0])  # type: ignore[arg-type]
 
     @property
     def state(self) -> str:
@@ -115,23 +115,36 @@ class Reading:
 
     def updates(self, ids: Collection[str] | None = None, parts: Sequence[Path] | None = None) -> pa.Table:
         """Updates in the order of the files, of these subscriptions or of all. O(updates)."""
-        tables = [UPDATE_SCHEMA.empty_table()]
+        return pa.concat_tables([UPDATE_SCHEMA.empty_table(), *self.pieces(ids, parts)])
+
+    def pieces(self, ids: Collection[str] | None = None, parts: Sequence[Path] | None = None) -> Iterator[pa.Table]:
+        """The same, `PIECE` rows of a file at a time; pieces without such updates are left out."""
+        wanted = None if ids is None else pa.array(list(ids), pa.string())
         for path in self.parts() if parts is None else parts:
-            table = read_part(path)
-            tables.append(
-                table if ids is None else table.filter(pc.is_in(table["subscription_id"], pa.array(list(ids))))
-            )
-        return pa.concat_tables([table.cast(UPDATE_SCHEMA) for table in tables])
+            for piece in read_pieces(path):
+                if wanted is not None:
+                    piece = piece.filter(pc.is_in(piece["subscription_id"], wanted))
+                if len(piece):
+                    yield piece
 
-    def counts(self, updates: pa.Table) -> dict[str, dict[str, int]]:
-        """Of each subscription that has been told anything, how often of what. O(updates)."""
-        grouped = updates.group_by(["subscription_id", "change"]).aggregate([("seq", "count")])
-        found: dict[str, dict[str, int]] = {}
-        for row in grouped.to_pylist():
-            found.setdefault(row["subscription_id"], {})[row["change"]] = row["seq_count"]
-        return dict(sorted(found.items()))
+    def counts(self) -> pa.Table:
+        """How many updates each subscription has had: `subscription_id`, `change`, `count`, by id. O(updates)."""
+        counts = COUNT_SCHEMA.empty_table()
+        for piece in self.pieces():
+            ones = piece.select(["subscription_id", "change"]).append_column("count", pa.repeat(1, len(piece)))
+            both = pa.concat_tables([counts, ones])
+            summed = both.group_by(["subscription_id", "change"]).aggregate([("count", "sum")])
+            counts = summed.rename_columns({"count_sum": "count"}).select(COUNT_SCHEMA.names)
+        return counts.sort_by("subscription_id")
 
-    def results(self, updates: pa.Table, ids: Collection[str] | None = None) -> pa.Table:
+    def holding(self, counts: pa.Table) -> list[str]:
+        """The subscriptions that hold anything, by id; `counts` are those of all updates. O(updates)."""
+        holding = set(counts.filter(pc.equal(counts["change"], CHANGES[MATCH]))["subscription_id"].to_pylist())
+        for piece in self._standing():
+            holding.update(pc.unique(piece["subscription_id"]).to_pylist())
+        return sorted(holding)
+
+    def results(self, ids: Collection[str] | None = None) -> pa.Table:
         """What subscriptions hold: of those with standing results the messages that entered and stayed, best first;
         of the others all that matched, as they came. O(updates).
 
@@ -140,14 +153,17 @@ class Reading:
         pa.Table
             Of `RESULT_SCHEMA`; `rank` is null where the run has not ended and for matches.
         """
-        matched = _as_results(updates.filter(pc.equal(updates["change"], CHANGES[MATCH])))
+        matched = (piece.filter(pc.equal(piece["change"], CHANGES[MATCH])) for piece in self.pieces(ids))
+        return pa.concat_tables([RESULT_SCHEMA.empty_table(), *self._standing(ids), *map(_as_results, matched)])
+
+    def _standing(self, ids: Collection[str] | None = None) -> Iterator[pa.Table]:
+        """Standing results, in pieces."""
         path = self.folder / "results.parquet"
-        if path.exists():
-            standing = read_results(self.folder)
-            standing = standing if ids is None else _of(standing, ids)
-        else:
-            standing = _as_results(updates.take(pa.array(_still_held(updates))))
-        return pa.concat_tables([standing.cast(RESULT_SCHEMA), matched])
+        if not path.exists():
+            yield _as_results(_still_held(self.pieces(ids)))
+            return
+        for piece in read_pieces(path, RESULT_SCHEMA, ["score", "text_score"]):
+            yield piece if ids is None else piece.filter(pc.is_in(piece["subscription_id"], pa.array(list(ids))))
 
     def subscribers(self, ids: Collection[str]) -> tuple[dict[str, list[Subscriber]], dict[str, str]]:
         """The subscriptions of these ids, several where one replaced another, and why others were refused.
@@ -171,9 +187,19 @@ class Reading:
             each.sort(key=lambda one: one.at)
         return found, refused
 
+    def free_columns(self, ids: Collection[str] | None = None) -> list[str]:
+        """Columns that owners of these subscriptions, or of all, have added to their rows. O(rows of the files)."""
+        found: dict[str, None] = {}
+        for path in self.files:
+            for _, row in read_rows(path):
+                name = row.get("subscription_id") if isinstance(row, dict) else None
+                if name is not None and isinstance(row, dict) and (ids is None or str(name) in ids):
+                    found |= {column: None for column, value in row.items() if value is not None}
+        return [column for column in found if column not in SUBSCRIPTION_COLUMNS]
+
     def messages(self, seqs: Iterable[int]) -> dict[int, Row]:
-        """These messages, by seq. Reads the row groups in which any of them lies."""
-        return read_message_rows(self.etl, seqs)
+        """These messages, by seq. Reads the row groups in which any of them lies, unless they are still at hand."""
+        return self._message_rows.read(seqs)
 
 
 def subscriber(row: dict[str, Any], parsed: ParsedSubscription, kinds: Kinds) -> Subscriber:
@@ -192,46 +218,6 @@ def subscriber(row: dict[str, Any], parsed: ParsedSubscription, kinds: Kinds) ->
         parsed.at,
         {name: value for name, value in row.items() if name not in SUBSCRIPTION_COLUMNS and value is not None},
     )
-
-
-def read_message_rows(etl: Path, seqs: Iterable[int]) -> dict[int, Row]:
-    """Messages of an ETL folder by seq; those it does not have are left out.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read.
-    """
-    wanted = np.unique(np.array([*seqs, 0], np.int64))
-    found: dict[int, Row] = {}
-    first = 0
-    for path in list_message_files(etl):
-        try:
-            with pq.ParquetFile(path) as file:
-                present = set(file.schema_arrow.names)
-                for group in range(file.metadata.num_row_groups):
-                    rows = file.metadata.row_group(group).num_rows
-                    here = wanted[(wanted >= first) & (wanted < first + rows)]
-                    if here.size:
-                        names = [name for name in _MESSAGE_COLUMNS if name in present]
-                        table = file.read_row_group(group, names).take(pa.array(here - first))
-                        table.validate(full=True)
-                        for seq, row in zip(here.tolist(), table.to_pylist(), strict=True):
-                            found[seq] = _message_row(row)
-                    first += rows
-        except (OSError, pa.ArrowException) as error:
-            raise broken_file(path, error) from error
-    return found
-
-
-def _of(table: pa.Table, ids: Collection[str]) -> pa.Table:
-    """The rows of these subscriptions."""
-    return table.filter(pc.is_in(table["subscription_id"], pa.array(list(ids), pa.string())))
-
-
-def _message_row(row: dict[str, Any]) -> Row:
-    terms = frozenset(row["terms"] or ())
-    return Row(row["message_id"], row["lon"], row["lat"], row.get("event_time"), row.get("text") or "", terms)
 
 
 def _is_held(lock: Path) -> bool:
@@ -255,17 +241,22 @@ def _as_results(updates: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=RESULT_SCHEMA)
 
 
-def _still_held(updates: pa.Table) -> Int64:
-    """Rows of `updates` that entered and have not left since, in their order. O(n log n)."""
-    standing = np.flatnonzero(pc.not_equal(updates["change"], CHANGES[MATCH]).to_numpy())
-    codes = pc.dictionary_encode(updates["subscription_id"]).combine_chunks()
-    who = codes.indices.to_numpy()[standing]
-    seq = updates["seq"].to_numpy()[standing]
-    enters = pc.equal(updates["change"], CHANGES[ENTER]).to_numpy()[standing]
-    order = np.lexsort((seq, who))  # stable: of one message the last update comes last
-    last = np.ones(order.size, np.bool_)
-    last[:-1] = (who[order][1:] != who[order][:-1]) | (seq[order][1:] != seq[order][:-1])
-    return np.sort(standing[order[last & enters[order]]])
+def _still_held(pieces: Iterable[pa.Table]) -> pa.Table:
+    """The updates that entered and have not left since, in their order.
+
+    O(updates log), and memory for what is held at a time: an update that left is forgotten, as if it had never come.
+    """
+    held = UPDATE_SCHEMA.empty_table()
+    for piece in pieces:
+        updates = pa.concat_tables([held, piece.filter(pc.not_equal(piece["change"], CHANGES[MATCH]))])
+        who = pc.dictionary_encode(updates["subscription_id"]).combine_chunks().indices.to_numpy()
+        seq = updates["seq"].to_numpy()
+        enters = pc.equal(updates["change"], CHANGES[ENTER]).to_numpy()
+        order = np.lexsort((seq, who))  # stable: of one message the last update comes last
+        last = np.ones(order.size, np.bool_)
+        last[:-1] = (who[order][1:] != who[order][:-1]) | (seq[order][1:] != seq[order][:-1])
+        held = updates.take(pa.array(np.sort(order[last & enters[order]])))
+    return held
 
 
 # ----------------------------------------------------------------------------------------------- files of a run
@@ -283,6 +274,33 @@ def read_part(path: Path) -> pa.Table:
     except (OSError, pa.ArrowException) as error:
         raise broken_file(path, error) from error
     return _whole(path, table, ["score"])
+
+
+def read_pieces(
+    path: Path, schema: pa.Schema = UPDATE_SCHEMA, nullable: Sequence[str] = ("score",)
+) -> Iterator[pa.Table]:
+    """A file of updates, or of results, `PIECE` rows at a time. Raises InputError, after what could be read."""
+    if path.suffix == ".jsonl" and not path.stat().st_size:
+        return
+    try:
+        with _batches(path, schema) as batches:
+            for batch in batches:
+                piece = pa.Table.from_batches([batch])
+                piece.validate(full=True)  # or text that is not UTF-8 raises where it is looked at
+                yield _whole(path, piece.cast(schema), nullable)
+    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+        raise broken_file(path, error) from error
+
+
+@contextmanager
+def _batches(path: Path, schema: pa.Schema) -> Iterator[Iterable[pa.RecordBatch]]:
+    if path.suffix == ".jsonl":
+        options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+        with pj.open_json(path, parse_options=options) as reader:
+            yield reader
+    else:
+        with pq.ParquetFile(path) as file:
+            yield file.iter_batches(PIECE, columns=schema.names, use_threads=False)
 
 
 def read_updates(folder: Path) -> Iterator[pa.Table]:
@@ -310,13 +328,7 @@ def read_table(path: Path, columns: list[str]) -> pa.Table:
         raise broken_file(path, error) from error
 
 
-def broken_file(path: Path, error: Exception) -> InputError:
-    """The error for a file that cannot be read."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return InputError("broken_file", f"{path}: cannot be read ({reason}); run again")
-
-
-def _whole(path: Path, table: pa.Table, nullable: list[str]) -> pa.Table:
+def _whole(path: Path, table: pa.Table, nullable: Collection[str]) -> pa.Table:
     """The table, if nothing is null that must not be."""
     for name in table.column_names:
         if name not in nullable and table[name].null_count:

@@ -11,16 +11,18 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from matching.errors import DeliveryError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+Item = TypeVar("Item")
 
 #: Characters that a terminal obeys, that break lines, turn the direction of text, or are half of one; but not the end
 #: of a line, which JSON escapes by itself.
@@ -29,6 +31,8 @@ _OBEYED = re.compile(
 )
 #: Width of tables when the output is no terminal, so that lines are not folded in files and pipes.
 PIPED_WIDTH = 160
+#: For so long at most what is written line by line stays unseen.
+FLUSH_S = 0.1
 
 
 class Terminal:
@@ -55,6 +59,16 @@ class Terminal:
             sys.stdout.flush()
         else:
             render(console())
+
+    def stream(self, payload: dict[str, Any], lines: Callable[[int], Iterator[str]]) -> None:
+        """The same for an answer that may be long: `payload` may have iterators in place of lists, and `lines` makes
+        lines of visible characters, that many cells wide; what has come is printed."""
+        pieces = json_pieces(payload) if self.as_json else (f"{line}\n" for line in lines(console().width))
+        for piece in flushed(pieces):
+            sys.stdout.write(piece)
+        if self.as_json:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
 
     def note(self, text: str) -> None:
         """A line about what goes on, for people who watch."""
@@ -110,6 +124,35 @@ def shown(text: str, lines: bool = False) -> str:
 def as_json(payload: Any) -> str:
     """JSON on one line, in which characters that a terminal obeys are escaped too: the value is the same."""
     return _OBEYED.sub(_json_escape, json.dumps(plain(payload), ensure_ascii=False, allow_nan=False))
+
+
+def json_pieces(payload: Any) -> Iterator[str]:
+    """The same text, piece by piece: iterators stand for lists, and are read as far as what they give is taken."""
+    if isinstance(payload, Iterator):
+        parts = (("", part) for part in payload)
+        opening, closing = "[", "]"
+    elif isinstance(payload, dict) and any(isinstance(part, Iterator) for part in payload.values()):
+        parts = ((f"{as_json(str(name))}: ", part) for name, part in payload.items())
+        opening, closing = "{", "}"
+    else:
+        yield as_json(payload)
+        return
+    yield opening
+    for number, (name, part) in enumerate(parts):
+        yield f"{', ' if number else ''}{name}"
+        yield from json_pieces(part)
+    yield closing
+
+
+def flushed(items: Iterable[Item]) -> Iterator[Item]:
+    """Things that are written to standard output one by one, which is flushed often enough for those who watch."""
+    due = 0.0
+    for item in items:
+        yield item
+        if monotonic() >= due:
+            sys.stdout.flush()
+            due = monotonic() + FLUSH_S
+    sys.stdout.flush()
 
 
 def _json_escape(found: re.Match[str]) -> str:

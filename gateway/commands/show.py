@@ -4,14 +4,16 @@
 (reads a run folder back); pictures are drawn in `gateway/picture.py`.
 """
 
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gateway.options import Command, Json, example
-from gateway.terminal import Terminal, cell, console, say
+from gateway.terminal import Terminal, as_json, cell, console, flushed
 from matching.errors import ConfigError
 
 #: How often a run that goes on is looked at.
@@ -61,60 +63,61 @@ def show(
 
 
 def _results(terminal: Terminal, reading: Any, wanted: list[str], limit: int, csv: bool, picture: Path | None) -> int:
-    from gateway.showing import flat_results, result_table, who_got_what, write_csv
+    from gateway.showing import RESULT_COLUMNS, flat_results, result_lines, result_stream, who_got_what, write_csv
 
-    payload = who_got_what(reading, wanted, limit)
-    if picture is not None:
+    if picture is None:
+        payload = result_stream(reading, wanted, limit)
+    else:
         from gateway.picture import draw_results
 
+        payload = who_got_what(reading, wanted, limit)
         draw_results(payload, picture)
         payload["map"] = picture
     if csv:
-        write_csv(flat_results(payload))
+        free = reading.free_columns(set(wanted) or None)
+        write_csv(flat_results(payload), ["subscription_id", *dict.fromkeys([*free, *RESULT_COLUMNS])])
         return 0
 
-    def render(out: Any) -> None:
-        told = cell({change: f"{count:,}" for change, count in payload["updates"].items()}) or "nothing"
-        out.print(f"{cell(reading.folder)}: {payload['state']}; updates told: {told}")
-        if payload["subscriptions"]:
-            out.print(result_table(payload))
-        if not wanted and payload["holding"] > len(payload["subscriptions"]):
-            out.print(f"{payload['holding']:,} subscriptions hold something; name some, or give --limit 0 for all")
+    def lines(width: int) -> Iterator[str]:
+        yield from result_lines(payload, reading, width)
         if picture is not None:
-            out.print(f"drawn: {cell(picture)}")
+            yield f"drawn: {cell(picture)}"
 
-    terminal.answer(payload, render)
+    terminal.stream(payload, lines)
     return 0
 
 
 def _updates(terminal: Terminal, reading: Any, wanted: list[str], limit: int, csv: bool) -> int:
-    from gateway.showing import update_rows, update_table, write_csv
+    from gateway.showing import known_subscribers, update_columns, update_lines, update_stream, write_csv
 
-    rows = update_rows(reading, wanted, limit)
+    known_subscribers(reading, wanted)
+    rows = update_stream(reading, wanted, limit)
     if csv:
-        write_csv(rows)
+        write_csv(rows, update_columns(reading, wanted))
     else:
         payload = {"run": str(reading.folder), "state": reading.state, "updates": rows}
-        terminal.answer(payload, lambda out: out.print(update_table(rows) if rows else "no updates yet"))
+        terminal.stream(payload, lambda width: update_lines(rows, reading, width))
     return 0
 
 
 def _follow(reading: Any, wanted: list[str], limit: int, csv: bool, json: bool) -> int:
-    from gateway.showing import json_line, update_line, update_rows, write_csv
+    from gateway.showing import update_columns, update_line, update_stream, write_csv
 
     seen: set[Path] = set()
     begun = False
+    width = console().width
+    names = update_columns(reading, wanted) if csv else []
     while True:
         goes_on = reading.goes_on()  # asked before looking: what it then finds is all there will be
         parts = [path for path in reading.parts() if path not in seen]
         seen.update(parts)
-        rows = update_rows(reading, wanted, 0 if begun else limit, parts) if parts else []
+        rows = update_stream(reading, wanted, 0 if begun else limit, parts)
         if csv:
-            write_csv(rows, header=not begun)
+            begun = write_csv(rows, names, header=not begun) or begun
         else:
-            for row in rows:
-                say(json_line(row) if json else update_line(row))
-        begun = begun or bool(rows)
+            for row in flushed(rows):
+                sys.stdout.write((as_json(row) if json else update_line(row, reading, width)) + "\n")
+                begun = True
         if not goes_on:
             if not json and not csv:
                 console(errors=True).print(f"{cell(reading.folder)}: {reading.state}")
