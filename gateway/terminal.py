@@ -63,12 +63,13 @@ class Terminal:
     def stream(self, payload: dict[str, Any], lines: Callable[[int], Iterator[str]]) -> None:
         """The same for an answer that may be long: `payload` may have iterators in place of lists, and `lines` makes
         lines of visible characters, that many cells wide; what has come is printed."""
-        pieces = json_pieces(payload) if self.as_json else (f"{line}\n" for line in lines(console().width))
-        for piece in flushed(pieces):
+        if not self.as_json:
+            write_lines(lines(console().width))
+            return
+        for piece in flushed(json_pieces(payload)):
             sys.stdout.write(piece)
-        if self.as_json:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
+        sys.stdout.write("\n")
+        sys.stdout.flush()
 
     def note(self, text: str) -> None:
         """A line about what goes on, for people who watch."""
@@ -170,6 +171,12 @@ def say(line: str) -> None:
     """One line of an answer that comes line by line, of parts that have been made visible."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Lines of an answer that may be long, of parts that have been made visible."""
+    for line in flushed(lines):
+        sys.stdout.write(f"{line}\n")
 
 
 def console(errors: bool = False) -> "Console":

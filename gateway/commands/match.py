@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.listing import listing
 from gateway.options import Command, Json, example
-from gateway.terminal import Terminal, table
+from gateway.terminal import Terminal, table, write_lines
 
 app = typer.Typer()
 
@@ -43,11 +44,10 @@ def match(
             out.print(f"words that no message has: {', '.join(answer['unknown'])}")
         out.print(f"reaches {len(answer['reached']):,} of {answer['subscriptions']:,} subscriptions")
         rows = [
-            [one["subscription_id"], one["kind"], " ".join(one["words"]), one["score"]]
+            [one["subscription_id"], one["kind"], one["score"], " ".join(one["words"])]
             for one in answer["reached"][: limit or None]
         ]
-        if rows:
-            out.print(table(("subscription", "kind", "words found", "score"), rows, right=(3,)))
+        write_lines(listing(("subscription", "kind", "score", "words found"), rows, out.width, right=("score",)))
         for title, counts in (("not reached", answer["not_reached"]), ("rejected rows", answer["rejected"])):
             if counts:
                 why = [[count, reason, meaning_of(reason)] for reason, count in counts.items()]

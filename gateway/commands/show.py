@@ -35,18 +35,21 @@ def show(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Results of each subscription, or last updates, at most; 0: all. By default 10, or 20."
+            min=0,
+            help="Results of each subscription, or last updates, at most; 0: all. By default 10, or 20.",
         ),
     ] = None,
-    picture: Annotated[Path | None, typer.Option("--map", help="Draw the results on a map: PNG, SVG or PDF.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--map", help="Draw the results that are shown on a map: PNG, SVG or PDF.")
+    ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one row a result or update.")] = False,
     json: Json = False,
 ) -> int:
-    """Show who got what: the words found, the text, place, distance and score.
+    """Show who got what: the message, its time, place and distance, the words found, the text, and the score.
 
     Without ids a few subscriptions that hold something are shown, spread over all of them. A run tells what has got a
-    name in updates/, as soon as a checkpoint covers it. With --follow, --json prints one object a
-    line.
+    name in updates/, as soon as a checkpoint covers it. Rows are printed as they are read. With --follow, --json
+    prints one object a line.
     """
     from gateway.reading import Reading
 
@@ -71,8 +74,7 @@ def _results(terminal: Terminal, reading: Any, wanted: list[str], limit: int, cs
         from gateway.picture import draw_results
 
         payload = who_got_what(reading, wanted, limit)
-        draw_results(payload, picture)
-        payload["map"] = picture
+        payload |= {"map": picture, "not_drawn": draw_results(payload, picture)}
     if csv:
         free = reading.free_columns(set(wanted) or None)
         write_csv(flat_results(payload), ["subscription_id", *dict.fromkeys([*free, *RESULT_COLUMNS])])
@@ -82,6 +84,7 @@ def _results(terminal: Terminal, reading: Any, wanted: list[str], limit: int, cs
         yield from result_lines(payload, reading, width)
         if picture is not None:
             yield f"drawn: {cell(picture)}"
+            yield from payload["not_drawn"]
 
     terminal.stream(payload, lines)
     return 0

@@ -8,13 +8,11 @@ import shutil
 import threading
 import time
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from gateway import cli
-from gateway.reading import Reading
-from gateway.showing import shortened, who_got_what
+from gateway.showing import shortened
 from spouts.subscriptions import load_vocabulary
 from tests.support.small_runs import small_run
 
@@ -155,26 +153,6 @@ def test_show_csv_formulas_are_made_text(run, copy, capsys):
     (copy / "run.json").write_text(json.dumps(facts))
     rows = list(csv.DictReader(io.StringIO(answer(capsys, copy, "mine", "--csv"))))
     assert {row["text"] for row in rows} == {"'=cmd|' /C calc'!A0"}
-
-
-@pytest.mark.parametrize("form", ["png", "svg", "pdf"])
-def test_show_map_draws_a_picture(run, tmp_path, capsys, form):
-    path = tmp_path / f"map.{form}"
-    assert str(path) in answer(capsys, run, "mine", "place", "--map", path)
-    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[form]
-    assert path.read_bytes().startswith(begins) and path.stat().st_size > 5_000
-
-
-def test_show_map_draws_the_points_that_are_held(run):
-    from matplotlib.figure import Figure
-
-    from gateway.picture import _draw
-
-    axes = Figure().subplots()
-    payload = who_got_what(Reading(run), ["mine"], 0)
-    _draw(axes, payload["subscriptions"][0], "C0", True)
-    drawn = sorted(map(tuple, np.asarray(axes.collections[0].get_offsets()).tolist()))
-    assert drawn == sorted((row["lon"], row["lat"]) for row in payload["subscriptions"][0]["results"])
 
 
 @pytest.mark.parametrize(
