@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.listing import listing
 from gateway.options import Command, Group, Json, Late, example, of_signature
-from gateway.terminal import Terminal, cell, table
+from gateway.terminal import Terminal, cell, write_lines
 from matching.errors import ConfigError
 
 app = typer.Typer(cls=Group, name="subscriptions", help="Subscription files.", no_args_is_help=True)
@@ -81,10 +82,10 @@ def print_check(out: Any, report: dict[str, Any], limit: int) -> None:
         verdict = row["reason"] or row["verdict"]
         rate = row.get("matches_per_day")
         shown = None if rate is None else f"{rate:.3g}" if rate < 1000 else f"{rate:,.0f}"
-        rows.append([where, row.get("subscription_id"), verdict, row["what"], words, row.get("messages"), shown])
-    headings = ("line", "subscription", "verdict", "what", "words no message has", "messages", "matches/day")
-    if rows:
-        out.print(table(headings, rows, right=(5, 6)))
+        rows.append([where, row.get("subscription_id"), verdict, row.get("messages"), shown, words, row["what"]])
+    unknown = "words no message has"
+    headings = ("line", "subscription", "verdict", "messages", "matches/day", unknown, "what")
+    write_lines(listing(headings, rows, out.width, right=headings[3:5], below=("what", unknown)))
     if len(ranked) > len(rows):
         out.print(f"and {len(ranked) - len(rows):,} rows more (--limit)")
     out.print(f"{report['accepted']:,} accepted, {report['rejected']:,} rejected", end="")
