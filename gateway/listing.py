@@ -16,6 +16,7 @@ SAMPLE = 100
 GAP, INDENT = 2, "    "
 #: A last column gets at least so much of a line, or goes to the second one.
 LEAST_TEXT = 24
+_BETWEEN = " " * GAP
 
 
 def listing(
@@ -44,7 +45,8 @@ def listing(
     if not first:
         return
     widths = [max(cells(text) for text in column) for column in zip(headings, *first, strict=True)]
-    above, under = list(range(len(headings))), []
+    above = list(range(len(headings)))
+    under: list[int] = []
     for name in below:
         if sum(_least(widths, at, len(headings)) + GAP for at in above) - GAP <= width:
             break
@@ -53,13 +55,11 @@ def listing(
     under.sort()
     aligned = {headings.index(name) for name in right}
 
-    def lines(row: Sequence[str], mark: str = "") -> Iterator[str]:
-        *before, last = above
-        parts = [_padded(row[at], widths[at], at in aligned) for at in before]
-        final = row[last] if last not in aligned else _padded(row[last], widths[last], True)
-        yield _line([*parts, final], width)
+    def lines(row: Sequence[str]) -> Iterator[str]:
+        parts = [_padded(row[at], widths[at], at in aligned) for at in above]
+        yield fitted(_BETWEEN.join(parts).rstrip(), width)
         if under:
-            yield _line([mark + INDENT, *(row[at] for at in under if row[at])], width, gaps_from=1)
+            yield fitted((INDENT + _BETWEEN.join(row[at] for at in under if row[at])).rstrip(), width)
 
     yield from lines(headings)
     yield "─" * min(width, max(sum(widths[at] + GAP for at in above) - GAP, 20))
@@ -91,8 +91,3 @@ def _least(widths: Sequence[int], at: int, columns: int) -> int:
 def _padded(text: str, width: int, right: bool) -> str:
     spaces = " " * max(0, width - cells(text))
     return spaces + text if right else text + spaces
-
-
-def _line(parts: Sequence[str], width: int, gaps_from: int = 0) -> str:
-    begin, rest = "".join(parts[:gaps_from]), parts[gaps_from:]
-    return fitted(begin + (" " * GAP).join(rest), width).rstrip()

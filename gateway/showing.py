@@ -246,7 +246,7 @@ def join(
 def result_lines(payload: Mapping[str, Any], reading: Reading, width: int) -> Iterator[str]:
     """`result_stream` as lines: of each subscription a heading and its results, then what the scores are."""
     told = cell({change: f"{count:,}" for change, count in payload["updates"].items()}) or "nothing yet"
-    yield fitted(f"{cell(payload['run'])}: {payload['state']}; updates: {told}", width)
+    yield from wrap(f"{cell(payload['run'])}: {payload['state']}; updates: {told}", width, subsequent_indent="    ")
     kinds: dict[str, None] = {}
     example, many = None, 0
     for one in payload["subscriptions"]:
@@ -337,7 +337,7 @@ def _heading(one: Mapping[str, Any]) -> Iterator[str]:
         parts = [f"in {west:.{PLACE_DECIMALS}f} to {east:.{PLACE_DECIMALS}f}, "
                  f"{south:.{PLACE_DECIMALS}f} to {north:.{PLACE_DECIMALS}f}"]  # fmt: skip
     parts += [f"{name} {one[name]:g}" for name in ("k", "alpha") if one.get(name) is not None]
-    parts += [f"holds {one['held']:,}", *(f"{change} {count:,}" for change, count in one["updates"].items())]
+    parts += [f"holds {one['held']:,}", *(f"{change} {count:,}" for change, count in sorted(one["updates"].items()))]
     parts += [f"{cell(name)} {cell(value)}" for name, value in one["more"].items()]
     yield f"    {', '.join(parts)}"
 

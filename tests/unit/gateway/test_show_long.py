@@ -156,6 +156,8 @@ def test_listing_puts_below_what_has_no_room_and_cuts_the_text_alone():
     narrow = list(listing(["id", "place", "text"], rows, 40, below=["text", "place"]))
     assert narrow[3:5] == [rows[0][0], f"    {rows[0][1]}  {'x' * 17}…"] and narrow[6] == "    short"
     assert cells(narrow[4]) == 40
+    middle = list(listing(["id", "text"], [["a", "x" * 90], ["b", "short"]], 40, below=["text"]))
+    assert middle[2:] == [f"a   {'x' * 35}…", "b   short"], "no sign of a cut where nothing was"
     assert list(listing(["id"], [], 40)) == []
 
 
