@@ -183,11 +183,15 @@ class Journal:
         return self._read_last[1][seq - (self.ends[batch - 1] + 1 if batch else 0)]
 
 
-def settings_of(config: RunConfig) -> dict[str, Any]:
-    """What answers depend on besides the lines. Raises InputError if the folder is none of the ETL's."""
+def settings_of(config: RunConfig, named: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What answers depend on besides the lines; `named` are columns that were named (`gateway.mapping`).
+
+    Raises InputError if the folder is none of the ETL's.
+    """
     sums = {name: checksum(config.messages / name) for name in ("vocabulary.parquet", "manifest.json")}
     fixed = ("window", "world", "projection", "decay_half_life", "decay_smoothing")
-    return {"vocabulary": str(config.messages.resolve()), "checksums": sums} | {
+    folder = str(config.messages.resolve())
+    return {"vocabulary": folder, "checksums": sums, "mapping": dict(named) if named else None} | {
         name: getattr(config, name) for name in fixed
     }
 

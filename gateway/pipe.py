@@ -7,7 +7,8 @@
 A thread reads, so that lines that come while a batch is closed are waiting when it is; what reads ahead is bounded, and
 then the pipe holds the producer back. A batch is closed when it is full, or when the first line in it has waited for
 the linger time, and not while too many are in flight. A change stands in its place in the stream. Used by
-`gateway.commands.live`; read on in `gateway.gate`, which judges lines, and in `gateway.journal`, which logs them.
+`gateway.commands.live`; read on in `gateway.mapping`, which finds the columns of a line, in `gateway.gate`, which
+judges it, and in `gateway.journal`, which logs it.
 """
 
 import queue
@@ -22,6 +23,7 @@ import msgspec
 
 from gateway.gate import Gate, Refused
 from gateway.in_flight import InFlight
+from gateway.mapping import ColumnMapping
 from gateway.terminal import as_json
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import ParsedMessage
@@ -45,7 +47,7 @@ class Line(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A line that passed the gate: a message, or a change of subscriptions."""
+    """A line that passed the gate, with the names of a message: a message, or a change of subscriptions."""
 
     line: Line
     message: ParsedMessage | None
@@ -81,6 +83,8 @@ class Pipe:
         Messages and changes of a batch at most.
     linger_s : float
         How long the first line of a batch waits for others.
+    mapping : ColumnMapping, optional
+        Which columns of a line are those of a message.
 
     Attributes
     ----------
@@ -100,6 +104,7 @@ class Pipe:
         in_flight: InFlight,
         batch: int = 5_000,
         linger_s: float = 0.05,
+        mapping: ColumnMapping | None = None,
     ):
         self.lines = self.batches = 0
         self.refused: Counter[str] = Counter()
@@ -111,6 +116,7 @@ class Pipe:
         self._in_flight = in_flight
         self._batch = batch
         self._linger_s = linger_s
+        self._mapping = mapping or ColumnMapping()
         self._lines: queue.Queue[Line | None] = queue.Queue(READ_AHEAD)
         self._open: list[Taken] = []
 
@@ -172,10 +178,13 @@ class Pipe:
 
     def put(self, line: Line) -> Refused | None:
         """Put a line into the batch that is open; why not, if it is refused."""
-        found = self._gate.line(line.data)
+        data = self._mapping.rename(line.data)
+        if isinstance(data, Refused):
+            return data
+        found = self._gate.line(data)
         if isinstance(found, Refused):
             return found
-        self._open.append(Taken(line, found))
+        self._open.append(Taken(line._replace(data=data), found))
         return None
 
     def close_batch(self) -> None:

@@ -3,11 +3,12 @@
 A column called as its role is (`text`, `lat`, `lon`, `time`, `id`) is taken. Else the one that has another usual name
 of it is; where there are several, somebody has to choose. Names are compared without case and marks. Within objects
 only the place is looked for, as a GeoJSON point or a pair of coordinates, and whatever stands in `properties`: an
-`id` or a `created_at` deeper down mostly belongs to something else. Used by `spark_etl.job` and `spark_etl.trial`.
+`id` or a `created_at` deeper down mostly belongs to something else. Used by `spark_etl.job` and `spark_etl.trial`, and
+by `gateway.mapping` for the lines of a live stream.
 """
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import islice
 from typing import Any, NamedTuple
@@ -79,7 +80,7 @@ def find_columns(sources: Sequence[Source], options: EtlOptions) -> tuple[EtlOpt
     owners: dict[str, str] = {}
     for source in sources[:MAX_FILES]:
         there = look(source, options)
-        found = _found(source, there, sought)
+        found = columns_of_roles(there, sought, source.path)
         if there.names is None and there.rows:
             _require(source, there, options, found)
         for role, name in found.items():
@@ -96,20 +97,39 @@ def find_columns(sources: Sequence[Source], options: EtlOptions) -> tuple[EtlOpt
 _WORDS = {"text": "text", "lat": "latitude", "lon": "longitude", "time": "time", "id": "id"}
 
 
-def _found(source: Source, there: Columns, sought: Iterable[str]) -> dict[str, str]:
-    """Role -> column, for those that can be told."""
+def columns_of_roles(there: Columns, sought: Collection[str], where: str) -> dict[str, str]:
+    """The columns of these roles, as far as names say; needs neither a file nor Spark.
+
+    Parameters
+    ----------
+    there : Columns
+    sought : collection of str
+        Roles.
+    where : str
+        What the columns are of, for the error.
+
+    Returns
+    -------
+    dict
+        Role -> column or path.
+
+    Raises
+    ------
+    InputError
+        `ambiguous_column` where several columns may be one of them.
+    """
     names = list(dict.fromkeys([*(there.names or ()), *there.seen]))
     found = {}
     for role in sought:
         for level in _levels(names, role):
             candidates = _named(level, role)
             if len(candidates) > 1:
-                raise _ambiguous(source, role, candidates)
+                raise _ambiguous(where, role, candidates)
             if candidates:
                 found[role] = candidates[0]
                 break
     if "lat" in sought and "lon" in sought and not found.keys() & {"lat", "lon"}:
-        found |= _place(source, there)
+        found |= _place(there, where)
     return found
 
 
@@ -135,7 +155,7 @@ def _plain(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
-def _place(source: Source, there: Columns) -> dict[str, str]:
+def _place(there: Columns, where: str) -> dict[str, str]:
     """Latitude and longitude within objects: a GeoJSON point, else two columns of one object."""
     known = [path for path in _PLACES if path in there.points]
     candidates = {path: (f"{path}.coordinates.1", f"{path}.coordinates.0") for path in known[:1] or there.points}
@@ -148,13 +168,13 @@ def _place(source: Source, there: Columns) -> dict[str, str]:
                 candidates[parent] = (lat[0], lon[0])
     if len(candidates) > 1:
         choices = "; ".join(f"--lat {lat} --lon {lon}" for lat, lon in candidates.values())
-        raise InputError("ambiguous_column", f"{source.path}: several places in a row, choose one: {choices}")
+        raise InputError("ambiguous_column", f"{where}: several places in a row, choose one: {choices}")
     return dict(zip(("lat", "lon"), *candidates.values(), strict=True)) if candidates else {}
 
 
-def _ambiguous(source: Source, role: str, candidates: Sequence[str]) -> InputError:
+def _ambiguous(where: str, role: str, candidates: Sequence[str]) -> InputError:
     choices = " or ".join(f"--{role} {name}" for name in candidates)
-    return InputError("ambiguous_column", f"{source.path}: several columns may be the {_WORDS[role]}: say {choices}")
+    return InputError("ambiguous_column", f"{where}: several columns may be the {_WORDS[role]}: say {choices}")
 
 
 def _require(source: Source, there: Columns, options: EtlOptions, found: Mapping[str, str]) -> None:
@@ -188,6 +208,12 @@ def look(source: Source, options: EtlOptions, rows: int = MAX_ROWS) -> Columns:
                     seen[path] = Seen(1, value) if known is None else Seen(known.rows + 1, known.example)
             points.update(dict.fromkeys(_points_of(row)))
     return Columns(names, seen, list(points), number)
+
+
+def columns_of_row(row: Mapping[str, Any]) -> Columns:
+    """The columns of one object."""
+    seen = {path: Seen(1, value) for path, value in leaves(row) if value is not None and value != ""}
+    return Columns(None, seen, list(dict.fromkeys(_points_of(row))), 1)
 
 
 def _points_of(row: Mapping[str, Any]) -> Iterator[str]:

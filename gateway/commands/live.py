@@ -16,12 +16,15 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from gateway.options import Command, Late, example, of_model
+from gateway.options import Command, Late, example, of_model, of_signature
 from gateway.terminal import Terminal, as_json, cell, shown, writing_to
 from matching.errors import EngineError
 from topology.folder import FINISHED, INTERRUPTED
 
 app = typer.Typer()
+
+#: How fields of `EtlOptions` end that name columns.
+_COLUMN = "_column"
 
 
 def _settings() -> Iterator[Parameter]:
@@ -31,6 +34,14 @@ def _settings() -> Iterator[Parameter]:
     return (parameter for parameter in more if parameter.name not in NOT_LIVE)
 
 
+def _columns() -> Iterator[Parameter]:
+    from gateway.mapping import ROLES
+    from spark_etl.options import EtlOptions
+
+    options = of_signature(EtlOptions, lambda name: name.removesuffix(_COLUMN))
+    return (option for option in options if option.name.endswith(_COLUMN) and option.name[: -len(_COLUMN)] in ROLES)
+
+
 @app.command(
     cls=Command,
     epilog=example("tail -F posts.jsonl | skyray live --vocabulary etl --subscriptions mine.jsonl > updates.jsonl"),
@@ -38,6 +49,7 @@ def _settings() -> Iterator[Parameter]:
 def live(
     vocabulary: Annotated[Path, typer.Option(help="Output folder of `skyray etl`: its words, weights and world.")],
     settings: Annotated[dict[str, Any], Late(_settings)],
+    columns: Annotated[dict[str, Any], Late(_columns)],
     subscriptions: Annotated[
         list[Path] | None, typer.Option(help="Files of subscriptions that are there from the start.")
     ] = None,
@@ -67,6 +79,7 @@ def live(
     from gateway.interrupts import draining
     from gateway.journal import Journal, settings_of
     from gateway.listening import Listener
+    from gateway.mapping import ColumnMapping
     from gateway.pipe import Pipe, to_standard_output
     from gateway.recording import record
     from matching.window import Window
@@ -82,6 +95,7 @@ def live(
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skyray-live-")))
         # without a folder of its own nothing is gone on with: a failure ends it
         passing = {} if out is not None else {"checkpoint_every": 0.0, "sink": "count"}
+        mapping = ColumnMapping({name.removesuffix(_COLUMN): column for name, column in columns.items()})
         config = live_config(settings | {"executor": executor}, vocabulary, folder, **passing)
         starting = stack.enter_context(ExitStack())
         step = starting.enter_context(terminal.steps("skyray live"))
@@ -92,7 +106,7 @@ def live(
             Window.parse(config.window),
             unplaceable=unplaceable(config.router),
         )
-        journal = Journal(folder, settings_of(config), None if out is None else _durable(write))
+        journal = Journal(folder, settings_of(config, mapping.named), None if out is None else _durable(write))
         stack.enter_context(journal.run.held())
         stack.callback(journal.close)
         before = journal.begin()
@@ -100,7 +114,7 @@ def live(
         listener = stack.enter_context(Listener(write, journal.look_up, in_flight))
         journal.recover(gate)
         run = LiveRun(config, journal.run, str(journal.log), listener.address, {"live": journal.settings}, before)
-        pipe = Pipe(gate, journal, refuse, in_flight, batch, linger_ms / 1000.0)
+        pipe = Pipe(gate, journal, refuse, in_flight, batch, linger_ms / 1000.0, mapping)
         loaded = {"subscriptions": 0, "rejected": 0}
         if before:
             in_flight.add(journal.next_seq - 1, [])  # what was logged before is told first

@@ -10,6 +10,7 @@ from gateway.gate import Gate
 from gateway.in_flight import InFlight
 from gateway.journal import Journal, settings_of
 from gateway.listening import Listener
+from gateway.mapping import ColumnMapping
 from gateway.pipe import Line, Pipe
 from gateway.recording import record
 from matching.window import Window
@@ -28,6 +29,8 @@ class Stream:
     Parameters
     ----------
     etl, out : Path
+    named : dict, optional
+        Columns by role.
     **settings
         All but those of `topology.settings.NOT_LIVE`.
 
@@ -38,7 +41,7 @@ class Stream:
     durable : list of int
     """
 
-    def __init__(self, etl: Path, out: Path, batch: int = 5_000, linger_s: float = 0.05, most: int = 10**9, **settings):
+    def __init__(self, etl: Path, out: Path, batch=5_000, linger_s=0.05, most=10**9, named=None, **settings):
         out.mkdir(exist_ok=True)
         self.refused, self.told, self.durable = [], [], []
         self.config = live_config({"world": BOX, "executor": "local", **settings}, etl, out)
@@ -49,12 +52,13 @@ class Stream:
             Window.parse(self.config.window),
             unplaceable=unplaceable(self.config.router),
         )
-        self.journal = Journal(out, settings_of(self.config), self.durable.append)
+        self.journal = Journal(out, settings_of(self.config, named), self.durable.append)
         self.before = self.journal.begin()
         self.journal.recover(self.gate)
         if self.before:
             self.in_flight.add(self.journal.next_seq - 1, [])
-        self.pipe = Pipe(self.gate, self.journal, self.refused.append, self.in_flight, batch, linger_s)
+        keep = (self.gate, self.journal, self.refused.append, self.in_flight)
+        self.pipe = Pipe(*keep, batch, linger_s, ColumnMapping(named))
         self._written: list[bytes] = []
 
     def take(self, row: dict | bytes) -> None:
