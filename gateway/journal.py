@@ -30,6 +30,8 @@ from spouts.parsed import parse_message
 from topology.folder import RunFolder, checksum
 from topology.settings import RunConfig
 
+#: Where the log is in the folder.
+LOG = Path("journal", "log")
 #: Messages of which it is remembered what they said; of older ones the log knows.
 _RECENT = 50_000
 
@@ -63,7 +65,7 @@ class Journal:
         self.folder = folder
         self.run = RunFolder(folder)
         self.settings = settings
-        self.log = folder / "journal" / "log"
+        self.log = folder / LOG
         self.line = 0
         self.ends = array("q")
         self._durable = durable
@@ -87,11 +89,9 @@ class Journal:
         ConfigError
             If the folder holds something else, or was begun with other settings.
         """
-        left = [entry.name for entry in self.folder.iterdir() if not entry.name.startswith(".")]
-        if left and not self.log.exists():
-            raise ConfigError(f"{self.folder}: holds something that is no folder of skyray live; name another one")
-        told = self.run.report() if left else {}
-        if left:
+        begun = has_begun(self.folder)
+        told = self.run.report() if begun else {}
+        if begun:
             before = told.get("live") or {}
             changed = [name for name in self.settings if before.get(name) != self.settings[name]]
             if changed:
@@ -181,6 +181,25 @@ class Journal:
                 raise CheckpointError(f"{self.log}: message {seq:,} is not there any more")
             self._read_last = batch, record.message_lines()
         return self._read_last[1][seq - (self.ends[batch - 1] + 1 if batch else 0)]
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a live stream has left something in a folder to go on with.
+
+    Not where it ended before anything was logged: then subscriptions of files count yet.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds something else.
+    """
+    log = folder / LOG
+    if log.exists():
+        return log.stat().st_size > 0
+    left = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".")} if folder.exists() else set()
+    if left - {LOG.parts[0]}:
+        raise ConfigError(f"{folder}: holds something that is no folder of skyray live; name another one")
+    return False
 
 
 def settings_of(config: RunConfig, named: Mapping[str, str] | None = None) -> dict[str, Any]:

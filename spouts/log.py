@@ -95,6 +95,24 @@ class LogReader:
         except OSError as error:
             raise InputError("missing_file", f"{self.path}: the log cannot be read ({error.strerror})") from error
 
+    def skim(self) -> tuple[int, int] | None:
+        """`last_seq` and `line` of the next record, whose lines are neither read nor checked; as `read` for the last.
+
+        O(1), and no more than a few microseconds.
+        """
+        size = os.fstat(self._file.fileno()).st_size
+        self._file.seek(self.offset)
+        try:
+            head = _HEAD.decode(self._file.readline())
+        except (msgspec.MsgspecError, ValueError):
+            head = None
+        end = 0 if head is None else self._file.tell() + head.bytes
+        if head is not None and end < size:
+            self.offset = end
+            return head.last_seq, head.line
+        record = self.read()
+        return None if record is None else (record.last_seq, record.line)
+
     def read(self) -> Record | None:
         """The next record, None while no whole one is there.
 
@@ -127,6 +145,10 @@ class LogReader:
     def more(self) -> bool:
         """Whether something has been written behind the last record that was read."""
         return os.fstat(self._file.fileno()).st_size > self.offset
+
+    def force(self) -> None:
+        """See that what is in the file by now is on disk, whoever has written it."""
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Close the file."""

@@ -57,6 +57,18 @@ class RunFolder:
             lock.flush()
             yield
 
+    def writer(self) -> int | None:
+        """The process that holds the folder now; None if none does."""
+        try:
+            with open(self.path / _LOCK) as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except OSError:
+                    return int(lock.read().strip() or 0)
+        except (OSError, ValueError):
+            pass
+        return None
+
     def empty(self) -> None:
         """Remove what an earlier run has left."""
         for entry in self.path.iterdir():

@@ -18,7 +18,7 @@ import typer
 
 from gateway.options import Command, Late, example, of_model, of_signature
 from gateway.terminal import Terminal, as_json, cell, shown, writing_to
-from matching.errors import EngineError
+from matching.errors import ConfigError, EngineError
 from topology.folder import FINISHED, INTERRUPTED
 
 app = typer.Typer()
@@ -47,9 +47,11 @@ def _columns() -> Iterator[Parameter]:
     epilog=example("tail -F posts.jsonl | skyray live --vocabulary etl --subscriptions mine.jsonl > updates.jsonl"),
 )
 def live(
-    vocabulary: Annotated[Path, typer.Option(help="Output folder of `skyray etl`: its words, weights and world.")],
     settings: Annotated[dict[str, Any], Late(_settings)],
     columns: Annotated[dict[str, Any], Late(_columns)],
+    vocabulary: Annotated[
+        Path | None, typer.Option(help="Output folder of `skyray etl`: its words, weights and world. Needed.")
+    ] = None,
     subscriptions: Annotated[
         list[Path] | None, typer.Option(help="Files of subscriptions that are there from the start.")
     ] = None,
@@ -63,8 +65,12 @@ def live(
         Path | None,
         typer.Option(help="Folder that remembers lines before they are matched, and is gone on with."),
     ] = None,
+    status: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Say what state such a folder is in, and which line comes next; then stop."),
+    ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Tell the figures at the end as JSON on standard error.")
+        bool, typer.Option("--json", help="Figures at the end as JSON on standard error; with --status, the answer.")
     ] = False,
 ) -> int:
     """Match messages as they come on standard input, and write updates to standard output at once.
@@ -72,8 +78,12 @@ def live(
     A line is a message (text, lon, lat, and if need be id and time), {"subscribe": {...}} or {"unsubscribe": "id"}. A
     change counts from its place in the stream on. A bad line is refused with its reason, and nothing beside it is lost.
     Words that the vocabulary lacks are left out. With --out nothing is lost whatever dies, and {"durable": {"line": N}}
-    tells up to which line; without it nothing is kept.
+    tells up to which line; without it nothing is kept. With --status nothing is read or matched.
     """
+    if status is not None:
+        return _tell_status(status, json)
+    if vocabulary is None:
+        raise ConfigError("--vocabulary: name the output folder of `skyray etl` whose words messages are matched by")
     from gateway.gate import Gate
     from gateway.in_flight import InFlight
     from gateway.interrupts import draining
@@ -131,6 +141,8 @@ def live(
                     f"live: goes on behind {journal.next_seq:,} messages, with the subscriptions there were; matches "
                     f"from {place} on"
                 )
+            if out is not None:
+                _say(f"live: the next line of input is line {journal.line + 1}")
             _say(f"live: {len(gate.subscriptions):,} subscriptions; reads standard input")
             # a reader of its own: Python would wait at its end for the thread that reads its standard input
             pipe.start(open(0, "rb", closefd=False), asked, journal.line)  # noqa: SIM115
@@ -155,6 +167,20 @@ def live(
                 raise
             figures |= {"digest": told["digest"], "out": str(out)}
         _say(as_json(figures) if json else f"live: {_in_words(figures)}")
+    return 0
+
+
+def _tell_status(folder: Path, json: bool) -> int:
+    from gateway.live_status import read_status
+
+    found = read_status(folder)
+
+    def render(out: Any) -> None:
+        for name, value in found.items():  # figures without marks between digits: scripts read them
+            if value is not None:
+                out.print(f"{name.replace('_', ' '):<9}  {shown(str(value))}", markup=False, soft_wrap=True)
+
+    Terminal(json).answer(found, render)
     return 0
 
 

@@ -29,7 +29,7 @@ def lines():
 
 def refused(line):
     """What is wrong with a command line, without running it; None if nothing is."""
-    program, *words = shlex.split(line.rpartition("|")[2])
+    program, *words = shlex.split(line.removesuffix(")").rpartition("|")[2])
     if program == "make":
         wrong = [word for word in words if "=" not in word and word not in MAKE_TARGETS]
         return f"no target {wrong}" if wrong else None
@@ -39,7 +39,7 @@ def refused(line):
             return None if importlib.util.find_spec(name) else f"no module {name}"
         return None if (ROOT / words[0]).is_file() else f"no file {words[0]}"
     if program != "skyray":
-        elsewhere = ("source", "export", "ray", "kcat")
+        elsewhere = ("source", "export", "ray", "kcat", "sed")
         return None if program in elsewhere or (ROOT / program).is_file() else "no such program"
     command = typer.main.get_command(cli.app)
     while words and getattr(command, "commands", None) is not None:
