@@ -11,6 +11,11 @@ from typing import Any
 from gateway.terminal import Terminal, cell, console, table
 
 HEADINGS = ("component", "tasks", "in", "out", "scanned", "verified", "matched", "queue", "busy")
+#: What the figures below the headings count.
+UNITS = (
+    "tasks: count; in, out, queue: payloads between tasks; scanned: postings; verified, matched: pairs of message and "
+    "subscription; busy: share of the time. k = 1,000, M = 1,000,000, and so on."
+)
 #: A thousand, a million and so on, as figures are shortened.
 _SCALES = ("", "k", "M", "G", "T", "P")
 
@@ -68,7 +73,7 @@ def live_run(terminal: Terminal, batches: int | None) -> Iterator[Callable[[Any]
 
 
 def component_table(components: Mapping[str, Mapping[str, Any]]):
-    """One row a component: payloads in and out, work done, payloads waiting, share of the time at work.
+    """One row a component: payloads in and out, work done, payloads waiting, share of the time at work; units below it.
 
     Parameters
     ----------
@@ -90,7 +95,9 @@ def component_table(components: Mapping[str, Mapping[str, Any]]):
             part.get("queue_depth", part.get("queue_depth_peak")),
         )
         rows.append((name, *map(short, counts), None if busy is None else f"{busy:.0%}"))
-    return table(HEADINGS, rows, right=range(1, len(HEADINGS)), gap=2)
+    drawn = table(HEADINGS, rows, right=range(1, len(HEADINGS)), gap=2)
+    drawn.caption, drawn.caption_justify = UNITS, "left"
+    return drawn
 
 
 def short(count: int | None) -> str | None:
@@ -104,16 +111,18 @@ def short(count: int | None) -> str | None:
 
 
 def print_summary(out: Any, report: Mapping[str, Any]) -> None:
-    """The end of a run for people: headline figures, then the components."""
+    """The end of a run for people: headline figures, then the components.
+
+    Latency is that of a pace: of messages that are there from the start it is but how long they waited for each other.
+    """
     figures = headline(report)
     pairs = [
         ("messages", figures["messages"]),
         ("subscriptions", figures["subscriptions"]),
         ("rejected subscriptions", figures["rejected_subscriptions"] or None),
         ("updates", {change: count for change, count in (figures["updates"] or {}).items() if count}),
-        ("messages/s", figures["messages_per_s"]),
-        ("updates/s", figures["updates_per_s"]),
-        ("latency", ", ".join(_quantiles(figures["latency"])) or None),
+        ("throughput", _throughput(figures)),
+        (f"latency at {_messages_per_s(figures['rate'])}", _latency(figures)),
         ("copies of a subscription", figures["replication_ratio"]),
         ("query bolts for a message", figures["messages_sent_per_message"]),
         ("lost by signatures", lost_by(report.get("routing", {}).get("signatures", {}))),
@@ -154,6 +163,7 @@ def headline(report: Mapping[str, Any]) -> dict[str, Any]:
         "rejected_subscriptions": spouts.get("subscriptions", {}).get("rejected"),
         "updates": updates,
         "elapsed_s": elapsed_s,
+        "rate": report.get("settings", {}).get("rate"),
         "messages_per_s": _rate(messages, elapsed_s),
         "updates_per_s": _rate(sum(updates.values()) if updates else None, elapsed_s),
         "latency": run.get("components", {}).get("delivery", {}).get("latency", {}),
@@ -169,6 +179,22 @@ def _topology(report: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _rate(count: int | None, seconds: float | None) -> float | None:
     return count / seconds if count is not None and seconds else None
+
+
+def _throughput(figures: Mapping[str, Any]) -> str | None:
+    if figures["messages_per_s"] is None:
+        return None
+    updates = figures["updates_per_s"]
+    return _messages_per_s(figures["messages_per_s"]) + (f", {updates:,.0f} updates/s" if updates is not None else "")
+
+
+def _messages_per_s(rate: float | None) -> str:
+    return "" if rate is None else f"{cell(rate)} messages/s"
+
+
+def _latency(figures: Mapping[str, Any]) -> str | None:
+    """From when a batch was published until its updates were told, where messages come at a rate."""
+    return None if figures["rate"] is None else ", ".join(_quantiles(figures["latency"])) or None
 
 
 def _quantiles(latency: Mapping[str, Any]) -> list[str]:

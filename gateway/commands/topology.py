@@ -16,6 +16,18 @@ from gateway.terminal import Terminal
 if TYPE_CHECKING:
     from topology.settings import RunConfig
 
+#: What the marks and words in a plan mean, those that a plan has.
+LEGEND = {
+    "clock": "numbers messages and batches; all else goes by these",
+    "x N": "so many tasks",
+    "-->": "a stream of payloads; it ends when who sends it does",
+    "~~>": "feedback: requests and answers, which may go against the stream",
+    "direct": "each payload goes to the task that its sender names",
+    "all": "to every task",
+    "shuffle": "to one task after the other",
+    "fields": "to the task that a hash of its key names",
+}
+
 app = typer.Typer(cls=Group, name="topology", help="What a run consists of.", no_args_is_help=True)
 
 
@@ -32,8 +44,17 @@ def show(settings: Settings, config: ConfigFile = None, json: Json = False) -> i
     missing = {name: value for name, value in stand_ins.items() if name not in collect(settings, config)[0]}
     told = load_config({**missing, **settings}, config)
     plan = _plan_without_data(told) if missing.keys() & {"messages", "subscriptions"} else build_plan(told)
-    Terminal(json).answer(plan.describe(), lambda out: out.print(plan.render(), markup=False))
+    Terminal(json).answer(plan.describe(), lambda out: out.print(f"{plan.render()}\n\n{legend(plan)}", markup=False))
     return 0
+
+
+def legend(plan: Any) -> str:
+    """Lines that say what stands in `plan.render()`."""
+    edges = plan.edges
+    used = {edge.grouping for edge in edges} | {"~~>" if edge.feedback else "-->" for edge in edges} | {"x N"}
+    used |= {"clock" for part in plan.components if part.clock}
+    said = [f"{mark:<{max(map(len, LEGEND))}}  {meaning}" for mark, meaning in LEGEND.items() if mark in used]
+    return "\n".join(said)
 
 
 def _plan_without_data(config: "RunConfig") -> Any:

@@ -17,6 +17,7 @@ import typer
 
 import gateway.cli as cli
 from gateway import leftovers
+from gateway.commands.topology import LEGEND
 from gateway.generate import generate_subscriptions
 from matching.errors import ConfigError, DeliveryError, InputError, OverloadError, PackagingError, TopologyError
 from spark_etl.options import EtlOptions
@@ -80,6 +81,16 @@ def test_cli_run_and_topology_show_have_an_option_of_each_setting(command, name)
     assert option.multiple == (get_origin(field.annotation) in (tuple, dict))
     if get_origin(field.annotation) is Literal:
         assert option.metavar == f"<{'|'.join(get_args(field.annotation))}>"
+
+
+def test_cli_topology_show_explains_every_mark_and_word_it_has(capsys):
+    assert cli.main(["topology", "show"]) == 0
+    shown = capsys.readouterr().out
+    edges = [line.split() for line in shown.splitlines() if "->" in line or "~>" in line]
+    used = {word.rstrip(",") for line in edges if line[0] not in LEGEND for word in (line[1], line[3])}
+    assert {"-->", "~~>", "all", "direct"} <= used
+    said = {line.split("  ")[0].strip() for line in shown.splitlines() if line.split("  ")[0].strip() in LEGEND}
+    assert used | {"clock", "x N"} == said
 
 
 def test_cli_run_help_shows_defaults_choices_and_flags(capsys, monkeypatch):

@@ -118,12 +118,31 @@ def test_headline_empty_report_knows_nothing():
     assert headline({})["messages_per_s"] is None
 
 
-def test_print_summary_names_headline_figures():
+def summary(report):
     out = Console(file=io.StringIO(), width=160)
-    print_summary(out, REPORT)
-    shown = out.file.getvalue()  # type: ignore[attr-defined]
-    for expected in ("34,006", "match=500, leave=180", "17,003", "p50 12 ms, p99 200 ms, longest 310 ms", "abc"):
+    print_summary(out, report)
+    return out.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_print_summary_of_a_backlog_says_throughput_and_no_latency():
+    """Its messages are there from the start: how long one waits for those before it is nobody's latency."""
+    shown = summary(REPORT)
+    for expected in ("34,006", "match=500, leave=180", "throughput", "17,003 messages/s, 340 updates/s", "abc"):
         assert expected in shown
+    assert "latency" not in shown and "200 ms" not in shown
+
+
+def test_print_summary_of_messages_at_a_rate_says_latency_at_that_rate():
+    shown = summary({**REPORT, "settings": {"rate": 17_500.0}})
+    assert "17,003 messages/s" in shown
+    (line,) = (line for line in shown.splitlines() if "latency" in line)
+    assert line.split(maxsplit=4) == ["latency", "at", "17,500", "messages/s", "p50 12 ms, p99 200 ms, longest 310 ms"]
+
+
+def test_component_table_says_what_its_figures_count():
+    shown = " ".join(summary(REPORT).split())
+    for column, unit in (("in, out, queue", "payloads"), ("scanned", "postings"), ("busy", "share of the time")):
+        assert f"{column}: {unit}" in shown
 
 
 def test_sample_updates_shows_the_change_that_each_kind_is_shown_by(tmp_path):
