@@ -13,6 +13,7 @@ the end.
 """
 
 import os
+import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +23,11 @@ from typing import Any
 from gateway.gate import Gate, Refused
 from gateway.listening import Said
 from gateway.pipe import Taken
+from gateway.stream_clock import StreamClock
 from gateway.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
 from matching.validate import ParsedMessage, decode_object
+from matching.window import NO_FLOOR, Window
 from spouts.log import LogReader, encode_record, read_records
 from spouts.parsed import parse_message
 from topology.folder import RunFolder, checksum
@@ -46,6 +49,8 @@ class Journal:
         What answers depend on besides the lines; whoever goes on must have the same.
     durable : callable, optional
         Told the number of the last line that no failure can undo any more; without it nothing is forced to disk.
+    window : Window, optional
+        If it goes by time, a clock moves the time of the stream while it is quiet.
 
     Attributes
     ----------
@@ -55,19 +60,29 @@ class Journal:
         How many lines of input there had been by the last one that was taken.
     ends : sequence of int
         The last seq of each batch.
+    marks : dict of int to int
+        Seq of each mark of the clock, and the stream time that it says.
 
     Notes
     -----
     16 bytes a batch, and what the last messages said.
     """
 
-    def __init__(self, folder: Path, settings: dict[str, Any], durable: Callable[[int], None] | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, Any],
+        durable: Callable[[int], None] | None = None,
+        window: Window | None = None,
+    ):
         self.folder = folder
         self.run = RunFolder(folder)
         self.settings = settings
         self.log = folder / LOG
         self.line = 0
         self.ends = array("q")
+        self.marks: dict[int, int] = {}
+        self._clock = StreamClock(window or Window("count", 1))
         self._durable = durable
         self._file: Any = None
         self._reader: LogReader | None = None
@@ -105,7 +120,7 @@ class Journal:
 
     def recover(self, gate: Gate) -> None:
         """Look through the log, so that the gate knows who is subscribed, and be ready for more. O(its bytes)."""
-        size = 0
+        size, time_us, newest_us = 0, NO_FLOOR, NO_FLOOR
         if self.log.exists():
             for record, offset, end in read_records(self.log):
                 for _, line in record.changes_from(0):
@@ -114,6 +129,13 @@ class Journal:
                         raise CheckpointError(f"{self.log}: a change that was taken is refused now: {refused.what}")
                 self._note(offset, record.last_seq)
                 self.line, size = record.line, end
+                if record.time_us is not None:
+                    time_us = record.time_us
+                    if record.mark:
+                        self.marks[record.last_seq] = time_us
+                    else:
+                        newest_us = time_us  # at most
+        self._clock.resume(newest_us, time_us, time.monotonic())
         with writing_to(self.log):
             new = not self.log.exists()
             self._file = open(self.log, "ab")  # noqa: SIM115 - closed by `close`
@@ -136,7 +158,26 @@ class Journal:
         messages = len(taken) - len(changes)
         last_seq = first + messages - 1 if messages else -1
         self.line = max(self.line, taken[-1].line.number)
-        data = encode_record([one.line.data for one in taken], changes, self.line, last_seq)
+        for one in taken:
+            if one.message is not None:
+                self._clock.take(one.message.event_time_us, one.line.came_s)
+        lines = [one.line.data for one in taken]
+        self._append(encode_record(lines, changes, self.line, last_seq, self._time_us()), last_seq)
+
+    def due(self, now_s: float) -> int | None:
+        """See `gateway.pipe.Keeper`."""
+        return self._clock.due(now_s)
+
+    def mark(self, time_us: int, now_s: float) -> None:
+        """See `gateway.pipe.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
+        self._clock.mark(time_us, now_s)
+        self.marks[self.next_seq] = time_us
+        self._append(encode_record([b""], (), self.line, self.next_seq, time_us, mark=True), self.next_seq)
+
+    def _time_us(self) -> int | None:
+        return None if self._clock.time_us == NO_FLOOR else self._clock.time_us
+
+    def _append(self, data: bytes, last_seq: int) -> None:
         self._note(self._size_bytes, last_seq)
         with writing_to(self.log):
             self._file.write(data)

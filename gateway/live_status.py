@@ -24,7 +24,7 @@ def read_status(folder: Path) -> dict[str, Any]:
     dict
         `folder`; `state`: new, running, killed, interrupted, failed or finished; `process` that runs it, or None;
         `line`, the last line of input that nothing can undo, 0 if none; `next_line`, the one that comes after it;
-        `messages` and `batches` in the log; `error` that ended it, or None.
+        `messages` (without marks of a clock) and `batches` in the log; `error` that ended it, or None.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def read_status(folder: Path) -> dict[str, Any]:
     Reads the heads of the log's records: some microseconds a batch. What a process wrote and has not yet forced to disk
     is forced here.
     """
-    run, line, seq, batches = RunFolder(folder), 0, -1, 0
+    run, line, seq, batches, marks = RunFolder(folder), 0, -1, 0, 0
     told: dict[str, Any] = {}
     state = NEW
     process = run.writer()
@@ -47,17 +47,17 @@ def read_status(folder: Path) -> dict[str, Any]:
         state = KILLED if told["state"] == RUNNING else told["state"]
         with closing(LogReader(folder / LOG)) as log:
             log.force()
-            while (head := log.skim()) is not None:
-                last_seq, line = head
-                if last_seq >= 0:
-                    seq, batches = last_seq, batches + 1
+            while (record := log.skim()) is not None:
+                line, marks = record.line, marks + record.mark
+                if record.last_seq >= 0:
+                    seq, batches = record.last_seq, batches + 1
     return {
         "folder": str(folder),
         "state": state if process is None else RUNNING,
         "process": process,
         "line": line,
         "next_line": line + 1,
-        "messages": seq + 1,
+        "messages": seq + 1 - marks,
         "batches": batches,
         "error": told.get("error") if process is None else None,
     }

@@ -54,7 +54,7 @@ class Taken(NamedTuple):
 
 
 class Keeper(Protocol):
-    """Who remembers lines in the batches in which they were taken."""
+    """Who remembers lines in the batches in which they were taken, and the clock's marks between them."""
 
     @property
     def next_seq(self) -> int:
@@ -66,6 +66,14 @@ class Keeper(Protocol):
 
         Returns when no failure can undo that.
         """
+        ...
+
+    def due(self, now_s: float) -> int | None:
+        """The stream time of the mark that is due now, by `time.monotonic`; None if none is."""
+        ...
+
+    def mark(self, time_us: int, now_s: float) -> None:
+        """A mark of this time is a batch of its own; as `keep`."""
         ...
 
 
@@ -150,6 +158,8 @@ class Pipe:
         """
         threading.Thread(target=self._read, args=(source, lines_before), name="lines", daemon=True).start()
         while not stop():
+            if not self._open and self._lines.empty():
+                self.pass_time(time.monotonic())
             left_s, full = self._left_s(), len(self._open) >= self._batch
             if full or (left_s <= 0.0 and self._lines.empty()):
                 if self._in_flight.await_room(_LOOK_S if full else _AGAIN_S):
@@ -197,6 +207,13 @@ class Pipe:
             self.batches += 1
             self._in_flight.add(self._keeper.next_seq + messages - 1, [one.line.came_s for one in taken])
         self._keeper.keep(taken)
+
+    def pass_time(self, now_s: float) -> None:
+        """Nothing comes: have a mark kept if one is due, unless too many batches are in flight."""
+        time_us = self._keeper.due(now_s)
+        if time_us is not None and self._in_flight.await_room(0.0):
+            self._in_flight.add(self._keeper.next_seq, [])
+            self._keeper.mark(time_us, now_s)
 
     def _left_s(self) -> float:
         """How long the batch at hand may still wait for more."""

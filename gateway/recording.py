@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 from gateway.gate import Gate
 from gateway.journal import Journal
 from gateway.terminal import writing_to
-from matching.errors import CheckpointError
-from matching.validate import decode_object
+from matching.validate import ParsedMessage
 from spark_etl.schemas import MESSAGE_SCHEMA
+from spouts.live import messages_of
 from spouts.log import read_records
-from spouts.parsed import parse_message, vector_of
+from spouts.parsed import vector_of
 from topology.core.disk import LocalDisk, written
 
 BOUNDARIES = "boundaries.parquet"
@@ -36,7 +36,8 @@ def record(journal: Journal, gate: Gate, state: str, told: Mapping[str, Any]) ->
     with writing_to(journal.folder):
         messages = _write_inputs(journal, gate)
         ends = {"batch": np.arange(len(journal.ends)), "last_seq": np.array(journal.ends, np.int64)}
-        _write(journal.folder, BOUNDARIES, pa.table(ends))
+        by_clock = pa.array([journal.marks.get(last_seq) for last_seq in journal.ends], pa.int64())
+        _write(journal.folder, BOUNDARIES, pa.table({**ends, "clock_us": by_clock}))
         journal.run.write_report(state, {**told, **_facts(journal, gate, messages)})
 
 
@@ -52,8 +53,8 @@ def _write_inputs(journal: Journal, gate: Gate) -> int:
             for at, line in taken.changes_from(seq):
                 row = msgspec.json.decode(line)
                 changes.write(msgspec.json.encode(row.get("subscribe", row) | {"at": at}) + b"\n")
-            for line in taken.message_lines():
-                chunk.append({"seq": seq, **_columns_of(line, gate)})
+            for parsed in messages_of(taken, seq, gate.space, journal.log):
+                chunk.append({"seq": seq, **_columns_of(parsed, gate)})
                 seq += 1
             if len(chunk) >= _CHUNK:
                 part, chunk = _write_messages(etl, chunk, part), []
@@ -68,11 +69,8 @@ def _write_inputs(journal: Journal, gate: Gate) -> int:
     return seq
 
 
-def _columns_of(line: bytes, gate: Gate) -> dict[str, Any]:
+def _columns_of(parsed: ParsedMessage, gate: Gate) -> dict[str, Any]:
     """A message as the columns that the ETL writes, but for its seq."""
-    parsed = parse_message(decode_object(line), gate.space)
-    if isinstance(parsed, str):
-        raise CheckpointError(f"a message that was taken is refused now ({parsed}): {line!r}")
     vector = vector_of(parsed, gate.vocabulary)
     own = ("message_id", "text", "object_id", "op", "lon", "lat", "west", "south", "east", "north")
     weighed = {name: getattr(vector, name).tolist() for name in ("terms", "counts", "weights")}
@@ -101,7 +99,8 @@ def _facts(journal: Journal, gate: Gate, messages: int) -> dict[str, Any]:
         "projection": space.projection,
         "boundaries": {"logged": BOUNDARIES},
         "asked": sorted({column for kind in gate.kinds_met for column in kind.columns}),
-        "messages_taken": messages,
+        "messages_taken": messages - len(journal.marks),
+        "clock_marks": len(journal.marks),
         "limit": None,
         "settings": {"out": str(folder), "sink": "parquet"},
     }

@@ -3,7 +3,8 @@
 A record is a head, one line of JSON, and the lines themselves. `last_seq` in the head is that of the batch that the
 lines close, or -1 if they close none: changes of subscriptions alone, which count with the next batch. So seqs and
 boundaries are decided once, and whoever reads the log comes to the same ones. A record is whole or it is not there:
-its head says how many bytes follow, and their checksum.
+its head says how many bytes follow, and their checksum. A mark of a clock (`gateway.stream_clock`) is a record of one
+line, and a message of its own. Where the window goes by time, each record says the time of the stream behind it.
 
 Written by `gateway.journal`; read on in `spouts.live`, which makes messages and changes of it.
 """
@@ -26,12 +27,16 @@ class Record(NamedTuple):
     line : int    how many lines of input there had been by then
     changes : tuple of int    which of the lines are changes of subscriptions, ascending; the others are messages
     lines : list of bytes    without their ends
+    time_us : int    time of the stream behind them, where its window goes by time and it has one
+    mark : bool    the one line is a mark: nothing came, and it is `time_us` by a clock
     """
 
     last_seq: int
     line: int
     changes: tuple[int, ...]
     lines: list[bytes]
+    time_us: int | None = None
+    mark: bool = False
 
     @property
     def messages(self) -> int:
@@ -49,21 +54,30 @@ class Record(NamedTuple):
             yield first_seq + place - earlier, self.lines[place]
 
 
-class _Head(msgspec.Struct):
+class _Head(msgspec.Struct, omit_defaults=True):
     last_seq: int
     line: int
     changes: tuple[int, ...]
     bytes: int
     xxh3: str
+    time_us: int | None = None
+    mark: bool = False
 
 
 _HEAD = msgspec.json.Decoder(_Head)
 
 
-def encode_record(lines: Sequence[bytes], changes: Collection[int], line: int, last_seq: int) -> bytes:
+def encode_record(
+    lines: Sequence[bytes],
+    changes: Collection[int],
+    line: int,
+    last_seq: int,
+    time_us: int | None = None,
+    mark: bool = False,
+) -> bytes:
     """A record as the log has it; the fields as in `Record`, lines with or without their ends."""
     data = b"".join(each.rstrip(b"\r\n") + b"\n" for each in lines)
-    head = _Head(last_seq, line, tuple(changes), len(data), xxhash.xxh3_64_hexdigest(data))
+    head = _Head(last_seq, line, tuple(changes), len(data), xxhash.xxh3_64_hexdigest(data), time_us, mark)
     return msgspec.json.encode(head) + b"\n" + data
 
 
@@ -95,8 +109,8 @@ class LogReader:
         except OSError as error:
             raise InputError("missing_file", f"{self.path}: the log cannot be read ({error.strerror})") from error
 
-    def skim(self) -> tuple[int, int] | None:
-        """`last_seq` and `line` of the next record, whose lines are neither read nor checked; as `read` for the last.
+    def skim(self) -> Record | None:
+        """As `read`, but the lines of a record that is not the last one are neither read nor checked: it has none.
 
         O(1), and no more than a few microseconds.
         """
@@ -109,9 +123,8 @@ class LogReader:
         end = 0 if head is None else self._file.tell() + head.bytes
         if head is not None and end < size:
             self.offset = end
-            return head.last_seq, head.line
-        record = self.read()
-        return None if record is None else (record.last_seq, record.line)
+            return Record(head.last_seq, head.line, head.changes, [], head.time_us, head.mark)
+        return self.read()
 
     def read(self) -> Record | None:
         """The next record, None while no whole one is there.
@@ -139,7 +152,7 @@ class LogReader:
                 )
             return None
         self.offset = self._file.tell()
-        return Record(head.last_seq, head.line, head.changes, data.split(b"\n")[:-1])
+        return Record(head.last_seq, head.line, head.changes, data.split(b"\n")[:-1], head.time_us, head.mark)
 
     @property
     def more(self) -> bool:

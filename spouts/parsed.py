@@ -11,7 +11,7 @@ import numpy as np
 from matching.model import MessageBatch, join_messages
 from matching.space import Space
 from matching.text import TermVector, Vocabulary
-from matching.validate import MESSAGE_ROLES, ParsedMessage, RawMessage, message_row
+from matching.validate import MESSAGE_ROLES, PUBLISH, ParsedMessage, RawMessage, message_row
 from matching.window import Window
 from spouts.versions import Objects
 
@@ -21,6 +21,13 @@ def parse_message(row: Any, space: Space | None = None) -> ParsedMessage | str:
     if not isinstance(row, Mapping):
         return "wrong_type"
     return message_row(RawMessage(**{role: row.get(role) for role in MESSAGE_ROLES}), space)
+
+
+def clock_mark(seq: int, time_us: int, space: Space) -> ParsedMessage:
+    """A mark of a clock as the message that it is: it has a time and no words, so it matches nothing."""
+    name = f"skyray clock mark {seq}"
+    lon, lat = (space.west + space.east) / 2, (space.south + space.north) / 2
+    return ParsedMessage(name, b"", lon, lat, None, None, None, None, time_us, "", name, PUBLISH)
 
 
 def vector_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> TermVector:

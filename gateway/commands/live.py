@@ -116,7 +116,8 @@ def live(
             Window.parse(config.window),
             unplaceable=unplaceable(config.router),
         )
-        journal = Journal(folder, settings_of(config, mapping.named), None if out is None else _durable(write))
+        durable = None if out is None else _durable(write)
+        journal = Journal(folder, settings_of(config, mapping.named), durable, gate.window)
         stack.enter_context(journal.run.held())
         stack.callback(journal.close)
         before = journal.begin()
@@ -138,8 +139,8 @@ def live(
             if before:
                 place = "the last checkpoint" if run.from_checkpoint else "the first of them"
                 _say(
-                    f"live: goes on behind {journal.next_seq:,} messages, with the subscriptions there were; matches "
-                    f"from {place} on"
+                    f"live: goes on behind {journal.next_seq - len(journal.marks):,} messages, with the subscriptions "
+                    f"there were; matches from {place} on"
                 )
             if out is not None:
                 _say(f"live: the next line of input is line {journal.line + 1}")
@@ -158,7 +159,7 @@ def live(
 
         asked()  # from here on the first interrupt is asked for
         told = run.run(over, lambda: journal.next_seq)
-        figures = _figures(pipe, gate, listener, told, loaded)
+        figures = _figures(pipe, gate, listener, told, loaded, len(journal.marks))
         if out is not None:
             try:
                 record(journal, gate, INTERRUPTED if asked() else FINISHED, told)
@@ -232,11 +233,14 @@ def _say(line: str) -> None:
     sys.stderr.flush()
 
 
-def _figures(pipe: Any, gate: Any, listener: Any, told: dict[str, Any], loaded: dict[str, int]) -> dict[str, Any]:
+def _figures(
+    pipe: Any, gate: Any, listener: Any, told: dict[str, Any], loaded: dict[str, int], marks: int
+) -> dict[str, Any]:
     latency = listener.in_flight.latency
     return {
         "lines": pipe.lines,
-        "messages": told["spouts"]["messages"]["messages"],
+        "messages": told["spouts"]["messages"]["messages"] - marks,
+        "clock_marks": marks,
         "batches": pipe.batches,
         "updates": listener.updates,
         "subscriptions": len(gate.subscriptions),

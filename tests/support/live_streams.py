@@ -52,7 +52,7 @@ class Stream:
             Window.parse(self.config.window),
             unplaceable=unplaceable(self.config.router),
         )
-        self.journal = Journal(out, settings_of(self.config, named), self.durable.append)
+        self.journal = Journal(out, settings_of(self.config, named), self.durable.append, self.gate.window)
         self.before = self.journal.begin()
         self.journal.recover(self.gate)
         if self.before:
@@ -61,10 +61,10 @@ class Stream:
         self.pipe = Pipe(*keep, batch, linger_s, ColumnMapping(named))
         self._written: list[bytes] = []
 
-    def take(self, row: dict | bytes) -> None:
+    def take(self, row: dict | bytes, came_s: float = 0.0) -> None:
         """A line comes."""
         data = row if isinstance(row, bytes) else json.dumps(row).encode()
-        self.pipe.take(Line(self.journal.line + len(self.pipe._open) + 1, data, 0.0))
+        self.pipe.take(Line(self.journal.line + len(self.pipe._open) + 1, data, came_s))
 
     def match(self, stop=None) -> dict:
         """Match what was logged, or end behind the message that `stop` names; what there is to tell of it."""
