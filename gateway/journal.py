@@ -65,7 +65,7 @@ class Journal:
 
     Notes
     -----
-    16 bytes a batch, and what the last messages said.
+    16 bytes a batch, some 100 a mark, and what the last messages said.
     """
 
     def __init__(

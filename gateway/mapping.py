@@ -42,7 +42,7 @@ class ColumnMapping:
 
     Notes
     -----
-    4 us for a line that has the usual names alone; some 25 for others.
+    2 us for a line that has the usual names alone, 10 to 30 for others; more where a line has many columns.
     """
 
     def __init__(self, named: Mapping[str, str] | None = None):

@@ -43,15 +43,13 @@ class RunFolder:
         """Nobody else writes to the folder within the block. Raises ConfigError if somebody does."""
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / _LOCK, "a+") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            if not _locked(lock):
                 lock.seek(0)
                 who = lock.read().strip()
                 raise ConfigError(
                     f"{self.path}: another run writes there{f' (process {who})' if who else ''}; let it end, or name "
                     "another folder"
-                ) from None
+                )
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()
@@ -107,6 +105,18 @@ class RunFolder:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, self.path / REPORT)
+
+
+def _locked(lock: Any) -> bool:
+    """Take the lock, if no process writes to the folder."""
+    for wait_s in (0.01, 0.05, 0.0):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(wait_s)  # `RunFolder.writer` holds it for an instant
+        else:
+            return True
+    return False
 
 
 def prepare_out(out: Path, overwrite: bool) -> None:
