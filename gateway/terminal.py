@@ -33,6 +33,8 @@ _OBEYED = re.compile(
 PIPED_WIDTH = 160
 #: For so long at most what is written line by line stays unseen.
 FLUSH_S = 0.1
+#: Seconds between two lines of progress where nobody watches.
+LINE_S = 5.0
 
 
 class Terminal:
@@ -100,6 +102,45 @@ class Terminal:
                 yield lambda *stage, **figures: status.update(_sentence(title, stage, figures))
         else:
             yield lambda *_args, **_figures: None
+
+    @contextmanager
+    def progress(self, title: str, unit: str) -> Iterator[Callable[..., None]]:
+        """A bar with the time left where a person watches; elsewhere a plain line on standard error now and then.
+
+        Yields the callback, `show(done, total, **figures)`. A command that is over within `LINE_S` writes no line, and
+        where standard error is a terminal and standard output JSON nothing is shown.
+        """
+        if self.watched:
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+            columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+            with Progress(*columns, console=console(errors=True), transient=True) as bar:
+                task = bar.add_task(f"{title} ...", total=None)
+                yield lambda done, total, **figures: bar.update(
+                    task, completed=done, total=total, description=_sentence(title, (), figures)
+                )
+        elif sys.stderr.isatty():
+            yield lambda *_args, **_figures: None
+        else:
+            yield _lines(title, unit)
+
+
+def _lines(title: str, unit: str) -> Callable[..., None]:
+    """A callback that writes a line every `LINE_S`, with the time left at the pace so far."""
+    begun = written = monotonic()
+
+    def show(done: int, total: int, **figures: Any) -> None:
+        nonlocal written
+        now = monotonic()
+        if now - written < LINE_S:
+            return
+        written, share = now, done / total if total else 1.0
+        left = f", about {(now - begun) * (1.0 - share) / share:,.0f} s left" if share else ""
+        part = f"{done:,} of {total:,} {unit} ({share:.0%}){left}; {_sentence('', (), figures)[2:]}"
+        sys.stderr.write(f"{now - begun:7.1f} s  {title}: {part.removesuffix('; ')}\n")
+        sys.stderr.flush()
+
+    return show
 
 
 def _sentence(title: str, stage: Sequence[Any], figures: dict[str, Any]) -> str:
