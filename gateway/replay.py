@@ -73,21 +73,38 @@ def _mixed(delivered: Int64, order: Int64, boundary: Int64) -> tuple[Int64, str]
 def _out_of_succession(
     delivered: Int64, order: Int64, boundary: Int64, ends: Int64, who: Int64, at: Int64
 ) -> tuple[Int64, str]:
-    """Rows of a subscription that stand behind some of its successor's.
+    """Rows of a subscription that stand behind some of its successor's."""
+    several = np.flatnonzero(np.bincount(who, minlength=1)[delivered[order, WHO]] > 1)
+    order, boundary = order[several], boundary[several]
+    of, place = delivered[order, WHO], _places(delivered[order], boundary, ends, who, at)
+    back = (of[1:] == of[:-1]) & (place[1:] < place[:-1])
+    return order[1:][back], "updates of a subscription stand behind those of the one that replaced it"
+
+
+def owners(updates: Int64, ends: Int64, who: Int64, at: Int64) -> Int64:
+    """Which subscription each update is of: int64[n], positions in `who` and `at`; parameters as of `follow`.
+
+    An update of a time before the first subscription of its id is of that one.
+    """
+    if not updates.shape[0]:
+        return np.zeros(0, np.int64)
+    place = _places(updates, np.searchsorted(ends, updates[:, AS_OF]), ends, who, at)
+    order = np.lexsort((at, who))
+    first = np.searchsorted(who[order], updates[:, WHO])
+    return order[np.maximum(place - 1, first)]
+
+
+def _places(updates: Int64, boundary: Int64, ends: Int64, who: Int64, at: Int64) -> Int64:
+    """How many subscriptions, by id and then by time, have begun up to the one that each update is of.
 
     Which of the subscriptions of an id an update is of follows from when they live: a match is of who lives at its
     message, an enter of who lives at its boundary, a leave of who has lived at the boundary before.
     """
-    several = np.flatnonzero(np.bincount(who, minlength=1)[delivered[order, WHO]] > 1)
-    order, boundary = order[several], boundary[several]
-    of, as_of = delivered[order, WHO], delivered[order, AS_OF]
-    when = np.where(delivered[order, CHANGE] == LEAVE, np.concatenate([[-1], ends])[boundary], as_of)
+    when = np.where(updates[:, CHANGE] == LEAVE, np.concatenate([[-1], ends])[boundary], updates[:, AS_OF])
     # id and seq as one number: whatever lies beyond the stream lies just behind it
     beyond = int(ends[-1]) + 1 if ends.shape[0] else 0
     begins = np.sort(who * (beyond + 2) + np.minimum(at, beyond) + 1)
-    place = np.searchsorted(begins, of * (beyond + 2) + np.clip(when, -1, beyond) + 1, side="right")
-    back = (of[1:] == of[:-1]) & (place[1:] < place[:-1])
-    return order[1:][back], "updates of a subscription stand behind those of the one that replaced it"
+    return np.searchsorted(begins, updates[:, WHO] * (beyond + 2) + np.clip(when, -1, beyond) + 1, side="right")
 
 
 def _by_message(delivered: Int64) -> tuple[Int64, NDArray[np.bool_]]:

@@ -61,13 +61,12 @@ class FinishedRun(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The external ids to compare, the numbers that stand for them, and the first kind of each id."""
+    """The external ids to compare, and the numbers that stand for them."""
 
     ids: pa.Array
     everyone: pa.Array
     numbers: Int64
     who: Int64  # for each number of `numbers` the row of its id
-    kind: NDArray[np.int8]
 
 
 class Truth(NamedTuple):
@@ -168,10 +167,7 @@ def choose(changes: Changes, sample: int | None, seed: int) -> Sample:
         wanted[of_kind] = True
     numbers = np.flatnonzero(wanted[code])
     row = np.cumsum(wanted) - 1
-    who = row[code[numbers]]
-    kind = np.zeros(int(wanted.sum()), np.int8)
-    kind[who[::-1]] = changes.table.kind[numbers[::-1]]  # the first of several wins
-    return Sample(everyone.take(pa.array(np.flatnonzero(wanted))), everyone, numbers, who, kind)
+    return Sample(everyone.take(pa.array(np.flatnonzero(wanted))), everyone, numbers, row[code[numbers]])
 
 
 # ------------------------------------------------------------------------------------------------ what must be

@@ -21,9 +21,8 @@ import pyarrow.compute
 from rich.text import Text
 
 from gateway.reading import read_results, read_updates
-from gateway.replay import follow
+from gateway.replay import follow, owners
 from gateway.rerun import (
-    WHO,
     FinishedRun,
     Progress,
     Sample,
@@ -187,7 +186,8 @@ def _compare_updates(run: FinishedRun, chosen: Sample, truth: Truth, report: Ver
             report.faults.append(f"{count:,} {what}")
     surplus, difference = _difference(delivered, truth.events)
     lost = difference < 0
-    of_delivered, of_surplus = chosen.kind[delivered[:, WHO]], chosen.kind[surplus[:, WHO]]
+    ends, table = run.ends(truth.messages), run.changes.table.take(chosen.numbers)
+    of_delivered, of_surplus = (table.kind[owners(rows, ends, chosen.who, table.at)] for rows in (delivered, surplus))
     for code, kind in enumerate(run.changes.kinds.names):
         if kind in report.subscriptions:
             of_kind = of_surplus == code

@@ -18,7 +18,7 @@ from gateway.verify import verify_run
 from matching.errors import ConfigError, InputError
 from matching.model import CHANGES
 from matching.naive import DecayModel
-from tests.support.etl_folder import random_rows, write_etl
+from tests.support.etl_folder import random_rows, write_etl, write_lines
 from tests.support.naive_tables import message, run, subscription
 from topology import running
 from topology.settings import RunConfig
@@ -154,6 +154,43 @@ def test_verify_reports_progress(finished):
     verify_run(finished, on_progress=lambda **figures: seen.append(figures))
     assert [figures["messages"] for figures in seen][-1] == MESSAGES
     assert seen[-1]["updates"] == sum(verify_run(finished).oracle_updates.values())
+
+
+@pytest.fixture(scope="module")
+def changing(etl) -> Path:
+    """A run in which every id is in turn of another kind, now and then of none."""
+    rows = []
+    for number in range(20):
+        name, words = f"id {number}", [f"w{11 - number % 4}"]
+        region, point = {"region": [-170, -80, 170, 80]}, {"lon": 9.0 * number - 90.0, "lat": 10.0, "k": 3}
+        for place, kind in enumerate(("topk", "boolean", "knn", "skyline", "topk")):
+            row = {"subscription_id": name, "kind": kind, "keywords": words, "at": 48 * place + number}
+            rows.append(row | (region if kind in ("boolean", "skyline") else point))
+            if kind == "topk":
+                rows[-1]["alpha"] = 0.5
+            if number % 3 == place:
+                rows.append({"unsubscribe": name, "at": row["at"] + 30})
+    path = write_lines(etl.parent / "changing.jsonl", *rows)
+    return execute(etl, [path], etl.parent / "changing")
+
+
+def test_verify_updates_of_ids_that_change_their_kind_are_counted_under_the_kind_of_their_time(changing):
+    report = verify_run(changing)
+    assert report.exact, report.render()
+    assert report.delivered_updates == report.oracle_updates
+    assert set(report.oracle_updates) == {"boolean", "topk", "knn", "skyline"}
+    assert min(report.oracle_updates.values()) > 50
+
+
+def test_verify_what_is_missing_of_an_id_that_changes_its_kind_is_of_the_kind_of_its_time(changing, tmp_path):
+    copied = tmp_path / "run"
+    shutil.copytree(changing, copied)
+    rows = updates_of(copied)
+    write_updates(copied, [row for row in rows if row["change"] != "match"])
+    report = verify_run(copied)
+    assert report.delivered_updates == report.oracle_updates | {"boolean": 0}
+    assert report.missing == dict.fromkeys(report.missing, 0) | {"boolean": report.oracle_updates["boolean"]}
+    assert not sum(report.extra.values())
 
 
 # -------------------------------------------------------------------------------------------- runs tampered with
