@@ -1,11 +1,10 @@
 """What was told in a load test, held against independent computations: `skyray loadtest --check`.
 
-The load is made again by its own spouts. Kinds with a window are held against `matching.recount`, the file to read
-next, and all others against the oracle: for a sample of each, over some thousand messages behind the warm-up, at the
-boundaries that the run had. Whole runs over files, and the order of what they told, are for `gateway.verify`.
+The load is made again by its own spouts. A sample of each kind is held against the bulk oracle (`matching.recount`,
+the file to read next), over some thousand messages behind the warm-up, at the boundaries that the run had. Whole runs
+over files, and the order of what they told, are for `gateway.verify`.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,10 @@ import pyarrow.compute
 
 from bolts.sinks import UPDATE_SCHEMA
 from gateway.reading import read_updates
-from gateway.rerun import relevant_rows
 from matching.fading import Fading
-from matching.kind_table import Kind
 from matching.kinds import KINDS
-from matching.model import CHANGES, MessageBatch, Removals, SubscriptionTable, UpdateBatch, concatenate, empty
-from matching.naive import DecayModel, Extras, Oracle, tally
+from matching.model import CHANGES, MessageBatch, SubscriptionTable, UpdateBatch, concatenate
+from matching.naive import DecayModel, tally
 from matching.recount import expected, of_numbers, sampled
 from matching.window import Boundary, stream_time
 from spouts.cutting import Cutter, join_names, read_all
@@ -31,9 +28,9 @@ from spouts.paced import GeneratedSubscriptions, PacedSpout
 _MESSAGES, _BATCHES = 4_000, 4
 #: Of each kind so many subscriptions spread evenly, and so many of those that were told most.
 _SAMPLE = (400, 400)
-#: Where results last the oracle has to see all messages from the first on: no more pairs with a word in common than
-#: this, which take it some seconds, and so fewer subscriptions.
-_MOST_PAIRS = 1_000_000
+#: Where results last all messages count, from the first on: no more pairs with a word in common than this, which take
+#: some seconds, and so fewer subscriptions.
+_MOST_PAIRS = 20_000_000
 #: Messages that are made at a time.
 _PIECE = 16_384
 
@@ -85,14 +82,14 @@ def check(
     subscription_ids = pa.array(subscribers.names(table).strings())
     message_ids = pa.array(join_names([batch.names for batch in batches]).strings())
     told, report["misnamed"] = told_in(folder, subscription_ids, message_ids, ends[0], ends[-1])
+    # a share of one token is the share
+    shares = dict(enumerate(fading.collection_share.tolist()))
+    model = DecayModel(fading.log_base_per_s, fading.smoothing, shares, 1, fading.epoch_us)
     for kind in known:
         rows = table.of_kind(kind.code)
         some = sampled(rows, of_numbers(told, rows.number), *_SAMPLE)
-        if kind.windowed:
-            wanted = expected(stream, some, boundaries, max_distance).updates
-        else:
-            some = _affordable(some, stream) if kind.lasting else some
-            wanted = _of_the_oracle(kind, stream, some, boundaries, max_distance, fading)
+        some = _affordable(some, stream) if kind.lasting else some
+        wanted = expected(stream, some, boundaries, max_distance, decay=model).updates
         report["by_kind"][kind.name] = {
             "exact": tally(of_numbers(told, some.number)) == wanted,
             "compared": wanted.total(),
@@ -129,25 +126,3 @@ def _affordable(table: SubscriptionTable, stream: MessageBatch) -> SubscriptionT
     spoken = np.bincount(stream.terms, minlength=int(table.terms.max(initial=0)) + 1)
     pairs = np.concatenate([[0], np.cumsum(spoken[table.terms])])[table.term_offsets[1:]]
     return table.take(np.arange(max(1, np.count_nonzero(pairs <= _MOST_PAIRS))))
-
-
-def _of_the_oracle(
-    kind: Kind, stream: MessageBatch, table: SubscriptionTable, boundaries: Sequence[Boundary], max_distance: float,
-    fading: Fading,
-) -> Counter:  # fmt: skip
-    """What subscriptions, there from the first message on, are told behind the first boundary."""
-    # a share of one token is the share
-    shares = dict(enumerate(fading.collection_share.tolist()))
-    model = DecayModel(fading.log_base_per_s, fading.smoothing, shares, 1, fading.epoch_us)
-    oracle, told, added = Oracle(None, max_distance, model), Counter(), table
-    asked = np.zeros(max(stream.terms.max(initial=0), table.terms.max(initial=0)) + 1, np.bool_)
-    asked[table.terms] = True
-    # where there are no results, what came before makes no difference
-    for boundary in boundaries if kind.standing else boundaries[1:]:
-        messages = stream.take(np.arange(boundary.first_seq, boundary.last_seq + 1))
-        messages = messages.take(relevant_rows(messages, asked))
-        more = Extras(messages.event_time_us.tolist() or None, messages.counts.tolist() or None)
-        updates = oracle.advance(boundary, messages, added, empty(Removals), more)
-        told.update(tally(update for update in updates if update.as_of > boundaries[0].last_seq))
-        added = empty(SubscriptionTable)
-    return told

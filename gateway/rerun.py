@@ -15,12 +15,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from gateway.facts import read_facts
+from gateway.oracles import BulkRun, PlainRun
 from gateway.reading import broken_file, read_table
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
-from matching.model import Int64, MessageBatch, Removals, concatenate, empty
-from matching.naive import DecayModel, Extras, Oracle, Result, Update
+from matching.model import Int64, MessageBatch, ResultBatch, UpdateBatch, concatenate, empty
+from matching.naive import DecayModel, Extras
+from matching.recount import NEVER
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
@@ -37,7 +39,7 @@ CHUNK = 20_000
 #: Columns of an event as integers: as_of, subscription (row of the sampled ids), seq, change, bits of the score.
 AS_OF, WHO, SEQ, CHANGE, SCORE = range(5)
 
-#: Called as `on_progress(messages=done, updates=so_far)`.
+#: Called as `on_progress(messages=done, of=all, updates=so_far)`.
 Progress = Callable[..., None]
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
@@ -73,12 +75,13 @@ class Truth(NamedTuple):
     """The oracle's events (int64[n, 5], see `AS_OF`...) and results, all message ids by seq, and counts by kind."""
 
     events: Int64
-    results: list[Result]
+    results: ResultBatch
     message_ids: pa.ChunkedArray
     subscriptions: dict[str, int]
     updates: dict[str, int]
     messages: int
     boundaries: int
+    judge: str  # which oracle it was
 
 
 # -------------------------------------------------------------------------------------------------- what was run
@@ -173,14 +176,12 @@ def choose(changes: Changes, sample: int | None, seed: int) -> Sample:
 # ------------------------------------------------------------------------------------------------ what must be
 
 
-def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None) -> Truth:
-    """Feed the whole stream and the changes of the sample to the oracle. O(eligible pairs of the sample)."""
+def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None, plain: bool = False) -> Truth:
+    """Feed the whole stream and the changes of the sample to the bulk oracle, or to the plain one.
+
+    O(eligible pairs of the sample).
+    """
     table = run.changes.table.take(chosen.numbers)
-    ends = dict(zip(run.changes.removed.number.tolist(), run.changes.removed.at.tolist(), strict=True))
-    removed_numbers = np.array([one for one in chosen.numbers.tolist() if one in ends], np.int64)
-    removed_at = np.array([ends[one] for one in removed_numbers.tolist()], np.int64)
-    order = np.argsort(removed_at, kind="stable")
-    removed_numbers, removed_at = removed_numbers[order], removed_at[order]
     kinds = [run.changes.kinds[code] for code in np.unique(table.kind).tolist()]
     if run.decay is None and any(kind.fades for kind in kinds):
         raise ConfigError(f"{run.folder / 'run.json'}: says nothing under 'fading', and the run had such subscriptions")
@@ -189,50 +190,63 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None) -
     relevant = np.zeros(len(run.vocabulary) + 1, bool)
     known = table.terms[table.terms < len(run.vocabulary)]
     relevant[known] = True
-    oracle = Oracle(run.window, run.space.max_distance, run.decay)
-    who_of = dict(zip(chosen.numbers.tolist(), chosen.who.tolist(), strict=True))
-    kind_of = dict(zip(table.number.tolist(), table.kind.tolist(), strict=True))
-    events: list[Int64] = []
+    kept = _messages_of(run)
+    end, max_distance = run.changes.end[chosen.numbers], run.space.max_distance
+    if plain:
+        oracle = PlainRun(table, end, run.window, max_distance, run.decay, extras.of)
+    else:
+        oracle = BulkRun(table, end, max_distance, run.decay, _alive_to(extras, kept))
+    parts: list[UpdateBatch] = [empty(UpdateBatch)]
     names: list[pa.Array] = []
-    added_sent = removed_sent = told = 0
-    counts = np.zeros(len(run.changes.kinds), np.int64)
     reached = boundaries = 0
-    for boundary, messages in _boundaries(run, names, asked):
-        rows = np.arange(len(messages)) if extras.all_rows else relevant_rows(messages, relevant)
-        added = slice(added_sent, int(np.searchsorted(table.at, boundary.last_seq, "right")))
-        removed = slice(removed_sent, int(np.searchsorted(removed_at, boundary.last_seq, "right")))
-        added_sent, removed_sent = added.stop, removed.stop
-        updates = oracle.advance(
-            boundary,
-            relevant_messages := messages.take(rows),
-            table.take(np.arange(added.start, added.stop)),
-            Removals(removed_numbers[removed], np.zeros(removed.stop - removed.start, np.int8), removed_at[removed]),
-            extras.of(relevant_messages),
-        )
-        events.append(_as_rows(updates, who_of))
-        for update in updates:
-            counts[kind_of[update.number]] += 1
-        told += len(updates)
-        boundaries, reached = boundaries + 1, boundary.last_seq + 1
+
+    def show(messages: int, updates: int) -> None:
         if on_progress is not None:
-            on_progress(messages=reached, updates=told)
+            on_progress(messages=messages, of=kept, updates=updates)
+
+    for boundary, messages in _boundaries(run, names, asked):
+        if not (plain and extras.all_rows):
+            messages = messages.take(relevant_rows(messages, relevant))
+        parts.append(oracle.advance(boundary, messages, show))
+        boundaries, reached = boundaries + 1, boundary.last_seq + 1
+    parts.append(oracle.finish(show))
+    updates = concatenate(parts)
+    place = np.searchsorted(chosen.numbers, updates.number)
+    counts = np.bincount(table.kind[place], minlength=len(run.changes.kinds))
+    columns = (updates.as_of, chosen.who[place], updates.seq, updates.change, score_bits(updates.score))
     return Truth(
-        np.concatenate([np.zeros((0, 5), np.int64), *events]),
+        np.stack(columns, axis=1).astype(np.int64),
         oracle.results(),
         pa.chunked_array(names, pa.string()),
         {kind.name: int((table.kind == kind.code).sum()) for kind in kinds},
         {kind.name: int(counts[kind.code]) for kind in kinds},
         reached,
         boundaries,
+        oracle.name,
     )
+
+
+def _messages_of(run: FinishedRun) -> int:
+    """How many messages the run took."""
+    kept = int((read_manifest(run.etl) or {})["kept"])
+    return min(kept, run.limit or kept)
+
+
+def _alive_to(extras: "MessageExtras", messages: int) -> Int64 | None:
+    """By seq, the message that ends each one; None where none does."""
+    ends = extras.ends(messages - 1)
+    if not ends:
+        return None
+    alive_to = np.full(messages, NEVER)
+    alive_to[np.array(list(ends))] = list(ends.values())
+    return alive_to
 
 
 def _boundaries(
     run: FinishedRun, names: list[pa.Array], asked: Collection[str]
 ) -> Iterator[tuple[Boundary, MessageBatch]]:
     """The batches of the run, cut and bounded here; message ids go to `names` on the way."""
-    kept = int((read_manifest(run.etl) or {})["kept"])
-    ends = run.ends(min(kept, run.limit or kept))
+    ends = run.ends(_messages_of(run))
     number, first, clock = 0, 0, NO_FLOOR
     held: MessageBatch = empty(MessageBatch)
     for _, messages, ids in read_messages(run.etl, run.window, run.space, CHUNK, run.limit, asked, run.latest_us):
@@ -278,7 +292,7 @@ class MessageExtras:
             if seq > last_seq:
                 break
             if name in latest:
-                ends[latest[name]] = seq
+                ends.setdefault(latest[name], seq)  # what a deletion has ended is not ended again
             if op == 1:
                 ends[seq] = seq
             latest[name] = seq
@@ -293,16 +307,6 @@ class MessageExtras:
         times = messages.event_time_us.tolist() if messages.event_time_us.shape[0] else None
         counts = messages.counts.tolist() if messages.counts.shape[0] else None
         return Extras(times, counts, objects, ops)
-
-
-def _as_rows(updates: list[Update], who_of: dict[int, int]) -> Int64:
-    """Events as int64[n, 5]."""
-    rows = np.empty((len(updates), 5), np.int64)
-    if updates:
-        as_of, number, seq, change, score = zip(*updates, strict=True)
-        rows[:, AS_OF], rows[:, WHO] = as_of, [who_of[one] for one in number]
-        rows[:, SEQ], rows[:, CHANGE], rows[:, SCORE] = seq, change, score_bits(np.array(score, np.float64))
-    return rows
 
 
 def score_bits(score: NDArray[np.float64]) -> Int64:

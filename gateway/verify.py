@@ -1,8 +1,9 @@
 """A finished run against the oracle: `skyray verify RUN_DIR`.
 
-What a run has delivered (its updates and its results at the end) is compared with what `matching.naive` says it must
-be, over all its messages and all its boundaries, for all subscriptions or a sample of each kind. Then the updates are
-followed in the order of the files, as a subscriber would: right ones in a wrong order end wrong.
+What a run has delivered (its updates and its results at the end) is compared with what the bulk oracle
+(`matching.recount`) or, for those who ask for it, the plain one (`matching.naive`) says it must be, over all its
+messages and all its boundaries, for all subscriptions or a sample of each kind. Then the updates are followed in the
+order of the files, as a subscriber would: right ones in a wrong order end wrong.
 
 A run folder holds `run.json` (where messages and subscriptions are, window, world, projection, batch, limit,
 boundaries), `updates/*.parquet` or `updates/*.jsonl`, and `results.parquet`. Subscriptions that replaced each other
@@ -49,11 +50,13 @@ class VerifyReport:
 
     The counts are by kind: subscriptions compared, updates of the oracle, updates delivered, and of those missing or
     extra. `vacuous` names the kinds with subscriptions but not one update of the oracle, of which a verdict says
-    little. `faults` says in words what else is wrong; `examples` names the first missing and extra events.
+    little. `judge` is the oracle that said so. `faults` says in words what else is wrong; `examples` names the first
+    missing and extra events.
     """
 
     exact: bool = False
     sampled: bool = False
+    judge: str = ""
     messages: int = 0
     boundaries: int = 0
     subscriptions: dict[str, int] = field(default_factory=dict)
@@ -78,7 +81,7 @@ class VerifyReport:
         lines = [
             f"{'exact' if self.exact else 'NOT EXACT'}: {who} over {self.messages:,} messages and "
             f"{self.boundaries:,} boundaries, {sum(self.oracle_updates.values()):,} updates and "
-            f"{self.oracle_results:,} results of the oracle"
+            f"{self.oracle_results:,} results of the {self.judge}"
         ]
         for kind, count in self.subscriptions.items():
             lines.append(
@@ -102,6 +105,7 @@ def verify_run(
     seed: int = 0,
     on_progress: Progress | None = None,
     kinds: Kinds = KINDS,
+    plain: bool = False,
 ) -> VerifyReport:
     """Compare a finished run with the oracle.
 
@@ -114,9 +118,11 @@ def verify_run(
     seed : int
         Which ones are drawn.
     on_progress : callable, optional
-        Called as `on_progress(messages=done, updates=so_far)`.
+        Called as `on_progress(messages=done, of=all, updates=so_far)`.
     kinds : Kinds
         Those that the run knew; the oracle has to know them too.
+    plain : bool
+        Ask the oracle of plain Python (`matching.naive`) in place of the bulk oracle (`matching.recount`).
 
     Raises
     ------
@@ -127,7 +133,7 @@ def verify_run(
 
     Notes
     -----
-    About a minute for 500 subscriptions over 100,000 messages; holds all events compared in memory. In order are the
+    A few seconds for 500 subscriptions over 100,000 messages; holds all events compared in memory. In order are the
     updates of an external id, in the order of the files and their rows, if they go boundary by boundary, leaves before
     enters, those of a replaced subscription before its successor's, if nothing enters that is held and nothing leaves
     that is not, and if what is held in the end is what `results.parquet` says.
@@ -136,7 +142,7 @@ def verify_run(
         raise ConfigError(f"sample {sample}: compare at least one subscription of each kind, or all")
     run = open_run(Path(run_dir), kinds)
     chosen = choose(run.changes, None if all else sample, seed)
-    truth = ask_oracle(run, chosen, on_progress)
+    truth = ask_oracle(run, chosen, on_progress, plain)
     report = VerifyReport(
         sampled=len(chosen.ids) < len(chosen.everyone),
         messages=truth.messages,
@@ -144,6 +150,7 @@ def verify_run(
         subscriptions=truth.subscriptions,
         oracle_updates=truth.updates,
         oracle_results=len(truth.results),
+        judge=truth.judge,
         vacuous=[kind for kind, count in truth.updates.items() if not count],
     )
     _compare_updates(run, chosen, truth, report)
@@ -222,13 +229,11 @@ def _compare_replay(run: FinishedRun, chosen: Sample, truth: Truth, delivered: I
 
 def _compare_results(run: FinishedRun, chosen: Sample, truth: Truth, report: VerifyReport) -> None:
     """Compare `results.parquet` row by row: subscription, rank, message, score and text score."""
-    who_of = dict(zip(chosen.numbers.tolist(), chosen.who.tolist(), strict=True))
     results, message_ids = truth.results, truth.message_ids
-    expected = np.zeros((len(results), 5), np.int64)
-    if results:
-        number, rank, seq, score, text = zip(*results, strict=True)
-        expected[:, 0], expected[:, 1], expected[:, 2] = [who_of[one] for one in number], rank, seq
-        expected[:, 3], expected[:, 4] = score_bits(np.array(score)), score_bits(np.array(text))
+    text = np.full(len(results), np.nan) if results.text_score is None else results.text_score
+    who = chosen.who[np.searchsorted(chosen.numbers, results.number)]
+    expected = np.stack([who, results.rank, results.seq, score_bits(results.score), score_bits(text)], axis=1)
+    expected = expected.astype(np.int64)
     table = read_results(run.folder)
     strangers = len(table) - (pc.sum(pc.is_in(table["subscription_id"], chosen.everyone)).as_py() or 0)
     if strangers:

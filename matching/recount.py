@@ -226,7 +226,8 @@ def _decay(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
         text *= (1.0 - model.smoothing) * in_message + model.smoothing * in_collection
     alpha = float(table.alpha[at])
     relevance = alpha * (1.0 - chunk.distance(table, at, row) / chunk.max_distance) + (1.0 - alpha) * text
-    logs = np.array([math.log(each) if each > 0.0 else -math.inf for each in relevance.tolist()])
+    logs, positive = np.full(row.shape, -math.inf), relevance > 0.0
+    logs[positive] = list(map(math.log, relevance[positive].tolist()))
     time_us = messages.event_time_us[row]
     timed = time_us != NO_FLOOR  # a message without a time is nothing to those whose scores fade
     score = logs + (time_us - model.epoch_us) / 1e6 * model.log_base_per_s
@@ -521,4 +522,4 @@ class BulkOracle:
             return found, np.zeros(0, np.int64), 0
         older = take_rows(before, np.argsort(before.seq))._replace(comes=np.full(before.seq.shape, -1))
         held = np.searchsorted(older.seq, before.seq)
-        return Found(*map(np.concatenate, zip(older, found, strict=True))), held, held.shape[0]
+        return concatenate([older, found]), held, held.shape[0]

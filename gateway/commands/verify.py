@@ -1,7 +1,7 @@
 """`skyray verify`: a finished run held against the oracle.
 
 `gateway/commands/verify.py` -> `gateway/verify.py` -> `gateway/rerun.py` (asks the oracle) -> `gateway/replay.py`
-(follows the order) -> `matching/naive.py` (what is right).
+(follows the order) -> `matching/recount.py` (the oracle in bulk) -> `matching/naive.py` (what is right).
 """
 
 from pathlib import Path
@@ -22,6 +22,9 @@ def verify(
     everything: Annotated[bool, typer.Option("--all", help="Check every subscription.")] = False,
     sample: Annotated[int | None, typer.Option(min=1, help="Check so many of each kind (200).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Which ones are drawn.")] = 0,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Ask the oracle of plain Python, which is ten times slower.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Check a finished run against the oracle, over all its messages and boundaries.
@@ -31,16 +34,20 @@ def verify(
     if everything and sample is not None:
         raise ConfigError("--all and --sample exclude each other; drop one")
     terminal = Terminal(json)
-    report = verify_shown(terminal, run_dir, None if everything else sample or 200, seed)
+    report = verify_shown(terminal, run_dir, None if everything else sample or 200, seed, plain)
     terminal.answer(report.as_json(), lambda out: out.print(report.render()))
     return 0 if report.exact else 1
 
 
-def verify_shown(terminal: Terminal, run_dir: Path, sample: int | None, seed: int) -> Any:
+def verify_shown(terminal: Terminal, run_dir: Path, sample: int | None, seed: int, plain: bool = False) -> Any:
     """Verify a run with its progress shown; `sample` None checks everything."""
     from gateway.verify import verify_run
 
     if not run_dir.is_dir():
         raise InputError("no_run", f"{run_dir} is no folder; name the --out of a finished `skyray run`")
-    with terminal.steps("verify") as on_progress:
-        return verify_run(run_dir, sample=sample, all=sample is None, seed=seed, on_progress=on_progress)
+    with terminal.progress("verify", "messages") as show:
+
+        def on_progress(messages: int, of: int, updates: int) -> None:
+            show(messages, of, updates=updates)
+
+        return verify_run(run_dir, sample=sample, all=sample is None, seed=seed, on_progress=on_progress, plain=plain)

@@ -71,7 +71,7 @@ def test_load_check_ids_that_nobody_has_are_noticed(monkeypatch):
     assert f"WRONG: {report['check']['misnamed']:,} ids" in render(report)
 
 
-def test_load_check_of_kinds_with_lasting_results_takes_as_many_as_the_oracle_can(monkeypatch):
+def test_load_check_of_kinds_with_lasting_results_takes_as_many_as_a_check_can(monkeypatch):
     monkeypatch.setattr(load_check, "_MOST_PAIRS", 2_000)
     check = checked()["check"]
     assert check["exact"]
