@@ -10,6 +10,7 @@ function or two and a row of `RULES`. Read on in `gateway.oracles`, which feeds 
 """
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -471,19 +472,19 @@ class BulkOracle:
         what comes can be of it; otherwise all that is alive competes again.
         """
         found, held, done = self._found(rule.score(chunk, self.table, at), chunk.messages, at, *when, start)
-        k, comes, goes = int(self.table.k[at]), found.comes, found.goes
-        next_comes, rows, changes, places = comes.tolist(), [], [], []
+        k, comes, goes = int(self.table.k[at]), found.comes.tolist(), found.goes
+        rows, changes, places = [], [], []
         told = set(held.tolist())
         while True:
-            lost = int(goes[held].min()) if held.shape[0] else NEVER
-            now = min(next_comes[done] if done < len(next_comes) else NEVER, lost)
+            lost = int(goes[held].min()) if rule.windowed and held.shape[0] else NEVER
+            now = min(comes[done] if done < len(comes) else NEVER, lost)
             if now >= min(stop, last_seqs.shape[0]):
                 break
-            upto = int(np.searchsorted(comes, now, "right"))
+            upto = bisect_right(comes, now, done)
             among = np.arange(done if lost > now else 0, upto)
             if lost > now:
                 among = np.concatenate([held, among])
-            held = rule.choose(found, among[goes[among] > now], k)
+            held = rule.choose(found, among[goes[among] > now] if rule.windowed else among, k)
             done, holds = upto, set(held.tolist())
             for change, some in ((LEAVE, told - holds), (ENTER, holds - told)):
                 rows += some

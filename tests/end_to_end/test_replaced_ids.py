@@ -85,6 +85,7 @@ def test_replaced_ids_are_told_in_order_under_every_interleaving(etl, router, tm
     for seed in SEEDS:
         report, verdict = execute(etl, router, seed, tmp_path)
         assert verdict.exact, f"seed {seed}: {verdict.render()}"
+        assert verdict.delivered_updates == verdict.oracle_updates
         assert set(verdict.oracle_updates) == set(KINDS[router]) and min(verdict.oracle_updates.values()) > 30
         assert report["delivery"]["held_back"] > 100, "where nobody waits, waiting is not tested"
         changes = report["spouts"]["subscriptions"]
