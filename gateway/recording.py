@@ -65,7 +65,7 @@ def _write_inputs(journal: Journal, gate: Gate) -> int:
     copied = ("format", "format_version", "total_tokens", "stop_terms", "options")
     told = {name: manifest[name] for name in copied if name in manifest}
     extent = [space.west, space.south, space.east, space.north]
-    (etl / "manifest.json").write_text(json.dumps({**told, "kept": seq, "extent": extent}))
+    (etl / "manifest.json").write_text(json.dumps({**told, "kept": seq, "extent": extent, "live": True}))
     return seq
 
 

@@ -275,8 +275,8 @@ class MessageExtras:
         self.object_id: list[str] | None = None
         self.op: list[int] | None = None
         if any(kind.needs_ended for kind in kinds):
-            objects, deletes, own = _read_objects(etl)
-            if any(deletes) or objects != own:
+            objects, deletes = _read_objects(etl)
+            if any(deletes) or len(set(objects)) < len(objects):
                 self.object_id, self.op = objects, deletes
 
     @property
@@ -315,9 +315,9 @@ def score_bits(score: NDArray[np.float64]) -> Int64:
     return np.ascontiguousarray(clean).view(np.int64)
 
 
-def _read_objects(etl: Path) -> tuple[list[str], list[int], list[str]]:
-    """`object_id` and `op` of all messages, with what stands for those that have none, and `message_id`."""
-    objects, deletes, own = [], [], []
+def _read_objects(etl: Path) -> tuple[list[str], list[int]]:
+    """`object_id` and `op` of all messages, with what stands for those that have none."""
+    objects, deletes = [], []
     for path in list_message_files(etl):
         try:
             present = pq.read_schema(path).names
@@ -325,7 +325,6 @@ def _read_objects(etl: Path) -> tuple[list[str], list[int], list[str]]:
             raise broken_file(path, error) from error
         names = ["message_id", *(name for name in ("object_id", "op") if name in present)]
         for row in read_table(path, names).to_pylist():
-            own.append(row["message_id"])
             objects.append(row["message_id"] if row.get("object_id") is None else row["object_id"])
             deletes.append(row.get("op") or 0)
-    return objects, deletes, own
+    return objects, deletes

@@ -50,7 +50,7 @@ class ParquetSource(Source):
         `manifest.json` appears last.
     objects : bool
         Hand on the objects of messages (`object_id`, `op`), if the directory has any that some later message replaces
-        or deletes; what is still being written is taken to have some.
+        or deletes; what is still being written, or was left by a live stream, is taken to have some.
     asked : collection of str
         What kinds ask of messages (`Kind.columns`).
     latest_us : int, optional
@@ -403,10 +403,11 @@ def has_objects(directory: str | os.PathLike[str]) -> bool:
     """Whether a message of an ETL directory replaces or deletes another, as far as that can be told.
 
     False if every message is an object of its own and none is a deletion: then nobody need look at objects. True for a
-    directory that is still being written. Reads three columns, up to the first message that says yes; 0.1 us a message.
+    directory that is still being written, and for one that a live stream left, in which an id may come again: its
+    message is then a new version. Reads three columns, up to the first message that says yes; 0.1 us a message.
     """
     manifest = read_manifest(directory)
-    if manifest is None or manifest.get("deletes"):
+    if manifest is None or manifest.get("deletes") or manifest.get("live"):
         return True
     for path in list_message_files(directory):
         try:
