@@ -9,7 +9,8 @@ windows are those of a run, alone in one process. Read on in `matching.alone`.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ from spouts.parsed import message_batch, objects_of, vector_of
 from spouts.subscriptions import load_vocabulary
 from spouts.versions import Versions
 from topology.engines import kinds_with
+from topology.settings import MAX_AHEAD_S
 
 _PLACE = ("lon", "lat", "west", "south", "east", "north")
 #: Messages that are kept before those that nobody can be told of any more are given up.
@@ -72,6 +74,11 @@ class Engine:
         `plate-carree` or `equal-area`.
     decay_half_life, decay_smoothing : float
         As of a run.
+    max_ahead : float
+        Where times matter, a message dated so many seconds after it is published is set aside: it keeps its seq and
+        matches nothing.
+    clock : callable
+        Seconds since 1970, by which that is judged.
     engines, window_indexes : mapping of kind to name, optional
         No result depends on them.
     kinds : Kinds
@@ -80,6 +87,9 @@ class Engine:
     ----------
     rejected : Counter
         Messages that were refused, by reason.
+    set_aside : Counter
+        Messages that were taken while the window goes by time or a score fades, and have no time (`no_time`: they reach
+        all kinds that need none) or are dated too far ahead (`ahead`: they reach none).
     unknown_words : int
         How many distinct words of messages the vocabulary lacked, message by message.
 
@@ -105,6 +115,8 @@ class Engine:
         decay_smoothing: float = SMOOTHING,
         engines: Mapping[str, str] | None = None,
         window_indexes: Mapping[str, str] | None = None,
+        max_ahead: float = MAX_AHEAD_S,
+        clock: Callable[[], float] = time.time,
         kinds: Kinds = KINDS,
     ):
         extent = None
@@ -122,8 +134,9 @@ class Engine:
         self._alone = Alone(
             kinds.run, self.space, self.window, engines=engines, windows=window_indexes, fading=self.fading
         )
-        self._gate = Gate(words, self.space, self.window, kinds)
+        self._gate = Gate(words, self.space, self.window, kinds, max_ahead_s=max_ahead, now=clock)
         self.rejected = self._gate.rejected
+        self.set_aside = self._gate.set_aside
         self.unknown_words = 0
         self._added: list[SubscriptionTable] = []
         self._removed: list[tuple[int, int, int]] = []  # number, code of the kind, first message they do not meet

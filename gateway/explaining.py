@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from gateway.distance import distance_km
 from gateway.judging import REASONS, Scene, Verdict, judge
-from gateway.reading import Reading, Row, broken_file
+from gateway.reading import Reading, Row, Subscriber, broken_file
 from gateway.rerun import CHUNK, FinishedRun, MessageExtras, open_run, relevant_rows
 from gateway.showing import known_subscribers
 from matching.errors import ConfigError, InputError
@@ -23,9 +22,10 @@ from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import MessageBatch, concatenate
 from matching.naive import Message, Subscription, messages_of, subscriptions_of
+from matching.text import Vocabulary
 from matching.window import NO_FLOOR, stream_time
 from spouts.aside import without_terms
-from spouts.parquet import list_message_files, read_manifest, read_messages
+from spouts.parquet import is_live, list_message_files, read_manifest, read_messages
 from spouts.subscriptions import NEVER
 
 #: How many rivals are told of.
@@ -35,7 +35,8 @@ pc: Any = pyarrow.compute  # its functions are made when it is imported, which t
 #: Reasons that only runs have, beside those of `gateway.judging`.
 RUN_REASONS = {
     "outside_world": "the message lies outside the world of the run, so that it matches nothing",
-    "ahead": "the message is dated too long after the start of the run (--max-ahead), so that it matches nothing",
+    "ahead": "the message is dated too long after the start of the run, or after it came (--max-ahead), so that it "
+    "matches nothing",
     "message_aside": "a component has raised on the message, which was set aside",
     "subscription_aside": "a component has raised on the subscription, which was set aside",
 }
@@ -50,7 +51,7 @@ def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = 
     subscription_id : str
         Of several that replaced each other under one id, the last.
     message_id : str
-        Or `seq:N`, the number of the message in the stream.
+        Of several messages of one id the last; or `seq:N`, the number of the message in the stream.
 
     Returns
     -------
@@ -82,27 +83,37 @@ def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = 
     aside = _set_aside(run, number, seq, reading.messages([seq])[seq])
     if aside:
         verdict.held, verdict.reason = False, aside
-    row = reading.messages([seq])[seq]
-    rivals = verdict.rivals[:RIVALS]
-    said = reading.messages(rival.seq for rival in rivals)
-    words = run.vocabulary.terms
-    far = None
-    if owner.lon is not None and owner.lat is not None:
-        far = distance_km(owner.lon, owner.lat, row.lon, row.lat)
-    known = {run.vocabulary.id_of(word): word for word in owner.words}
-    unknown = [word for word in owner.words if run.vocabulary.id_of(word) is None]
+    said = reading.messages([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
+    kind = run.changes.kinds[subscription.kind]
+    answer = answer_of(verdict, scene, kind, run.vocabulary, owner, seq, said)
+    return answer | {"told": _told(reading, subscription_id, seq)}
+
+
+def answer_of(
+    verdict: Verdict,
+    scene: Scene,
+    kind: Kind,
+    vocabulary: Vocabulary,
+    owner: Subscriber,
+    seq: int,
+    said: Mapping[int, Row],
+) -> dict[str, Any]:
+    """A verdict in words; `said` has the message and the first of its rivals."""
+    row, rivals, words = said[seq], verdict.rivals[:RIVALS], vocabulary.terms
+    known = {vocabulary.id_of(word): word for word in owner.words}
+    unknown = [word for word in owner.words if vocabulary.id_of(word) is None]
     found = [known.get(term, words[term]) for term in verdict.common]
     lacking = [word for word in owner.words if word not in found]
     answer = {
         "held": verdict.held,
         "reason": verdict.reason,
-        "as_of": last_seq,
+        "as_of": scene.last_seq,
         "subscription": {**owner._asdict(), "words": list(owner.words)},
         "message": {**row._asdict(), "seq": seq, "event_time": _iso(row.event_time)},
         "words": found,
         "missing": lacking,
         "unknown": unknown,
-        "distance_km": far,
+        "distance_km": owner.kilometres(row.lon, row.lat),
         "parts": verdict.parts,
         "by_word": {known.get(term) or words[term]: value for term, value in verdict.by_term.items()},
         "score": verdict.score,
@@ -119,28 +130,32 @@ def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = 
             for rival in rivals
         ],
         "rivals_in_all": len(verdict.rivals),
-        "told": _told(reading, subscription_id, seq),
     }
-    del answer["message"]["terms"]
-    answer["why"] = _in_words(answer, verdict, run.changes.kinds[subscription.kind], scene, owner.at)
+    del answer["message"]["terms"], answer["message"]["ahead"]
+    answer["why"] = _in_words(answer, verdict, kind, scene, owner.at)
     return answer
 
 
 def find_message(etl: Path, message_id: str) -> int:
-    """The seq of a message by its id, or by `seq:N`. Reads the column of ids. Raises InputError if it is not there."""
-    first = 0
+    """The seq of a message by its id, of several the last, or by `seq:N`. Reads the column of ids.
+
+    Raises InputError if it is not there.
+    """
+    first, found = 0, None
     named = message_id.removeprefix("seq:")
     by_seq = int(named) if message_id.startswith("seq:") and named.isdecimal() and len(named) < 19 else None
     for path in list_message_files(etl):
         try:
             with pq.ParquetFile(path) as file:
                 for batch in file.iter_batches(CHUNK, columns=["message_id"], use_threads=False):
-                    place = pc.index(batch.column(0).cast(pa.string()), message_id).as_py()
-                    if place >= 0:
-                        return first + place
+                    places = pc.indices_nonzero(pc.equal(batch.column(0).cast(pa.string()), message_id))
+                    if len(places):
+                        found = first + places[-1].as_py()
                     first += len(batch)
         except (OSError, KeyError, pa.ArrowException, UnicodeEncodeError) as error:
             raise broken_file(path, error) from error
+    if found is not None:
+        return found
     if by_seq is not None and by_seq < first:
         return by_seq
     raise InputError(
@@ -226,7 +241,8 @@ def _set_aside(run: FinishedRun, number: int, seq: int, row: Row) -> str:
         return "message_aside"
     if not run.space.contains(np.float64(row.lon), np.float64(row.lat)):  # type: ignore[arg-type]
         return "outside_world"
-    if run.latest_us is not None and row.event_time is not None and row.event_time.timestamp() * 1e6 > run.latest_us:
+    late = run.latest_us is not None and row.event_time is not None and row.event_time.timestamp() * 1e6 > run.latest_us
+    if row.ahead or (late and not is_live(run.etl)):
         return "ahead"
     return ""
 

@@ -5,6 +5,7 @@ is subscribed, and to what. Used by `gateway.engine`, which matches what passed 
 `gateway.pipe`, which logs it for a topology.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from matching.text import Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, decode_object, subscription_row
 from matching.window import Window
 from spouts.parsed import parse_message
+from topology.settings import MAX_AHEAD_S
 
 
 class Refused(NamedTuple):
@@ -38,11 +40,18 @@ class Gate:
     kinds : Kinds
     unplaceable : callable, optional
         Why a subscription (its columns) can be held nowhere, in words; None if it can.
+    max_ahead_s : float
+        Where times matter, a message dated so long after its arrival is set aside: it keeps its seq, matches nothing.
+    now : callable
+        Seconds since 1970, when a message arrives.
 
     Attributes
     ----------
     rejected : Counter
         Messages that were refused, by reason.
+    set_aside : Counter
+        Messages that were taken where times matter, and are without one (`no_time`: kinds and windows that need none
+        have them all the same) or dated too far `ahead`.
     """
 
     def __init__(
@@ -52,24 +61,36 @@ class Gate:
         window: Window,
         kinds: Kinds = KINDS,
         unplaceable: Callable[[Mapping[str, Any]], str | None] = lambda row: None,
+        max_ahead_s: float = MAX_AHEAD_S,
+        now: Callable[[], float] = time.time,
     ):
         self.vocabulary = vocabulary
         self.space = space
         self.window = window
         self.kinds = kinds
         self.rejected: Counter[str] = Counter()
+        self.set_aside: Counter[str] = Counter()
         self._unplaceable = unplaceable
+        self._max_ahead_s = max_ahead_s
+        self._now = now
         self._kind_of: dict[str, int] = {}
         self._fading = 0  # how many of them fade
         self._met: set[int] = set()
 
     def message(self, row: Any) -> ParsedMessage | str:
-        """A message that may be published, or the reason why it may not, which is counted."""
+        """A message that may be published, or the reason why it may not, which is counted.
+
+        Where times matter, it is decided here and now whether it is dated too far `ahead`.
+        """
         parsed = parse_message(row, self.space)
-        if isinstance(parsed, ParsedMessage) and parsed.event_time_us is None and self._needs_times():
-            parsed = "bad_time"
         if isinstance(parsed, str):
             self.rejected[parsed] += 1
+        elif self._needs_times():
+            if parsed.event_time_us is None:
+                self.set_aside["no_time"] += 1
+            elif parsed.event_time_us > (self._now() + self._max_ahead_s) * 1e6:
+                self.set_aside["ahead"] += 1
+                parsed = parsed._replace(ahead=True)
         return parsed
 
     def subscribe(self, row: Mapping[str, Any]) -> ParsedSubscription:

@@ -152,6 +152,7 @@ class Journal:
     def keep(self, taken: list[Taken]) -> None:
         """See `gateway.pipe.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
         first, changes = self.next_seq, [place for place, one in enumerate(taken) if one.message is None]
+        ahead = [place for place, one in enumerate(taken) if one.message is not None and one.message.ahead]
         for seq, message in enumerate((one.message for one in taken if one.message is not None), start=first):
             self._recent[seq] = _said(message)
             self._recent.pop(seq - _RECENT, None)
@@ -159,10 +160,10 @@ class Journal:
         last_seq = first + messages - 1 if messages else -1
         self.line = max(self.line, taken[-1].line.number)
         for one in taken:
-            if one.message is not None:
+            if one.message is not None and not one.message.ahead:
                 self._clock.take(one.message.event_time_us, one.line.came_s)
         lines = [one.line.data for one in taken]
-        self._append(encode_record(lines, changes, self.line, last_seq, self._time_us()), last_seq)
+        self._append(encode_record(lines, changes, self.line, last_seq, self._time_us(), ahead=ahead), last_seq)
 
     def due(self, now_s: float) -> int | None:
         """See `gateway.pipe.Keeper`."""

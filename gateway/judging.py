@@ -25,6 +25,7 @@ from matching.naive import (
     skyline_scores,
     topk_score,
 )
+from matching.window import NO_FLOOR
 
 
 class Scene(NamedTuple):
@@ -94,6 +95,7 @@ REASONS = {
     "subscription_ended": "the subscription has ended, and holds nothing any more",
     "object_ended": "a later version of the message's object, or its deletion, has ended it",
     "out_of_window": "the message has left the window, or came too late for it",
+    "no_time": "the message has no time, which the window, or a score that fades, goes by",
     "rivals": "as many messages as the result holds are better",
     "dominated": "another message is no farther from the middle, has as much in common, and more of one of the two",
 }
@@ -159,9 +161,8 @@ def _topk(scene: Scene, subscription: Subscription, message: Message, verdict: V
     if _has_ended(scene):
         return "subscription_ended"
     eligible = [each for each in scene.messages if each.life > scene.floor]
-    return _among(eligible, subscription, message, verdict, score, best=lambda value, seq: (-value, -seq)) or (
-        "out_of_window"
-    )
+    found = _among(eligible, subscription, message, verdict, score, best=lambda value, seq: (-value, -seq))
+    return found or _not_alive(message)
 
 
 def _decay(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
@@ -172,7 +173,8 @@ def _decay(scene: Scene, subscription: Subscription, message: Message, verdict: 
     def score(each: Message) -> float:
         return decay_key(subscription, each, scene.max_distance, model)
 
-    if verdict.common:
+    timed = message.event_time_us != NO_FLOOR
+    if verdict.common and timed:
         _spatial(scene, subscription, message, verdict)
         length = sum(message.counts.values())
         for term in sorted(subscription.weights):
@@ -186,7 +188,10 @@ def _decay(scene: Scene, subscription: Subscription, message: Message, verdict: 
         verdict.score = score(message)
     if _has_ended(scene):
         return "subscription_ended"
-    return _since_registration(scene, subscription, message, verdict, score, best=lambda value, seq: (-value, seq))
+    if not timed:
+        return "no_time"
+    those = scene._replace(messages=[each for each in scene.messages if each.event_time_us != NO_FLOOR])
+    return _since_registration(those, subscription, message, verdict, score, best=lambda value, seq: (-value, seq))
 
 
 def _knn(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
@@ -216,7 +221,7 @@ def _skyline(scene: Scene, subscription: Subscription, message: Message, verdict
     if message.seq in scene.ends:
         return "object_ended"
     if message.life <= scene.floor:
-        return "out_of_window"
+        return _not_alive(message)
     for each in scene.messages:
         if each.life > scene.floor and each.seq not in scene.ends and common_terms(subscription, each):
             scores = skyline_scores(subscription, each)
@@ -238,6 +243,10 @@ _JUDGES: dict[int, Callable[[Scene, Subscription, Message, Verdict], str]] = {
 def _spatial(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> None:
     far = distance(subscription, message)
     verdict.parts |= {"distance": far, "spatial": 1.0 - far / scene.max_distance}
+
+
+def _not_alive(message: Message) -> str:
+    return "no_time" if message.life == NO_FLOOR else "out_of_window"
 
 
 def _has_ended(scene: Scene) -> bool:

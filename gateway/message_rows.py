@@ -14,15 +14,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from matching.errors import InputError
+from spouts.columns import AHEAD
 from spouts.parquet import list_message_files
 
-_COLUMNS = ("message_id", "lon", "lat", "event_time", "text", "terms")
+_COLUMNS = ("message_id", "lon", "lat", "event_time", "text", "terms", AHEAD)
 #: Bytes of row groups that are kept: some 800,000 messages as short as tweets.
 KEPT_BYTES = 128 * 2**20
 
 
 class Row(NamedTuple):
-    """A message as the ETL wrote it; degrees, `terms` by id, `event_time` a datetime or None."""
+    """A message as the ETL wrote it; degrees, `terms` by id, `event_time` a datetime or None.
+
+    `ahead`: a live stream has set it aside, since it was dated too long after its arrival.
+    """
 
     message_id: str
     lon: float
@@ -30,6 +34,7 @@ class Row(NamedTuple):
     event_time: Any
     text: str
     terms: frozenset[int]
+    ahead: bool = False
 
 
 class _Group(NamedTuple):
@@ -121,4 +126,5 @@ def _read_group(group: _Group) -> pa.Table:
 
 def _row(row: dict[str, Any]) -> Row:
     terms = frozenset(row["terms"] or ())
-    return Row(row["message_id"], row["lon"], row["lat"], row.get("event_time"), row.get("text") or "", terms)
+    place = row["message_id"], row["lon"], row["lat"]
+    return Row(*place, row.get("event_time"), row.get("text") or "", terms, bool(row.get(AHEAD)))

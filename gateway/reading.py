@@ -19,6 +19,7 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
+from gateway.distance import distance_km
 from gateway.facts import read_facts
 from gateway.message_rows import MessageRows, Row, broken_file
 from matching.errors import InputError
@@ -59,6 +60,10 @@ class Subscriber(NamedTuple):
     alpha: float | None
     at: int
     more: dict[str, Any]
+
+    def kilometres(self, lon: float, lat: float) -> float | None:
+        """From its point to a place, in degrees; None where it has a region."""
+        return None if self.lon is None or self.lat is None else distance_km(self.lon, self.lat, lon, lat)
 
 
 class Reading:

@@ -21,14 +21,16 @@ from gateway.journal import Journal
 from gateway.terminal import writing_to
 from matching.validate import ParsedMessage
 from spark_etl.schemas import MESSAGE_SCHEMA
-from spouts.live import messages_of
+from spouts.columns import AHEAD
 from spouts.log import read_records
-from spouts.parsed import vector_of
+from spouts.parsed import messages_of, vector_of
 from topology.core.disk import LocalDisk, written
 
 BOUNDARIES = "boundaries.parquet"
 #: Messages that are turned into columns at a time.
 _CHUNK = 50_000
+#: What the ETL writes, and what a live stream has decided besides.
+_SCHEMA = MESSAGE_SCHEMA.append(pa.field(AHEAD, pa.bool_(), nullable=False))
 
 
 def record(journal: Journal, gate: Gate, state: str, told: Mapping[str, Any]) -> None:
@@ -70,15 +72,15 @@ def _write_inputs(journal: Journal, gate: Gate) -> int:
 
 
 def _columns_of(parsed: ParsedMessage, gate: Gate) -> dict[str, Any]:
-    """A message as the columns that the ETL writes, but for its seq."""
+    """A message as the columns of `_SCHEMA`, but for its seq."""
     vector = vector_of(parsed, gate.vocabulary)
-    own = ("message_id", "text", "object_id", "op", "lon", "lat", "west", "south", "east", "north")
+    own = ("message_id", "text", "object_id", "op", "lon", "lat", "west", "south", "east", "north", "ahead")
     weighed = {name: getattr(vector, name).tolist() for name in ("terms", "counts", "weights")}
     return {**{name: getattr(parsed, name) for name in own}, **weighed, "event_time": parsed.event_time_us}
 
 
 def _write_messages(etl: Path, rows: list[dict[str, Any]], part: int) -> int:
-    _write(etl / "messages", f"part-{part:05d}.parquet", pa.Table.from_pylist(rows, MESSAGE_SCHEMA))
+    _write(etl / "messages", f"part-{part:05d}.parquet", pa.Table.from_pylist(rows, _SCHEMA))
     return part + 1
 
 

@@ -27,6 +27,7 @@ from matching.space import Space
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.aside import NOBODY, Aside, without_terms
+from spouts.columns import AHEAD
 from spouts.cuts import read_ends
 from spouts.parquet import list_message_files, read_manifest, read_messages
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
@@ -140,13 +141,15 @@ def _ends(folder: Path, etl: Path, cuts: dict[str, Any], latest_us: int | None) 
 
 def _ends_by_time(etl: Path, messages: int, size: int, step_us: int, latest_us: int | None) -> Int64:
     """Last seqs of batches that end after `size` messages or before the first one of a later multiple of `step_us`."""
-    times: list[int] = []
+    times: list[int | None] = []
     for path in list_message_files(etl):
-        column = read_table(path, ["event_time"]).column("event_time").cast(pa.timestamp("us", "UTC"))
-        times += column.cast(pa.int64()).to_pylist()
+        live = AHEAD in pq.read_schema(path).names
+        table = read_table(path, ["event_time", *([AHEAD] if live else [])])
+        column = table.column("event_time").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        times += (pc.if_else(table[AHEAD], None, column) if live else column).to_pylist()
     ends, first, latest = [], 0, None
     for seq, time_us in enumerate(times[:messages]):
-        if latest_us is not None and time_us > latest_us:
+        if latest_us is not None and time_us is not None and time_us > latest_us:
             time_us = None  # set aside: it moves no time
         later = time_us is not None and latest is not None and time_us // step_us > latest // step_us
         if seq > first and (later or seq - first == size):

@@ -18,6 +18,7 @@ Rules, for whoever wants them in one place:
 - Ties: `topk` ranks the newer message (higher seq) first; `knn` and `decay` keep the older, a newcomer must be
   strictly better; coincident messages of a skyline all stay.
 - A message is alive at a boundary while its life is greater than the floor. One that comes too late never enters.
+- A message without a time (`NO_FLOOR`) is in no window that goes by time, and `decay` does not see it.
 - Beside `boolean`, a message can only matter to a subscription with which it shares a keyword.
 """
 
@@ -82,7 +83,7 @@ class Subscription(NamedTuple):
 class Extras(NamedTuple):
     """Columns of a batch that only `decay` and `skyline` ask for, row by row as in the `MessageBatch`.
 
-    event_time_us : n integers     creation time of the message
+    event_time_us : n integers     creation time of the message, `NO_FLOOR` if it has none
     counts : nnz integers          how often each term occurs in its message, in the order of `terms`
     object_id : n values           a new version of an object replaces the old one (`skyline`)
     op : n integers                0 publish, 1 delete the object (`skyline`)
@@ -334,6 +335,8 @@ class Decay(Standing):
         self.best: list[tuple[float, int]] = []
 
     def offer(self, message: Message) -> None:
+        if message.event_time_us == NO_FLOOR:
+            return
         if self.decay is None or not message.counts:
             what = "decay model" if self.decay is None else f"counts for message {message.seq}"
             raise TopologyError(f"decay subscription {self.subscription.number}: the oracle was given no {what}")

@@ -70,7 +70,10 @@ class RawMessage(NamedTuple):
 
 
 class ParsedMessage(NamedTuple):
-    """A checked message. Degrees; microseconds since 1970; `content` is a 16-byte hash of all but the id."""
+    """A checked message. Degrees; microseconds since 1970; `content` is a 16-byte hash of all but the id.
+
+    `ahead`: dated too long after its arrival, so that it is set aside; a live stream decides that, once.
+    """
 
     message_id: str
     content: bytes
@@ -84,6 +87,7 @@ class ParsedMessage(NamedTuple):
     text: str
     object_id: str
     op: int
+    ahead: bool = False
 
 
 class ParsedSubscription(NamedTuple):

@@ -83,7 +83,8 @@ def clean_share(share: Share, options: EtlOptions) -> Iterator[pa.RecordBatch]:
                 rows.append([first_id | line, row, readable(original), *nothing])
             else:
                 terms, counts = list(row.counts), list(row.counts.values())
-                rows.append([first_id | line, None, None, *row.message, terms, counts, row.bad_time])
+                message = row.message[:-1]  # `ahead` is for live streams
+                rows.append([first_id | line, None, None, *message, terms, counts, row.bad_time])
         columns = zip(*rows, strict=True)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, CLEAN_SCHEMA, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=CLEAN_SCHEMA)

@@ -28,6 +28,8 @@ _REQUIRED = {
     "weights": pa.list_(pa.float32()),
 }
 OBJECT_COLUMNS = ("object_id", "op")
+#: Which messages a live stream has set aside for their date.
+AHEAD = "ahead"
 _TIME = pa.timestamp("us", "UTC")
 REMEDY = "run the ETL again, or restore the file"
 
@@ -45,6 +47,8 @@ class Columns:
         What kinds ask of messages (`Kind.columns`).
     latest_us, timed
         See `spouts.parquet.ParquetSource`.
+    untimed : bool
+        Messages may lack a time, and then are in no window that goes by time.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Columns:
         asked: Collection[str] = (),
         latest_us: int | None = None,
         timed: bool = False,
+        untimed: bool = False,
     ):
         self.window = window
         self.space = space
@@ -63,6 +68,7 @@ class Columns:
         self._own_times = "event_time_us" in asked
         self._stream_times = timed or window.kind == "time"
         self._times = self._own_times or self._stream_times
+        self._untimed = untimed
         self.latest_us = latest_us
         self._path = Path()
 
@@ -91,6 +97,12 @@ class Columns:
             raise damaged(self._path, f"has {', '.join(sides)} and not all four sides of range messages")
         if self._objects:
             columns += [name for name in OBJECT_COLUMNS if has_column(self._path, schema, name)]
+        if AHEAD in present:
+            if not pa.types.is_boolean(schema.field(AHEAD).type):
+                raise damaged(
+                    self._path, f"column {AHEAD!r} is {schema.field(AHEAD).type}, where true or false belongs"
+                )
+            columns.append(AHEAD)
         return columns + sides
 
     def rows(self, columns: dict[str, pa.Array], first_seq: int) -> Rows:
@@ -113,7 +125,11 @@ class Columns:
         counts = self._convert_counts(columns["counts"], offsets) if self._counts else NO_COUNTS
         times = self._convert_times(columns["event_time"]) if self._times else None
         outside = ~self.space.contains(lon, lat)
-        ahead = np.zeros(0, np.bool_) if times is None or self.latest_us is None else times > self.latest_us
+        ahead = np.zeros(len(seq), np.bool_)
+        if AHEAD in columns:  # a live stream has decided
+            ahead |= columns[AHEAD].fill_null(False).to_numpy(zero_copy_only=False)
+        if times is not None and self.latest_us is not None:
+            ahead |= times > self.latest_us
         if outside.any() or ahead.any():
             keep = ~outside & ~ahead if ahead.any() else ~outside
             offsets, (terms, weights, counts) = drop_terms(offsets, keep, terms, weights, counts)
@@ -156,7 +172,10 @@ class Columns:
 
     def _convert_times(self, column: pa.Array) -> Int64:
         if column.null_count:
-            raise null_times(self._path, column.null_count, self.window)
+            if not self._untimed:
+                raise null_times(self._path, column.null_count, self.window)
+            times = column.cast(_TIME).cast(pa.int64())
+            return times.fill_null(NO_FLOOR).to_numpy()
         return column.cast(_TIME).view(pa.int64()).to_numpy()
 
     def _convert_sides(

@@ -11,7 +11,6 @@ does not is damage. Read on in `spouts.cutting`, then in `bolts.distribution`.
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,13 +21,13 @@ from matching.kinds import KINDS
 from matching.model import ChangeList, Names, Removals, SubscriptionTable, empty
 from matching.space import Space
 from matching.text import Vocabulary
-from matching.validate import ParsedMessage, ParsedSubscription, build_table, decode_object, subscription_row
+from matching.validate import ParsedSubscription, build_table, decode_object, subscription_row
 from matching.window import Window
 from spouts.aside import NOBODY, Aside, matching_nothing
 from spouts.cuts import Cuts
 from spouts.cutting import Batch, MessageSpout, Rows, Source
 from spouts.log import LogReader, Record
-from spouts.parsed import clock_mark, message_batch, objects_of, parse_message, vector_of
+from spouts.parsed import message_batch, messages_of, objects_of, vector_of
 from spouts.subscriptions import load_vocabulary
 from topology.core.component import Context, Saved, Spout, Tick
 
@@ -39,20 +38,6 @@ IDLE_S = 0.25
 #: Messages of a record at most.
 _MOST = 1_000_000
 _NEVER = -2
-
-
-def messages_of(record: Record, first_seq: int, space: Space, log: os.PathLike[str]) -> Iterator[ParsedMessage]:
-    """The messages of a record, of which the first has this seq; a mark is one. Raises CheckpointError for damage."""
-    if record.mark:
-        if record.time_us is None or record.messages != 1:
-            raise CheckpointError(f"{log}: the mark of a clock at message {first_seq:,} says no time")
-        yield clock_mark(first_seq, record.time_us, space)
-        return
-    for line in record.message_lines():
-        one = parse_message(decode_object(line), space)
-        if isinstance(one, str):
-            raise CheckpointError(f"{log}: a message that was taken is refused now ({one}): {line!r}")
-        yield one
 
 
 class LogSource(Source):
@@ -120,16 +105,15 @@ class LogSource(Source):
         self._reader.close()
 
     def _rows(self, record: Record) -> Rows:
-        parsed, vectors = [], []
-        for one in messages_of(record, self._next_seq, self._space, self._reader.path):
-            parsed.append(one)
-            vectors.append(vector_of(one, self._vocabulary))
-            self.unknown_words += vectors[-1].unknown
+        parsed = list(messages_of(record, self._next_seq, self._space, self._reader.path))
+        vectors = [vector_of(one, self._vocabulary) for one in parsed]
+        self.unknown_words += sum(vector.unknown for vector in vectors)
         messages = message_batch(parsed, vectors, self._next_seq, self._space, self._window)
         self._next_seq += len(parsed)
         names = Names.of([one.message_id for one in parsed])
         times = messages.event_time_us if self._window.kind == "time" else None
-        return Rows(messages, names, times, objects=objects_of(parsed))
+        ahead = np.array([one.ahead for one in parsed], np.bool_)
+        return Rows(messages, names, times, objects=objects_of(parsed), ahead=ahead if ahead.any() else None)
 
 
 class LoggedMessages(MessageSpout):

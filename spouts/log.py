@@ -2,9 +2,10 @@
 
 A record is a head, one line of JSON, and the lines themselves. `last_seq` in the head is that of the batch that the
 lines close, or -1 if they close none: changes of subscriptions alone, which count with the next batch. So seqs and
-boundaries are decided once, and whoever reads the log comes to the same ones. A record is whole or it is not there:
-its head says how many bytes follow, and their checksum. A mark of a clock (`gateway.stream_clock`) is a record of one
-line, and a message of its own. Where the window goes by time, each record says the time of the stream behind it.
+boundaries are decided once, and so is which messages are set aside for their date (`ahead`), and whoever reads the log
+comes to the same ones. A record is whole or it is not there: its head says how many bytes follow, and their checksum. A
+mark of a clock (`gateway.stream_clock`) is a record of one line, and a message of its own. Where the window goes by
+time, each record says the time of the stream behind it.
 
 Written by `gateway.journal`; read on in `spouts.live`, which makes messages and changes of it.
 """
@@ -29,6 +30,7 @@ class Record(NamedTuple):
     lines : list of bytes    without their ends
     time_us : int    time of the stream behind them, where its window goes by time and it has one
     mark : bool    the one line is a mark: nothing came, and it is `time_us` by a clock
+    ahead : tuple of int    which of the lines are messages dated too long after their arrival, ascending
     """
 
     last_seq: int
@@ -37,6 +39,7 @@ class Record(NamedTuple):
     lines: list[bytes]
     time_us: int | None = None
     mark: bool = False
+    ahead: tuple[int, ...] = ()
 
     @property
     def messages(self) -> int:
@@ -47,6 +50,11 @@ class Record(NamedTuple):
         """The messages."""
         changes = frozenset(self.changes)
         return [line for place, line in enumerate(self.lines) if place not in changes]
+
+    def messages_ahead(self) -> list[bool]:
+        """Of each message whether it was set aside when it came."""
+        changes, ahead = frozenset(self.changes), frozenset(self.ahead)
+        return [place in ahead for place in range(len(self.lines)) if place not in changes]
 
     def changes_from(self, first_seq: int) -> Iterator[tuple[int, bytes]]:
         """The changes, each with the seq before which it takes effect; `first_seq` is that of the first message."""
@@ -62,6 +70,7 @@ class _Head(msgspec.Struct, omit_defaults=True):
     xxh3: str
     time_us: int | None = None
     mark: bool = False
+    ahead: tuple[int, ...] = ()
 
 
 _HEAD = msgspec.json.Decoder(_Head)
@@ -74,10 +83,12 @@ def encode_record(
     last_seq: int,
     time_us: int | None = None,
     mark: bool = False,
+    ahead: Collection[int] = (),
 ) -> bytes:
     """A record as the log has it; the fields as in `Record`, lines with or without their ends."""
     data = b"".join(each.rstrip(b"\r\n") + b"\n" for each in lines)
-    head = _Head(last_seq, line, tuple(changes), len(data), xxhash.xxh3_64_hexdigest(data), time_us, mark)
+    checksum = xxhash.xxh3_64_hexdigest(data)
+    head = _Head(last_seq, line, tuple(changes), len(data), checksum, time_us, mark, tuple(ahead))
     return msgspec.json.encode(head) + b"\n" + data
 
 
@@ -152,7 +163,8 @@ class LogReader:
                 )
             return None
         self.offset = self._file.tell()
-        return Record(head.last_seq, head.line, head.changes, data.split(b"\n")[:-1], head.time_us, head.mark)
+        lines = data.split(b"\n")[:-1]
+        return Record(head.last_seq, head.line, head.changes, lines, head.time_us, head.mark, head.ahead)
 
     @property
     def more(self) -> bool:

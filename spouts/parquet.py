@@ -55,7 +55,8 @@ class ParquetSource(Source):
         What kinds ask of messages (`Kind.columns`).
     latest_us : int, optional
         Where times matter, messages with a later event time are set aside: they keep their seq and lose their terms,
-        so that they match nothing, do not move the time of the stream, and are counted as `ahead`.
+        so that they match nothing, do not move the time of the stream, and are counted as `ahead`. In what a live
+        stream left the decision stands in the files, and this is ignored.
     timed : bool
         Hand on event times although neither window nor kinds ask for them: they cut the stream.
 
@@ -63,7 +64,7 @@ class ParquetSource(Source):
     ------
     InputError
         If a file is missing, damaged, not what the ETL writes, or out of order: names the file. If event times are
-        null and the window goes by time: names the count.
+        null, and the window or a kind asks for them: names the count; what a live stream left may have such.
     """
 
     def __init__(
@@ -90,12 +91,15 @@ class ParquetSource(Source):
         self._coming: Future[Rows | None] | None = None
         if not follow:
             self._require_complete()
-            needed = timed or window.kind == "time" or "event_time_us" in asked
-            if needed and (nulls := count_null_times(directory)):
-                raise null_times(self.directory, nulls, window)
         elif not self.directory.is_dir():
             raise InputError("missing_file", f"{self.directory}: no such directory; give the ETL's output directory")
-        self._columns = Columns(window, space, objects and has_objects(directory), asked, latest_us, timed)
+        live = is_live(directory)
+        needed = timed or window.kind == "time" or "event_time_us" in asked
+        if needed and not follow and not live and (nulls := count_null_times(directory)):
+            raise null_times(self.directory, nulls, window)
+        objects = objects and has_objects(directory)
+        latest_us = None if live else latest_us
+        self._columns = Columns(window, space, objects, asked, latest_us, timed, untimed=live)
 
     def read(self) -> Rows | None:
         """The next row group; the one after it is read meanwhile by a thread (Arrow lets go of the interpreter)."""
@@ -250,7 +254,7 @@ class ParquetSpout(MessageSpout):
 
     def open(self, context: Context) -> None:
         """Open the source: now is the start of the run, unless `restore` says otherwise."""
-        if self.max_ahead_s is not None:
+        if self.max_ahead_s is not None and not is_live(self.directory):
             self.latest_us = int((context.now() + self.max_ahead_s) * 1e6)
         super().open(context)
 
@@ -335,6 +339,12 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
             "run the ETL again",
         )
     return manifest
+
+
+def is_live(directory: str | os.PathLike[str]) -> bool:
+    """Whether an ETL directory was left by a live stream: ids may come twice, times may be null, and which messages are
+    dated too far ahead has been decided (the column `ahead`)."""
+    return bool((read_manifest(directory) or {}).get("live"))
 
 
 def read_span(directory: str | os.PathLike[str]) -> tuple[int, float] | None:

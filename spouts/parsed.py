@@ -3,16 +3,19 @@
 Used by `spouts.live` and by `gateway.engine`, so that what either is told becomes the same batch.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from matching.errors import CheckpointError
 from matching.model import MessageBatch, join_messages
 from matching.space import Space
 from matching.text import TermVector, Vocabulary
-from matching.validate import MESSAGE_ROLES, PUBLISH, ParsedMessage, RawMessage, message_row
-from matching.window import Window
+from matching.validate import MESSAGE_ROLES, PUBLISH, ParsedMessage, RawMessage, decode_object, message_row
+from matching.window import NO_FLOOR, Window
+from spouts.log import Record
 from spouts.versions import Objects
 
 
@@ -30,9 +33,30 @@ def clock_mark(seq: int, time_us: int, space: Space) -> ParsedMessage:
     return ParsedMessage(name, b"", lon, lat, None, None, None, None, time_us, "", name, PUBLISH)
 
 
+def messages_of(record: Record, first_seq: int, space: Space, log: os.PathLike[str]) -> Iterator[ParsedMessage]:
+    """The messages of a record of the log, of which the first has this seq; a mark is one.
+
+    Raises
+    ------
+    CheckpointError
+        If one that passed the gate before does not now, or a mark says no time.
+    """
+    if record.mark:
+        if record.time_us is None or record.messages != 1:
+            raise CheckpointError(f"{log}: the mark of a clock at message {first_seq:,} says no time")
+        yield clock_mark(first_seq, record.time_us, space)
+        return
+    for line, ahead in zip(record.message_lines(), record.messages_ahead(), strict=True):
+        parsed = parse_message(decode_object(line), space)
+        if isinstance(parsed, str):
+            raise CheckpointError(f"{log}: a message that was taken is refused now ({parsed}): {line!r}")
+        yield parsed._replace(ahead=ahead)
+
+
 def vector_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> TermVector:
-    """Terms and weights of a message; a deletion has none."""
-    return vocabulary.unit_vector({} if parsed.op == 1 else vocabulary.count_terms(parsed.text))
+    """Terms and weights of a message; a deletion has none, nor has one that is set aside."""
+    none = parsed.op == 1 or parsed.ahead
+    return vocabulary.unit_vector({} if none else vocabulary.count_terms(parsed.text))
 
 
 def objects_of(parsed: Sequence[ParsedMessage]) -> Objects:
@@ -43,7 +67,10 @@ def objects_of(parsed: Sequence[ParsedMessage]) -> Objects:
 def message_batch(
     parsed: Sequence[ParsedMessage], vectors: Sequence[TermVector], first_seq: int, space: Space, window: Window
 ) -> MessageBatch:
-    """Messages as columns, with consecutive seqs; a time that is null becomes 0. O(messages + terms)."""
+    """Messages as columns, with consecutive seqs. O(messages + terms).
+
+    The time of one that has none, or is set aside, is `NO_FLOOR`: it is in no window that goes by time, and moves none.
+    """
     seq = np.arange(first_seq, first_seq + len(parsed), dtype=np.int64)
     lon = np.array([one.lon for one in parsed], np.float64)
     lat = np.array([one.lat for one in parsed], np.float64)
@@ -52,7 +79,9 @@ def message_batch(
     sides = [(one.west, one.south, one.east, one.north) for one in parsed]
     boxes = [point if None in side else side for point, side in zip(points, sides, strict=True)]
     west, south, east, north = np.array(boxes, np.float64).reshape(len(parsed), 4).T.copy()
-    times = np.array([one.event_time_us or 0 for one in parsed], np.int64)
+    untimed = (one.ahead or one.event_time_us is None for one in parsed)
+    times = [NO_FLOOR if none else one.event_time_us for none, one in zip(untimed, parsed, strict=True)]
+    times = np.array(times, np.int64)
     offsets = np.zeros(len(parsed) + 1, np.int64)
     np.cumsum([vector.terms.shape[0] for vector in vectors], out=offsets[1:])
     terms = np.concatenate([np.zeros(0, np.int32), *(vector.terms for vector in vectors)])

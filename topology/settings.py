@@ -37,6 +37,8 @@ DEFAULT_FILE = "skyray.toml"
 OTHER_VARIABLES = ("SKYRAY_CONFIG", "SKYRAY_KERNEL_CACHE")
 #: A task is an actor of about 130 MB: more than this on one machine is a slip of the keyboard.
 MAX_TASKS = 4096
+#: Seconds after the start of a run, or live after their arrival, that messages may be dated, unless settings say more.
+MAX_AHEAD_S = 86_400.0
 #: Batches in flight, where nobody says how many and nothing is known of their size.
 CREDITS = 4
 #: Where a batch closes as messages come: the one at hand grows while all credits are out, and what more is in flight
@@ -119,10 +121,11 @@ class RunConfig(BaseSettings):
         description="share of the whole collection in the texts of scores that fade",
     )
     max_ahead: float = Field(
-        default=86_400.0,
+        default=MAX_AHEAD_S,
         ge=0.0,
         le=1e12,
-        description="messages dated so many seconds after the start are set aside, where times matter",
+        description="messages dated so many seconds after the start (live: after they came) are set aside, where times "
+        "matter",
     )
     checkpoint_every: float = Field(
         default=10.0,
@@ -299,7 +302,7 @@ def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
 #: What a live stream cannot be told, has its own words for, or has no use for.
 NOT_LIVE = frozenset(
     {
-        *("messages", "subscriptions", "out", "executor", "batch", "max_ahead", "checkpoints", "rate", "limit"),
+        *("messages", "subscriptions", "out", "executor", "batch", "checkpoints", "rate", "limit"),
         *("address", "sink", "overwrite", "follow"),
     }
 )

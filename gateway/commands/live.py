@@ -115,6 +115,7 @@ def live(
             space_of(config),
             Window.parse(config.window),
             unplaceable=unplaceable(config.router),
+            max_ahead_s=config.max_ahead,
         )
         durable = None if out is None else _durable(write)
         journal = Journal(folder, settings_of(config, mapping.named), durable, gate.window)
@@ -246,6 +247,7 @@ def _figures(
         "subscriptions": len(gate.subscriptions),
         "refused": dict(pipe.refused),
         "refused_of_files": loaded["rejected"],
+        "set_aside": dict(gate.set_aside),
         "unknown_words": told["spouts"]["messages"]["unknown_words"],
         "p50_ms": _ms(latency.quantile(0.5)),
         "p99_ms": _ms(latency.quantile(0.99)),
@@ -261,6 +263,8 @@ def _in_words(figures: dict[str, Any]) -> str:
     refused = sum(figures["refused"].values()) + figures["refused_of_files"]
     if refused:
         parts.append(f"refused {refused:,} ({cell(figures['refused']) or 'of files'})")
+    if figures["set_aside"]:
+        parts.append(f"set aside where times matter: {cell(figures['set_aside'])}")
     if figures["unknown_words"]:
         parts.append(f"{figures['unknown_words']:,} words that the vocabulary lacks")
     if figures["p50_ms"] is not None:

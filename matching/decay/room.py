@@ -13,6 +13,7 @@ from matching.fading import Fading
 from matching.kind import Matched, Site, Turn
 from matching.lasting.engine import LastingEngine
 from matching.lasting.room import LastingRoom
+from matching.window import NO_FLOOR
 
 #: Of a run that has no such subscriptions, and so need not say how their scores would fade.
 _NOTHING_FADES = Fading(0.0, 0.0, np.zeros(0), 0)
@@ -38,4 +39,7 @@ class DecayRoom(LastingRoom):
                 f"subscription {turn.added.number[0]}: its score fades, and this run does not say how; "
                 "give the topology a half-life and a vocabulary"
             )
+        untimed = turn.messages.event_time_us == NO_FLOOR
+        if untimed.any():  # no score without a time
+            turn = turn._replace(messages=turn.messages.take(np.flatnonzero(~untimed)))
         return super().match(turn)

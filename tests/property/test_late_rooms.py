@@ -30,6 +30,7 @@ WINDOWED = [(kind, engine) for kind, engine in ENGINES if WITH_BASELINES.named(k
 RECIPES = {
     "count": Recipe(sizes=(0, 5, 12), batches=16),
     "time_with_late_messages": Recipe("time:60", 16, (8,), late=20),
+    "without_times": Recipe("time:60", 16, (8,), late=20, untimed=0.5),
     "short_window": Recipe("count:9", 24, (1, 4), objects=6, arrivals=3, departures=4),
     "many_come_and_go": Recipe("count:30", 14, (6,), first=25, arrivals=15, departures=18),
 }

@@ -20,6 +20,8 @@ RECIPES = {
     "count": Recipe(),
     "time_with_late_messages": Recipe(window="time:60", late=25, objects=0),
     "time_with_late_objects": Recipe(window="time:45", late=10, sizes=(5, 20)),
+    "time_without_times": Recipe(window="time:45", late=10, untimed=0.4),
+    "count_without_times": Recipe(untimed=0.4),
     "window_shorter_than_a_batch": Recipe(window="count:7", sizes=(3, 25)),
     "many_come_and_go": Recipe(sizes=(8,), batches=20, first=30, arrivals=12, departures=20, never=0.3),
 }

@@ -40,7 +40,8 @@ class Recipe:
 
     sizes: of batches, to choose from. late: by how much lives of a time window wander from the order of seq.
     objects: how many speak; 0: every message is an object of its own. arrivals: most new subscriptions of a kind in
-    a batch, `first` of them in the first one. never: share of those that can never match.
+    a batch, `first` of them in the first one. never: share of those that can never match. untimed: share of messages
+    without a time, which a window that goes by time never has.
     """
 
     window: str = "count:50"
@@ -52,6 +53,7 @@ class Recipe:
     arrivals: int = 6
     departures: int = 5
     never: float = 0.1
+    untimed: float = 0.0
 
 
 class Turn(NamedTuple):
@@ -77,9 +79,14 @@ def make_turns(kinds: Kind | Sequence[Kind], seed: int, recipe: Recipe | None = 
         size = int(rng.choice(recipe.sizes))
         seqs = np.arange(seq, seq + size)
         lives = seqs - rng.integers(0, recipe.late + 1, size)
+        untimed = rng.random(size) < recipe.untimed if recipe.untimed else np.zeros(size, np.bool_)
+        if window.kind == "time":
+            lives = np.where(untimed, NO_FLOOR, lives)
         newest = max(newest, int(lives.max(initial=NO_FLOOR)))
         boundary = Boundary(number, seq, seq + size - 1, window.floor(seq + size - 1, newest))
-        said.append(messages_of(rng, seq, size, lives))
+        messages = messages_of(rng, seq, size, lives)
+        times = np.where(untimed, NO_FLOOR, messages.event_time_us)
+        said.append(MessageBatch(**(messages._asdict() | {"event_time_us": times})))
         who = rng.integers(0, recipe.objects, size).tolist() if recipe.objects else seqs.tolist()
         ended = []
         for name, one in zip(who, seqs.tolist(), strict=True):

@@ -1,5 +1,6 @@
 """What an engine in the caller's process must tell: the oracle, told the same things by another way; random stories."""
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -46,9 +47,14 @@ def random_message(rng, number):
 
 
 class Beside:
-    """The oracle, told the same things by another way."""
+    """The oracle, told the same things by another way.
 
-    def __init__(self, window, words=None):
+    Where times matter, messages dated later than `latest_s` (seconds since 1970) are set aside.
+    """
+
+    def __init__(self, window, words=None, latest_s=math.inf):
+        self.latest_s = latest_s
+        self.fading = set()  # ids of live subscriptions whose scores fade
         self.words = words or Vocabulary.of_counts(Vocabulary([], [], [], [], 0).count_terms(text) for text in TEXTS)
         self.space = skyray.Engine(TEXTS, world=BOX).space
         self.window = Window.parse(window)
@@ -66,13 +72,17 @@ class Beside:
         self.added.append((row, self.number, self.seq + len(self.waiting)))
         self.names[self.number] = row["subscription_id"]
         self.live[row["subscription_id"]] = self.number
+        if KINDS.named(row["kind"]).fades:
+            self.fading.add(row["subscription_id"])
         self.number += 1
 
     def unsubscribe(self, name):
         self.removed.append((self.live.pop(name), self.seq + len(self.waiting)))
+        self.fading.discard(name)
 
     def offer(self, row):
-        self.waiting.append(row)
+        times_matter = self.window.kind == "time" or self.fading
+        self.waiting.append(row | {"ahead": bool(times_matter) and (row.get("time") or 0) > self.latest_s})
 
     def publish(self, rows=(), by_seq=False):
         """What a batch tells, of rows that were offered and of these.
@@ -80,12 +90,15 @@ class Beside:
         With `by_seq` changes behind the last message count with the next batch, as in a run.
         """
         messages = []
-        rows, self.waiting = [*self.waiting, *rows], []
         for row in rows:
-            counts = {} if row.get("op") == "delete" else self.words.count_terms(row["text"])
+            self.offer(row)
+        rows, self.waiting = self.waiting, []
+        for row in rows:
+            counts = {} if row.get("op") == "delete" or row["ahead"] else self.words.count_terms(row["text"])
             vector = self.words.unit_vector(counts)
             x, y = self.space.project(np.float64(row["lon"]), np.float64(row["lat"]))
-            time_us, seq = row["time"] * 1_000_000, self.seq + len(messages)
+            untimed = row.get("time") is None or row["ahead"]
+            time_us, seq = NO_FLOOR if untimed else row["time"] * 1_000_000, self.seq + len(messages)
             west, south, east, north = (row.get(s, row["lon" if s in ("west", "east") else "lat"]) for s in SIDES)
             messages.append(
                 Message(

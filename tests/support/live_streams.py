@@ -1,6 +1,7 @@
 """A live stream in this process: lines are taken and batches closed by hand, then a topology matches what is logged."""
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -41,7 +42,17 @@ class Stream:
     durable : list of int
     """
 
-    def __init__(self, etl: Path, out: Path, batch=5_000, linger_s=0.05, most=10**9, named=None, **settings):
+    def __init__(
+        self,
+        etl: Path,
+        out: Path,
+        batch: int = 5_000,
+        linger_s: float = 0.05,
+        most: int = 10**9,
+        named=None,
+        now=time.time,
+        **settings,
+    ):
         out.mkdir(exist_ok=True)
         self.refused, self.told, self.durable = [], [], []
         self.config = live_config({"world": BOX, "executor": "local", **settings}, etl, out)
@@ -51,6 +62,8 @@ class Stream:
             space_of(self.config),
             Window.parse(self.config.window),
             unplaceable=unplaceable(self.config.router),
+            max_ahead_s=self.config.max_ahead,
+            now=now,
         )
         self.journal = Journal(out, settings_of(self.config, named), self.durable.append, self.gate.window)
         self.before = self.journal.begin()

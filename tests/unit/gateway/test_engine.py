@@ -116,7 +116,8 @@ def test_engine_times_are_asked_for_where_they_matter(engine):
     engine.publish({"text": "ramen", "lon": 0, "lat": 0})
     assert not engine.rejected
     engine.subscribe(RAMEN, subscription_id="d", kind="decay")
-    assert engine.publish({"text": "ramen", "lon": 0, "lat": 0}) == [] and engine.rejected == {"bad_time": 1}
+    assert engine.publish({"text": "ramen", "lon": 0, "lat": 0}) == [] and engine.set_aside == {"no_time": 1}
+    assert not engine.rejected
     assert len(engine.publish({"text": "ramen", "lon": 0, "lat": 0, "time": "2026-01-01T00:00:00Z"})) == 1
 
 
@@ -160,3 +161,44 @@ def test_engine_forgets_what_nobody_can_be_told_of(engine, monkeypatch):
         engine.publish([{"text": "ramen", "lon": 5, "lat": 5}] * 10)
     assert len(engine._said) <= 60
     assert [row["message_id"] for row in engine.results("n")] == ["near"], "what is held is remembered"
+
+
+BOX_OF_ALL = {"subscription_id": "b", "kind": "boolean", "keywords": "ramen", "region": [-10, -10, 10, 10]}
+AT_NOON = {"text": "ramen", "lon": 1, "lat": 2, "time": "2026-01-01T12:00:00Z"}
+NOON_S = 1_767_268_800.0
+
+
+def test_engine_message_without_a_time_reaches_all_who_need_none(engine):
+    for kind in ("decay", "knn", "topk"):
+        engine.subscribe(RAMEN, subscription_id=kind, kind=kind)
+    engine.subscribe(BOX_OF_ALL)
+    told = engine.publish({"id": "m", "text": "ramen", "lon": 1, "lat": 2})
+    assert {row["subscription_id"] for row in told} == {"knn", "topk", "b"}
+    assert engine.set_aside == {"no_time": 1} and not engine.rejected
+
+
+def test_engine_message_without_a_time_is_in_no_window_that_goes_by_time():
+    engine = skyray.Engine(["ramen soup", "ramen"], "time:3600", clock=lambda: NOON_S)
+    engine.subscribe(RAMEN)
+    engine.subscribe(RAMEN, subscription_id="n", kind="knn")
+    engine.subscribe(BOX_OF_ALL)
+    told = engine.publish([{"id": "m", "text": "ramen", "lon": 1, "lat": 2}, AT_NOON | {"id": "timed", "lon": 3}])
+    assert {(row["subscription_id"], row["message_id"]) for row in told} == {
+        ("s1", "timed"), ("n", "m"), ("b", "m"), ("b", "timed")
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["topk", "decay"])
+def test_engine_message_dated_too_far_ahead_is_set_aside_and_moves_no_window(kind):
+    window = "time:3600" if kind == "topk" else "count:10"
+    engine = skyray.Engine(["ramen soup", "ramen"], window, max_ahead=60.0, clock=lambda: NOON_S)
+    engine.subscribe(RAMEN, kind=kind, k=5)
+    dated = {"ahead": NOON_S + 61, "just": NOON_S + 60, "now": NOON_S}
+    told = engine.publish([AT_NOON | {"id": name, "time": time} for name, time in dated.items()])
+    assert {row["message_id"]: row["seq"] for row in told} == {"just": 1, "now": 2}
+    assert engine.set_aside == {"ahead": 1} and not engine.rejected
+
+
+def test_engine_dates_do_not_matter_where_nobody_asks_for_times(engine):
+    engine.subscribe(RAMEN)
+    assert len(engine.publish(AT_NOON | {"time": "2126-01-01T00:00:00Z"})) == 1 and not engine.set_aside

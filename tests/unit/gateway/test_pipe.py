@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.verify import verify_run
 from matching.reasons import MAX_LINE_BYTES
 from spouts.log import read_records
 from spouts.subscriptions import load_vocabulary
@@ -183,3 +184,38 @@ def test_command_whose_reader_has_gone_ends_at_once_with_a_code_of_its_own(words
         end.flush()
         code, _, said = command.finish(30)
     assert code == 141 and "rror" not in said, said
+
+
+def test_command_counts_apart_who_has_no_time_or_is_dated_too_far_ahead(words, tmp_path):
+    """Neither is refused: one reaches whoever needs no time, the other nobody."""
+    file, source = tmp_path / "mine.jsonl", tmp_path / "lines.jsonl"
+    fading = {"subscription_id": "d", "kind": "decay", "keywords": "w1", "lon": 1, "lat": 1, "k": 5, "alpha": 0.5}
+    everywhere = {**ALL, "region": [-180, -90, 180, 90]}
+    file.write_text("".join(json.dumps(row) + "\n" for row in (everywhere, fading)))
+    now_s = time.time()
+    lines = [W1 | {"id": "none"}, W1 | {"id": "ahead", "time": now_s + 7_200}, W1 | {"id": "now", "time": now_s}]
+    source.write_text("".join(json.dumps(row) + "\n" for row in lines))
+    arguments = [
+        "live",
+        "--vocabulary",
+        words,
+        "--subscriptions",
+        file,
+        "--max-ahead",
+        3_600,
+        "--out",
+        tmp_path / "out",
+    ]
+    with open(source) as lines, Command(arguments, source=lines.fileno()) as command:
+        code, out, said = command.finish(60)
+    assert code == 0, said
+    told = [row for row in map(json.loads, out.splitlines()) if "change" in row]
+    assert {(row["subscription_id"], row["message_id"]) for row in told} == {
+        ("s1", "none"),
+        ("s1", "now"),
+        ("d", "now"),
+    }
+    assert "refused" not in said and "set aside where times matter" in said
+    assert "no_time" in said and "ahead" in said
+    verdict = verify_run(tmp_path / "out", all=True)
+    assert verdict.exact and sum(verdict.delivered_updates.values()) == 3
