@@ -54,9 +54,16 @@ def etl(*inputs: str | os.PathLike[str], out: str | os.PathLike[str], **options:
     -------
     dict
         The manifest: counts, extent, options.
+
+    Raises
+    ------
+    ConfigError, InputError
+        For an option that there is not or that cannot be used, and for input that cannot be read.
     """
+    from gateway.suggesting import refuse_unknown
     from spark_etl.job import EtlOptions, run_etl
 
+    refuse_unknown("skyray.etl", options, EtlOptions.__dataclass_fields__)
     return run_etl(EtlOptions(inputs=tuple(os.fspath(path) for path in inputs), out=os.fspath(out), **options))
 
 
@@ -83,10 +90,17 @@ def run(
     -------
     Run
         See `open`.
-    """
-    from topology import running
-    from topology.settings import load_config
 
+    Raises
+    ------
+    EngineError
+        For a setting that there is not or that cannot be used, and for what else may go wrong.
+    """
+    from gateway.suggesting import refuse_unknown
+    from topology import running
+    from topology.settings import RunConfig, load_config
+
+    refuse_unknown("skyray.run", settings, RunConfig.model_fields)
     files = [subscriptions] if isinstance(subscriptions, str | os.PathLike) else list(subscriptions)
     config = load_config({"messages": messages, "subscriptions": files, "out": out, **settings})
     running.run(config)
@@ -98,6 +112,11 @@ def open(folder: str | os.PathLike[str]) -> "Run":
     from gateway.opened import Run
 
     return Run(folder)
+
+
+def __dir__() -> list[str]:
+    """The names of the interface, those that are imported late among them."""
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

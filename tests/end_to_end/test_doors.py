@@ -102,6 +102,10 @@ def by_engine(batches, window, words) -> tuple[Counter, skyray.Engine]:
     return counted(told), engine
 
 
+def _subscribed(batch: Batch) -> list[dict]:
+    return [change["subscribe"] for change in batch.changes if "subscribe" in change]
+
+
 def take_all(stream: Stream, batches) -> None:
     for batch in batches:
         for row in (*batch.changes, *batch.messages):
@@ -221,3 +225,29 @@ def test_live_message_id_that_comes_twice_is_one_rule_at_every_door(words, tmp_p
     verdict = verify_run(tmp_path / "out", all=True)
     assert verdict.exact, verdict.render()
     assert digest_of_run(tmp_path / "out", tmp_path / "again") == digest
+
+
+@pytest.mark.parametrize("window", WINDOWS[:2])
+def test_engine_explains_and_shows_what_a_run_does(words, tmp_path, window):
+    batches, rng, reasons = story(4), np.random.default_rng(4), Counter()
+    _, engine = by_engine(batches, window, words)
+    by_live(batches, window, words, tmp_path / "live")
+    run = skyray.open(tmp_path / "live")
+    columns = ("subscription_id", "rank", "message_id", "seq", "score", "text_score", "text", "lon", "lat", "words")
+    columns += ("distance_km",)
+    held = [tuple(str(row[name]) for name in columns) for row in run.results().to_pylist() if row["rank"] is not None]
+    assert sorted(tuple(str(row[name]) for name in columns) for row in engine.results()) == sorted(held)
+    seqs = sum(len(batch.messages) for batch in batches)
+    ids = {row["message_id"] for row in run.results().to_pylist()}
+    kind_of = {row["subscription_id"]: row["kind"] for batch in batches for row in _subscribed(batch)}
+    skylines = [name for name in engine.subscriptions if kind_of[name] == "skyline"]
+    objects = [row.get("object_id", row["id"]) for batch in batches for row in batch.messages]
+    replaced = [seq for seq, name in enumerate(objects) if name in objects[seq + 1 :]][-15:]
+    some = [(name, f"seq:{seq}") for name in skylines for seq in replaced]
+    some += [(str(rng.choice(engine.subscriptions)), name) for name in sorted(ids)[:10]]
+    some += [(str(rng.choice(engine.subscriptions)), f"seq:{seq}") for seq in rng.choice(seqs, 30).tolist()]
+    for name, message in some:
+        of_run, of_engine = run.explain(name, message), engine.explain(name, message)
+        assert of_engine == {key: value for key, value in of_run.items() if key != "told"}
+        reasons[of_engine["reason"]] += 1
+    assert {"no_time", "ahead", "rivals", "object_ended"} <= reasons.keys() and len(reasons) > 5, reasons

@@ -48,6 +48,7 @@ def test_python_page_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     assert names["answer"]["held"] and names["answer"]["rank"] == 1
     frame = names["frame"]
     assert len(frame) == names["updates"].num_rows and frame["text"].notna().all()
+    assert [row["words"] for row in names["nearest"]] == [["ramen"]] and names["nearest"][0]["distance_km"] < 5
     engine = names["engine"]
     assert engine.rejected == {"missing_coordinate": 1} and engine.subscriptions == ["all"]
     printed = capsys.readouterr().out.splitlines()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import skyray
-from matching.errors import InputError
+from matching.errors import ConfigError, InputError
 from tests.support.beside import BOX, TEXTS, Beside, random_message, random_subscription
 from tests.support.etl_folder import random_rows, write_etl
 
@@ -175,6 +175,7 @@ def test_engine_message_without_a_time_reaches_all_who_need_none(engine):
     told = engine.publish({"id": "m", "text": "ramen", "lon": 1, "lat": 2})
     assert {row["subscription_id"] for row in told} == {"knn", "topk", "b"}
     assert engine.set_aside == {"no_time": 1} and not engine.rejected
+    assert engine.explain("decay", "m")["reason"] == "no_time"
 
 
 def test_engine_message_without_a_time_is_in_no_window_that_goes_by_time():
@@ -186,6 +187,7 @@ def test_engine_message_without_a_time_is_in_no_window_that_goes_by_time():
     assert {(row["subscription_id"], row["message_id"]) for row in told} == {
         ("s1", "timed"), ("n", "m"), ("b", "m"), ("b", "timed")
     }  # fmt: skip
+    assert engine.explain("s1", "m")["why"].startswith("the message has no time")
 
 
 @pytest.mark.parametrize("kind", ["topk", "decay"])
@@ -197,8 +199,61 @@ def test_engine_message_dated_too_far_ahead_is_set_aside_and_moves_no_window(kin
     told = engine.publish([AT_NOON | {"id": name, "time": time} for name, time in dated.items()])
     assert {row["message_id"]: row["seq"] for row in told} == {"just": 1, "now": 2}
     assert engine.set_aside == {"ahead": 1} and not engine.rejected
+    answer = engine.explain("s1", "ahead")
+    assert not answer["held"] and answer["reason"] == "ahead" and "--max-ahead" in answer["why"]
 
 
 def test_engine_dates_do_not_matter_where_nobody_asks_for_times(engine):
     engine.subscribe(RAMEN)
     assert len(engine.publish(AT_NOON | {"time": "2126-01-01T00:00:00Z"})) == 1 and not engine.set_aside
+
+
+@pytest.mark.parametrize("what", ["ramen", b"ramen", None, 5, skyray])
+def test_engine_publish_of_what_is_no_message_says_what_is_one(engine, what):
+    with pytest.raises(InputError, match=f"'text': ..., 'lon': ..., 'lat': ....*not {type(what).__name__}") as refused:
+        engine.publish(what)
+    assert refused.value.reason_code == "wrong_type" and not engine.rejected and engine.publish() == []
+
+
+def test_engine_misspelt_option_or_column_is_named_with_what_was_meant(engine):
+    for wrong, meant in ((lambda: skyray.Engine(["a"], windw="count:4"), "'windw'; did you mean window"),
+                         (lambda: skyray.etl("x", out="y", tim_column="z"), "'tim_column'; did you mean time_column"),
+                         (lambda: skyray.run("m", ["s"], "o", overrite=True), "'overrite'; did you mean overwrite"),
+                         (lambda: skyray.Engine(["a"], zzz=1), "'zzz'; there are vocabulary, window")):  # fmt: skip
+        with pytest.raises(ConfigError, match=meant):
+            wrong()
+    with pytest.raises(InputError, match="'keyword' is no column of subscriptions; did you mean keywords?"):
+        engine.subscribe(RAMEN, keyword="soup")
+    with pytest.raises(InputError, match="takes columns, as a mapping or by name, not str 's1'"):
+        engine.subscribe("s1")
+
+
+def test_engine_results_have_the_words_found_and_kilometres(engine):
+    engine.subscribe(RAMEN, keywords="soup ramen")
+    engine.subscribe(RAMEN, subscription_id="sky", kind="skyline", lon=None, lat=None, region=[0, 0, 5, 5])
+    engine.publish({"id": "m", "text": "ramen", "lon": 1, "lat": 3})
+    (row,) = engine.results("s1")
+    assert row["words"] == ["ramen"] and row["distance_km"] == pytest.approx(111.2, abs=0.1)
+    assert engine.results("sky")[0]["distance_km"] is None
+
+
+def test_engine_explains_by_id_or_number_what_it_keeps(engine):
+    engine.subscribe(RAMEN)
+    again = [{"id": "twice", "text": "ramen", "lon": lon, "lat": 2} for lon in (1, 5)]
+    engine.publish([*again, {"id": "other", "text": "soup", "lon": 1, "lat": 2}])
+    assert engine.explain("s1", "seq:0")["held"]
+    answer = engine.explain("s1", "twice")  # the later one
+    assert (answer["reason"], answer["message"]["seq"]) == ("rivals", 1)
+    assert [rival["seq"] for rival in answer["rivals"]] == [0] and answer["distance_km"] > 400
+    assert engine.explain("s1", "other")["reason"] == "no_common_word"
+    for message in ("never", "seq:3", "seq:-1"):
+        with pytest.raises(InputError, match="was not published") as refused:
+            engine.explain("s1", message)
+        assert refused.value.reason_code == "unknown_message"
+    with pytest.raises(InputError, match="nobody"):
+        engine.explain("s2", "twice")
+
+
+def test_skyray_names_its_interface():
+    assert dir(skyray) == sorted(skyray.__all__) and {"Engine", "Run", "etl", "open", "run"} <= set(dir(skyray))
+    assert all(getattr(skyray, name) is not None for name in dir(skyray))
