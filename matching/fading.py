@@ -18,6 +18,9 @@ from matching.model import Float64, Int64
 EPOCH_US = 1_577_836_800_000_000
 #: Unless a run says otherwise: seconds in which a score falls to half; the collection's share in a text's relevance.
 HALF_LIFE_S, SMOOTHING = 86_400.0, 0.2
+#: Shorter ones than the unit of event times would tell nothing, and far shorter ones overflow; 32,000 years are no
+#: different from not fading at all.
+SHORTEST_HALF_LIFE_S, LONGEST_HALF_LIFE_S = 1e-6, 1e12
 
 
 class Fading(NamedTuple):
@@ -52,7 +55,8 @@ class Fading(NamedTuple):
 
         Parameters
         ----------
-        half_life_s : float               seconds in which a score falls to half
+        half_life_s : float               seconds in which a score falls to half, from `SHORTEST_HALF_LIFE_S` to
+                                          `LONGEST_HALF_LIFE_S`
         smoothing : float                 0..1
         collection_count : int64[terms]   by term id
         total_tokens : int                sum of all counts
@@ -61,10 +65,12 @@ class Fading(NamedTuple):
         Raises
         ------
         ConfigError
-            For a half-life that is not positive, or a smoothing outside 0..1.
+            For a half-life outside its range, or a smoothing outside 0..1.
         """
-        if not (math.isfinite(half_life_s) and half_life_s > 0.0):
-            raise ConfigError(f"half-life {half_life_s}: give seconds, more than 0")
+        if not SHORTEST_HALF_LIFE_S <= half_life_s <= LONGEST_HALF_LIFE_S:
+            raise ConfigError(
+                f"half-life {half_life_s}: give seconds between {SHORTEST_HALF_LIFE_S:g} and {LONGEST_HALF_LIFE_S:g}"
+            )
         if not 0.0 <= smoothing <= 1.0:
             raise ConfigError(f"smoothing {smoothing}: give a share between 0 and 1")
         share = np.asarray(collection_count, np.float64) / max(1, total_tokens)

@@ -26,7 +26,7 @@ from pydantic_settings import (
 )
 
 from matching.errors import ConfigError
-from matching.fading import HALF_LIFE_S, SMOOTHING
+from matching.fading import HALF_LIFE_S, LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, SMOOTHING
 from matching.space import EARTH, Space
 from matching.window import Window
 
@@ -112,7 +112,10 @@ class RunConfig(BaseSettings):
         "stream logged; auto: 5000 messages, and of a time: window at most a tenth",
     )
     decay_half_life: float = Field(
-        default=HALF_LIFE_S, gt=0.0, le=1e12, description="seconds in which a score that fades falls to half"
+        default=HALF_LIFE_S,
+        ge=SHORTEST_HALF_LIFE_S,
+        le=LONGEST_HALF_LIFE_S,
+        description="seconds in which a score that fades falls to half",
     )
     decay_smoothing: float = Field(
         default=SMOOTHING,

@@ -37,7 +37,7 @@ class Ciq(TopkEngine):
     name = "ciq"
     #: Levels of cells below the root at most.
     depth: ClassVar[int] = 9
-    #: Buckets of a cell; the paper's 16.
+    #: Buckets of a cell, 1 to 30; the paper's 16.
     buckets: ClassVar[int] = 16
     #: Postings of a block at most, a power of two; the paper finds 128 to 1,024 best, by data set.
     block: ClassVar[int] = 32
@@ -51,7 +51,7 @@ class Ciq(TopkEngine):
 
     def __init__(self, space: Space):
         super().__init__(space)
-        self.lists = CelledLists(self.depth, self.block, norms=True)
+        self.lists = CelledLists(self.depth, self.buckets, self.block, norms=True)
         self.history = MessageHistory(self.depth)
         self._found = no_candidates(0)
         # thresholds by slot: as the associations know it, and as it was when they were made

@@ -27,14 +27,17 @@ from numpy.typing import NDArray
 
 from matching.borrowing import borrowing
 from matching.ciq.quadtree import cells_down_to
+from matching.errors import ConfigError
 from matching.model import Float32, Float64, Int32, Int64, UInt8
 from matching.storage.block_pool import allocate_block, free_block
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
 from matching.storage.term_lists import bit_of
 
-#: Buckets of a cell at most; with it in five bits, cell and bucket take one int32.
+#: Buckets of a cell at most; with it in five bits, cell and bucket take one int32. Two of them are special: for those
+#: whose text counts not, and, at the root, for those without a threshold.
 MOST_BUCKETS = 32
+_SPECIAL_BUCKETS = 2
 NONE = -1
 #: A table is never fuller than this: longer runs cost more than the places do.
 _FULLEST = 0.6
@@ -105,11 +108,19 @@ class CelledLists:
     Parameters
     ----------
     depth : int     levels of cells below the root
+    buckets : int   of a cell, without the two special ones: 1 to 30
     block : int     postings of a block at most, a power of two
     norms : bool    whether blocks keep the largest norm of weights
+
+    Raises
+    ------
+    ConfigError
+        For a number of buckets that has no room beside the cell's number.
     """
 
-    def __init__(self, depth: int, block: int, norms: bool = False):
+    def __init__(self, depth: int, buckets: int, block: int, norms: bool = False):
+        if not 1 <= buckets <= MOST_BUCKETS - _SPECIAL_BUCKETS:
+            raise ConfigError(f"buckets {buckets}: give 1 to {MOST_BUCKETS - _SPECIAL_BUCKETS} for a cell")
         self.depth, self.block, self.norms = depth, block, norms
         self._rows = np.zeros((_FEWEST, _LIST_WORDS), np.int64), np.zeros((_FEWEST, _BLOCK_WORDS), np.int64)
         self._associations = np.zeros((_FEWEST, _ASSOCIATION_WORDS), np.int64)

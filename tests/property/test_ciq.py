@@ -6,7 +6,7 @@ import pytest
 from baselines.decay.block_inverted_file import BlockInvertedFile
 from baselines.decay.inverted_file import InvertedFile
 from matching.decay.engines.ciq import Ciq
-from matching.fading import Fading
+from matching.fading import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, Fading
 from matching.model import DECAY, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
 from matching.naive import tally
 from tests.support.celled import Cramped, CrampedH, cells_of, check_blocks, check_cells
@@ -15,6 +15,13 @@ from tests.support.worlds import SPACE, Recipe, make_world
 
 #: The first of an engine compiles it.
 pytestmark = [pytest.mark.timeout(300), pytest.mark.wide]
+
+
+class MostBuckets(Cramped):
+    """As many buckets as there may be."""
+
+    name = "most_buckets"
+    buckets = 30
 
 
 class SmallBlocks(BlockInvertedFile):
@@ -34,6 +41,8 @@ RECIPES = {
     "text_alone": {"alphas": (0.0,), "terms": 5},
     "half_life_of_a_second": {"half_life_s": 1.0, "terms": 4, "largest_k": 2},
     "half_life_of_a_millisecond": {"half_life_s": 1e-3, "late_s": 500.0, "terms": 3, "largest_k": 2},
+    "half_life_of_a_microsecond": {"half_life_s": SHORTEST_HALF_LIFE_S, "late_s": 500.0, "terms": 3, "largest_k": 2},
+    "half_life_of_ages": {"half_life_s": LONGEST_HALF_LIFE_S, "terms": 4},
     "half_life_of_ten_years": {"half_life_s": 3.2e8, "grid": 4, "terms": 4},
     "very_late_messages": {"late_s": 500.0, "half_life_s": 2.0, "terms": 4},
     "equal_times": {"late_s": 0.0, "half_life_s": 1e6, "grid": 2, "terms": 4},
@@ -71,6 +80,11 @@ def _tier(seed: int) -> list:
 def test_engine_where_its_rules_bite_equals_oracle(engine, name, first):
     for seed in range(first, first + (4 if first else 1)):
         run(engine, RECIPES[name], seed)
+
+
+@pytest.mark.parametrize("name", ["borders", "place_alone", "k_beyond_the_stream"])
+def test_engine_with_as_many_buckets_as_there_may_be_equals_oracle(name):
+    run(MostBuckets, RECIPES[name], 1)
 
 
 def test_engine_spreads_over_cells_and_does_so_anew_as_thresholds_rise():

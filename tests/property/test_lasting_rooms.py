@@ -3,6 +3,7 @@
 import pytest
 
 from baselines.kinds import WITH_BASELINES
+from matching.fading import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S
 from matching.model import DECAY, KNN
 from tests.support.lasting import ROOMS, EveryPair, differences
 from tests.support.worlds import Recipe, make_world
@@ -23,6 +24,8 @@ RECIPES = {
     "place_alone": {"alphas": (1.0,), "grid": 4},
     "text_alone": {"alphas": (0.0,)},
     "half_life_of_a_second": {"half_life_s": 1.0},
+    "half_life_of_a_microsecond": {"half_life_s": SHORTEST_HALF_LIFE_S},
+    "half_life_of_ages": {"half_life_s": LONGEST_HALF_LIFE_S},
     "half_life_of_ten_years": {"half_life_s": 3.2e8, "grid": 5},
     "equal_times": {"late_s": 0.0, "half_life_s": 5.0},
     "very_late_messages": {"late_s": 500.0, "half_life_s": 5.0},

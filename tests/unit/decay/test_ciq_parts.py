@@ -9,10 +9,14 @@ from matching.ciq.cell_bounds import LEAST_TEXT, bucket_of, is_spatial, reach_of
 from matching.ciq.cell_costs import chance_of_cell, chance_of_text, lifetime_of
 from matching.ciq.cell_walk import needed_text
 from matching.ciq.quadtree import cells_down_to, distance_to_box, path_to
+from matching.decay.engines.ciq import Ciq as DecayCiq
 from matching.decay.engines.ciq_bounds import factor_of, scaled_of
 from matching.decay.engines.ciq_history import MessageHistory
-from matching.decay.scores import key_of
-from matching.fading import Fading
+from matching.decay.scores import key_of, lift
+from matching.errors import ConfigError
+from matching.fading import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, Fading
+from matching.space import EARTH, Space
+from matching.topk.engines.ciq import Ciq as TopkCiq
 
 
 def least_text(key, alpha, reach, lifted, away=0.0):
@@ -98,6 +102,34 @@ def test_buckets_ascend_with_reach_and_place_alone_has_its_own():
     assert buckets == sorted(buckets) and buckets[0] == 0 and max(buckets) == 15
     assert bucket_of(reach_of(1.0, 0.1, 1.0), 1.0, 16) == 16
     assert bucket_of(reach_of(0.9, 5.0, 1.0), 0.9, 16) == 0
+
+
+@pytest.mark.parametrize("half_life_s", [1e-304, 5e-324, 9e-7, 1.1e12, 1e308, 0.0, -1.0, math.nan, math.inf])
+def test_fading_half_life_that_no_time_can_be_told_by_is_refused(half_life_s):
+    with pytest.raises(ConfigError, match="give seconds between 1e-06 and 1e\\+12"):
+        Fading.of(half_life_s, 0.2, np.array([1]), 1)
+
+
+@pytest.mark.parametrize("half_life_s", [SHORTEST_HALF_LIFE_S, LONGEST_HALF_LIFE_S])
+def test_fading_keys_of_the_shortest_and_longest_half_life_are_numbers(half_life_s):
+    fading = Fading.of(half_life_s, 0.2, np.array([1]), 1)
+    for year in (1, 9999):
+        lifted = lift((year - 1970) * 31_556_952_000_000, fading)
+        assert math.isfinite(key_of(1e-300, lifted)) and math.isfinite(2.0 * lifted * lifted)
+
+
+@pytest.mark.parametrize("engine", [DecayCiq, TopkCiq], ids=["decay", "topk"])
+@pytest.mark.parametrize("buckets", [0, 31, 1000])
+def test_ciq_buckets_that_have_no_room_beside_the_cell_are_refused(engine, buckets):
+    class Other(engine):
+        pass
+
+    Other.buckets = buckets
+    arguments = (Space(*EARTH), FADING) if engine is DecayCiq else (Space(*EARTH),)
+    with pytest.raises(ConfigError, match=f"buckets {buckets}: give 1 to 30"):
+        Other(*arguments)
+    Other.buckets = 30
+    assert Other(*arguments).buckets == 30
 
 
 def test_history_chances_lie_between_none_and_all():

@@ -62,6 +62,12 @@ def engine():
     return skyray.Engine(["ramen soup", "ramen"], "count:4")
 
 
+@pytest.mark.parametrize("half_life", [1e-304, 0, 1e13, math.nan])
+def test_engine_half_life_out_of_range_is_refused(half_life):
+    with pytest.raises(ConfigError, match="give seconds between 1e-06 and 1e\\+12"):
+        skyray.Engine(["ramen"], decay_half_life=half_life)
+
+
 RAMEN = {"subscription_id": "s1", "kind": "topk", "keywords": "ramen", "lon": 1, "lat": 2, "k": 1, "alpha": 0.5}
 
 

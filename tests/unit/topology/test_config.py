@@ -80,6 +80,11 @@ def test_load_config_named_file_is_read_instead(monkeypatch, tmp_path):
         ({"batch": "many"}, "--batch 'many'"),
         ({"executor": "rya"}, "'local' or 'ray'"),
         ({"window": "count:-1"}, "write count:N (messages) or time:SECONDS"),
+        ({"decay_half_life": 1e-304}, "--decay-half-life 1e-304 (from command line): input should be greater than"),
+        (
+            {"decay_half_life": 1e13},
+            "--decay-half-life 10000000000000.0 (from command line): input should be less than",
+        ),
         ({"world": "1,2,3"}, "write WEST,SOUTH,EAST,NORTH"),
         ({"world": "5,0,-5,9"}, "west <= east"),
         ({"engine": ["skype"]}, "'skype' is not KIND=NAME"),
