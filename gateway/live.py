@@ -1,7 +1,8 @@
 """What a person sees of a running topology: a table of components that is drawn again and again, and its summary.
 
-The executors call back with a snapshot a few times a second. Without a person who watches nothing is drawn. Read on
-in `topology.core.metrics`, where the figures come from.
+The executors call back with a snapshot a few times a second. Without a person who watches nothing is drawn; then plain
+lines say how far the compiler is, which takes minutes the first time. Read on in `topology.core.metrics`, where the
+figures come from.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,8 @@ UNITS = (
     "tasks: count; in, out, queue: payloads between tasks; scanned: postings; verified, matched: pairs of message and "
     "subscription; busy: share of the time. k = 1,000, M = 1,000,000, and so on."
 )
+#: Seconds of the stream between two lines of a run that nobody watches.
+EVERY_S = 5.0
 #: A thousand, a million and so on, as figures are shortened.
 _SCALES = ("", "k", "M", "G", "T", "P")
 
@@ -40,6 +43,10 @@ class Drawing:
         """The start waits for this."""
         self._progress.update(self._task, description=f"waiting for {stage}")
 
+    def warmed(self, warmed: Any) -> None:
+        """So many kernels are ready (`matching.warmup.Warmed`)."""
+        self._progress.update(self._task, description=_kernels(warmed))
+
     def __call__(self, snapshot: Any) -> None:
         """The run as it is now."""
         from rich.console import Group
@@ -49,9 +56,46 @@ class Drawing:
         self._live.update(Group(component_table(snapshot.as_dict()["components"]), self._progress))
 
 
+class Lines:
+    """Says what a run is at where nobody watches: plain lines, seldom enough for a log.
+
+    Parameters
+    ----------
+    terminal : Terminal
+        Without `in_lines` only compiling is worth a line: it takes minutes, and only the first time.
+    batches : int, optional
+    """
+
+    def __init__(self, terminal: Terminal, batches: int | None):
+        self._terminal = terminal
+        self._of = "" if batches is None else f" of {batches:,}"
+        self._next_s = 0.0
+
+    def starting(self, stage: str) -> None:
+        """The start waits for this."""
+        if self._terminal.in_lines:
+            self._terminal.line(f"run: waiting for {stage}")
+
+    def warmed(self, warmed: Any) -> None:
+        """So many kernels are ready; nothing is said of what was in the cache."""
+        if warmed.compiled:
+            self._terminal.line(f"run: {_kernels(warmed)}")
+
+    def __call__(self, snapshot: Any) -> None:
+        """The run as it is now."""
+        if self._terminal.in_lines and snapshot.elapsed_s >= self._next_s:
+            self._next_s = snapshot.elapsed_s + EVERY_S
+            self._terminal.line(f"run: {snapshot.acknowledged:,}{self._of} batches done")
+
+
+def _kernels(warmed: Any) -> str:
+    doing = "compiling" if warmed.compiled else "loading"
+    return f"{doing} kernels: {warmed.done} of {warmed.of} ({warmed.part})"
+
+
 @contextmanager
 def live_run(terminal: Terminal, batches: int | None) -> Iterator[Callable[[Any], None]]:
-    """Draw snapshots while the block runs; yields the callback, which does nothing if nobody watches.
+    """Show snapshots while the block runs; yields the callback, which draws if somebody watches (`Drawing`, `Lines`).
 
     Parameters
     ----------
@@ -61,7 +105,7 @@ def live_run(terminal: Terminal, batches: int | None) -> Iterator[Callable[[Any]
         How many batches the stream has, if that is known: the bar's length.
     """
     if not terminal.watched:
-        yield lambda _snapshot: None
+        yield Lines(terminal, batches)
         return
     from rich.live import Live
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

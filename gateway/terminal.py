@@ -44,10 +44,14 @@ class Terminal:
     ----------
     as_json : bool
         Print one JSON object, and neither tables nor drawn progress.
+    in_lines : bool
+        Where standard error is no terminal, a plain line for each stage of long work, with the seconds so far.
     """
 
-    def __init__(self, as_json: bool = False):
+    def __init__(self, as_json: bool = False, in_lines: bool = False):
         self.as_json = as_json
+        self.in_lines = in_lines and not sys.stderr.isatty()
+        self._begun = monotonic()
 
     @property
     def watched(self) -> bool:
@@ -75,8 +79,15 @@ class Terminal:
 
     def note(self, text: str) -> None:
         """A line about what goes on, for people who watch."""
-        if self.watched:
+        if self.in_lines:
+            self.line(text)
+        elif self.watched:
             console(errors=True).print(shown(text), highlight=False)
+
+    def line(self, text: str) -> None:
+        """A plain line of progress on standard error, with the seconds since the command began."""
+        sys.stderr.write(f"{monotonic() - self._begun:7.1f} s  {shown(text)}\n")
+        sys.stderr.flush()
 
     @contextmanager
     def steps(self, title: str, in_lines: bool | None = False) -> Iterator[Callable[..., None]]:
@@ -89,17 +100,11 @@ class Terminal:
             A plain line a step instead, with the seconds so far, so that the log of a run that was killed says where it
             was; None: where standard error is no terminal.
         """
-        if in_lines or (in_lines is None and not sys.stderr.isatty()):
-            begun = monotonic()
-
-            def write(*stage: Any, **figures: Any) -> None:
-                sys.stderr.write(f"{monotonic() - begun:7.1f} s  {_sentence(title, stage, figures)}\n")
-                sys.stderr.flush()
-
-            yield write
+        if in_lines or self.in_lines or (in_lines is None and not sys.stderr.isatty()):
+            yield lambda *stage, **figures: self.line(_sentence(title, stage, figures))
         elif self.watched:
             with console(errors=True).status(f"{title} ...") as status:
-                yield lambda *stage, **figures: status.update(_sentence(title, stage, figures))
+                yield lambda *stage, **figures: status.update(shown(_sentence(title, stage, figures)))
         else:
             yield lambda *_args, **_figures: None
 
@@ -147,7 +152,7 @@ def _sentence(title: str, stage: Sequence[Any], figures: dict[str, Any]) -> str:
     """What is going on, in one line."""
     words = [str(part) for part in stage if isinstance(part, str | int | float)]
     words += [f"{name.replace('_', ' ')} {value:,}" for name, value in figures.items()]
-    return shown(" ".join([f"{title}:", *words]))
+    return " ".join([f"{title}:", *words])
 
 
 def shown(text: str, lines: bool = False) -> str:

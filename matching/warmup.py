@@ -3,16 +3,20 @@
 `topology.core.runner` calls `warmup` once a node with what the run uses, `make setup` runs `python -m matching.warmup`
 for what runs by default; after that, kernels come from the cache on disk in a fraction of the time. It works by letting
 `matching.alone` run every kind a little, on real if tiny inputs, with all that makes a kernel run: growth, removal,
-range messages, objects that end, refills, expiry, both kinds of window, a restore.
+range messages, objects that end, refills, expiry, both kinds of window, a restore. Where nothing is cached yet it takes
+minutes, so it says how far it is (`Warmed`).
 """
 
 import sys
 import time
-from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from multiprocessing import get_context
+from typing import NamedTuple
 
 import numpy as np
+from numba.core.event import install_recorder
 
 from matching.alone import Alone
 from matching.fading import Fading
@@ -32,6 +36,20 @@ _BATCHES, _SIZE, _COMING = 8, 8, 10
 _MANY, _MANY_MESSAGES = (1200, 10, 1500), 128
 
 
+#: A part of a warm-up: its name, and what compiles it.
+Part = tuple[str, Callable[[], None]]
+
+
+class Warmed(NamedTuple):
+    """How far a warm-up is: `done` parts `of` all, the kernels `compiled` for them, 0 where all were in the cache, and
+    the last part done."""
+
+    done: int
+    of: int
+    compiled: int
+    part: str
+
+
 def warmup(
     kinds: Kinds = KINDS,
     engines: Mapping[str, str] | None = None,
@@ -48,27 +66,47 @@ def warmup(
     all_of_them : bool
         Every engine and every window index there is, instead.
     """
+    for _, warm in parts(kinds, engines or {}, windows or {}, all_of_them):
+        warm()
+
+
+def parts(
+    kinds: Kinds, engines: Mapping[str, str], windows: Mapping[str, str], all_of_them: bool = False
+) -> Iterator[Part]:
+    """The parts of the warm-up of kinds; see `warmup`."""
     for kind in kinds.run:
-        _warm_kind(kind, engines or {}, windows or {}, all_of_them)
+        yield from _parts_of(kind, engines, windows, all_of_them)
 
 
-def _warm_kind(kind: Kind, engines: Mapping[str, str], windows: Mapping[str, str], all_of_them: bool) -> None:
+def _parts_of(kind: Kind, engines: Mapping[str, str], windows: Mapping[str, str], all_of_them: bool) -> Iterator[Part]:
     for name in kind.engines if all_of_them else (kind.chosen(engines.get(kind.name)),):
-        warm_engine(kind, name)
+        yield f"{kind.name}, engine {name}", partial(warm_engine, kind, name)
     for name in kind.windows if all_of_them else (windows.get(kind.name),) if kind.windowed else ():
-        _warm_window(kind, name)
+        yield f"{kind.name}, window index {name or next(iter(kind.windows))}", partial(_warm_window, kind, name)
 
 
-def _warm_in_parallel(all_of_them: bool) -> None:
+def in_turn(parts: Sequence[Part]) -> Iterator[Warmed]:
+    """Warm up part by part, and say after each how far it is."""
+    with install_recorder("numba:compile") as recorder:
+        for number, (name, warm) in enumerate(parts, 1):
+            warm()
+            compiled = sum(event.is_start for _, event in recorder.buffer)
+            yield Warmed(number, len(parts), compiled, name)
+
+
+def _warm_in_parallel(all_of_them: bool) -> Iterator[Warmed]:
     """A process a core, a kind at a time: the compiler takes one core, and kinds share few kernels."""
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        done = [pool.submit(_warm_named, kind.name, all_of_them) for kind in KINDS.run]
-        for each in done:
-            each.result()
+        names = {pool.submit(_warm_named, kind.name, all_of_them): kind.name for kind in KINDS.run}
+        compiled = 0
+        for number, done in enumerate(as_completed(names), 1):
+            compiled += done.result()
+            yield Warmed(number, len(names), compiled, names[done])
 
 
-def _warm_named(name: str, all_of_them: bool) -> None:
-    _warm_kind(KINDS.named(name), {}, {}, all_of_them)
+def _warm_named(name: str, all_of_them: bool) -> int:
+    """Warm up a kind; how many kernels had to be compiled for it."""
+    return max(warmed.compiled for warmed in in_turn(list(_parts_of(KINDS.named(name), {}, {}, all_of_them))))
 
 
 def warm_engine(kind: Kind, name: str) -> None:
@@ -175,5 +213,10 @@ def _texts(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 if __name__ == "__main__":
     begun = time.perf_counter()
-    _warm_in_parallel("--all" in sys.argv)
+    sys.stdout.write("compiling kernels, unless they are cached: a few minutes the first time\n")
+    for warmed in _warm_in_parallel("--all" in sys.argv):
+        sys.stdout.write(
+            f"{time.perf_counter() - begun:7.1f} s  kernels: {warmed.done} of {warmed.of} kinds ready ({warmed.part})\n"
+        )
+        sys.stdout.flush()
     sys.stdout.write(f"kernels ready in {time.perf_counter() - begun:.1f} s\n")

@@ -9,7 +9,7 @@ Dotted edges are feedback: they carry no end and no credit. What travels on each
 message's way goes on in `spouts.parquet`, then `bolts.distribution`; `topology.running` starts what is wired here.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,7 @@ from matching.kinds import KINDS
 from matching.model import Float64
 from matching.space import Space
 from matching.text import Vocabulary
-from matching.warmup import warmup
+from matching.warmup import Part, Warmed, in_turn, parts
 from matching.window import Window
 from spouts.aside import NOBODY, Aside
 from spouts.cuts import Cuts, read_ends
@@ -149,17 +149,20 @@ _WARM: set[tuple[Any, ...]] = set()
 
 def warm_up(
     kinds: Kinds, engines: tuple[tuple[str, str], ...], windows: tuple[tuple[str, str], ...], placed: bool = False
-) -> None:
+) -> Iterator[Warmed]:
     """Compile, or load from the cache, the kernels of kinds and routers; once a node, before the spouts open."""
     wanted = (kinds.names, engines, windows, placed)
     if wanted in _WARM:
         return
-    warmup(kinds, dict(engines), dict(windows))
-    distribution.location.warmup()
-    distribution.keyword.warmup()
-    distribution.signatures.warmup.warmup()
+    # the routers first: they take seconds, and by them it is known whether anything is cached
+    wanted_parts: list[Part] = [
+        ("router location", distribution.location.warmup),
+        ("router keyword", distribution.keyword.warmup),
+        ("signatures", distribution.signatures.warmup.warmup),
+    ]
     if placed:
-        distribution.placed.warmup()
+        wanted_parts.append(("placement by cost", distribution.placed.warmup))
+    yield from in_turn([*wanted_parts, *parts(kinds, dict(engines), dict(windows))])
     _WARM.add(wanted)
 
 

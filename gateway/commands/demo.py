@@ -26,8 +26,8 @@ def demo(
     """Match the world's towns against tens of thousands of subscriptions and check the answer.
 
     Writes the places, runs the ETL on Spark, makes subscriptions, runs the topology on Ray and verifies a sample
-    against the oracle.
+    against the oracle. Takes a minute or two, and a few more where the kernels have to be compiled first.
     """
     from gateway.demo import run_demo
 
-    return run_demo(Terminal(json), out, min_population, per_kind, sample)
+    return run_demo(Terminal(json, in_lines=True), out, min_population, per_kind, sample)

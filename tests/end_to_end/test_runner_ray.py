@@ -19,6 +19,7 @@ from tests.support.example_topologies import (
     failing_warm_up,
     keyed,
     pipeline,
+    warm_up_in_steps,
     word_count,
 )
 from topology.core.grouping import task_of_key
@@ -186,6 +187,16 @@ def test_run_ray_failing_warm_up_is_told():
     with pytest.raises(TopologyError, match="warm-up on .* failed(.|\n)*no compiler"):
         run_ray(plan)
     assert_no_actor_is_left()
+
+
+def test_run_ray_tells_how_far_the_warm_up_is():
+    told = []
+
+    def on_progress(_snapshot): ...
+
+    on_progress.warmed = told.append
+    run_ray(dataclasses.replace(pipeline(), warm_up=warm_up_in_steps), on_progress=on_progress)
+    assert told == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_run_ray_class_in_the_main_script_is_refused():

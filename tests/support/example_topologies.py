@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -378,6 +379,12 @@ def deadlocked() -> Plan:
         .acknowledged_by("silent")
         .build(credits=2)
     )
+
+
+def warm_up_in_steps() -> Iterator[tuple[int, int]]:
+    """Stands for kernels that take their time."""
+    for done in range(1, 4):
+        yield done, 3
 
 
 def failing_warm_up() -> None:

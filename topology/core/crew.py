@@ -6,7 +6,7 @@
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import ray
@@ -97,29 +97,47 @@ class Crew:
         sizes = [node["Resources"].get("object_store_memory") for node in ray.nodes() if node["Alive"]]
         return min((int(size) for size in sizes if size), default=None)
 
-    def warm_up(self, timeout_s: float) -> float:
-        """Run the plan's warm-up once on every node; the seconds it took. Raises TopologyError."""
+    def warm_up(self, timeout_s: float, on_progress: Callable[[Any], None] = lambda _: None) -> float:
+        """Run the plan's warm-up once on every node; the seconds it took.
+
+        Parameters
+        ----------
+        timeout_s : float
+            How long a node may say nothing of how far it is.
+        on_progress : callable
+            Called with how far the last of the nodes is, whenever that changes.
+
+        Raises
+        ------
+        TopologyError
+            If it fails on a node, or a node says nothing for too long.
+        """
         warm_up = self._plan.warm_up
         if warm_up is None:
             return 0.0
         began = time.perf_counter()
-        task = ray.remote(_call)
+        task = ray.remote(_steps)
         calls = {}
         for node in ray.nodes():
             if node["Alive"]:
                 where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 options = {"num_cpus": 0, "max_retries": 0, "enable_task_events": False, "scheduling_strategy": where}
-                calls[task.options(**options).remote(warm_up)] = node["NodeManagerAddress"]
+                calls[task.options(num_returns="streaming", **options).remote(warm_up)] = node["NodeManagerAddress"]
+        reached: dict[Any, Any] = {}
+        told = None
         pending = list(calls)
         while pending:
-            left_s = began + timeout_s - time.perf_counter()
-            done, pending = ray.wait(pending, num_returns=1, timeout=max(0.0, left_s))
+            done, _ = ray.wait(pending, num_returns=1, timeout=timeout_s)
             if not done:
-                raise TopologyError(f"warm-up on {calls[pending[0]]} takes longer than {timeout_s:g} s")
+                raise TopologyError(f"warm-up on {calls[pending[0]]} gets no further for {timeout_s:g} s")
             try:
-                ray.get(done[0])
+                reached[done[0]] = ray.get(next(done[0]))
+            except StopIteration:
+                pending.remove(done[0])
             except Exception as cause:
                 raise TopologyError(f"warm-up on {calls[done[0]]} failed: {cause}") from cause
+            if len(reached) == len(calls) and told != (told := min(reached.values())):
+                on_progress(told)
         return time.perf_counter() - began
 
     def ask(self, method: str, timeout_s: float, *arguments: Any) -> list[Any]:
@@ -209,8 +227,8 @@ class Crew:
                 self._log.warning("close_failed", task=str(self._plan.tasks[address]), why=failure.summary)
 
 
-def _call(function: Callable[[], Any]) -> None:
-    function()
+def _steps(function: Callable[[], Any]) -> Iterator[Any]:
+    yield from function() or ()
 
 
 def _cause_of_death(death: RayActorError) -> str:

@@ -22,7 +22,7 @@ from topology.core.component import Saved
 from topology.core.failures import TaskFailed, never_acknowledged, who_is_not_quiet, who_waits
 from topology.core.links import Channel, Destination, Saving
 from topology.core.logs import driver_log
-from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus, tell_stage
+from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus, tell_stage, tell_warmed
 from topology.core.payload import fingerprint
 from topology.core.plan import Plan
 from topology.core.store import Writer
@@ -296,7 +296,8 @@ class _LocalRun:
         """Open all components, and let them go on where another run stood; the seconds that warming up took."""
         tell_stage(self._on_progress, "the kernels")
         if self._plan.warm_up is not None:
-            self._plan.warm_up()
+            for warmed in self._plan.warm_up() or ():
+                tell_warmed(self._on_progress, warmed)
         warm_up_s = time.perf_counter() - self._started if self._plan.warm_up is not None else 0.0
         tell_stage(self._on_progress, "the subscriptions")
         for host in self._hosts:

@@ -113,6 +113,13 @@ def tell_stage(on_progress: Any, stage: str) -> None:
         starting(stage)
 
 
+def tell_warmed(on_progress: Any, warmed: Any) -> None:
+    """Tell whoever watches how far the warm-up is (`Plan.warm_up`), if `on_progress` has a method `warmed` for it."""
+    listener = getattr(on_progress, "warmed", None)
+    if listener is not None:
+        listener(warmed)
+
+
 @dataclass(frozen=True)
 class ComponentSnapshot:
     """A component while it runs, summed over its tasks.

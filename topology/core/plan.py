@@ -72,7 +72,8 @@ class Plan:
     credits : int
         How many batches may be published and not yet acknowledged.
     warm_up : callable or None
-        Called without arguments once on each node (or once in this process) before anything opens.
+        Called without arguments once on each node (or once in this process) before anything opens. It may be a
+        generator of how far it is: tuples, of which the lesser one is less far.
     """
 
     name: str

@@ -20,6 +20,7 @@ What each task does is in `topology.core.task`, shared with `topology.core.local
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ray
@@ -32,7 +33,7 @@ from topology.core.crew import Crew
 from topology.core.disk import Output
 from topology.core.failures import ComponentFailed, TaskFailure, never_acknowledged, who_waits
 from topology.core.logs import driver_log
-from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus, tell_stage
+from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus, tell_stage, tell_warmed
 from topology.core.plan import Plan
 from topology.core.pulse import WorkersLost
 from topology.core.store import Manifest, Written
@@ -42,6 +43,8 @@ from topology.core.worker import Lease, Placement, WorkerStatus, place
 _FIRST_PAUSE_S = 0.02
 #: How long a gap on a link waits for the sender's word on why, before it is taken for the cause itself.
 _GAP_S = 1.0
+#: How long a part of the warm-up may take: a compiler that shares two cores with ten others took four minutes for one.
+_WARM_UP_S = 1800.0
 
 
 def run_ray(
@@ -88,7 +91,7 @@ def run_ray(
         A process that shows no sign of life for so long ends a run that is not saved, and parcels that are on their way
         for so long end any run. An `execute` may take as long as it likes.
     start_s : float
-        How long warm-up, and then the opening of all components, may take.
+        How long the opening of all components may take.
     task_cpus : float
         CPUs that Ray reserves for each task. 0: as many tasks as wanted share the machine.
     log_to_driver : bool
@@ -185,7 +188,7 @@ class _RayRun:
         began = time.perf_counter()
         self._crew.hire()
         tell_stage(self._on_progress, "the kernels")
-        warm_up_s = self._crew.warm_up(self._start_s)  # while the processes start
+        warm_up_s = self._crew.warm_up(_WARM_UP_S, partial(tell_warmed, self._on_progress))  # while the processes start
         try:
             self._crew.ask("connect", self._start_s, self._crew.actors, self._incarnation)
             tell_stage(self._on_progress, "the subscriptions")

@@ -215,6 +215,16 @@ def test_terminal_piped_tells_steps_in_lines_where_asked(capsys, in_lines):
     assert all(float(seconds) >= 0.0 for seconds, _ in told)
 
 
+def test_terminal_piped_in_lines_tells_notes_and_steps_by_one_clock(capsys):
+    terminal = Terminal(in_lines=True)
+    terminal.note("writing the world's towns ...")
+    with terminal.steps("etl") as on_progress:
+        on_progress("sort (2 of 7)")
+    told = [line.split(" s  ") for line in capsys.readouterr().err.splitlines()]
+    assert [sentence for _, sentence in told] == ["writing the world's towns ...", "etl: sort (2 of 7)"]
+    assert 0.0 <= float(told[0][0]) <= float(told[1][0])
+
+
 def test_terminal_piped_is_not_watched_and_draws_no_progress(capsys):
     terminal = Terminal()
     assert not terminal.watched

@@ -1,6 +1,8 @@
 """What is drawn while a run starts and goes on: it fits a terminal of 80 columns, and its figures are real."""
 
+import dataclasses
 import io
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +10,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress import MofNCompleteColumn, Progress, TextColumn
 
-from gateway.live import Drawing, component_table, short
+from gateway.live import Drawing, component_table, live_run, short
+from gateway.terminal import Terminal
+from matching.warmup import Warmed
 from tests.support.example_topologies import word_count
 from topology.core.local import run_local
 from topology.core.metrics import BUSY_SPAN_S, Meter, TaskStatus
@@ -79,6 +83,54 @@ def test_drawing_says_what_the_start_waits_for_and_then_how_far_the_run_is():
     assert seen == ["the kernels", "the subscriptions"]
     assert "waiting for the kernels" in screen and "0 in flight" in screen and "12/12" in screen
     assert "component" in screen and "split" in screen
+
+
+def test_piped_run_says_in_lines_how_far_the_compiler_is_and_how_far_it_is_itself(capsys):
+    plan = dataclasses.replace(word_count(batches=12), warm_up=compiling)
+    with live_run(Terminal(in_lines=True), 12) as on_progress:
+        run_local(plan, on_progress=on_progress)
+    printed = capsys.readouterr()
+    told = [line.partition(" s  ")[2] for line in printed.err.splitlines()]
+    assert told[:4] == [
+        "run: waiting for the kernels",
+        "run: compiling kernels: 1 of 2 (router)",
+        "run: compiling kernels: 2 of 2 (topk)",
+        "run: waiting for the subscriptions",
+    ]
+    assert re.fullmatch(r"run: \d+ of 12 batches done", told[-1]) and printed.out == ""
+
+
+@pytest.mark.parametrize(("compiled", "lines"), [(3, 1), (0, 0)])
+def test_piped_run_that_is_not_a_demo_says_that_it_compiles_and_nothing_else(capsys, compiled, lines):
+    plan = dataclasses.replace(word_count(), warm_up=lambda: iter([Warmed(1, 1, compiled, "topk")]))
+    with live_run(Terminal(as_json=True), None) as on_progress:
+        run_local(plan, on_progress=on_progress)
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == lines and all("compiling kernels: 1 of 1 (topk)" in line for line in told)
+
+
+def test_drawing_says_how_many_kernels_are_ready():
+    plan = dataclasses.replace(word_count(), warm_up=compiling)
+    shown = []
+
+    def run(drawing):
+        warmed = drawing.warmed
+
+        def tell(so_far):
+            warmed(so_far)
+            shown.append(drawing._progress.tasks[0].description)
+
+        drawing.warmed = tell
+        run_local(plan, on_progress=drawing)
+
+    drawn(run)
+    assert shown == ["compiling kernels: 1 of 2 (router)", "compiling kernels: 2 of 2 (topk)"]
+
+
+def compiling():
+    """Stands for a warm-up that has something to compile."""
+    yield Warmed(1, 2, 6, "router")
+    yield Warmed(2, 2, 240, "topk")
 
 
 def status(address, busy_s, tasks):

@@ -16,7 +16,7 @@ import baselines
 import matching
 from baselines.kinds import WITH_BASELINES
 from matching.kind_table import Kind
-from matching.warmup import warmup
+from matching.warmup import Warmed, in_turn, parts, warmup
 from tests.support.any_kind import Recipe, make_turns, window_of
 from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE
@@ -100,6 +100,25 @@ def test_warmup_leaves_nothing_to_compile(chosen):
     assert not report["later"]
     assert min(report["told"].values()) > 200 and len(report["told"]) >= (20 if chosen == "all" else 3)
     assert report["called"] > 60
+
+
+@numba.njit
+def _twice(number):
+    return number + number
+
+
+def test_warmup_says_after_each_part_how_many_kernels_had_to_be_compiled():
+    parts = [("integers", lambda: _twice(1)), ("the same", lambda: _twice(2)), ("floats", lambda: _twice(2.0))]
+    told = list(in_turn(parts))
+    assert told == [Warmed(1, 3, 1, "integers"), Warmed(2, 3, 1, "the same"), Warmed(3, 3, 2, "floats")]
+
+
+def test_warmup_has_a_part_of_each_engine_and_window_index():
+    named = [name for name, _ in parts(WITH_BASELINES, {"topk": "l2_scan"}, {})]
+    assert named[:3] == ["boolean, engine cell_term", "topk, engine l2_scan", "topk, window index segments"]
+    assert len({name for name, _ in parts(WITH_BASELINES, {}, {}, all_of_them=True)}) == sum(
+        len(kind.engines) + len(kind.windows) for kind in WITH_BASELINES.run
+    )
 
 
 def test_use_of_a_kernel_that_was_not_warmed_up_is_found_out():
