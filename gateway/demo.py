@@ -1,4 +1,4 @@
-"""`skyray demo`: the whole way of the data in a minute, on real places, checked at the end.
+"""`skyray demo`: the whole way of the data in a minute or two, on real places, checked at the end.
 
 Places -> ETL (Spark) -> subscriptions -> topology (Ray) -> a handful of updates to look at -> verification against
 the oracle. It does nothing that the other commands do not do; read on in `gateway.commands` for those.
@@ -16,7 +16,7 @@ from gateway.commands.run import run_shown
 from gateway.commands.verify import verify_shown
 from gateway.distance import distance_km
 from gateway.live import print_summary
-from gateway.places import write_places
+from gateway.places import check_places, write_places
 from gateway.terminal import Terminal, table
 from matching.errors import ConfigError
 
@@ -42,6 +42,7 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
     from matching.kinds import KINDS
     from topology.settings import RunConfig
 
+    check_places(min_population)
     _check_machine(out)
     _clear(out)
     seconds: dict[str, float] = {}

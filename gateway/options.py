@@ -4,7 +4,8 @@ To import what says them takes up to a second, so it is asked when the command i
 starts. Used by `gateway.commands`; read on in `topology.settings` for what `skyray run` can be told.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import GenericAlias, NoneType, UnionType
@@ -30,6 +31,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and no
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML settings (skyray.toml here, if it is there).")]
 
 
+#: Where options stand that belong to no group, in commands that have groups.
+OTHER = "Other"
+#: Choices longer than this are listed beside the option, where there is room, and not between its name and its help.
+LONGEST_CHOICES = 16
+
+
 def example(line: str) -> str:
     """The text under a command's help."""
     return f"Example: {line}\n\n{EXIT_CODES}"
@@ -49,6 +56,11 @@ class Late(OptionInfo):
 class Command(TyperCommand):
     """A command with options that are said elsewhere (`Late`), and words in braces (`gateway.per_kind`)."""
 
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        # a paragraph is as wide as the screen, and not as the source
+        self.help = self.help and re.sub(r"(?<=\S)\n(?=\S)", " ", self.help)
+
     _complete: list[Any] | None = None
     #: Name of an option that was made -> the parameter that stands for it.
     _stands_for: dict[str, str]
@@ -65,7 +77,7 @@ class Command(TyperCommand):
                 else:
                     made = [param]
                 complete += made
-            self._complete = _with_flags(complete)
+            self._complete = _in_groups(_with_flags(complete))
         return self._complete
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -105,21 +117,47 @@ def _with_flags(params: list[Any]) -> list[Any]:
     return params
 
 
-def of_model(model: "type[BaseModel]", **more: str) -> Iterator[Parameter]:
+def _in_groups(params: list[Any]) -> list[Any]:
+    """The same parameters, those of a group next to each other; where there are groups, the help shows them so."""
+    groups = dict.fromkeys(param.rich_help_panel for param in params if param.rich_help_panel)
+    if not groups:
+        return params
+    for param in params:
+        if isinstance(param, TyperOption):
+            param.rich_help_panel = param.rich_help_panel or OTHER
+    order = {name: place for place, name in enumerate([None, *groups, OTHER])}
+    return sorted(params, key=lambda param: order[param.rich_help_panel])
+
+
+Groups = Mapping[str, tuple[str, ...]]
+
+
+def _group_of(name: str, groups: Groups) -> str | None:
+    return next((group for group, names in groups.items() if name in names), None)
+
+
+def of_model(model: "type[BaseModel]", groups: Groups, **more: str) -> Iterator[Parameter]:
     """An option for each field; none is required, since there are other places to set it.
 
     Parameters
     ----------
     model : type of pydantic.BaseModel
+    groups : mapping of str to names of fields
+        Headings of the help, in order, and what stands below them.
     **more
         What the help of a field says besides its description.
     """
-    for name, field in model.model_fields.items():
+    order = [name for names in groups.values() for name in names]
+    for name in sorted(model.model_fields, key=lambda name: order.index(name) if name in order else len(order)):
+        field = model.model_fields[name]
         default = None if field.is_required() else field.get_default(call_default_factory=True)
-        yield _option(name, field.annotation, default, f"{field.description}{more.get(name, '')}", name)
+        meaning = f"{field.description}{more.get(name, '')}"
+        yield _option(name, field.annotation, default, meaning, name, _group_of(name, groups))
 
 
-def of_signature(source: Callable[..., Any], called: Callable[[str], str] = str) -> Iterator[Parameter]:
+def of_signature(
+    source: Callable[..., Any], called: Callable[[str], str] = str, groups: Groups | None = None
+) -> Iterator[Parameter]:
     """An option for each parameter of a function or dataclass that is annotated with words or with one of Typer's.
 
     Parameters
@@ -127,18 +165,25 @@ def of_signature(source: Callable[..., Any], called: Callable[[str], str] = str)
     source : callable
     called : callable
         Name of a parameter -> name of its option.
+    groups : mapping of str to names of parameters
+        Headings of the help, in order, and what stands below them.
     """
-    for each in signature(source, eval_str=True).parameters.values():
+    all_of_them = [*signature(source, eval_str=True).parameters.values()]
+    if groups:
+        place = {name: at for at, names in enumerate(groups.values()) for name in names}
+        all_of_them.sort(key=lambda each: place.get(each.name, len(place)))
+    for each in all_of_them:
         if get_origin(each.annotation) is Annotated:
             plain, said = get_args(each.annotation)
             default = ... if each.default is each.empty else each.default
             if isinstance(said, str):
-                yield _option(each.name, plain, default, said, called(each.name))
+                group = _group_of(each.name, groups or {})
+                yield _option(each.name, plain, default, said, called(each.name), group)
             else:
                 yield each.replace(kind=Parameter.KEYWORD_ONLY)
 
 
-def _option(name: str, annotation: Any, default: Any, meaning: str, called: str) -> Parameter:
+def _option(name: str, annotation: Any, default: Any, meaning: str, called: str, group: str | None = None) -> Parameter:
     """A parameter as Typer reads it.
 
     Choices are shown, but not left to Typer: what does not fit is refused by the settings, in the same words wherever a
@@ -146,8 +191,10 @@ def _option(name: str, annotation: Any, default: Any, meaning: str, called: str)
     """
     plain, shown = _plain(annotation)
     text = f"{meaning[0].upper()}{meaning[1:]}."
+    if shown is not None and len(shown) > LONGEST_CHOICES:
+        text, shown = f"{text} One of {', '.join(shown[1:-1].split('|'))}.", "<NAME>"
     default = list(default) if isinstance(default, dict | tuple) else default
-    told = typer.Option(default, f"--{called.replace('_', '-')}", help=text, metavar=shown)
+    told = typer.Option(default, f"--{called.replace('_', '-')}", help=text, metavar=shown, rich_help_panel=group)
     return Parameter(name, Parameter.KEYWORD_ONLY, default=told, annotation=plain)
 
 

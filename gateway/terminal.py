@@ -51,7 +51,7 @@ class Terminal:
     def __init__(self, as_json: bool = False, in_lines: bool = False):
         self.as_json = as_json
         self.in_lines = in_lines and not sys.stderr.isatty()
-        self._begun = monotonic()
+        self._begun, self._said = monotonic(), ""
 
     @property
     def watched(self) -> bool:
@@ -85,9 +85,11 @@ class Terminal:
             console(errors=True).print(shown(text), highlight=False)
 
     def line(self, text: str) -> None:
-        """A plain line of progress on standard error, with the seconds since the command began."""
-        sys.stderr.write(f"{monotonic() - self._begun:7.1f} s  {shown(text)}\n")
-        sys.stderr.flush()
+        """A plain line of progress on standard error, with the seconds since the command began; not the last again."""
+        if text != self._said:
+            sys.stderr.write(f"{monotonic() - self._begun:7.1f} s  {shown(text)}\n")
+            sys.stderr.flush()
+        self._said = text
 
     @contextmanager
     def steps(self, title: str, in_lines: bool | None = False) -> Iterator[Callable[..., None]]:

@@ -74,8 +74,8 @@ class RunConfig(BaseSettings):
     )
     router: Literal["hashing", "location", "keyword", "prefix", "kop", "sop", "dkm-sks", "ps2stream"] = Field(
         default="hashing",
-        description="who gets which subscription: by hash, place, keyword (these refuse what they cannot place), or by "
-        "expected cost: kop of keywords, sop of places, dkm-sks of both, ps2stream of parts of the world",
+        description="who gets which subscription: by hash, place, keyword or prefix (these two refuse what they cannot "
+        "place), or by expected cost: kop of keywords, sop of places, dkm-sks of both, ps2stream of parts of the world",
     )
     placement_sample: int = Field(
         default=10_000, ge=1, description="first messages by which kop, sop, dkm-sks and ps2stream estimate costs"
@@ -243,6 +243,20 @@ class RunConfig(BaseSettings):
     def as_json(self) -> dict[str, Any]:
         """The settings as JSON values."""
         return self.model_dump(mode="json")
+
+
+#: The settings in groups, as the help of commands shows them.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Input": ("messages", "subscriptions", "follow", "limit", "rate", "strict"),
+    "Output": ("out", "sink", "overwrite"),
+    "Window and batches": ("window", "batch", "credits"),
+    "Space and time": ("world", "projection", "max_ahead", "decay_half_life", "decay_smoothing"),
+    "Topology": ("executor", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts", "seed"),
+    "Engines": ("engine", "window_index", "threshold_rule"),
+    "Routing and signatures": ("router", "placement_sample", "signatures", "rebalance"),
+    "Checkpoints and recovery": ("checkpoint_every", "checkpoints", "restarts"),
+    "Ray": ("address", "placement"),
+}
 
 
 def load_config(options: Mapping[str, Any], file: Path | None = None) -> RunConfig:

@@ -28,9 +28,9 @@ app = typer.Typer()
 
 
 def _options() -> Iterator[Parameter]:
-    from spark_etl.options import EtlOptions
+    from spark_etl.options import GROUPS, EtlOptions
 
-    return of_signature(EtlOptions, lambda name: CALLED.get(name, name.removesuffix("_column")))
+    return of_signature(EtlOptions, lambda name: CALLED.get(name, name.removesuffix("_column")), GROUPS)
 
 
 @app.command(
@@ -41,7 +41,13 @@ def etl(
     raw: Annotated[list[str], typer.Argument(help="Files, folders, patterns: JSON, CSV, Parquet; - for a pipe.")],
     options: Annotated[dict[str, Any], Late(_options)],
     dry_run: Annotated[
-        int, typer.Option(min=0, metavar="ROWS", help="Look at the first so many rows, say what becomes of them, stop.")
+        int,
+        typer.Option(
+            min=0,
+            metavar="ROWS",
+            help="Look at the first so many rows, say what becomes of them, stop.",
+            rich_help_panel="Input",
+        ),
     ] = 0,
     json: Json = False,
 ) -> int:

@@ -28,9 +28,9 @@ _COLUMN = "_column"
 
 
 def _settings() -> Iterator[Parameter]:
-    from topology.settings import NOT_LIVE, RunConfig
+    from topology.settings import GROUPS, NOT_LIVE, RunConfig
 
-    more = of_model(RunConfig, engine=". {engines}", window_index=". {windows}")
+    more = of_model(RunConfig, GROUPS, engine=". {engines}", window_index=". {windows}")
     return (parameter for parameter in more if parameter.name not in NOT_LIVE)
 
 
@@ -38,7 +38,8 @@ def _columns() -> Iterator[Parameter]:
     from gateway.mapping import ROLES
     from spark_etl.options import EtlOptions
 
-    options = of_signature(EtlOptions, lambda name: name.removesuffix(_COLUMN))
+    groups = {"Input": tuple(f"{role}{_COLUMN}" for role in ROLES)}
+    options = of_signature(EtlOptions, lambda name: name.removesuffix(_COLUMN), groups)
     return (option for option in options if option.name.endswith(_COLUMN) and option.name[: -len(_COLUMN)] in ROLES)
 
 
@@ -50,24 +51,52 @@ def live(
     settings: Annotated[dict[str, Any], Late(_settings)],
     columns: Annotated[dict[str, Any], Late(_columns)],
     vocabulary: Annotated[
-        Path | None, typer.Option(help="Output folder of `skyray etl`: its words, weights and world. Needed.")
+        Path | None,
+        typer.Option(
+            help="Output folder of `skyray etl`: its words, weights and world. Needed.", rich_help_panel="Input"
+        ),
     ] = None,
     subscriptions: Annotated[
-        list[Path] | None, typer.Option(help="Files of subscriptions that are there from the start.")
+        list[Path] | None,
+        typer.Option(
+            metavar="<path>", help="Files of subscriptions that are there from the start.", rich_help_panel="Input"
+        ),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, max=1_000_000, help="Lines of a batch at most.")] = 5_000,
-    linger_ms: Annotated[float, typer.Option(min=0.0, max=60_000.0, help="How long a line waits for others.")] = 50.0,
+    batch: Annotated[
+        int,
+        typer.Option(min=1, max=1_000_000, help="Lines of a batch at most.", rich_help_panel="Window and batches"),
+    ] = 5_000,
+    linger_ms: Annotated[
+        float,
+        typer.Option(
+            min=0.0, max=60_000.0, help="How long a line waits for others.", rich_help_panel="Window and batches"
+        ),
+    ] = 50.0,
     executor: Annotated[
-        str, typer.Option(metavar="<local|ray>", help="Where tasks run: in this process, or on ray, on this machine.")
+        str,
+        typer.Option(
+            metavar="<local|ray>",
+            help="Where tasks run: in this process, or on ray, on this machine.",
+            rich_help_panel="Topology",
+        ),
     ] = "local",
-    rejects: Annotated[Path | None, typer.Option(help="File for refused lines; standard error otherwise.")] = None,
+    rejects: Annotated[
+        Path | None,
+        typer.Option(help="File for refused lines; standard error otherwise.", rich_help_panel="Output"),
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder that remembers lines before they are matched, and is gone on with."),
+        typer.Option(
+            help="Folder that remembers lines before they are matched, and is gone on with.", rich_help_panel="Output"
+        ),
     ] = None,
     status: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Say what state such a folder is in, and which line comes next; then stop."),
+        typer.Option(
+            metavar="DIR",
+            help="Say what state such a folder is in, and which line comes next; then stop.",
+            rich_help_panel="Output",
+        ),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Figures at the end as JSON on standard error; with --status, the answer.")

@@ -23,9 +23,9 @@ app = typer.Typer()
 
 
 def _settings() -> Iterator[Parameter]:
-    from topology.settings import RunConfig
+    from topology.settings import GROUPS, RunConfig
 
-    return of_model(RunConfig, engine=". {engines}", window_index=". {windows}")
+    return of_model(RunConfig, GROUPS, engine=". {engines}", window_index=". {windows}")
 
 
 Settings = Annotated[dict[str, Any], Late(_settings)]
@@ -38,7 +38,12 @@ Settings = Annotated[dict[str, Any], Late(_settings)]
 def run(
     settings: Settings,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a run that was interrupted or has failed.")
+        Path | None,
+        typer.Option(
+            metavar="RUN_DIR",
+            help="Go on with a run that was interrupted or has failed.",
+            rich_help_panel="Checkpoints and recovery",
+        ),
     ] = None,
     config: ConfigFile = None,
     json: Json = False,

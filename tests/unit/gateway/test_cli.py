@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from gateway import leftovers
 from gateway.commands.topology import LEGEND
 from gateway.generate import generate_subscriptions
 from matching.errors import ConfigError, DeliveryError, InputError, OverloadError, PackagingError, TopologyError
+from spark_etl import options as etl_options
 from spark_etl.options import EtlOptions
+from topology import settings
 from topology.settings import RunConfig
 
 
@@ -80,7 +83,10 @@ def test_cli_run_and_topology_show_have_an_option_of_each_setting(command, name)
     assert option.is_flag == (field.annotation is bool)
     assert option.multiple == (get_origin(field.annotation) in (tuple, dict))
     if get_origin(field.annotation) is Literal:
-        assert option.metavar == f"<{'|'.join(get_args(field.annotation))}>"
+        choices = get_args(field.annotation)
+        assert option.metavar == f"<{'|'.join(choices)}>" or (
+            option.metavar == "<NAME>" and f"One of {', '.join(choices)}." in option.help
+        )
 
 
 def test_cli_topology_show_explains_every_mark_and_word_it_has(capsys):
@@ -102,6 +108,45 @@ def test_cli_run_help_shows_defaults_choices_and_flags(capsys, monkeypatch):
     assert "<local|ray>" in lines["--executor"] and "[default: ray]" in lines["--executor"]
     assert "<KIND=NAME>" in lines["--engine"]
     assert "--no-" not in lines["--overwrite"] and "default" not in lines["--overwrite"]
+
+
+@pytest.mark.parametrize("command", ["run", "live", "etl", "topology show"])
+def test_cli_long_help_is_in_groups_that_fit_80_columns(capsys, monkeypatch, command):
+    """Every option below the heading of its group, in the order of the groups, and what belongs to none at the end."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main([*command.split(), "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any(re.search(r"\w\|$|<\w+\|\w*$", line.strip("│ ")) for line in lines), "a name is broken"
+    shown, heading = {}, ""
+    for line in lines:
+        heading = found[1] if (found := re.match("╭─ (.*?) ─", line)) else heading
+        if option := re.match(r"│ [* ]*(--[\w-]+)", line):
+            shown[option[1]] = heading
+    groups = etl_options.GROUPS if command == "etl" else settings.GROUPS
+    headings = list(dict.fromkeys(shown.values()))
+    assert headings[-1] == "Other" and {"--json", "--help"} <= {
+        name for name, where in shown.items() if where == "Other"
+    }
+    assert "Options" not in headings and set(headings[:-1]) <= groups.keys() and len(headings) > 5
+    params = parameters(command)
+    for group, names in groups.items():
+        for name in names:
+            if name in params and not (command == "live" and name in settings.NOT_LIVE):
+                assert shown[params[name].opts[0]] == group
+
+
+@pytest.mark.parametrize(
+    ("groups", "names"),
+    [
+        (settings.GROUPS, set(RunConfig.model_fields)),
+        (etl_options.GROUPS, {field.name for field in fields(EtlOptions)} - {"inputs"}),
+    ],
+    ids=["run", "etl"],
+)
+def test_settings_stand_in_one_group_each(groups, names):
+    grouped = [name for part in groups.values() for name in part]
+    assert sorted(grouped) == sorted(names)
 
 
 def test_cli_run_passes_on_what_was_given_and_nothing_else(monkeypatch):
