@@ -8,7 +8,9 @@ durability, one core like an engine. Read on in `benchmarks.harness`, which time
 
 import importlib.util
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from matching.kind_table import Kind
 from matching.model import Int64, MessageBatch, SubscriptionTable
 from matching.space import Space
 from matching.storage.slots import SlotMap
+from matching.topk.engines.skype import PAPER, Skype
 
 _SIDES = ("west", "south", "east", "north")
 _BOX = ", ".join(f"{side} float8" for side in _SIDES)
@@ -231,6 +234,11 @@ class PostGIS(Peer):
 PEERS: dict[str, type[Peer]] = {"postgis": PostGIS, "duckdb": DuckDB}
 
 
+#: Beside the engines of a kind: the default one with the rules of its paper alone.
+VARIANTS: Mapping[str, Mapping[str, Any]] = {"topk": {"skype_paper": partial(Skype, pruning=PAPER)}}
+
+
 def with_peers(kind: Kind) -> Kind:
-    """A kind that has its peers among its engines, behind its own: those of `boolean`, and no others have any."""
-    return replace(kind, engines={**kind.engines, **PEERS}) if kind.name == "boolean" else kind
+    """A kind that has its variants and its peers among its engines, behind its own; peers are those of `boolean`."""
+    peers = PEERS if kind.name == "boolean" else {}
+    return replace(kind, engines={**kind.engines, **VARIANTS.get(kind.name, {}), **peers})

@@ -7,9 +7,7 @@ are measured against, are in `benchmarks.peers`; figures of a kind in the module
 """
 
 import importlib.util
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,13 +21,10 @@ from benchmarks.lasting import bench_of
 from benchmarks.peers import PEERS, with_peers
 from benchmarks.workload import BooleanRecipe
 from matching.errors import ConfigError
-from matching.topk.engines.skype import PAPER, Skype
 from matching.warmup import warm_engine
 
 #: What is kept of a run of each benchmark.
 RESULTS = Path(__file__).parent / "results"
-#: Beside the engines of a kind: the default one with the rules of its paper alone.
-VARIANTS: Mapping[str, Mapping[str, Any]] = {"topk": {"skype_paper": partial(Skype, pruning=PAPER)}}
 
 
 def bench(
@@ -71,7 +66,7 @@ def bench(
         folder = Path(out) if out else RESULTS / "figures"
         return page.figure(figure, folder, subscriptions, seed=seed, on_progress=on_progress, **given)
     chosen = tuple(dict.fromkeys(chosen or row.engines))
-    row = with_peers(replace(row, engines={**row.engines, **VARIANTS.get(kind, {})}))
+    row = with_peers(row)
     for name in chosen:
         row.engine(name)
     absent = {name: why for name in chosen if name in PEERS and (why := PEERS[name].absence())}

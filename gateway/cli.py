@@ -12,6 +12,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
@@ -46,9 +47,20 @@ app = typer.Typer(
     cls=Group,
     help="Publish/subscribe for streams of geo-tagged text. Start with `skyray demo`.",
     no_args_is_help=True,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def skyray(
+    version_of: Annotated[
+        bool | None,
+        typer.Option("--version", callback=version.tell, is_eager=True, help="Print the version of Skyray, and exit."),
+    ] = None,
+) -> None:
+    """What stands before the name of a command."""
+
+
 for command in (
     demo,
     etl,

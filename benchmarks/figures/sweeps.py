@@ -136,12 +136,13 @@ class Page(NamedTuple):
             raise ConfigError(f"{kind.name} has no window: leave --window out")
         if messages_from is not None and not self.real:
             raise ConfigError(f"figures of {kind.name} are of synthetic messages: leave --messages-from out")
+        known = with_peers(kind)
         for engine in engines or kind.engines:
             if engine in PEERS and (why := PEERS[engine].absence()):
                 raise ConfigError(f"{engine}: {why}")
-            if engine in kind.engines:
+            if engine in known.engines and engine not in PEERS:
                 tell(f"compiling kernels of {engine}")
-                warm_engine(kind, engine)
+                warm_engine(known, engine)
         rows, panels = [], []
         asked = Asked(kind, subscriptions, tuple(engines or ()), messages or self.messages, window or 100_000, seed,
                       messages_from, self.rounds, tell)  # fmt: skip

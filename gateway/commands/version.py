@@ -6,7 +6,7 @@ import platform
 import typer
 
 from gateway.options import Command, Json, example
-from gateway.terminal import Terminal
+from gateway.terminal import Terminal, say
 
 #: Shown beside Skyray and Python.
 FOUNDATIONS = ("ray", "pyspark", "numba", "numpy", "pyarrow")
@@ -23,6 +23,13 @@ def version(json: Json = False) -> int:
         found, lambda console: console.print("\n".join(f"{name} {number}" for name, number in found.items()))
     )
     return 0
+
+
+def tell(wanted: bool | None) -> None:
+    """`skyray --version`: one line, as scripts expect it."""
+    if wanted:
+        say(f"skyray {_version('skyray')}")
+        raise typer.Exit
 
 
 def _version(name: str) -> str:

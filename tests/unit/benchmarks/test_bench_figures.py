@@ -5,6 +5,7 @@ import json
 import pytest
 
 from benchmarks.figures import topk as figures
+from benchmarks.run import bench
 from matching.errors import ConfigError
 
 
@@ -40,6 +41,17 @@ def test_figure_alpha_ends_with_the_uniform_workload(tmp_path, monkeypatch):
     asked = [row["workload"]["alpha"] for row in report["rows"]]
     assert asked[0] == [0.1, 0.1] and asked[-1] == [0.0, 1.0]
     assert report["exact"]
+
+
+def test_figure_takes_the_variant_that_the_help_of_bench_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "PAGE", figures.PAGE._replace(rounds=1))
+    small = {"subscriptions": 200, "window": 200, "messages": 40, "out": str(tmp_path)}
+    report = bench("topk", figure="alpha", engines="skype,skype_paper", **small)
+    assert report["exact"] and all(row["engines"].keys() == {"skype", "skype_paper"} for row in report["rows"])
+    pairs = [
+        row["engines"][name]["verified_per_message"] for row in report["rows"] for name in ("skype", "skype_paper")
+    ]
+    assert pairs[::2] != pairs[1::2], "both are the same engine"
 
 
 def test_figure_of_threshold_rules_counts_all_rounds_but_the_first_and_notices_rules_that_disagree(tmp_path):
