@@ -11,17 +11,6 @@ from spark_etl.paths import ObjectDecoder
 from spark_etl.times import time_reader
 
 FORMATS = ("auto", "jsonl", "csv", "parquet", "json")
-#: The options in groups, as the help shows them.
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Input": ("input_format", "csv_delimiter", "time_format", "require_time", "world"),
-    "Columns": (
-        *("text_column", "lat_column", "lon_column", "time_column", "id_column"),
-        *("west_column", "south_column", "east_column", "north_column", "object_id_column", "op_column"),
-    ),
-    "Words": ("stem_language", "fold_accents", "stop_share"),
-    "Output": ("out", "rows_per_file", "overwrite"),
-    "Spark": ("master", "driver_memory"),
-}
 #: What is read from standard input.
 STANDARD_INPUT = "-"
 

@@ -245,20 +245,6 @@ class RunConfig(BaseSettings):
         return self.model_dump(mode="json")
 
 
-#: The settings in groups, as the help of commands shows them.
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Input": ("messages", "subscriptions", "follow", "limit", "rate", "strict"),
-    "Output": ("out", "sink", "overwrite"),
-    "Window and batches": ("window", "batch", "credits"),
-    "Space and time": ("world", "projection", "max_ahead", "decay_half_life", "decay_smoothing"),
-    "Topology": ("executor", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts", "seed"),
-    "Engines": ("engine", "window_index", "threshold_rule"),
-    "Routing and signatures": ("router", "placement_sample", "signatures", "rebalance"),
-    "Checkpoints and recovery": ("checkpoint_every", "checkpoints", "restarts"),
-    "Ray": ("address", "placement"),
-}
-
-
 def load_config(options: Mapping[str, Any], file: Path | None = None) -> RunConfig:
     """Put the settings together from command line, environment, file and defaults.
 

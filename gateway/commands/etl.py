@@ -24,11 +24,23 @@ CALLED = {"input_format": "format", "csv_delimiter": "delimiter", "stem_language
 #: Longest value that is shown whole.
 LONGEST = 48
 
+#: The options in groups, as the help shows them.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Input": ("input_format", "csv_delimiter", "time_format", "require_time", "world"),
+    "Columns": (
+        *("text_column", "lat_column", "lon_column", "time_column", "id_column"),
+        *("west_column", "south_column", "east_column", "north_column", "object_id_column", "op_column"),
+    ),
+    "Words": ("stem_language", "fold_accents", "stop_share"),
+    "Output": ("out", "rows_per_file", "overwrite"),
+    "Spark": ("master", "driver_memory"),
+}
+
 app = typer.Typer()
 
 
 def _options() -> Iterator[Parameter]:
-    from spark_etl.options import GROUPS, EtlOptions
+    from spark_etl.options import EtlOptions
 
     return of_signature(EtlOptions, lambda name: CALLED.get(name, name.removesuffix("_column")), GROUPS)
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from gateway.commands.run import GROUPS
 from gateway.options import Command, Late, example, of_model, of_signature
 from gateway.terminal import Terminal, as_json, cell, shown, writing_to
 from matching.errors import ConfigError, EngineError
@@ -28,7 +29,7 @@ _COLUMN = "_column"
 
 
 def _settings() -> Iterator[Parameter]:
-    from topology.settings import GROUPS, NOT_LIVE, RunConfig
+    from topology.settings import NOT_LIVE, RunConfig
 
     more = of_model(RunConfig, GROUPS, engine=". {engines}", window_index=". {windows}")
     return (parameter for parameter in more if parameter.name not in NOT_LIVE)

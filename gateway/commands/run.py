@@ -5,7 +5,7 @@
 is drawn meanwhile, `gateway/live.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,11 +19,24 @@ from matching.errors import InputError
 if TYPE_CHECKING:
     from topology.settings import RunConfig
 
+#: The settings in groups, as the help of commands shows them.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Input": ("messages", "subscriptions", "follow", "limit", "rate", "strict"),
+    "Output": ("out", "sink", "overwrite"),
+    "Window and batches": ("window", "batch", "credits"),
+    "Space and time": ("world", "projection", "max_ahead", "decay_half_life", "decay_smoothing"),
+    "Topology": ("executor", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts", "seed"),
+    "Engines": ("engine", "window_index", "threshold_rule"),
+    "Routing and signatures": ("router", "placement_sample", "signatures", "rebalance"),
+    "Checkpoints and recovery": ("checkpoint_every", "checkpoints", "restarts"),
+    "Ray": ("address", "placement"),
+}
+
 app = typer.Typer()
 
 
 def _settings() -> Iterator[Parameter]:
-    from topology.settings import GROUPS, RunConfig
+    from topology.settings import RunConfig
 
     return of_model(RunConfig, GROUPS, engine=". {engines}", window_index=". {windows}")
 

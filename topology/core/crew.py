@@ -130,12 +130,13 @@ class Crew:
             done, _ = ray.wait(pending, num_returns=1, timeout=timeout_s)
             if not done:
                 raise TopologyError(f"warm-up on {calls[pending[0]]} gets no further for {timeout_s:g} s")
+            steps: Any = done[0]
             try:
-                reached[done[0]] = ray.get(next(done[0]))
+                reached[steps] = ray.get(next(steps))
             except StopIteration:
-                pending.remove(done[0])
+                pending.remove(steps)
             except Exception as cause:
-                raise TopologyError(f"warm-up on {calls[done[0]]} failed: {cause}") from cause
+                raise TopologyError(f"warm-up on {calls[steps]} failed: {cause}") from cause
             if len(reached) == len(calls) and told != (told := min(reached.values())):
                 on_progress(told)
         return time.perf_counter() - began

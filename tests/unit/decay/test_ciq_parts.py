@@ -121,15 +121,10 @@ def test_fading_keys_of_the_shortest_and_longest_half_life_are_numbers(half_life
 @pytest.mark.parametrize("engine", [DecayCiq, TopkCiq], ids=["decay", "topk"])
 @pytest.mark.parametrize("buckets", [0, 31, 1000])
 def test_ciq_buckets_that_have_no_room_beside_the_cell_are_refused(engine, buckets):
-    class Other(engine):
-        pass
-
-    Other.buckets = buckets
     arguments = (Space(*EARTH), FADING) if engine is DecayCiq else (Space(*EARTH),)
     with pytest.raises(ConfigError, match=f"buckets {buckets}: give 1 to 30"):
-        Other(*arguments)
-    Other.buckets = 30
-    assert Other(*arguments).buckets == 30
+        type("Other", (engine,), {"buckets": buckets})(*arguments)
+    assert type("Other", (engine,), {"buckets": 30})(*arguments).buckets == 30
 
 
 def test_history_chances_lie_between_none_and_all():

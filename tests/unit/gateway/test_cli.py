@@ -17,11 +17,12 @@ import pytest
 import typer
 
 import gateway.cli as cli
+import gateway.commands.etl as etl_command
+import gateway.commands.run as run_command
 from gateway import leftovers
 from gateway.commands.topology import LEGEND
 from gateway.generate import generate_subscriptions
 from matching.errors import ConfigError, DeliveryError, InputError, OverloadError, PackagingError, TopologyError
-from spark_etl import options as etl_options
 from spark_etl.options import EtlOptions
 from topology import settings
 from topology.settings import RunConfig
@@ -123,7 +124,7 @@ def test_cli_long_help_is_in_groups_that_fit_80_columns(capsys, monkeypatch, com
         heading = found[1] if (found := re.match("╭─ (.*?) ─", line)) else heading
         if option := re.match(r"│ [* ]*(--[\w-]+)", line):
             shown[option[1]] = heading
-    groups = etl_options.GROUPS if command == "etl" else settings.GROUPS
+    groups = etl_command.GROUPS if command == "etl" else run_command.GROUPS
     headings = list(dict.fromkeys(shown.values()))
     assert headings[-1] == "Other" and {"--json", "--help"} <= {
         name for name, where in shown.items() if where == "Other"
@@ -139,8 +140,8 @@ def test_cli_long_help_is_in_groups_that_fit_80_columns(capsys, monkeypatch, com
 @pytest.mark.parametrize(
     ("groups", "names"),
     [
-        (settings.GROUPS, set(RunConfig.model_fields)),
-        (etl_options.GROUPS, {field.name for field in fields(EtlOptions)} - {"inputs"}),
+        (run_command.GROUPS, set(RunConfig.model_fields)),
+        (etl_command.GROUPS, {field.name for field in fields(EtlOptions)} - {"inputs"}),
     ],
     ids=["run", "etl"],
 )
