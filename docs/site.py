@@ -1,5 +1,7 @@
 """Hook of mkdocs: brings what lies outside `docs/` into the site, and points links at where things are there.
 
+How it looks is in `site.css`.
+
 The pages are written for whoever reads them in the repository, so their links are those of the repository. `mkdocs.yml`
 names this file.
 """
@@ -19,6 +21,8 @@ PAGES = {
     "deploy/README.md": "deploying.md",
     "tests/fault/README.md": "faults.md",
 }
+#: Code of one word, as long as fits beside others in a table.
+_NAME = re.compile(r"<code>([^<\s]{1,40})</code>")
 _LINK = re.compile(r"(\]\()([^)#\s]+)([)#])")
 
 
@@ -57,6 +61,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         )
 
     return _LINK.sub(moved, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Mark names, which are not to be broken at the end of a line; commands may be, between their words."""
+    return _NAME.sub(r'<code class="name">\1</code>', html)
 
 
 def _place(page: str, link: str) -> str | None:

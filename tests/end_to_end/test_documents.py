@@ -1,12 +1,11 @@
-"""A reader types what the documents show, page after page, in one folder with small data of his own.
+"""A reader types what the documents show, page after page, in one folder with the sample of the repository.
 
 Blocks that say why they are not run are left out; `tests/unit/project/test_documents.py` looks at their lines.
 """
 
-import gzip
 import json
 import os
-import random
+import shutil
 import stat
 import subprocess
 import sys
@@ -19,7 +18,8 @@ from tests.support.documents import FIRST, PAGES, ROOT, blocks
 
 pytestmark = [pytest.mark.wide, pytest.mark.spark, pytest.mark.ray, pytest.mark.timeout(900)]
 
-WORDS = ("ramen", "udon", "open", "late", "café", "tea", "bar", "#ramen", "noodles", "closed")
+#: The odd rows of the sample.
+REJECTED = {"coordinate_out_of_range": 1, "duplicate_id": 1, "missing_coordinate": 1, "not_json": 2}
 
 
 def samples(page):
@@ -28,22 +28,11 @@ def samples(page):
 
 
 def write_data(folder: Path) -> None:
-    """What the README takes for granted: tweets of the form it shows, its subscriptions, and odd rows among them."""
-    rng = random.Random(11)
-    shown = samples("README.md")
-    (tweet,) = [row for row in shown if "created_at" in row]
-    tweets = [tweet]
-    for number in range(400):
-        place = [round(139.7 + rng.gauss(0, 0.3), 4), round(35.7 + rng.gauss(0, 0.3), 4)]
-        tweets.append(
-            tweet
-            | {"id": number, "text": " ".join(rng.choices(WORDS, k=4))}
-            | {"created_at": f"Wed Oct 10 2{number % 4}:{number % 60:02}:24 +0000 2018"}
-            | {"coordinates": None if number % 40 == 7 else {"type": "Point", "coordinates": place}}
-        )
-    lines = [json.dumps(row, ensure_ascii=False) for row in tweets]
-    (folder / "tweets.jsonl.gz").write_bytes(gzip.compress("\n".join([*lines, "nonsense"]).encode()))
-    (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in shown if "subscription_id" in row))
+    """The sample of the repository, in which the README begins, and what other pages take for granted beside it."""
+    for name in ("tweets.jsonl", "tweets.csv", "mine.jsonl"):
+        shutil.copy(ROOT / "examples" / name, folder)
+    (folder / "examples").symlink_to(".")
+    (tweet,) = [row for row in samples("README.md") if "created_at" in row]
     ends = samples("docs/formats.md")
     (folder / "ends.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*subscribed(ends), *ends]))
     shop = {"note": "open late", "where": {"x": 139.7, "y": 35.7}, "date": "10/10/2018 20:19"}
@@ -105,14 +94,21 @@ def test_documents_every_block_that_is_run_works(typed):
 def test_readme_data_is_clean_and_its_subscriptions_are_taken(typed):
     _, folder = typed
     manifest = json.loads((folder / "etl" / "manifest.json").read_text())
-    assert manifest["rejected_by_reason"] == {"missing_coordinate": 10, "not_json": 1} and manifest["bad_times"] == 0
-    assert manifest["kept"] == 391 and manifest["null_times"] == 0
+    assert manifest["rejected_by_reason"] == REJECTED and manifest["bad_times"] == 0
+    assert (manifest["read"], manifest["kept"], manifest["duplicates"]) == (407, 401, 1) and manifest["null_times"] == 0
     first = [output for block, output in typed[0] if block.page == "README.md"][-1]
     assert "time = created_at" in first and "lat = coordinates.coordinates.1" in first
+    csv = next(
+        output for block, output in typed[0] if block.page == "docs/formats.md" and "tweets.csv" in block.lines[1]
+    )
+    assert "lat = latitude (found)" in csv and "bad_csv" in csv
     assert not (folder / "runs" / "first" / "rejected.jsonl").exists()
     updates = pq.read_table(folder / "runs" / "first" / "updates")
     mine = {row["subscription_id"] for row in samples("README.md") if "subscription_id" in row}
-    assert mine <= set(updates["subscription_id"].to_pylist()) and len(mine) == 4
+    told = updates["subscription_id"].to_pylist()
+    assert len(mine) == 4 and all(told.count(name) >= 10 for name in mine)
+    held = pq.read_table(folder / "runs" / "first" / "results.parquet")["subscription_id"].to_pylist()
+    assert held.count("s1") == 10 and held.count("s4") >= 1
 
 
 def test_formats_rows_that_end_subscriptions_end_them(typed):
