@@ -21,8 +21,8 @@ PAGES = {
     "deploy/README.md": "deploying.md",
     "tests/fault/README.md": "faults.md",
 }
-#: Code of one word, as long as fits beside others in a table.
-_NAME = re.compile(r"<code>([^<\s]{1,40})</code>")
+#: Code within a line, and a name in it.
+_CODE, _NAME = re.compile(r"<code>([^<\n]+)</code>"), re.compile(r"[^\s,]+,*")
 _LINK = re.compile(r"(\]\()([^)#\s]+)([)#])")
 
 
@@ -64,8 +64,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Mark names, which are not to be broken at the end of a line; commands may be, between their words."""
-    return _NAME.sub(r'<code class="name">\1</code>', html)
+    """Mark the names in code, so that a line ends between them (or behind the comma of a list), and within none."""
+
+    def marked(match: re.Match[str]) -> str:
+        names = _NAME.sub(r'<span class="name">\g<0></span><wbr>', match[1])
+        return f"<code>{names}</code>"
+
+    return _CODE.sub(marked, html)
 
 
 def _place(page: str, link: str) -> str | None:
