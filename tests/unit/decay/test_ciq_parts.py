@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from baselines.topk.ciq import Ciq as TopkCiq
 from matching.ciq.cell_bounds import LEAST_TEXT, bucket_of, is_spatial, reach_of
 from matching.ciq.cell_costs import chance_of_cell, chance_of_text, lifetime_of
 from matching.ciq.cell_walk import needed_text
@@ -16,7 +17,6 @@ from matching.decay.scores import key_of, lift
 from matching.errors import ConfigError
 from matching.fading import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, Fading
 from matching.space import EARTH, Space
-from matching.topk.engines.ciq import Ciq as TopkCiq
 
 
 def least_text(key, alpha, reach, lifted, away=0.0):
