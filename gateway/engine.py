@@ -78,7 +78,7 @@ class Engine:
         Output folder of the ETL, whose words and weights are in force; or texts like those to come, from which a
         vocabulary is made. Words that it lacks are left out of messages and counted.
     window : str
-        `count:N` messages or `time:SECONDS`.
+        `count:N` messages or `time:SECONDS` (also `time:90s`, `time:5m`, `time:1h`, `time:2d`).
     world : str, optional
         WEST,SOUTH,EAST,NORTH in degrees, or `earth`; by default the extent of the ETL's messages, else the earth.
     projection : str

@@ -53,7 +53,7 @@ def load_test(
     rate: Annotated[float | None, typer.Option(help="Messages a second; half the peak, which is found first.")] = None,
     seconds: Annotated[float, typer.Option(help="How long to publish and measure.")] = 30.0,
     warm_up: Annotated[float, typer.Option(min=0.0, help="Seconds before that, which are told apart.")] = 5.0,
-    window: Annotated[str, typer.Option(help="count:N or time:SECONDS.")] = "count:20000",
+    window: Annotated[str, typer.Option(help="count:N or time:SECONDS, also time:5m, time:1h.")] = "count:20000",
     batch: Annotated[int | None, typer.Option(min=1, help="Messages of a batch at most; rate / 10.")] = None,
     linger_ms: Annotated[float, typer.Option(min=0.0, help="How long a message waits for others; 0: for all.")] = 10.0,
     query_bolts: Annotated[int, typer.Option(min=1, help="Tasks that hold subscriptions.")] = 1,

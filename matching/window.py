@@ -1,6 +1,6 @@
 """Sliding windows and the boundaries at which results are told.
 
-A window is `count:N` (the last N messages) or `time:SECONDS` (by stream time, the running maximum of event time
+A window is `count:N` (the last N messages) or `time:DURATION` (by stream time, the running maximum of event time
 by seq). Both come down to one rule: a message is alive at a boundary while its `life` is greater than the
 boundary's `floor`. For a count window life is the seq and floor = last seq - N; for a time window life is the
 event time and floor = stream time - S, both in microseconds. The floor never falls.
@@ -17,8 +17,22 @@ import numpy as np
 from matching.errors import ConfigError
 from matching.model import Int64
 
+#: What ends a duration -> seconds in one of them.
+UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 #: Below every life: the floor while nothing can have expired yet.
 NO_FLOOR = -(2**62)
+
+
+def duration_s(text: str) -> float:
+    """Seconds of a duration: `90`, `90s`, `1.5m`, `1h`, `2d`.
+
+    Raises
+    ------
+    ValueError
+        For any other text. What is not finite is let through.
+    """
+    unit = UNITS_S.get(text[-1:])
+    return float(text) if unit is None else float(text[:-1]) * unit
 
 
 class Boundary(NamedTuple):
@@ -41,7 +55,7 @@ class Window(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Window":
-        """Read `count:N` or `time:SECONDS` (fractions allowed).
+        """Read `count:N` or `time:DURATION` (`duration_s`; fractions allowed).
 
         Raises
         ------
@@ -50,12 +64,12 @@ class Window(NamedTuple):
         """
         kind, _, amount = text.partition(":")
         try:
-            length = int(amount) if kind == "count" else float(amount)
+            length = int(amount) if kind == "count" else duration_s(amount)
         except ValueError:
             length = 0
         if kind not in ("count", "time") or not math.isfinite(length) or not 0 < length < 2**33:
             raise ConfigError(
-                f"window {text!r}: write count:N (messages) or time:SECONDS, e.g. count:20000 or time:3600"
+                f"window {text!r}: write count:N (messages) or time:SECONDS, e.g. count:20000, time:3600 or time:1h"
             )
         return cls(kind, int(length) if kind == "count" else max(1, round(length * 1_000_000)))
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from matching.errors import ConfigError, InputError
 from matching.model import Int64
-from matching.window import NO_FLOOR, Window
+from matching.window import NO_FLOOR, Window, duration_s
 
 #: Messages of a batch, unless the settings say otherwise.
 MESSAGES = 5_000
@@ -38,7 +38,7 @@ class Cuts(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, window: Window) -> "Cuts":
-        """`N`, `time:SECONDS`, `log:PATH`, or `auto`.
+        """`N`, `time:DURATION` (`matching.window.duration_s`), `log:PATH`, or `auto`.
 
         Raises
         ------
@@ -52,7 +52,7 @@ class Cuts(NamedTuple):
             return cls(0, 0, os.path.abspath(amount))
         try:
             if kind == "time" and colon:
-                seconds = float(amount)
+                seconds = duration_s(amount)
                 if 1e-6 <= seconds <= 1e10:
                     return cls(0, int(seconds * 1e6))
             elif not colon and 1 <= int(text) <= 1_000_000:
@@ -60,7 +60,8 @@ class Cuts(NamedTuple):
         except ValueError:
             pass
         raise ConfigError(
-            f"batch {text!r}: give N messages (1 to 1,000,000), time:SECONDS of stream time, log:PATH, or auto"
+            f"batch {text!r}: give N messages (1 to 1,000,000), time:SECONDS (or 90s, 5m, 1h) of stream time, "
+            "log:PATH, or auto"
         )
 
     def as_json(self) -> Mapping[str, int | str]:

@@ -67,7 +67,8 @@ class RunConfig(BaseSettings):
     )
     out: Path = Field(description="folder for updates, results and the report of the run")
     window: str = Field(
-        default="count:20000", description="how much of the stream is held: count:N messages or time:SECONDS"
+        default="count:20000",
+        description="how much of the stream is held: count:N messages, or time:SECONDS (also time:90s, 5m, 1h, 2d)",
     )
     executor: Literal["local", "ray"] = Field(
         default="ray", description="where tasks run: on ray, or local, in one process and deterministic"
@@ -108,8 +109,8 @@ class RunConfig(BaseSettings):
     )
     batch: str = Field(
         default="auto",
-        description="what lies between two boundaries: N messages, time:SECONDS of stream time, log:PATH as a live "
-        "stream logged; auto: 5000 messages, and of a time: window at most a tenth",
+        description="what lies between two boundaries: N messages, time:SECONDS (also 90s, 5m, 1h) of stream time, "
+        "log:PATH as a live stream logged; auto: 5000 messages, and of a time: window at most a tenth",
     )
     decay_half_life: float = Field(
         default=HALF_LIFE_S,
@@ -214,7 +215,7 @@ class RunConfig(BaseSettings):
         text = str(value) if type(value) is int else value
         if isinstance(text, str):
             number = re.fullmatch("[0-9]{1,7}", text) and 1 <= int(text) <= 1_000_000
-            if not (number or text == "auto" or re.fullmatch("time:[0-9]+([.][0-9]+)?|log:.+", text)):
+            if not (number or text == "auto" or re.fullmatch("time:[0-9]+([.][0-9]+)?[smhd]?|log:.+", text)):
                 raise ValueError("give N messages, 1 to 1,000,000, time:SECONDS of stream time, log:PATH, or auto")
         return text
 

@@ -25,6 +25,7 @@ HOUR = Window.parse("time:3600")
         ("40", HOUR, Cuts(40, 0)),
         ("time:60", Window.parse("count:5"), Cuts(0, 60_000_000)),
         ("time:0.5", HOUR, Cuts(0, 500_000)),
+        ("time:2m", HOUR, Cuts(0, 120_000_000)),
         ("auto", HOUR, Cuts(5_000, 360_000_000)),
         ("auto", Window.parse("count:20"), Cuts(5_000, 0)),
     ],
