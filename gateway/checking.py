@@ -23,6 +23,7 @@ from matching.reasons import explain as what_is
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, misspelt, subscription_row
+from spark_etl.span import span_us
 from spouts.lines import read_rows
 from spouts.parquet import list_message_files, read_manifest
 from spouts.subscriptions import FILE_REASONS, load_vocabulary
@@ -30,14 +31,14 @@ from spouts.subscriptions import FILE_REASONS, load_vocabulary
 #: How the expected matches are found, for people.
 ESTIMATE = (
     "matches a day: messages of the folder that have the words (all of them, or any, as the kind asks) and lie in the "
-    "region, where there is one, over the days from its first to its last time; of kinds that keep the best ones it is "
-    "how many would compete, so that fewer are told"
+    "region, where there is one, over the days that its messages span, by the nine tenths in the middle, so that a few "
+    "absurd dates do not count; of kinds that keep the best ones it is how many would compete, so that fewer are told"
 )
 _US_PER_DAY = 86_400e6
 
 
 class _Stream(NamedTuple):
-    """What is counted: the messages of each term (`rows` cut at `offsets`), their boxes, and the days they span."""
+    """What is counted: the messages of each term (`rows` cut at `offsets`), their boxes, the days they span."""
 
     offsets: Int64
     rows: Int64
@@ -188,10 +189,10 @@ def _read(etl: Path, terms: int) -> _Stream:
     order = np.argsort(all_terms, kind="stable")
     rows = np.concatenate([np.zeros(0, np.int64), *owner])[order]
     offsets = np.searchsorted(all_terms[order], np.arange(terms + 1))
-    span = max(map(np.max, times)) - min(map(np.min, times)) if times else 0
+    span = span_us(np.concatenate([np.zeros(0, np.int64), *times]))
     sides = np.concatenate([np.zeros((4, 0)), *boxes], axis=1)
     west, south, east, north = sides
-    return _Stream(offsets, rows, west, south, east, north, float(span) / _US_PER_DAY if span else None)
+    return _Stream(offsets, rows, west, south, east, north, span / _US_PER_DAY if span else None)
 
 
 _SIDES = (("west", "lon"), ("south", "lat"), ("east", "lon"), ("north", "lat"))

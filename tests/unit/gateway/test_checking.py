@@ -9,7 +9,9 @@ from gateway import cli
 from gateway.checking import check_subscriptions
 from gateway.reaching import reach
 from matching.errors import ConfigError, InputError
+from matching.fields import FIRST_US, LAST_US
 from matching.kinds import KINDS
+from tests.support.etl_folder import random_rows, write_etl, write_lines
 from tests.support.small_runs import MESSAGES, small_run
 
 
@@ -86,6 +88,23 @@ def test_check_a_slip_in_a_column_is_named(etl, tmp_path):
     path.write_text('{"subscription_id": "a", "kind": "knn", "keyword": "w1", "lon": 1, "lat": 1, "k": 1}\n')
     (row,) = check_subscriptions([path], etl)["rows"]
     assert row["reason"] == "unknown_column" and "keyword for keywords" in row["what"]
+
+
+def test_check_a_few_absurd_dates_do_not_stretch_the_days(tmp_path):
+    """One message a minute, and one of a hundred in the year 1 or 9999."""
+    rows = random_rows(1_000)
+    for row in rows:
+        row["event_time"] = 1_600_000_000_000_000 + row["seq"] * 60_000_000
+        if row["seq"] % 100 == 7:
+            row["event_time"] = FIRST_US if row["seq"] % 200 == 7 else LAST_US
+    etl = write_etl(tmp_path / "etl", rows)
+    path = write_lines(
+        tmp_path / "a.jsonl", {"subscription_id": "a", "kind": "knn", "keywords": "w11", "lon": 1, "lat": 1, "k": 1}
+    )
+    report = check_subscriptions([path], etl)
+    assert report["days"] == pytest.approx(1_000 / 1_440, rel=0.05)
+    (row,) = report["rows"]
+    assert row["matches_per_day"] == row["messages"] / report["days"] > 300
 
 
 def test_check_command_exits_1_where_a_row_is_rejected(files, etl, capsys):
