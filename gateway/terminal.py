@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from errno import EACCES, ENOENT, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -249,9 +250,16 @@ def writing_to(path: Path) -> Iterator[None]:
         raise  # nobody reads any more, which is no fault of the output's
     except OSError as error:
         where = error.filename or path
-        raise DeliveryError(
-            f"{where}: cannot be written ({error.strerror or error}); free space or name another place"
-        ) from error
+        raise DeliveryError(f"{where}: cannot be written ({error.strerror or error}); {remedy_of(error)}") from error
+
+
+def remedy_of(error: OSError) -> str:
+    """What to do about output that the system refuses."""
+    if error.errno in (ENOENT, ENOTDIR):
+        return "make its folder first, or name another place"
+    if error.errno in (EACCES, EPERM, EROFS):
+        return "check its permissions, or name another place"
+    return "free space or name another place"
 
 
 def fail(message: str, details: bool = False) -> None:
