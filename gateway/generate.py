@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
+from gateway.terminal import remedy_of
 from matching.errors import ConfigError, DeliveryError, InputError
 from matching.kind_table import Kind, Kinds, Recipe
 from matching.kinds import KINDS
@@ -29,6 +30,8 @@ from spouts.parquet import list_message_files
 
 #: Subscriptions made at a time. Part of the recipe: another number draws other subscriptions from the same seed.
 CHUNK = 50_000
+#: A word that a larger share of the messages has is a stop word: in English tweets these are "the", "at", "be".
+MAX_FREQUENCY = 0.05
 #: How many keywords must be there.
 MATCHES = ("all", "any")
 #: Degrees are written with so many decimals (about 0.1 m).
@@ -64,6 +67,9 @@ def generate_subscriptions(
     match: Annotated[
         str | None, typer.Option(help="all or any of the keywords, for {match}; the other kinds ask for any.")
     ] = None,
+    max_frequency: Annotated[
+        float, typer.Option(help="Leave out words that more than this share of the messages have; 1 leaves none out.")
+    ] = MAX_FREQUENCY,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of that name.")] = False,
     kinds: Kinds = KINDS,
 ) -> dict[str, Any]:
@@ -89,6 +95,9 @@ def generate_subscriptions(
     match : str, optional
         Of kinds that have it: "all" keywords must be there, as without it, or "any" one will do. The other kinds ask
         for any by themselves and take neither. What is drawn is the same.
+    max_frequency : float
+        Words that a larger share of the messages have are stop words, in (0, 1]: a message that has other words gives
+        those alone, one that has none gives its rarest.
     overwrite : bool
         Replace a file of that name.
     kinds : Kinds
@@ -115,7 +124,9 @@ def generate_subscriptions(
     if path.exists() and not (overwrite and path.is_file()):
         remedy = "name another, or add --overwrite to replace it" if path.is_file() else "it is no file; name another"
         raise ConfigError(f"output file {path} is in use: {remedy}")
-    made = _check(kinds, kind, count, seed, k, min_keywords, max_keywords, region_share, until_share, match)
+    made = _check(
+        kinds, kind, count, seed, k, min_keywords, max_keywords, region_share, until_share, match, max_frequency
+    )
     stream = _read(Path(etl_dir))
     rng = np.random.default_rng([seed, made.code])  # files of several kinds with one seed are not copies of each other
     encoder = msgspec.json.Encoder()
@@ -126,7 +137,7 @@ def generate_subscriptions(
             for start in range(0, count, CHUNK):
                 size = min(CHUNK, count - start)
                 rows = rng.integers(0, stream.lon.shape[0], size)
-                offsets, terms = _draw_keywords(rng, stream, rows, made.recipe)
+                offsets, terms = _draw_keywords(rng, stream, rows, made.recipe, max_frequency)
                 columns: dict[str, list] = {
                     "subscription_id": [f"{kind}-{seed}-{number}" for number in range(start, start + size)],
                     "kind": [kind] * size,
@@ -147,7 +158,7 @@ def generate_subscriptions(
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise DeliveryError(
-            f"{path}: subscriptions cannot be written ({error.strerror}); free space or choose another place"
+            f"{path}: subscriptions cannot be written ({error.strerror}); {remedy_of(error)}"
         ) from error
     return {"kind": kind, "count": count, "seed": seed, "out": str(path), "keywords": keywords, "ending": ending}
 
@@ -163,6 +174,7 @@ def _check(
     region_share: float | None,
     until_share: float,
     match: str | None,
+    max_frequency: float,
 ) -> Kind:
     """The kind, with what is asked for instead of its recipe; ConfigError for anything that cannot be."""
     if name not in kinds:
@@ -185,6 +197,8 @@ def _check(
     if match is not None and ("match" not in kind.fields or match not in MATCHES):
         having = " and ".join(one.name for one in kinds if "match" in one.fields)
         raise ConfigError(f"match {match!r}: must be {' or '.join(MATCHES)}, and only {having} subscriptions have it")
+    if not 0.0 < max_frequency <= 1.0:
+        raise ConfigError(f"max frequency {max_frequency}: must be above 0 and at most 1, which leaves no word out")
     k_range = kind.recipe.k if k is None else (k, k)
     recipe = replace(kind.recipe, keywords=(fewest, most), k=k_range, side=region_share or kind.recipe.side)
     return replace(kind, recipe=recipe)
@@ -222,22 +236,28 @@ def _read(directory: Path) -> _Stream:
     return _Stream(lon[full], lat[full], offsets, terms, words, frequency, counts.shape[0])
 
 
-def _draw_keywords(rng: np.random.Generator, stream: _Stream, rows: Int64, recipe: Recipe) -> tuple[Int64, Int32]:
+def _draw_keywords(
+    rng: np.random.Generator, stream: _Stream, rows: Int64, recipe: Recipe, max_frequency: float
+) -> tuple[Int64, Int32]:
     """Draw terms of each message without replacement: ragged (offsets, ascending terms).
 
     The terms with the smallest of exponential variates divided by a weight are such a draw (Efraimidis and
-    Spirakis); the weight is the document frequency where frequent terms are preferred, else one.
+    Spirakis); the weight is the document frequency where frequent terms are preferred, else one. Stop words come last,
+    the rarest first, and are taken where a message has nothing else.
     """
     offsets, picked = take_ragged(stream.offsets, rows)
     terms = stream.terms[picked]
     key = rng.exponential(size=terms.shape[0])
     if recipe.frequent:
         key /= np.maximum(stream.frequency[terms], 1)
+    stops = stream.frequency[terms] > max_frequency * stream.messages
+    key[stops] = np.inf
     lengths = np.diff(offsets)
     owner = np.repeat(np.arange(rows.shape[0]), lengths)
+    usable = np.maximum(1, np.bincount(owner[~stops], minlength=rows.shape[0]))
     terms = terms[np.lexsort((key, owner))]
     fewest, most = recipe.keywords
-    wanted = np.minimum(rng.integers(fewest, most + 1, rows.shape[0]), lengths)
+    wanted = np.minimum(rng.integers(fewest, most + 1, rows.shape[0]), usable)
     place = np.arange(terms.shape[0]) - np.repeat(offsets[:-1], lengths)
     chosen = place < np.repeat(wanted, lengths)
     terms, owner = terms[chosen], owner[chosen]

@@ -29,7 +29,7 @@ def given(tmp_path_factory):
     etl = write_etl(folder / "etl", rows)
     file, more = folder / "mine.jsonl", []
     for kind in KINDS.run:
-        generate_subscriptions(etl, kind.name, 40, 4, folder / f"{kind.name}.jsonl")
+        generate_subscriptions(etl, kind.name, 40, 4, folder / f"{kind.name}.jsonl", max_frequency=1.0)
         more += (folder / f"{kind.name}.jsonl").read_text().splitlines()
     file.write_text("\n".join(more[::2]) + "\n")
     lines = []

@@ -86,7 +86,9 @@ def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("minwise")
     etl = write_etl(root / "etl", with_objects(random_rows(240, WORDS, seed=3)), WORDS)
     for kind in ("boolean", "skyline"):
-        generate_subscriptions(etl, kind, 60, 4, root / f"{kind}.jsonl", until_share=0.3, region_share=0.3)
+        generate_subscriptions(
+            etl, kind, 60, 4, root / f"{kind}.jsonl", until_share=0.3, region_share=0.3, max_frequency=1.0
+        )
     world = {"kind": "boolean", "region": [-180.0, -90.0, 180.0, 90.0]}
     rows = [world | {"subscription_id": f"wide {n}", "keywords": f"w{WORDS - 1 - n}"} for n in range(WORDS // 2)]
     (root / "wide.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -36,7 +36,7 @@ def moving(tmp_path_factory):
     files = []
     for kind in KINDS.run:
         files.append(folder / f"{kind.name}.jsonl")
-        generate_subscriptions(etl, kind.name, 200, 4, files[-1], until_share=0.2)
+        generate_subscriptions(etl, kind.name, 200, 4, files[-1], until_share=0.2, max_frequency=1.0)
     work = Work(etl, tuple(files), {"window": "count:300", "batch": 40}, None, "")  # type: ignore[arg-type]
     out = folder / "quiet"
     report = run(config_of(work, out, executor="local", checkpoint_every=0.0))

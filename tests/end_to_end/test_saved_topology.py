@@ -47,7 +47,7 @@ def inputs(tmp_path_factory):
     for kind in (kind.name for kind in KINDS.run):
         files[kind] = folder / f"{kind}.jsonl"
         share = 0.6 if KINDS.named(kind).place == "region" else None
-        generate_subscriptions(etl, kind, 40, 4, files[kind], until_share=0.3, region_share=share)
+        generate_subscriptions(etl, kind, 40, 4, files[kind], until_share=0.3, region_share=share, max_frequency=1.0)
     # the same ids again in mid-stream, of other kinds: who follows whom must be known after a pause, too
     again = folder / "again.jsonl"
     rng, rows = np.random.default_rng(8), []

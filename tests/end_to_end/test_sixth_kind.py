@@ -441,7 +441,9 @@ def test_kind_handed_in_is_made_read_run_and_told(etl, tmp_path):
     files = []
     for kind, share in (("earliest", 0.7), ("boolean", 0.5)):
         files.append(tmp_path / f"{kind}.jsonl")
-        generate_subscriptions(etl, kind, 30, 4, files[-1], region_share=share, until_share=0.3, kinds=MORE)
+        generate_subscriptions(
+            etl, kind, 30, 4, files[-1], region_share=share, until_share=0.3, kinds=MORE, max_frequency=1.0
+        )
     with files[0].open("a") as file:
         row = json.loads(files[0].read_text().splitlines()[0])
         file.write(json.dumps(row | {"subscription_id": "no k", "k": None}) + "\n")

@@ -324,7 +324,9 @@ def test_run_over_files_with_objects_is_verified_whatever_the_router(tmp_path):
     for kind in ("boolean", "topk", "skyline"):
         subscriptions.append(tmp_path / f"{kind}.jsonl")
         share = None if kind == "topk" else 0.6
-        generate_subscriptions(etl, kind, 40, 4, subscriptions[-1], until_share=0.3, region_share=share)
+        generate_subscriptions(
+            etl, kind, 40, 4, subscriptions[-1], until_share=0.3, region_share=share, max_frequency=1.0
+        )
     for router, signatures in (("hashing", "off"), ("location", "off"), ("location", "spatial+text")):
         out = tmp_path / f"{router}-{signatures}"
         summary = run(

@@ -29,7 +29,7 @@ def mixed(etl) -> Path:
     rows = []
     for kind, options in KINDS.items():
         path = etl.parent / f"{kind}.jsonl"
-        generate_subscriptions(etl, kind, 30, 8, path, until_share=0.3, **options)
+        generate_subscriptions(etl, kind, 30, 8, path, until_share=0.3, **options, max_frequency=1.0)
         made = [json.loads(line) for line in path.read_text().splitlines()]
         rows += made
         rows += [row | {"at": 40 + 13 * place} for place, row in enumerate(made[:12]) if "until" not in row]

@@ -56,7 +56,7 @@ def spilled(cluster) -> list[str]:
 
 
 def test_store_too_small_for_the_credits_holds_fewer_batches_and_spills_nothing(etl, small_store, tmp_path):
-    generate_subscriptions(etl, "boolean", 300, 4, etl.parent / "boolean.jsonl")
+    generate_subscriptions(etl, "boolean", 300, 4, etl.parent / "boolean.jsonl", max_frequency=1.0)
     config = RunConfig(
         messages=etl, subscriptions=(etl.parent / "boolean.jsonl",), out=tmp_path / "quiet", batch=BATCH,
         executor="local", sink="count",

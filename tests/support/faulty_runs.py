@@ -41,7 +41,9 @@ def make_work(folder: Path, messages: int, subscriptions: int, **options: Any) -
     for kind in KINDS.run:
         files.append(folder / f"{kind.name}.jsonl")
         share = 0.6 if kind.place == "region" else None
-        generate_subscriptions(etl, kind.name, subscriptions, 4, files[-1], until_share=0.3, region_share=share)
+        generate_subscriptions(
+            etl, kind.name, subscriptions, 4, files[-1], until_share=0.3, region_share=share, max_frequency=1.0
+        )
     options = {"window": "count:200", "batch": 20, **options}
     config = RunConfig(
         messages=etl,

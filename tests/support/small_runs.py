@@ -30,7 +30,9 @@ def small_run(folder: Path, per_kind: int = 6, objects: bool = True, **settings)
     for kind in KINDS.run:
         files.append(folder / f"{kind.name}.jsonl")
         share = {"region_share": 0.6} if kind.place == "region" else {}
-        generate_subscriptions(etl, kind.name, per_kind, 3, files[-1], until_share=0.3, max_keywords=3, **share)
+        generate_subscriptions(
+            etl, kind.name, per_kind, 3, files[-1], until_share=0.3, max_keywords=3, **share, max_frequency=1.0
+        )
     late = json.loads(files[1].read_text().splitlines()[0]) | {"at": 100, "until": None, "name": "again"}
     files.append(folder / "late.jsonl")
     files[-1].write_text(json.dumps(late) + "\n")

@@ -61,7 +61,9 @@ class ProductStory:
         for kind in (kind.name for kind in KINDS.run):
             file = folder / f"{kind}.jsonl"
             share = 0.6 if KINDS.named(kind).place == "region" else None
-            generate_subscriptions(self._etl, kind, SUBSCRIPTIONS, 4, file, until_share=0.3, region_share=share)
+            generate_subscriptions(
+                self._etl, kind, SUBSCRIPTIONS, 4, file, until_share=0.3, region_share=share, max_frequency=1.0
+            )
             self._files.append(file)
         self._out = folder / "out"
         self._out.mkdir()

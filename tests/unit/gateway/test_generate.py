@@ -37,9 +37,10 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def make(etl, tmp_path, kind, count=COUNT, seed=5, **options):
+def make(etl, tmp_path, kind, count=COUNT, seed=5, max_frequency=1.0, **options):
+    """Stop words are taken, too, unless a test says otherwise: the messages here have a dozen words in all."""
     out = tmp_path / f"{kind}.jsonl"
-    generate_subscriptions(etl, kind, count, seed, out, overwrite=True, **options)
+    generate_subscriptions(etl, kind, count, seed, out, overwrite=True, max_frequency=max_frequency, **options)
     return lines(out)
 
 
@@ -114,6 +115,22 @@ def test_generate_boolean_prefers_frequent_terms(etl, tmp_path):
         return np.mean(taken)
 
     assert mean_id("boolean") > mean_id("topk") + 0.5
+
+
+@pytest.mark.parametrize("kind", KINDS.names)
+def test_generate_stop_words_are_taken_only_where_a_message_has_no_other_word(tmp_path, kind):
+    """Each message has two of forty words and "w40"; every tenth has nothing else."""
+    rows = random_rows(400)
+    for row in rows:
+        words = [] if row["seq"] % 10 == 0 else sorted({row["seq"] % 40, row["seq"] * 7 % 40})
+        row |= {"terms": [*words, 40], "counts": [1] * (len(words) + 1), "weights": [1.0] * (len(words) + 1)}
+    etl = write_etl(tmp_path / "etl", rows, words=41)
+    out = tmp_path / "made.jsonl"
+    generate_subscriptions(etl, kind, COUNT, 5, out)
+    stopped = [row for row in lines(out) if "w40" in row["keywords"]]
+    assert all(row["keywords"] == ["w40"] for row in stopped) and 10 < len(stopped) < 90
+    generate_subscriptions(etl, kind, COUNT, 5, out, max_frequency=1.0, overwrite=True)
+    assert sum(len(row["keywords"]) > 1 and "w40" in row["keywords"] for row in lines(out)) > 90
 
 
 def test_generate_boolean_sides_are_shares_of_the_extent(etl, tmp_path):
@@ -214,6 +231,8 @@ def test_generate_kinds_handed_in_are_made_by_their_recipes(etl, tmp_path):
         ("topk", {"min_keywords": 0}),
         ("topk", {"min_keywords": 4, "max_keywords": 3}),
         ("topk", {"region_share": 0.1}),
+        ("topk", {"max_frequency": 0.0}),
+        ("topk", {"max_frequency": 1.5}),
         ("boolean", {"region_share": 0.0}),
         ("boolean", {"until_share": 1.5}),
         ("boolean", {"seed": -1}),
@@ -247,5 +266,5 @@ def test_generate_from_a_damaged_file_names_it(tmp_path):
 
 
 def test_generate_into_a_folder_that_is_not_there_is_refused(etl, tmp_path):
-    with pytest.raises(DeliveryError, match="cannot be written"):
+    with pytest.raises(DeliveryError, match="cannot be written .*; make its folder first, or name another place"):
         make(etl, tmp_path / "missing", "topk")

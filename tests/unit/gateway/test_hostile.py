@@ -42,7 +42,9 @@ def folder(tmp_path_factory):
     with path.open("w") as out:
         for kind in KINDS.run:
             share = {"region_share": 0.9} if kind.place == "region" else {}
-            generate_subscriptions(etl, kind.name, 4, 1, folder / "made.jsonl", overwrite=True, **share)
+            generate_subscriptions(
+                etl, kind.name, 4, 1, folder / "made.jsonl", overwrite=True, **share, max_frequency=1.0
+            )
             for line in (folder / "made.jsonl").read_text().splitlines():
                 row = json.loads(line)
                 out.write(

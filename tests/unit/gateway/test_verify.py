@@ -37,7 +37,9 @@ def files(etl) -> list[Path]:
     made = []
     for kind, options in (("boolean", {"region_share": 0.6}), ("topk", {"k": 4})):
         made.append(etl.parent / f"{kind}.jsonl")
-        generate_subscriptions(etl, kind, 40, 9, made[-1], until_share=0.3, max_keywords=2, **options)
+        generate_subscriptions(
+            etl, kind, 40, 9, made[-1], until_share=0.3, max_keywords=2, **options, max_frequency=1.0
+        )
     more = etl.parent / "more.jsonl"
     rows = [json.loads(line) for path in made for line in path.read_text().splitlines()[:12]]
     with more.open("w") as file:
@@ -426,7 +428,7 @@ def test_verify_decay_knn_and_skyline_are_asked_with_times_counts_and_versions(t
     made = []
     for kind, options in (("decay", {"k": 3}), ("knn", {}), ("skyline", {"region_share": 0.8})):
         made.append(tmp_path / f"{kind}.jsonl")
-        generate_subscriptions(etl, kind, 15, 2, made[-1], until_share=0.2, **options)
+        generate_subscriptions(etl, kind, 15, 2, made[-1], until_share=0.2, **options, max_frequency=1.0)
     folder = tmp_path / "run"
     folder.mkdir()
     facts = {

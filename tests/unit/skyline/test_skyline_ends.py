@@ -41,7 +41,9 @@ def files(etl) -> list[Path]:
     for kind in ("boolean", "skyline"):
         made.append(etl.parent / f"{kind}.jsonl")
         options = {"match": "any"} if kind == "boolean" else {}
-        generate_subscriptions(etl, kind, 40, 4, made[-1], until_share=0.3, region_share=0.6, **options)
+        generate_subscriptions(
+            etl, kind, 40, 4, made[-1], until_share=0.3, region_share=0.6, **options, max_frequency=1.0
+        )
     late = etl.parent / "late.jsonl"
     rows = [json.loads(line) for line in made[1].read_text().splitlines()[:15]]
     late.write_text(
@@ -160,7 +162,7 @@ def test_verify_folder_with_versions_and_no_deletion_asks_the_oracle_with_its_ob
     for row in rows[30::3]:
         row["object_id"] = f"message {row['seq'] - 20}"
     etl = write_etl(tmp_path / "etl", rows)
-    generate_subscriptions(etl, "skyline", 20, 1, tmp_path / "skyline.jsonl", region_share=0.5)
+    generate_subscriptions(etl, "skyline", 20, 1, tmp_path / "skyline.jsonl", region_share=0.5, max_frequency=1.0)
     files = [tmp_path / "skyline.jsonl"]
     assert verify_run(execute(etl, files, tmp_path / "right")).exact
     assert not verify_run(execute(etl, files, tmp_path / "wrong", forget=range(9))).exact
@@ -171,7 +173,7 @@ def test_verify_folder_without_object_columns_takes_every_message_for_itself(tmp
     for path in (etl / "messages").iterdir():
         table = pq.read_table(path)
         pq.write_table(table.drop_columns(["object_id", "op"]), path)
-    generate_subscriptions(etl, "skyline", 20, 1, tmp_path / "skyline.jsonl", region_share=0.5)
+    generate_subscriptions(etl, "skyline", 20, 1, tmp_path / "skyline.jsonl", region_share=0.5, max_frequency=1.0)
     report = verify_run(execute(etl, [tmp_path / "skyline.jsonl"], tmp_path / "run"))
     assert report.exact and report.oracle_updates["skyline"] > 50
     assert report.subscriptions == {"skyline": 20} and SKYLINE == 4

@@ -34,7 +34,7 @@ def given(tmp_path_factory):
     etl = write_etl(folder / "etl", rows)
     first, later = [], []
     for kind in KINDS.run:
-        generate_subscriptions(etl, kind.name, 12, 4, folder / f"{kind.name}.jsonl")
+        generate_subscriptions(etl, kind.name, 12, 4, folder / f"{kind.name}.jsonl", max_frequency=1.0)
         mine = [{"subscribe": json.loads(line)} for line in (folder / f"{kind.name}.jsonl").read_text().splitlines()]
         first, later = first + mine[::2], later + mine[1::2]
     lines = list(first)
