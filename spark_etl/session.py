@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ JAVA_REMEDY = (
     "macOS: brew install openjdk@17) or point JAVA_HOME at one"
 )
 _STOP_SECONDS = 20
+_CONNECT_SECONDS = 10
 # Only the quick compiler: 26 s of processor time, not 47 s, for 137,000 tweets. A job of hours wants the other one too.
 _SHORT_JOB = " -XX:TieredStopAtLevel=1"
 
@@ -54,6 +56,30 @@ def check_java() -> str:
         version = found[1] if found else "of unknown version"
         raise ConfigError(f"Spark needs Java {MIN_JAVA} or newer, and {java} is Java {version}: {JAVA_REMEDY}")
     return java
+
+
+def check_master(master: str) -> None:
+    """Look whether a Spark master that is named by host and port is there; Spark itself would try for a minute.
+
+    Raises
+    ------
+    ConfigError
+        If none of them takes a connection.
+    """
+    if not master.startswith("spark://"):
+        return
+    refused = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+            return
+        except (OSError, ValueError, OverflowError) as error:
+            refused.append(f"{address}: {getattr(error, 'strerror', None) or error}")
+    raise ConfigError(
+        f"master {master}: no Spark master answers ({'; '.join(refused)}); start it, check host and port, or leave "
+        "--master out to use this machine alone"
+    )
 
 
 def _configuration(options: EtlOptions, scratch: Path, short: bool) -> SparkConf:
@@ -90,13 +116,14 @@ def spark_session(options: EtlOptions, scratch: Path, short: bool = True) -> Ite
     Raises
     ------
     ConfigError
-        If Java is missing or too old, or does not start with these settings.
+        If Java is missing or too old, or does not start with these settings, or no master answers.
     EngineError
         If this process already has a Spark running; give that one to `run_etl` instead.
     """
     if SparkContext._active_spark_context is not None:
         raise EngineError("this process already runs Spark: hand its session to run_etl(spark=...) or stop it first")
     check_java()
+    check_master(options.master)
     scratch.mkdir(parents=True, exist_ok=True)
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT) if main else None  # SparkContext sets its own and leaves it behind

@@ -1,11 +1,12 @@
 """Finding Java before Spark does."""
 
 import os
+import socket
 
 import pytest
 
 from matching.errors import ConfigError
-from spark_etl.session import check_java
+from spark_etl.session import check_java, check_master
 
 
 def fake_java(folder, body):
@@ -48,3 +49,14 @@ def test_check_java_broken_java_home_is_named(no_java, tmp_path, monkeypatch):
     fake_java(tmp_path, "exit 3")
     with pytest.raises(ConfigError, match="does not run"):
         check_java()
+
+
+def test_check_master_that_is_down_is_named_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        check_master(f"spark://127.0.0.1:{port}")
+        check_master(f"spark://nowhere.invalid:1,127.0.0.1:{port}")
+    for master in (f"spark://127.0.0.1:{port}", "spark://127.0.0.1"):
+        with pytest.raises(ConfigError, match=f"{master}: no Spark master answers"):
+            check_master(master)
+    check_master("local[2]")
