@@ -74,6 +74,7 @@ def find_columns(sources: Sequence[Source], options: EtlOptions) -> tuple[EtlOpt
     -----
     Reads `MAX_ROWS` rows of each of the first `MAX_FILES` files.
     """
+    _check_text(sources, options)
     if not (sought := options.sought()):
         return options, []
     columns: dict[str, str] = {}
@@ -92,6 +93,26 @@ def find_columns(sources: Sequence[Source], options: EtlOptions) -> tuple[EtlOpt
                 )
             owners.setdefault(role, source.name)
     return options.with_columns(columns), sorted(columns)
+
+
+def _check_text(sources: Sequence[Source], options: EtlOptions) -> None:
+    """Refuse a column of the text that somebody named and none of the first objects has."""
+    name = options.text_column
+    there: dict[str, None] = {}
+    for source in sources[:MAX_FILES]:
+        if name is None or source.file_format not in ("jsonl", "json"):
+            return
+        with suppress(*BROKEN):
+            for row in islice(_objects(source, options, None), MAX_ROWS):
+                if name in row or name.partition(".")[0] in row:
+                    return
+                there |= dict.fromkeys(row)
+    if there:
+        raise InputError(
+            "missing_column",
+            f"{sources[0].path}: none of the first {MAX_ROWS} rows has a column {name} (--text); they have "
+            f"{', '.join(islice(there, 20))}",
+        )
 
 
 _WORDS = {"text": "text", "lat": "latitude", "lon": "longitude", "time": "time", "id": "id"}

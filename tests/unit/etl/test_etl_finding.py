@@ -132,3 +132,10 @@ def test_look_damaged_file_shows_what_can_be_read(tmp_path):
     there = look(find_sources(options)[0], options)
     assert (there.rows, there.names) == (2, None)
     assert {name: seen.rows for name, seen in there.seen.items()} == {"text": 1, "lat": 1}
+
+
+def test_find_columns_a_text_column_that_no_object_has_is_refused(tmp_path):
+    path = lines(tmp_path / "a.jsonl", {"text": "a", "lat": 1, "lon": 2}, {"other": {"deep": "b"}})
+    with pytest.raises(InputError, match=r"a.jsonl: none .* column nope \(--text\); they have text, lat, lon, other"):
+        found(path, text_column="nope")
+    assert found(path, text_column="other.deep") == {"lat": "lat", "lon": "lon"}
