@@ -14,7 +14,7 @@ import math
 import operator
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -189,7 +189,9 @@ def _is_utf8(line: bytes) -> bool:
     return True
 
 
-def message_row(raw: RawMessage, space: Space | None = None) -> ParsedMessage | str:
+def message_row(
+    raw: RawMessage, space: Space | None = None, read_time: Callable[[Any], int | None] = event_time_us
+) -> ParsedMessage | str:
     """Check one message.
 
     Parameters
@@ -198,6 +200,8 @@ def message_row(raw: RawMessage, space: Space | None = None) -> ParsedMessage | 
         Values of any type.
     space : Space, optional
         World box; points outside are `outside_world`. None lets in the whole earth.
+    read_time : callable
+        From the time as it came to microseconds since 1970, None where there is none; raises ValueError.
 
     Returns
     -------
@@ -235,7 +239,7 @@ def message_row(raw: RawMessage, space: Space | None = None) -> ParsedMessage | 
     if space is not None and not (space.west <= lon <= space.east and space.south <= lat <= space.north):
         return "outside_world"
     try:
-        time_us = event_time_us(raw.time)
+        time_us = read_time(raw.time)
     except ValueError:
         return "bad_time"
     message_id = identifier(raw.id)

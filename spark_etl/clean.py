@@ -7,16 +7,22 @@ order of the stream are left to Spark's shuffles and sorts, so no row ever comes
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from matching.validate import ParsedMessage
 from spark_etl.ingest import Share, read_blocks
 from spark_etl.options import EtlOptions
-from spark_etl.rows import MAX_ORIGINAL_CHARACTERS, RowCleaner, readable
+from spark_etl.rows import MAX_ORIGINAL_CHARACTERS, RowCleaner, column_at_fault, readable
 from spark_etl.sources import Source
+from spark_etl.written import replacing
 
 #: `row_id` = number of the file << LINE_BITS | line: the order of the input, which decides who is first.
 LINE_BITS = 40
@@ -26,6 +32,7 @@ CLEAN_SCHEMA = pa.schema(
         ("row_id", pa.int64()),
         ("reason", pa.string()),
         ("original", pa.string()),
+        ("column", pa.string()),
         ("message_id", pa.string()),
         ("content", pa.binary()),
         ("lon", pa.float64()),
@@ -43,29 +50,54 @@ CLEAN_SCHEMA = pa.schema(
         ("bad_time", pa.bool_()),
     ]
 )
+_REASONS_SCHEMA = pa.schema([("reason", pa.string()), ("rows", pa.int64())])
 _CLEAN_SPARK_SCHEMA = (
-    "row_id long, reason string, original string, message_id string, content binary, lon double, lat double, "
-    "west double, south double, east double, north double, event_time_us long, text string, object_id string, op int, "
-    "terms array<string>, counts array<int>, bad_time boolean"
+    "row_id long, reason string, original string, column string, message_id string, content binary, lon double, "
+    "lat double, west double, south double, east double, north double, event_time_us long, text string, "
+    "object_id string, op int, terms array<string>, counts array<int>, bad_time boolean"
 )
 
 
-def clean_rows(spark: SparkSession, tasks: list[list[Share]], options: EtlOptions) -> DataFrame:
-    """One row for each row of the input (`CLEAN_SCHEMA`): either a reason, or a checked message and its terms."""
+def clean_rows(spark: SparkSession, tasks: list[list[Share]], options: EtlOptions, path: str) -> DataFrame:
+    """Clean every row of the input and write it to `path` as Parquet, a file a task.
+
+    The workers write the files themselves: the rows are wide, and Java has no use for them yet.
+
+    Returns
+    -------
+    DataFrame
+        `reason` (null for a checked message) and `rows`, a few of them for each task; reading them does the work.
+    """
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    return numbers.mapInArrow(_cleaner(tasks, options), _CLEAN_SPARK_SCHEMA)
+    return numbers.mapInArrow(_cleaner(tasks, options, path), "reason string, rows long")
+
+
+def read_cleaned(spark: SparkSession, path: str) -> DataFrame:
+    """What `clean_rows` wrote: one row for each row of the input (`CLEAN_SCHEMA`)."""
+    return spark.read.schema(_CLEAN_SPARK_SCHEMA).parquet(literal(path))
 
 
 def _cleaner(
-    tasks: list[list[Share]], options: EtlOptions
+    tasks: list[list[Share]], options: EtlOptions, path: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What runs in a Python worker."""
 
     def clean(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                for share in tasks[number]:
-                    yield from clean_share(share, options)
+                reasons: Counter[str | None] = Counter()
+                with (
+                    replacing(Path(path) / f"part-{number:05d}.parquet") as unfinished,
+                    pq.ParquetWriter(unfinished, CLEAN_SCHEMA, compression="snappy") as writer,
+                ):
+                    for share in tasks[number]:
+                        for rows in clean_share(share, options):
+                            writer.write_batch(rows)
+                            for found in rows.column("reason").value_counts().to_pylist():
+                                reasons[found["values"]] += found["counts"]
+                yield pa.RecordBatch.from_pydict(
+                    {"reason": list(reasons), "rows": list(reasons.values())}, schema=_REASONS_SCHEMA
+                )
 
     return clean
 
@@ -74,31 +106,43 @@ def clean_share(share: Share, options: EtlOptions) -> Iterator[pa.RecordBatch]:
     """The cleaned rows of a share, one batch a block."""
     cleaner = RowCleaner(options)
     first_id = share.source.number << LINE_BITS
-    nothing = [None] * (len(CLEAN_SCHEMA) - 3)
+    nothing = (None,) * len(ParsedMessage._fields)
+    columns = options.columns()
     for block in read_blocks(share, options):
-        rows = []
+        rows: list[tuple] = []
+        terms: list[str] = []
+        counts: list[int] = []
+        cuts = [0]
         for line, values, original in block:
             row = cleaner.clean(values)
             if isinstance(row, str):
-                rows.append([first_id | line, row, readable(original), *nothing])
+                column = column_at_fault(values, row, columns)
+                rows.append((first_id | line, row, readable(original), column, *nothing, None))
             else:
-                terms, counts = list(row.counts), list(row.counts.values())
-                message = row.message[:-1]  # `ahead` is for live streams
-                rows.append([first_id | line, None, None, *message, terms, counts, row.bad_time])
-        columns = zip(*rows, strict=True)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, CLEAN_SCHEMA, strict=True)]
+                rows.append((first_id | line, None, None, None, *row.message[:-1], row.bad_time))  # `ahead` is for live streams
+                terms += row.counts
+                counts += row.counts.values()
+            cuts.append(len(terms))
+        *flat, bad_times = zip(*rows, strict=True)
+        arrays = [pa.array(values, field.type) for values, field in zip(flat, CLEAN_SCHEMA, strict=False)]
+        offsets = pa.array(cuts, pa.int32())
+        arrays.append(pa.ListArray.from_arrays(offsets, pa.array(terms, pa.string())))
+        arrays.append(pa.ListArray.from_arrays(offsets, pa.array(counts, pa.int32())))
+        arrays.append(pa.array(bad_times, pa.bool_()))
         yield pa.RecordBatch.from_arrays(arrays, schema=CLEAN_SCHEMA)
 
 
-def judge_duplicates(cleaned: DataFrame) -> DataFrame:
-    """Tell the first message of each id from its repeats.
+def judge_duplicates(cleaned: DataFrame, path: str) -> dict[str, int]:
+    """Tell the first message of each id from its repeats, and write which is which to `path`.
+
+    What is written is `row_id`, `message_id`, `event_time_us` of the rows without a reason, a folder for each verdict:
+    `kept` for the first of an id in the order of the input, `duplicate` for a later one of the same content,
+    `duplicate_id` for one of other content. `of_verdict` reads it.
 
     Returns
     -------
-    DataFrame
-        `row_id`, `message_id`, `event_time_us` of the rows without a reason, and `verdict`: `kept` for the first of an
-        id in the order of the input, `duplicate` for a later one of the same content, `duplicate_id` for one of other
-        content.
+    dict
+        Verdict -> rows.
     """
     by_id = Window.partitionBy("message_id").orderBy("row_id")
     candidates = cleaned.where(F.col("reason").isNull()).select("row_id", "message_id", "content", "event_time_us")
@@ -110,13 +154,24 @@ def judge_duplicates(cleaned: DataFrame) -> DataFrame:
     verdict = (
         F.when(F.col("place") == 1, "kept").when(F.col("content") == F.col("first_content"), "duplicate")
     ).otherwise("duplicate_id")
-    return ranked.select("row_id", "message_id", "event_time_us", verdict.alias("verdict"))
+    judged = ranked.select("row_id", "message_id", "event_time_us", verdict.alias("verdict"))
+    judged.write.partitionBy("verdict").parquet(path)
+    return {
+        folder.name.removeprefix("verdict="): sum(_rows_by_file(folder))
+        for folder in sorted(Path(path).glob("verdict=*"))
+    }
 
 
-def stream_order(judged: DataFrame) -> DataFrame:
+def of_verdict(spark: SparkSession, path: str, verdict: str) -> DataFrame:
+    """`row_id`, `message_id`, `event_time_us` of the rows that `judge_duplicates` gave a verdict."""
+    rows = spark.read.schema("row_id long, message_id string, event_time_us long")
+    return rows.parquet(literal(str(Path(path) / f"verdict={verdict}")))
+
+
+def stream_order(kept: DataFrame) -> DataFrame:
     """The kept rows in the order of the stream: by event time, nulls first, then by the bytes of the id."""
-    kept = judged.where(F.col("verdict") == "kept")
-    return kept.orderBy(F.col("event_time_us").asc_nulls_first(), "message_id").select("row_id")
+    ordered = kept.orderBy(F.col("event_time_us").asc_nulls_first(), "message_id")
+    return ordered.select("row_id", "event_time_us")
 
 
 def literal(path: str) -> str:
@@ -136,29 +191,32 @@ def write_numbered(ordered: DataFrame, number_column: str, path: str) -> DataFra
         The rows with `number_column` (long) in front.
     """
     spark = ordered.sparkSession
-    ordered.select(F.monotonically_increasing_id().alias("_place"), "*").write.parquet(path)
-    written = spark.read.parquet(literal(path))
-    partition = F.shiftright("_place", 33)
-    sizes = written.groupBy(partition.alias("_partition")).count().collect()  # one row a partition
-    starts, total = [], 0
-    for number, size in sorted(tuple(row) for row in sizes):
-        starts.append((number, total))
-        total += size
-    start_of = spark.createDataFrame(starts, "_partition long, _start long")
+    placed = ordered.select(F.monotonically_increasing_id().alias("_place"), "*")
+    placed.write.parquet(path)
+    starts = np.cumsum([0, *_rows_by_file(Path(path))])
+    start = F.array(*(F.lit(int(one)) for one in starts))[F.shiftright("_place", 33).cast("int")]
     row = F.col("_place").bitwiseAND(F.lit(2**33 - 1))
-    joined = written.withColumn("_partition", partition).join(F.broadcast(start_of), "_partition")
-    return joined.select((F.col("_start") + row).alias(number_column), *ordered.columns)
+    written = spark.read.schema(placed.schema).parquet(literal(path))
+    return written.select((start + row).alias(number_column), *ordered.columns)
 
 
-def rejected_rows(cleaned: DataFrame, judged: DataFrame) -> DataFrame:
-    """`row_id`, `reason`, `original` of every row that was rejected (repeats of the same content are not)."""
-    at_once = cleaned.where(F.col("reason").isNotNull()).select("row_id", "reason", "original")
-    clashes = judged.where(F.col("verdict") == "duplicate_id").select("row_id")
+def _rows_by_file(folder: Path) -> list[int]:
+    """How many rows each partition of what Spark wrote has: its files are named by the number of the partition."""
+    sizes = {int(path.name.split("-")[1]): pq.read_metadata(path).num_rows for path in folder.glob("part-*.parquet")}
+    return [sizes.get(number, 0) for number in range(max(sizes, default=-1) + 1)]
+
+
+def rejected_rows(cleaned: DataFrame, clashes: DataFrame | None) -> DataFrame:
+    """`row_id`, `reason`, `original`, `column` of every rejected row; `clashes` are those of verdict `duplicate_id`."""
+    at_once = cleaned.where(F.col("reason").isNotNull()).select("row_id", "reason", "original", "column")
+    if clashes is None:
+        return at_once
     described = F.to_json(F.struct(F.col("message_id").alias("id"), "lon", "lat", "text"))
-    later = cleaned.join(clashes, "row_id").select(
+    later = cleaned.join(clashes.select("row_id"), "row_id").select(
         "row_id",
         F.lit("duplicate_id").alias("reason"),
         F.substring(described, 1, MAX_ORIGINAL_CHARACTERS).alias("original"),
+        F.lit(None).cast("string").alias("column"),
     )
     return at_once.unionByName(later)
 
@@ -168,8 +226,10 @@ def place_of(sources: list[Source], row_id: int) -> tuple[str, int]:
     return sources[row_id >> LINE_BITS].name, row_id & ((1 << LINE_BITS) - 1)
 
 
-def reject_line(sources: list[Source], row_id: int, reason: str, original: str) -> str:
+def reject_line(sources: list[Source], row_id: int, reason: str, original: str, column: str | None = None) -> str:
     """One line of a file of rejected rows: where the row stood, why it was rejected, how it looked."""
     name, line = place_of(sources, row_id)
-    record = {"reason": reason, "file": name, "line": line, "row": original}
+    record = {"reason": reason, "column": column, "file": name, "line": line, "row": original}
+    if column is None:
+        del record["column"]
     return json.dumps(record, ensure_ascii=False)

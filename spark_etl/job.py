@@ -15,6 +15,7 @@ import shutil
 import time
 import unicodedata
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -31,8 +32,9 @@ from matching.errors import ConfigError, EngineError, InputError
 from spark_etl.clean import (
     clean_rows,
     judge_duplicates,
-    literal,
+    of_verdict,
     place_of,
+    read_cleaned,
     rejected_rows,
     stream_order,
     write_numbered,
@@ -43,9 +45,11 @@ from spark_etl.nothing import nothing_usable
 from spark_etl.options import STANDARD_INPUT, EtlOptions
 from spark_etl.session import spark_session
 from spark_etl.sources import Source, find_sources
+from spark_etl.span import likely_times
 from spark_etl.standard_input import spooled
-from spark_etl.vectorise import write_empty_vocabulary, write_messages, write_rejected, write_vocabulary
-from spark_etl.vocabulary import number_terms, split_stop_terms, term_statistics
+from spark_etl.times import moment_of
+from spark_etl.vectorise import add_facts, write_messages, write_rejected, write_vocabulary
+from spark_etl.vocabulary import split_stop_terms, term_statistics
 
 __all__ = ["STAGES", "EtlOptions", "Progress", "run_etl"]
 
@@ -59,12 +63,16 @@ _run_numbers = itertools.count()
 
 
 class Progress(NamedTuple):
-    """Told at the start and at the end of each stage: `number` (from 1) `of` so many; `seconds` once it is done."""
+    """Reported at the start and at the end of each stage: `number` (from 1) `of` so many; `seconds` once it is done.
+
+    `rows` is the size of the input, None until it has been read.
+    """
 
     stage: str
     number: int
     of: int
     seconds: float | None
+    rows: int | None = None
 
 
 OnProgress = Callable[[Progress], None]
@@ -76,18 +84,19 @@ class _Run:
     def __init__(self, on_progress: OnProgress | None):
         self._tell = on_progress or (lambda progress: None)
         self.seconds: dict[str, float] = {}
+        self.rows: int | None = None
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         number = STAGES.index(name) + 1
-        self._tell(Progress(name, number, len(STAGES), None))
+        self._tell(Progress(name, number, len(STAGES), None, self.rows))
         begin = time.monotonic()
         try:
             yield
         except (PySparkException, Py4JError) as error:
             raise EngineError(f"the ETL failed in its stage {name!r}: {_cause(error)}") from error
         self.seconds[name] = round(time.monotonic() - begin, 3)
-        self._tell(Progress(name, number, len(STAGES), self.seconds[name]))
+        self._tell(Progress(name, number, len(STAGES), self.seconds[name], self.rows))
 
 
 def _cause(error: Exception) -> str:
@@ -221,56 +230,43 @@ def _transform(
     """All steps between the input and the manifest; writes into `hidden`."""
     scratch, out = hidden / "scratch", str(hidden)
 
-    def staged(frame: DataFrame, name: str) -> DataFrame:
-        frame.write.parquet(str(scratch / name))
-        return session.read.parquet(literal(str(scratch / name)))
-
     with run.stage("clean"):
-        cleaned = staged(clean_rows(session, plan_tasks(sources, cores), options), "cleaned")
-        reasons = {reason: count for reason, count in cleaned.groupBy("reason").count().collect()}
-        read = sum(reasons.values())
+        reasons: Counter[str | None] = Counter()
+        for found in clean_rows(session, plan_tasks(sources, cores), options, str(scratch / "cleaned")).collect():
+            reasons[found["reason"]] += found["rows"]
+        cleaned = read_cleaned(session, str(scratch / "cleaned"))
+        run.rows = read = reasons.total()
         candidates = reasons.pop(None, 0)
         if not candidates:
             raise _nothing_usable(cleaned, sources, reasons)
         broken = cleaned.where(F.col("reason") == "broken_file").orderBy("row_id").select("original")
         broken_files = [row[0] for row in broken.collect()] if reasons.get("broken_file") else []
     with run.stage("duplicates"):
-        judged = staged(judge_duplicates(cleaned), "judged")
-        verdicts = {verdict: count for verdict, count in judged.groupBy("verdict").count().collect()}
-        kept, duplicates = verdicts.pop("kept", 0), verdicts.pop("duplicate", 0)
-        reasons |= verdicts
-        if kept + duplicates + sum(verdicts.values()) != candidates:
+        judged = str(scratch / "judged")
+        verdicts = judge_duplicates(cleaned, judged)
+        kept, duplicates = verdicts["kept"], verdicts.get("duplicate", 0)
+        if clashes := verdicts.get("duplicate_id", 0):
+            reasons["duplicate_id"] = clashes
+        if kept + duplicates + clashes != candidates:
             raise EngineError("the ETL lost rows while it looked for duplicates; please report this with the run log")
     with run.stage("order"):
-        order = write_numbered(stream_order(judged), "seq", str(scratch / "order"))
-        messages = order.join(cleaned, "row_id")
-        facts = messages.agg(
-            F.count("*").alias("rows"),
-            F.count_if(F.col("event_time_us").isNull()).alias("null_times"),
-            F.count_if("bad_time").alias("bad_times"),
-            F.count_if(F.col("op") == 1).alias("deletes"),
-            F.count("west").alias("ranges"),
-            F.min(F.least("lon", "west")).alias("west"),
-            F.min(F.least("lat", "south")).alias("south"),
-            F.max(F.greatest("lon", "east")).alias("east"),
-            F.max(F.greatest("lat", "north")).alias("north"),
-        ).collect()[0]
-        if facts["rows"] != kept:
-            raise EngineError("the ETL lost rows while it numbered them; please report this with the run log")
+        order = str(scratch / "order")
+        numbered = write_numbered(stream_order(of_verdict(session, judged, "kept")), "seq", order)
+        likely_us = likely_times(Path(order), "event_time_us")
+        messages = numbered.select("seq", "row_id").join(cleaned, "row_id")
     with run.stage("vocabulary"):
-        statistics, stop_terms = split_stop_terms(
-            staged(term_statistics(messages, kept), "statistics"), kept, options.stop_share
-        )
-        vocabulary = number_terms(statistics, str(scratch / "terms"))
-        sums = vocabulary.agg(F.count("*").alias("terms"), F.sum("collection_count").alias("tokens")).collect()[0]
-        files = write_vocabulary(vocabulary, out) if sums["terms"] else write_empty_vocabulary(out)
+        repeated = [of_verdict(session, judged, verdict) for verdict in verdicts if verdict != "kept"]
+        statistics, stop_terms = split_stop_terms(term_statistics(cleaned, repeated, kept), kept, options.stop_share)
+        vocabulary = write_vocabulary(statistics, out)
     with run.stage("messages"):
-        written = write_messages(messages, out, kept, options.rows_per_file)
+        written = write_messages(messages, out, kept, options.rows_per_file, likely_us)
         if sum(file["rows"] for file in written) != kept:
             raise EngineError("the ETL lost messages while it wrote them; please report this with the run log")
+        facts = add_facts([file.pop("facts") for file in written])
     with run.stage("rejected"):
-        rejects = write_rejected(rejected_rows(cleaned, judged), out, sources) if reasons else []
-    rejected = sum(reasons.values())
+        later = of_verdict(session, judged, "duplicate_id") if clashes else None
+        rejects = write_rejected(rejected_rows(cleaned, later), out, sources) if reasons else []
+    rejected = reasons.total()
     if sum(file["rows"] for file in rejects) != rejected or read != kept + duplicates + rejected:
         raise EngineError("the ETL's counts do not add up; please report this with the run log")
     return {
@@ -284,29 +280,31 @@ def _transform(
         "broken_files": broken_files,
         "null_times": facts["null_times"],
         "bad_times": facts["bad_times"],
+        "odd_times": facts["odd_times"],
+        "likely_times": None if likely_us is None else [moment_of(time_us).isoformat() for time_us in likely_us],
         "deletes": facts["deletes"],
-        "range_messages": facts["ranges"],
-        "messages_without_terms": sum(file["messages_without_terms"] for file in written),
-        "total_tokens": sums["tokens"] or 0,
-        "vocabulary_size": sums["terms"],
+        "range_messages": facts["range_messages"],
+        "messages_without_terms": facts["messages_without_terms"],
+        "total_tokens": vocabulary.pop("tokens"),
+        "vocabulary_size": vocabulary["rows"],
         "stop_terms": stop_terms,
-        "extent": [facts[side] for side in ("west", "south", "east", "north")],
+        "extent": facts["extent"],
         "options": options.recorded(),
         "versions": _versions(),
         "files": {
             file["name"]: {"rows": file["rows"], "size_bytes": file["size_bytes"], "sha256": file["sha256"]}
-            for file in sorted(files + written + rejects, key=lambda file: file["name"])
+            for file in sorted([vocabulary, *written, *rejects], key=lambda file: file["name"])
         },
     }
 
 
 def _nothing_usable(cleaned: DataFrame, sources: list[Source], reasons: Mapping[str, int]) -> InputError:
     """What to say where no row is left, with the first row of each reason."""
-    first = cleaned.groupBy("reason").agg(F.min_by(F.struct("row_id", "original"), "row_id").alias("first"))
+    first = cleaned.groupBy("reason").agg(F.min_by(F.struct("row_id", "original", "column"), "row_id").alias("first"))
     examples = {row["reason"]: row["first"] for row in first.collect()}
     return nothing_usable(
         {
-            reason: (reasons[reason], *place_of(sources, example["row_id"]), example["original"])
+            reason: (reasons[reason], *place_of(sources, example["row_id"]), example["original"], example["column"])
             for reason, example in sorted(examples.items(), key=lambda item: -reasons[item[0]])
         }
     )

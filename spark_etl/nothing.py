@@ -20,24 +20,28 @@ _REMEDIES = {
 }
 
 
-def nothing_usable(reasons: Mapping[str, tuple[int, str, int, str]]) -> InputError:
+def nothing_usable(reasons: Mapping[str, tuple[int, str, int, str, str | None]], dry_run: bool = False) -> InputError:
     """The error for input without a usable row.
 
     Parameters
     ----------
     reasons : mapping
-        Reason code -> (how many rows, file, line and beginning of the first of them), the commonest first.
+        Reason code -> (how many rows, file, line, beginning and column at fault of the first of them), the commonest
+        first.
+    dry_run : bool
+        Whether it was one that found this out.
     """
     if not reasons:
         return InputError("nothing_usable", "the input has no rows: nothing is written")
     said = []
-    for reason, (count, file, line, row) in list(reasons.items())[:_SHOWN_REASONS]:
+    for reason, (count, file, line, row, column) in list(reasons.items())[:_SHOWN_REASONS]:
         place = f"{file} line {line}" if line else file
-        said.append(f"{count:,} {reason} ({REASONS[reason]}), first in {place}: {row[:_SHOWN_CHARACTERS]!r}")
+        meaning = REASONS[reason] + (f": column {column}" if column else "")
+        said.append(f"{count:,} {reason} ({meaning}), first in {place}: {row[:_SHOWN_CHARACTERS]!r}")
     if more := len(reasons) - _SHOWN_REASONS:
         said.append(f"{more} other reasons" if more > 0 else "")
     remedies = [_REMEDIES[reason] for reason in reasons if reason in _REMEDIES][:2]
-    remedy = " and ".join(remedies) or "look at it with --dry-run 100"
+    remedy = " and ".join(remedies) or ("correct these rows" if dry_run else "look at it with --dry-run 100")
     return InputError(
         "nothing_usable",
         f"no row of the input is usable, so nothing is written: {'; '.join(filter(None, said))}. To mend it, {remedy}",

@@ -4,12 +4,14 @@ Needs no Spark, so that whoever takes messages as they come cleans them as the E
 `spark_etl.trial`; the checks themselves are those of `matching.validate`.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+from matching.fields import coordinate
 from matching.text import count_terms, term_form
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row
 from spark_etl.options import EtlOptions
-from spark_etl.times import moment_of, time_reader
+from spark_etl.times import time_reader
 
 #: Rejected rows are written down up to this many characters.
 MAX_ORIGINAL_CHARACTERS = 1_000
@@ -37,6 +39,7 @@ class RowCleaner:
         self._form = term_form(options.stem_language, options.fold_accents)
         self._read_time = time_reader(options.time_format)
         self._require_time = options.require_time
+        self._bad_time = False
 
     def clean(self, values: RawMessage | str) -> CleanRow | str:
         """A row as a message, or the reason code why it is none (`values` may be one already). Never raises.
@@ -45,17 +48,39 @@ class RowCleaner:
         """
         if isinstance(values, str):
             return values
-        time_us, bad_time = None, False
-        try:
-            time_us = self._read_time(values.time)
-        except (ValueError, ArithmeticError):
-            bad_time = True
-        message = message_row(values._replace(time=None if time_us is None else moment_of(time_us)), self._space)
+        self._bad_time = False
+        message = message_row(values, self._space, self._time)
         if isinstance(message, str):
             return message
-        if self._require_time and time_us is None:
-            return "bad_time" if bad_time else "missing_time"
-        return CleanRow(message, {} if message.op == DELETE else count_terms(message.text, self._form), bad_time)
+        if self._require_time and message.event_time_us is None:
+            return "bad_time" if self._bad_time else "missing_time"
+        return CleanRow(message, {} if message.op == DELETE else count_terms(message.text, self._form), self._bad_time)
+
+    def _time(self, value: Any) -> int | None:
+        try:
+            return self._read_time(value)
+        except (ValueError, ArithmeticError):
+            self._bad_time = True
+            return None
+
+
+def column_at_fault(values: RawMessage | str, reason: str, columns: Mapping[str, str]) -> str | None:
+    """Which column has the value of the wrong type; None for other reasons.
+
+    Parameters
+    ----------
+    values : RawMessage
+    reason : str
+        Why `RowCleaner.clean` refused them.
+    columns : mapping
+        Role -> column.
+    """
+    if reason != "wrong_type" or isinstance(values, str):
+        return None
+    if values.text is not None and not isinstance(values.text, str):
+        return columns["text"]
+    sides = ("west", "south", "east", "north", "lon", "lat")
+    return next((columns[side] for side in sides if coordinate(getattr(values, side), 180.0) == reason), None)
 
 
 def readable(original: bytes | str) -> str:

@@ -5,7 +5,7 @@ equal ids comes first, and the vocabulary, are looked at here for these rows alo
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from spark_etl.finding import Seen, find_columns, look
 from spark_etl.ingest import Row, Share, check_columns, read_blocks
 from spark_etl.nothing import nothing_usable
 from spark_etl.options import STANDARD_INPUT, EtlOptions
-from spark_etl.rows import CleanRow, RowCleaner, readable
+from spark_etl.rows import CleanRow, RowCleaner, column_at_fault, readable
 from spark_etl.sources import Source, find_sources
 from spark_etl.standard_input import spooled
 from spark_etl.times import moment_of
@@ -40,8 +40,8 @@ def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
     -------
     dict
         `columns_seen` (list of `name`, `rows` with a value, `example`, `taken_for`), `columns` and `columns_found` as
-        in a manifest, its counts, `rejected_examples` (`reason`, `file`, `line`, `row`), `cleaned` (`message_id`,
-        `lon`, `lat`, `event_time`, `text`, `terms`).
+        in a manifest, its counts, `rejected_examples` (`reason`, `file`, `line`, `row`, and the `column` of a value of
+        the wrong type), `cleaned` (`message_id`, `lon`, `lat`, `event_time`, `text`, `terms`).
 
     Raises
     ------
@@ -62,7 +62,7 @@ def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
         given = options
         options, by_name = find_columns(sources, given)
         check_columns(sources, options, given.named())
-        tally = _Tally()
+        tally = _Tally(options.columns())
         cleaner = RowCleaner(options)
         for source, row in islice(_rows(sources, options), rows):
             tally.add(source, row, cleaner.clean(row.values))
@@ -72,7 +72,8 @@ def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
                     reason: (count, *tally.rejects[reason][0].values())
                     for reason, count in tally.reasons.most_common()
                     if reason in tally.rejects
-                }
+                },
+                dry_run=True,
             )
         return tally.report() | {
             "columns": options.columns(),
@@ -90,7 +91,8 @@ def _rows(sources: list[Source], options: EtlOptions) -> Iterator[tuple[Source, 
 class _Tally:
     """What has become of the rows so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: Mapping[str, str]) -> None:
+        self._columns = columns
         self.read = self.kept = self.duplicates = self.null_times = self.bad_times = self.without_terms = 0
         self.reasons: Counter[str] = Counter()
         self.rejects: dict[str, list[dict[str, Any]]] = {}
@@ -112,7 +114,10 @@ class _Tally:
             self.reasons[clean] += 1
             examples = self.rejects.setdefault(clean, [])
             if len(examples) < _REJECTS:
-                examples.append({"file": source.name, "line": row.line, "row": readable(row.original)})
+                column = column_at_fault(row.values, clean, self._columns)
+                examples.append(
+                    {"file": source.name, "line": row.line, "row": readable(row.original), "column": column}
+                )
             return
         self._keep(clean)
 

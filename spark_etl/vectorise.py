@@ -6,60 +6,101 @@ this.
 """
 
 import hashlib
-import os
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from matching.model import TERM
 from matching.text import unit_weights
+from matching.validate import DELETE
 from spark_etl.clean import LINE_BITS, reject_line
 from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
 from spark_etl.sources import Source
+from spark_etl.written import replacing
 
 ROW_GROUP_ROWS = 16_384
 #: Lines of one input file whose rejects share an output file.
 REJECT_LINES_PER_FILE = 1_000_000
 
-#: What the workers say about each file they wrote; small, so it may come to the driver.
-_WRITTEN_SCHEMA = "name string, rows long, size_bytes long, sha256 string, messages_without_terms long"
+#: What the workers say about each file they wrote, as JSON; small, so it may come to the driver.
+_WRITTEN_SCHEMA = "written string"
 _Batches = Iterator[pa.RecordBatch]
 
 
-def write_vocabulary(numbered: DataFrame, out: str) -> list[dict[str, Any]]:
-    """Write `vocabulary.parquet` in the order of the ids, from one task that streams."""
+def write_vocabulary(statistics: DataFrame, out: str) -> dict[str, Any]:
+    """Write `vocabulary.parquet` from one task that streams.
+
+    Ids are dense from 0 by ascending document frequency, then by the bytes of the term.
+
+    Returns
+    -------
+    dict
+        The file, as of a message file, and `tokens`: how often all terms occur.
+    """
 
     def write(batches: _Batches) -> _Batches:
-        rows = (batch.cast(VOCABULARY_SCHEMA) for batch in batches)
-        yield _described(_write_parquet(rows, VOCABULARY_SCHEMA, out, "vocabulary.parquet"))
+        tokens = 0
 
-    columns = numbered.select(VOCABULARY_SCHEMA.names).repartition(1).sortWithinPartitions("term_id")
-    return [row.asDict() for row in columns.mapInArrow(write, _WRITTEN_SCHEMA).collect()]
+        def numbered() -> _Batches:
+            nonlocal tokens
+            first = 0
+            for batch in batches:
+                ids = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int32))
+                first += batch.num_rows
+                tokens += pc.sum(batch.column("collection_count")).as_py() or 0
+                yield pa.RecordBatch.from_arrays([ids, *batch.columns], schema=VOCABULARY_SCHEMA)
+
+        file = _write_parquet(numbered(), VOCABULARY_SCHEMA, out, "vocabulary.parquet")
+        yield _described(file | {"tokens": tokens})
+
+    columns = statistics.select(VOCABULARY_SCHEMA.names[1:]).repartition(1)
+    in_place = columns.sortWithinPartitions("document_frequency", "term")
+    if written := _written_by(in_place.mapInArrow(write, _WRITTEN_SCHEMA)):
+        return written[0]
+    # Spark starts no task where there are no terms.
+    return _write_parquet(iter(()), VOCABULARY_SCHEMA, out, "vocabulary.parquet") | {"tokens": 0}
 
 
-def write_messages(numbered: DataFrame, out: str, kept: int, rows_per_file: int) -> list[dict[str, Any]]:
+def write_messages(
+    numbered: DataFrame, out: str, kept: int, rows_per_file: int, likely_us: tuple[int, int] | None
+) -> list[dict[str, Any]]:
     """Write `messages/part-NNNNN.parquet`, `rows_per_file` rows each, from rows of `clean.CLEAN_SCHEMA` with a `seq`.
 
     The vocabulary must have been written to `out` before: every worker reads it once (some 150 bytes of memory a term).
+
+    Returns
+    -------
+    list of dict
+        Each file, with `facts` (`count_facts` of its messages).
     """
     files = max(1, -(-kept // rows_per_file))
 
     def write(batches: _Batches) -> _Batches:
         vocabulary = str(Path(out) / "vocabulary.parquet")
         for number, part in _cut(batches, lambda batch: batch.column("seq").to_numpy() // rows_per_file):
-            vectors = (vectorise(batch, *_load_vocabulary(vocabulary)) for batch in part)
-            yield _described(_write_parquet(vectors, MESSAGE_SCHEMA, out, f"messages/part-{number:05d}.parquet"))
+            facts: list[dict[str, Any]] = []
+
+            def vectors(part: _Batches, facts: list[dict[str, Any]]) -> _Batches:
+                for batch in part:
+                    vector = vectorise(batch, *_load_vocabulary(vocabulary))
+                    facts.append(count_facts(batch, vector, likely_us))
+                    yield vector
+
+            file = _write_parquet(vectors(part, facts), MESSAGE_SCHEMA, out, f"messages/part-{number:05d}.parquet")
+            yield _described(file | {"facts": add_facts(facts)})
 
     file_number = F.floor(F.col("seq") / F.lit(rows_per_file)).cast("int")
     in_place = numbered.repartitionById(files, file_number).sortWithinPartitions("seq")
-    return [row.asDict() for row in in_place.mapInArrow(write, _WRITTEN_SCHEMA).collect()]
+    return _written_by(in_place.mapInArrow(write, _WRITTEN_SCHEMA))
 
 
 def write_rejected(rejected: DataFrame, out: str, sources: list[Source]) -> list[dict[str, Any]]:
@@ -78,15 +119,59 @@ def write_rejected(rejected: DataFrame, out: str, sources: list[Source]) -> list
     chunk = F.shiftright("row_id", LINE_BITS) * F.lit(1 << LINE_BITS) + F.floor(
         F.col("row_id").bitwiseAND(F.lit((1 << LINE_BITS) - 1)) / F.lit(REJECT_LINES_PER_FILE)
     )
-    columns = rejected.select("row_id", "reason", "original")
+    columns = rejected.select("row_id", "reason", "original", "column")
     in_place = columns.repartition(chunk).sortWithinPartitions("row_id")
-    return [row.asDict() for row in in_place.mapInArrow(write, _WRITTEN_SCHEMA).collect()]
+    return _written_by(in_place.mapInArrow(write, _WRITTEN_SCHEMA))
 
 
 def _chunks(row_ids: np.ndarray) -> np.ndarray:
     """File number << LINE_BITS | chunk of its lines."""
     line = row_ids & ((1 << LINE_BITS) - 1)
     return row_ids - line + line // REJECT_LINES_PER_FILE
+
+
+def count_facts(batch: pa.RecordBatch, vector: pa.RecordBatch, likely_us: tuple[int, int] | None) -> dict[str, Any]:
+    """What the manifest says of messages.
+
+    Parameters
+    ----------
+    batch, vector : pa.RecordBatch
+        Of `clean.CLEAN_SCHEMA`, and what `vectorise` made of it.
+    likely_us : (int, int), optional
+        First and last time that is no surprise (`spark_etl.span`).
+    """
+    times = batch.column("event_time_us")
+    odd = 0
+    if likely_us is not None:
+        odd = _true(pc.or_(pc.less(times, likely_us[0]), pc.greater(times, likely_us[1])))
+    ranges = len(batch) - batch.column("west").null_count
+    sides = [[batch.column(name) for name in names] for names in _SIDES]
+    lows = [min(pc.min(one).as_py() for one in side[: 2 if ranges else 1]) for side in sides[:2]]
+    highs = [max(pc.max(one).as_py() for one in side[: 2 if ranges else 1]) for side in sides[2:]]
+    return {
+        "null_times": times.null_count,
+        "bad_times": _true(batch.column("bad_time")),
+        "odd_times": odd,
+        "deletes": _true(pc.equal(batch.column("op"), DELETE)),
+        "range_messages": ranges,
+        "messages_without_terms": _true(pc.equal(pc.list_value_length(vector.column("terms")), 0)),
+        "extent": [*lows, *highs],
+    }
+
+
+#: West, south, east, north: of the point and of the rectangle.
+_SIDES = (("lon", "west"), ("lat", "south"), ("lon", "east"), ("lat", "north"))
+
+
+def _true(flags: Any) -> int:
+    return pc.sum(flags).as_py() or 0
+
+
+def add_facts(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The facts of several lots of messages, at least one, as of one."""
+    wests, souths, easts, norths = zip(*(one["extent"] for one in facts), strict=True)
+    counts = {name: sum(one[name] for one in facts) for name in facts[0] if name != "extent"}
+    return counts | {"extent": [min(wests), min(souths), max(easts), max(norths)]}
 
 
 def vectorise(batch: pa.RecordBatch, term_ids: dict[str, int], idf: np.ndarray) -> pa.RecordBatch:
@@ -170,16 +255,15 @@ def _cut(batches: _Batches, key_of: Callable[[pa.RecordBatch], np.ndarray]) -> I
 
 def _write_parquet(batches: _Batches, schema: pa.Schema, out: str, name: str) -> dict[str, Any]:
     """Write one Parquet file in row groups of exactly `ROW_GROUP_ROWS` rows, however the batches are cut."""
-    rows = without_terms = 0
+    rows = held_rows = 0
     held: list[pa.RecordBatch] = []
-    held_rows = 0
     path = Path(out) / name
-    unfinished = _unfinished(path)
-    with pq.ParquetWriter(unfinished, schema, compression="zstd", version="2.6") as writer:
+    with (
+        replacing(path) as unfinished,
+        pq.ParquetWriter(unfinished, schema, compression="zstd", version="2.6") as writer,
+    ):
         for batch in batches:
             rows += batch.num_rows
-            if "terms" in schema.names:
-                without_terms += int(np.count_nonzero(np.diff(batch.column("terms").offsets.to_numpy()) == 0))
             held.append(batch)
             held_rows += batch.num_rows
             while held_rows >= ROW_GROUP_ROWS:
@@ -189,26 +273,17 @@ def _write_parquet(batches: _Batches, schema: pa.Schema, out: str, name: str) ->
                 held_rows -= ROW_GROUP_ROWS
         if held_rows or not rows:
             writer.write_table(pa.Table.from_batches(held, schema).combine_chunks(), ROW_GROUP_ROWS)
-    os.replace(unfinished, path)
-    return _description(path, name, rows) | {"messages_without_terms": without_terms}
+    return _description(path, name, rows)
 
 
 def _write_lines(lines: Iterator[str], out: str, name: str) -> dict[str, Any]:
     path = Path(out) / name
-    unfinished = _unfinished(path)
     rows = 0
-    with unfinished.open("w", encoding="utf-8", newline="\n") as stream:
+    with replacing(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as stream:
         for line in lines:
             stream.write(line + "\n")
             rows += 1
-    os.replace(unfinished, path)
     return _description(path, name, rows)
-
-
-def _unfinished(path: Path) -> Path:
-    """Where a file is written before it takes its name; of this process alone, as a task may run twice at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.with_name(f".{path.name}.{os.getpid()}")
 
 
 def _description(path: Path, name: str, rows: int) -> dict[str, Any]:
@@ -219,14 +294,12 @@ def _description(path: Path, name: str, rows: int) -> dict[str, Any]:
         "rows": rows,
         "size_bytes": path.stat().st_size,
         "sha256": digest,
-        "messages_without_terms": 0,
     }
 
 
 def _described(description: dict[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([description])
+    return pa.RecordBatch.from_pydict({"written": [json.dumps(description)]})
 
 
-def write_empty_vocabulary(out: str) -> list[dict[str, Any]]:
-    """A vocabulary without terms."""
-    return [_write_parquet(iter(()), VOCABULARY_SCHEMA, out, "vocabulary.parquet")]
+def _written_by(descriptions: DataFrame) -> list[dict[str, Any]]:
+    return [json.loads(row[0]) for row in descriptions.collect()]

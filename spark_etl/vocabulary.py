@@ -1,16 +1,26 @@
-"""Third step: count the terms of the kept messages and give them their ids. Next is `spark_etl.vectorise`."""
+"""Third step: count the terms of the kept messages. Next is `spark_etl.vectorise`, which gives them their ids."""
+
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_etl.clean import write_numbered
 
-
-def term_statistics(messages: DataFrame, kept: int) -> DataFrame:
+def term_statistics(cleaned: DataFrame, repeated: Sequence[DataFrame], kept: int) -> DataFrame:
     """`term`, `document_frequency`, `collection_count` and `idf` of every term of the kept messages.
 
-    `messages` has `terms` (array<string>, distinct) and `counts` (array<int>); `kept` is N in idf = ln(1 + N / df).
+    Parameters
+    ----------
+    cleaned : DataFrame
+        Of `clean.CLEAN_SCHEMA`; `terms` are distinct within a message.
+    repeated : sequence of DataFrame
+        `row_id` of the messages that are not kept.
+    kept : int
+        N in idf = ln(1 + N / document frequency).
     """
+    messages = cleaned.where(F.col("reason").isNull()).select("row_id", "terms", "counts")
+    for rows in repeated:
+        messages = messages.join(rows.select("row_id"), "row_id", "left_anti")
     pairs = messages.select(F.explode(F.arrays_zip("terms", "counts")).alias("pair"))
     totals = pairs.groupBy(F.col("pair.terms").alias("term")).agg(
         F.count("*").alias("document_frequency"), F.sum("pair.counts").alias("collection_count")
@@ -28,9 +38,3 @@ def split_stop_terms(statistics: DataFrame, kept: int, stop_share: float) -> tup
     stopped = F.col("document_frequency") > F.lit(stop_share * kept)
     names = [row[0] for row in statistics.where(stopped).select("term").collect()]
     return statistics.where(~stopped), sorted(names)
-
-
-def number_terms(statistics: DataFrame, path: str) -> DataFrame:
-    """Add `term_id` (int), dense from 0 by ascending document frequency, then by the bytes of the term."""
-    ordered = statistics.orderBy("document_frequency", "term")
-    return write_numbered(ordered, "term_id", path).withColumn("term_id", F.col("term_id").cast("int"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec.json import decode
 
 from gateway.options import Command, Json, Late, example, of_signature
 from gateway.terminal import Terminal, cell, table
@@ -72,7 +73,9 @@ def etl(
     if dry_run:
         return try_shown(terminal, {"inputs": tuple(raw), **options}, dry_run)
     manifest = run_etl_shown(terminal, {"inputs": tuple(raw), **options})
-    terminal.answer(manifest, lambda out: print_manifest(out, manifest, Path(options["out"])))
+    folder = Path(options["out"])
+    seconds = decode((folder / "run_log.json").read_bytes())["seconds"]
+    terminal.answer(manifest | {"seconds": seconds}, lambda out: print_manifest(out, manifest, folder, seconds))
     return 0
 
 
@@ -86,7 +89,11 @@ def run_etl_shown(terminal: Terminal, options: Mapping[str, Any]) -> dict[str, A
     with terminal.steps("etl") as show:
 
         def on_progress(progress: Any) -> None:
-            show(f"{progress.stage} ({progress.number} of {progress.of})")
+            stage = f"{progress.stage} ({progress.number} of {progress.of})"
+            if progress.seconds is None:
+                show(stage)
+            elif progress.rows:
+                show(f"{stage}: {progress.rows:,} rows, {_rate(progress.rows, progress.seconds)}")
 
         return run_etl(EtlOptions(**options), on_progress=on_progress)
 
@@ -108,7 +115,7 @@ def print_trial(out: Any, found: Mapping[str, Any]) -> None:
     _print_columns(out, found["columns"], found["columns_found"], {one["name"] for one in found["columns_seen"]})
     _print_counts(out, found)
     rejects = [
-        (one["reason"], REASONS[one["reason"]], f"{one['file']}:{one['line']}", _short(one["row"]))
+        (one["reason"], _meaning(one), f"{one['file']}:{one['line']}", _short(one["row"]))
         for one in found["rejected_examples"]
     ]
     if rejects:
@@ -121,13 +128,21 @@ def print_trial(out: Any, found: Mapping[str, Any]) -> None:
     out.print("nothing was written: name a folder with --out, and leave --dry-run out")
 
 
-def print_manifest(out: Any, manifest: Mapping[str, Any], folder: Path) -> None:
-    """Counts of an ETL run for people: read = kept + duplicates + rejected."""
+def print_manifest(out: Any, manifest: Mapping[str, Any], folder: Path, seconds: Mapping[str, float]) -> None:
+    """Counts of an ETL run for people, and the seconds of its stages: read = kept + duplicates + rejected."""
     options = manifest["options"]
     _print_columns(out, options["columns"], options["columns_found"], None)
     _print_counts(out, manifest)
     for file in manifest["broken_files"]:
         out.print(f"not read to its end: {cell(file)}", markup=False)
+    if manifest["odd_times"]:
+        first, last = (time[:10] for time in manifest["likely_times"])
+        out.print(f"{manifest['odd_times']:,} messages are dated far from the others, before {first} or after {last};")
+        out.print("they are kept: look at the column of the time, or at how it is written (--time-format)")
+    working = sum(seconds.values()) - seconds["start"]
+    out.print(
+        f"{working:.0f} s, {_rate(manifest['read'], working)}, and {seconds['start']:.0f} s for the start of Spark"
+    )
     out.print(f"written to {cell(folder)}", markup=False)
 
 
@@ -153,6 +168,15 @@ def _print_counts(out: Any, counts: Mapping[str, Any]) -> None:
     if counts["bad_times"]:
         out.print("times that cannot be read count as none: say how they are written with --time-format, or reject")
         out.print("them with --require-time")
+
+
+def _meaning(rejected: Mapping[str, Any]) -> str:
+    meaning = REASONS[rejected["reason"]]
+    return f"{meaning}: column {rejected['column']}" if rejected["column"] else meaning
+
+
+def _rate(rows: int, seconds: float) -> str:
+    return f"{rows / max(seconds, 0.001):,.0f} rows/s"
 
 
 def _short(value: Any) -> str:

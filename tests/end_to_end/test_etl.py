@@ -244,6 +244,7 @@ def test_etl_malformed_lines_are_rejected_with_reasons_and_good_rows_kept(spark,
         (number, bad[line]) for number, line in enumerate(mixed, 1) if isinstance(line, bytes)
     ]
     assert all(row["file"] == "raw.jsonl" and len(row["row"]) <= 1000 for row in rejects)
+    assert [row["column"] for row in rejects if "column" in row] == ["text"]
 
 
 def test_etl_ranges_deletes_and_versions_keep_their_columns(spark, tmp_path):
@@ -360,6 +361,18 @@ def test_etl_cut_off_gzip_keeps_its_rows_and_counts_the_cut(spark, tmp_path):
     (said,) = manifest["broken_files"]
     assert said.startswith("cut.jsonl.gz: damaged or cut off (Compressed file ended")
     assert rejects == [{"reason": "broken_file", "file": "cut.jsonl.gz", "line": 0, "row": said}]
+
+
+def test_etl_dates_far_from_the_others_are_kept_and_counted(spark, tmp_path):
+    days = [{"time": f"2020-01-{1 + number % 28:02d}"} for number in range(200)]
+    absurd = [{"time": "0002-01-01"}, {"time": "9999-12-31"}, {"time": 0}, {"time": None}]
+    rows = [{"id": str(n), "text": "a", "lat": 1, "lon": 1, **time} for n, time in enumerate(days + absurd)]
+    manifest = run(spark, write_lines(tmp_path / "raw.jsonl", *rows), tmp_path / "out")
+    assert (manifest["kept"], manifest["null_times"], manifest["odd_times"]) == (204, 1, 3)
+    first, last = manifest["likely_times"]
+    assert "2019-01" < first < "2019-12" and "2020-05" < last < "2021"
+    same = run(spark, write_lines(tmp_path / "same.jsonl", *(row | {"time": 5} for row in rows)), tmp_path / "same")
+    assert (same["odd_times"], same["likely_times"]) == (0, None)
 
 
 def test_etl_used_directory_is_kept_unless_told_to_overwrite(spark, tmp_path):

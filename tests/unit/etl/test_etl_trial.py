@@ -94,3 +94,15 @@ def test_try_rows_nothing_usable_says_why_and_what_to_do(tmp_path):
         try_rows(EtlOptions(inputs=(str(path),)), 10)
     with pytest.raises(ConfigError, match="at least 1"):
         try_rows(EtlOptions(inputs=(str(path),)), 0)
+
+
+def test_try_rows_value_of_the_wrong_type_names_its_column(raw, tmp_path):
+    rows = [{"body": 7, "latitude": 1, "lng": 2}, {"body": "a", "latitude": [1], "lng": 2}]
+    raw.write_text(text_of([*ROWS, *rows]))
+    examples = try_rows(EtlOptions(inputs=(str(raw),)), 100)["rejected_examples"]
+    assert [one["column"] for one in examples if one["reason"] == "wrong_type"] == ["body", "latitude"]
+    assert {one["column"] for one in examples if one["reason"] != "wrong_type"} == {None}
+    raw.write_text(text_of(rows))
+    with pytest.raises(InputError, match="2 wrong_type .*: column body.*To mend it, correct these rows") as refused:
+        try_rows(EtlOptions(inputs=(str(raw),)), 100)
+    assert "dry-run" not in str(refused.value)

@@ -1,0 +1,18 @@
+"""Files that the Python workers write. Used by `spark_etl.clean` and `spark_etl.vectorise`."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Where to write a file before it takes its name, at the end of the block.
+
+    The other name is of this process alone, as a task may run twice at once.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    yield unfinished
+    os.replace(unfinished, path)
