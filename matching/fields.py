@@ -2,8 +2,8 @@
 
 Used by `matching.validate`, the gate itself, which is the file to read next; nothing else needs these.
 
-Coordinates may be numbers or plain decimal strings ("41.5", " -3e1 "), as CSV has nothing else; decimal commas, degree
-signs and thousands separators are refused. Times may be ISO 8601 of any precision (no zone means UTC) or seconds,
+Coordinates may be numbers or plain decimal strings ("41.5", "41,5", " -3e1 "), as CSV has nothing else; degree signs
+and thousands separators are refused. Times may be ISO 8601 of any precision (no zone means UTC) or seconds,
 milliseconds or microseconds since 1970, told apart by their size.
 """
 
@@ -19,6 +19,7 @@ FIRST_US = -62_135_596_800 * 10**6
 LAST_US = 253_402_300_800 * 10**6 - 1
 
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]{1,3},[0-9]+")
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
 _NOT_FINITE = frozenset(("nan", "inf", "infinity"))
 _EPOCH_NUMBER = re.compile(r"[+-]?[0-9]{9,}(?:\.[0-9]*)?")
@@ -39,7 +40,9 @@ def coordinate(value: Any, limit: float) -> float | str:
             value = value.strip()
             if not value:
                 return "missing_coordinate"
-            if not _DECIMAL.fullmatch(value):
+            if _DECIMAL_COMMA.fullmatch(value):
+                value = value.replace(",", ".")
+            elif not _DECIMAL.fullmatch(value):
                 return "coordinate_not_finite" if value.lower().lstrip("+-") in _NOT_FINITE else "coordinate_not_number"
         elif isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             return "wrong_type"

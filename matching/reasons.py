@@ -20,6 +20,7 @@ MAX_SUBSCRIPTION_TERMS = 256
 REASONS = {
     "bad_alpha": "alpha must be a number from 0 to 1 ({alpha_needed} one)",
     "bad_csv": "the row has not as many fields as the header, or its quotes do not close",
+    "bad_geometry": "the geometry is neither a point nor a rectangle along the axes, in degrees, or is no WKT or WKB",
     "bad_id": f"an id must be text or a whole number, of at most {MAX_ID_CHARACTERS} characters",
     "bad_k": f"k must be a whole number from 1 to {MAX_K:,} ({{k_needed}} one)",
     "bad_match": "match is neither all nor any, or is any, which {match_taken}",

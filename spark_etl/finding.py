@@ -202,7 +202,7 @@ def _require(source: Source, there: Columns, options: EtlOptions, found: Mapping
     """Refuse objects in which nothing can be the text or the place."""
     columns = options.columns()
     ranges = all(columns[side] in there.seen for side in ("west", "south", "east", "north"))
-    needed = ["text"] if ranges else ["text", "lat", "lon"]
+    needed = ["text"] if ranges or options.geometry else ["text", "lat", "lon"]
     absent = [role for role in needed if role in options.sought() and role not in found]
     if absent:
         raise InputError(
@@ -253,7 +253,7 @@ def _objects(source: Source, options: EtlOptions, header: list[str] | None) -> I
             for batch in file.iter_batches(MAX_ROWS, use_threads=False):
                 yield from table_objects(batch)
         return
-    with closing(open_unpacked(source.path, source.compression)) as stream:
+    with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
         if source.file_format == "json":
             yield from (row for row in objects_of(stream) if isinstance(row, dict))
             return

@@ -21,6 +21,7 @@ from matching.errors import InputError
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import MESSAGE_ROLES, RawMessage
 from spark_etl.documents import DOCUMENT_ERRORS, objects_of
+from spark_etl.geometry import placed
 from spark_etl.options import EtlOptions
 from spark_etl.paths import ObjectDecoder, picker
 from spark_etl.sources import Source
@@ -146,7 +147,7 @@ def _read_fully(stream: Unpacked) -> tuple[bytes, Exception | None]:
 
 
 def _json_blocks(source: Source, options: EtlOptions) -> _Blocks:
-    decode = ObjectDecoder(options.columns()).decode
+    decode = ObjectDecoder(options.columns(), options.geometry).decode
 
     def rows_of(first_line: int, block: bytes | None) -> list[Row]:
         if block is None:
@@ -156,7 +157,7 @@ def _json_blocks(source: Source, options: EtlOptions) -> _Blocks:
         lines = block.removesuffix(b"\n").split(b"\n")
         return [Row(number, decode(line), line) for number, line in enumerate(lines, first_line)]
 
-    with closing(open_unpacked(source.path, source.compression)) as stream:
+    with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
         for first_line, block in line_blocks(stream):
             yield lambda first_line=first_line, block=block: rows_of(first_line, block)
 
@@ -177,12 +178,13 @@ def _csv_blocks(source: Source, options: EtlOptions) -> _Blocks:
                 )
                 yield from io.StringIO(text, newline="\n")
 
-    with closing(open_unpacked(source.path, source.compression)) as stream:
+    with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
         delimiter = source.delimiter or options.csv_delimiter
         reader = csv.reader(lines(), delimiter=delimiter)
         header = next(reader, [])
         columns = options.columns()
-        places = [header.index(columns[role]) if columns[role] in header else -1 for role in MESSAGE_ROLES]
+        names = [*(columns[role] for role in MESSAGE_ROLES), options.geometry]
+        *places, geometry = (header.index(name) if name in header else -1 for name in names)
         block: list[tuple[int, list[str] | None]] = []
         broken = None
         while True:
@@ -200,22 +202,27 @@ def _csv_blocks(source: Source, options: EtlOptions) -> _Blocks:
                 if fields or too_long or reader.line_num == line:
                     block.append((line, fields))
             if len(block) >= BLOCK_ROWS:
-                yield lambda block=block: _csv_rows(block, places, len(header), delimiter, set(too_long))
+                yield lambda block=block: _csv_rows(block, places, geometry, len(header), delimiter, set(too_long))
                 block = []
-        yield lambda: _csv_rows(block, places, len(header), delimiter, set(too_long))
+        yield lambda: _csv_rows(block, places, geometry, len(header), delimiter, set(too_long))
         if broken is not None:
             raise broken
 
 
 def _csv_rows(
-    block: list[tuple[int, list[str] | None]], places: list[int], width: int, delimiter: str, too_long: set[int]
+    block: list[tuple[int, list[str] | None]],
+    places: list[int],
+    geometry: int,
+    width: int,
+    delimiter: str,
+    too_long: set[int],
 ) -> list[Row]:
     rows = []
     for line, fields in block:
         original = delimiter.join(fields or ()).encode("utf-8", "surrogateescape")
         if fields and len(fields) == width:
             values = RawMessage._make([None if place < 0 else fields[place] for place in places])
-            rows.append(Row(line, values, original))
+            rows.append(Row(line, values if geometry < 0 else placed(values, fields[geometry]), original))
         else:
             reason = "line_too_long" if line in too_long else "bad_csv" if fields or fields is None else "empty_line"
             rows.append(Row(line, reason, original))
@@ -227,23 +234,27 @@ def _parquet_blocks(source: Source, options: EtlOptions) -> _Blocks:
     with pq.ParquetFile(source.path) as file:
         there = file.schema_arrow.names
         # A path leads into the column that its first part names.
-        named = [name if name in there else name.partition(".")[0] for name in columns.values()]
+        paths = [*columns.values(), *([options.geometry] if options.geometry else [])]
+        named = [name if name in there else name.partition(".")[0] for name in paths]
         wanted = [name for name in dict.fromkeys(named) if name in there]
         first_row = 1
         for batch in file.iter_batches(BLOCK_ROWS, columns=wanted, use_threads=False):
-            yield lambda batch=batch, first_row=first_row: _table_rows(batch, first_row, columns)
+            yield lambda batch=batch, first_row=first_row: _table_rows(batch, first_row, columns, options.geometry)
             first_row += batch.num_rows
 
 
-def _table_rows(batch: pa.RecordBatch, first_row: int, columns: dict[str, str]) -> list[Row]:
-    pick = picker(columns)
+def _table_rows(
+    batch: pa.RecordBatch, first_row: int, columns: dict[str, str], geometry: str | None = None
+) -> list[Row]:
+    pick = picker(columns, geometry)
     rows = []
     for number, values in enumerate(table_objects(batch), first_row):
         if any(isinstance(value, _Undecodable) for value in values.values()):
             rows.append(Row(number, "bad_utf8", b""))
         else:
             raw = pick(values)
-            rows.append(Row(number, raw, json.dumps(raw._asdict(), ensure_ascii=False, default=str)))
+            seen = values if isinstance(raw, str) else raw._asdict()
+            rows.append(Row(number, raw, json.dumps(seen, ensure_ascii=False, default=str)))
     return rows
 
 
@@ -256,7 +267,7 @@ def table_objects(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def _document_blocks(source: Source, options: EtlOptions) -> _Blocks:
-    pick = picker(options.columns())
+    pick = picker(options.columns(), options.geometry)
 
     def rows_of(first: int, block: list[Any]) -> list[Row]:
         rows = []
@@ -266,7 +277,7 @@ def _document_blocks(source: Source, options: EtlOptions) -> _Blocks:
         return rows
 
     first, block, broken = 1, [], None
-    with closing(open_unpacked(source.path, source.compression)) as stream:
+    with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
         objects = objects_of(stream)
         while True:
             try:
@@ -335,7 +346,10 @@ def check_columns(sources: list[Source], options: EtlOptions, named: Mapping[str
         tables += 1
         there = set(names) | {name for name in columns.values() if name.partition(".")[0] in names}
         absent = {columns["text"]} - there
-        if not rectangle <= there:
+        geometry = options.geometry or ""
+        if geometry and geometry not in there and geometry.partition(".")[0] not in there:
+            absent.add(geometry)
+        if not geometry and not rectangle <= there:
             absent |= place - there
         if absent:
             raise InputError(
@@ -365,7 +379,7 @@ def header_of(source: Source, options: EtlOptions) -> list[str] | None:
             return file.schema_arrow.names
     if source.file_format != "csv":
         return None
-    with closing(open_unpacked(source.path, source.compression)) as stream:
+    with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
         start = _read_fully(stream)[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     # lines end as they may, and a header that no reader understands names no column
     with suppress(csv.Error):

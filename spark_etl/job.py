@@ -40,6 +40,7 @@ from spark_etl.clean import (
     write_numbered,
 )
 from spark_etl.finding import find_columns
+from spark_etl.geoparquet import with_geometry
 from spark_etl.ingest import check_columns, plan_tasks
 from spark_etl.nothing import nothing_usable
 from spark_etl.options import STANDARD_INPUT, EtlOptions
@@ -195,7 +196,7 @@ def _input(options: EtlOptions, out: Path) -> tuple[list[Source], EtlOptions, li
     sources = find_sources(options)
     if inside := next((source.path for source in sources if Path(source.path).is_relative_to(out.resolve())), None):
         raise ConfigError(f"out {options.out}: {inside} is an input; choose another directory")
-    given = options
+    given = with_geometry(sources, options)
     options, by_name = find_columns(sources, given)
     check_columns(sources, options, given.named())
     return sources, options, by_name

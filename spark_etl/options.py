@@ -52,11 +52,15 @@ class EtlOptions:
     north_column: Annotated[str, "column of its northern edge"] = "north"
     object_id_column: Annotated[str, "column of the id of what an update is about"] = "object_id"
     op_column: Annotated[str, "column that says what an update does"] = "op"
+    geometry: Annotated[
+        str | None, "column of the place as WKT or WKB, a point or a rectangle; of GeoParquet it is found"
+    ] = None
     time_format: Annotated[
         str, "form of the time, such as %d/%m/%Y %H:%M, or seconds, milliseconds, microseconds; many are read without"
     ] = ""
     require_time: Annotated[bool, "reject messages without a time, or with one that cannot be read"] = False
     csv_delimiter: Annotated[str, "what separates the columns of a CSV file; tabs anyway in one named .tsv"] = ","
+    encoding: Annotated[str, "encoding of text files, such as latin-1, cp1252, utf-16"] = "utf-8"
     stem_language: Annotated[str, "language for stemming, such as english; none by default"] = ""
     fold_accents: Annotated[bool, "let cafe find café, in messages as in subscriptions"] = False
     stop_share: Annotated[float, "drop terms in more than this share of the messages kept; 1 drops none"] = 1.0
@@ -75,7 +79,8 @@ class EtlOptions:
     def sought(self) -> list[str]:
         """Roles whose columns are to be found."""
         columns = (field.name for field in fields(self) if _is_column(field))
-        return [name.removesuffix(_END) for name in columns if getattr(self, name) is None]
+        roles = [name.removesuffix(_END) for name in columns if getattr(self, name) is None]
+        return [role for role in roles if not (self.geometry and role in ("lat", "lon"))]
 
     def named(self) -> dict[str, str]:
         """Role -> column, for the roles that somebody gave another name than their own."""
@@ -94,6 +99,8 @@ class EtlOptions:
         return {
             "input_format": self.input_format,
             "columns": self.columns(),
+            "geometry": self.geometry or "",
+            "encoding": self.encoding,
             "csv_delimiter": self.csv_delimiter,
             "time_format": self.time_format,
             "require_time": self.require_time,
@@ -122,6 +129,12 @@ class EtlOptions:
             raise ConfigError(f"input format {self.input_format!r}: choose one of {', '.join(FORMATS)}")
         if len(self.csv_delimiter) != 1 or self.csv_delimiter in '"\r\n':
             raise ConfigError(f"CSV delimiter {self.csv_delimiter!r}: give one character, such as , ; or a tab")
+        try:
+            b"a".decode(self.encoding, "replace")
+        except LookupError:
+            raise ConfigError(
+                f"encoding {self.encoding!r}: is not known; give one such as utf-8, latin-1, cp1252, utf-16"
+            ) from None
         if not 0 < self.stop_share <= 1:
             raise ConfigError(f"stop share {self.stop_share}: must be above 0 and at most 1 (1 removes no term)")
         if self.rows_per_file < 1:

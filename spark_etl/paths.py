@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from matching.validate import MESSAGE_ROLES, MessageDecoder, RawMessage, decode_object
+from spark_etl.geometry import placed
 
 #: How deep objects are looked into for the names of their columns.
 MAX_DEPTH = 5
@@ -19,6 +20,8 @@ class ObjectDecoder:
     ----------
     columns : mapping
         Role (one of `MESSAGE_ROLES`) to column name; "" for none.
+    geometry : str, optional
+        Column of the place as one value (`spark_etl.geometry`).
 
     Raises
     ------
@@ -26,10 +29,11 @@ class ObjectDecoder:
         For a role that messages do not have, or a column name that cannot be used.
     """
 
-    def __init__(self, columns: Mapping[str, str]):
+    def __init__(self, columns: Mapping[str, str], geometry: str | None = None):
         plain = MessageDecoder(columns)
-        self.pick = picker(columns)
-        self.decode: Callable[[bytes], RawMessage | str] = plain.decode if is_flat(columns.values()) else self._decode
+        self.pick = picker(columns, geometry)
+        flat = is_flat(columns.values()) and not geometry
+        self.decode: Callable[[bytes], RawMessage | str] = plain.decode if flat else self._decode
 
     def _decode(self, line: bytes) -> RawMessage | str:
         found = decode_object(line)
@@ -41,10 +45,14 @@ def is_flat(names: Iterable[str]) -> bool:
     return not any("." in name for name in names)
 
 
-def picker(columns: Mapping[str, str]) -> Callable[[Mapping[str, Any]], RawMessage]:
-    """What takes the values of a message out of an object."""
+def picker(columns: Mapping[str, str], geometry: str | None = None) -> Callable[[Mapping[str, Any]], RawMessage | str]:
+    """What takes the values of a message out of an object; a reason code where its geometry cannot be used."""
     names = [columns.get(role) or "" for role in MESSAGE_ROLES]
-    return lambda row: RawMessage._make([value_at(row, name) for name in names])
+
+    def pick(row: Mapping[str, Any]) -> RawMessage:
+        return RawMessage._make([value_at(row, name) for name in names])
+
+    return (lambda row: placed(pick(row), value_at(row, geometry))) if geometry else pick
 
 
 def value_at(row: Mapping[str, Any], name: str) -> Any:

@@ -75,7 +75,11 @@ def find_sources(options: EtlOptions) -> list[Source]:
             ) from None
         compression = "gzip" if start[:3] == b"\x1f\x8b\x08" else "zstd" if start[:4] == b"\x28\xb5\x2f\xfd" else ""
         file_format = _format_of(path, start, compression) if options.input_format == "auto" else options.input_format
-        if file_format == "jsonl" and options.input_format == "auto" and _is_document(path, compression):
+        if (
+            file_format == "jsonl"
+            and options.input_format == "auto"
+            and _is_document(path, compression, options.encoding)
+        ):
             file_format = "json"
         name = path.relative_to(shared).as_posix()
         sources.append(Source(number, str(path), name, file_format, compression, size_bytes))
@@ -136,10 +140,10 @@ def _last_bytes(path: Path) -> bytes:
         return file.read()
 
 
-def _is_document(path: Path, compression: str) -> bool:
+def _is_document(path: Path, compression: str, encoding: str) -> bool:
     """Whether a file of JSON is one document, an array or a FeatureCollection, and not an object a line."""
     try:
-        with closing(open_unpacked(str(path), compression)) as stream:
+        with closing(open_unpacked(str(path), compression, encoding)) as stream:
             start = stream.read(_BEGINNING_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()
     except UNPACKING_ERRORS:
         return False

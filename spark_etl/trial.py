@@ -14,6 +14,7 @@ from typing import Any
 
 from matching.errors import ConfigError
 from spark_etl.finding import Seen, find_columns, look
+from spark_etl.geoparquet import with_geometry
 from spark_etl.ingest import Row, Share, check_columns, read_blocks
 from spark_etl.nothing import nothing_usable
 from spark_etl.options import STANDARD_INPUT, EtlOptions
@@ -59,7 +60,7 @@ def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
         if options.inputs == (STANDARD_INPUT,):
             options = spooled(options, Path(stack.enter_context(TemporaryDirectory())))
         sources = find_sources(options)
-        given = options
+        given = with_geometry(sources, options)
         options, by_name = find_columns(sources, given)
         check_columns(sources, options, given.named())
         tally = _Tally(options.columns())
@@ -161,8 +162,12 @@ def _told(clean: CleanRow) -> dict[str, Any]:
     }
 
 
+def _written(example: Any) -> Any:
+    return example.hex() if isinstance(example, bytes) else example
+
+
 def _columns_seen(sources: list[Source], options: EtlOptions, rows: int) -> list[dict[str, Any]]:
-    roles = {name: role for role, name in options.columns().items()}
+    roles = {name: role for role, name in options.columns().items()} | {options.geometry: "geometry"}
     seen: dict[str, Seen] = {}
     for source in sources:
         if rows <= 0:
@@ -173,6 +178,6 @@ def _columns_seen(sources: list[Source], options: EtlOptions, rows: int) -> list
             known, new = seen.get(name, Seen(0, None)), there.seen.get(name, Seen(0, None))
             seen[name] = Seen(known.rows + new.rows, new.example if known.example is None else known.example)
     return [
-        {"name": name, "rows": one.rows, "example": one.example, "taken_for": roles.get(name)}
+        {"name": name, "rows": one.rows, "example": _written(one.example), "taken_for": roles.get(name)}
         for name, one in islice(seen.items(), _COLUMNS)
     ]

@@ -4,6 +4,7 @@ A packed file that breaks off is read up to where it does: what is whole before 
 comes the error. Neither library does that by itself: one drops what it holds, the other takes the cut for the end.
 """
 
+import codecs
 import gzip
 import zlib
 from typing import Protocol
@@ -28,20 +29,27 @@ class Unpacked(Protocol):
         ...
 
 
-def open_unpacked(path: str, compression: str) -> Unpacked:
-    """The plain bytes of a file.
+def open_unpacked(path: str, compression: str, encoding: str = "utf-8") -> Unpacked:
+    """The plain bytes of a file, as UTF-8.
 
     Parameters
     ----------
     path : str
     compression : str
         gzip, zstd or "".
+    encoding : str
+        Of the text in it. What is not valid there is not valid UTF-8 in what comes out.
 
     Raises
     ------
     one of UNPACKING_ERRORS
         From `read`, once everything before the damage has been read.
     """
+    stream = _open_plain(path, compression)
+    return stream if codecs.lookup(encoding).name == "utf-8" else _Recoded(stream, encoding)
+
+
+def _open_plain(path: str, compression: str) -> Unpacked:
     if compression == "gzip":
         return _Gzip(path)
     return _Zstd(path) if compression == "zstd" else open(path, "rb")  # noqa: SIM115 - closed by the caller
@@ -78,6 +86,36 @@ class _Zstd:
             if not self._inside:
                 self._frame = zstandard.ZstdDecompressor().decompressobj()
         piece, self._plain = self._plain[:size], self._plain[size:]
+        return piece
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _half_a_pair(error: UnicodeError) -> tuple[str, int]:
+    """Stands for bytes that cannot be decoded: UTF-8 has no valid form of it."""
+    assert isinstance(error, UnicodeDecodeError)
+    return "\udc80", error.end
+
+
+codecs.register_error("skyray.half_a_pair", _half_a_pair)
+
+
+class _Recoded:
+    """A stream of another encoding as UTF-8."""
+
+    def __init__(self, stream: Unpacked, encoding: str):
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder(encoding)("skyray.half_a_pair")
+        self._held = b""
+        self._ended = False
+
+    def read(self, size: int) -> bytes:
+        while not self._held and not self._ended:
+            piece = self._stream.read(size)
+            self._ended = not piece
+            self._held = self._decoder.decode(piece, final=self._ended).encode("utf-8", "surrogatepass")
+        piece, self._held = self._held[:size], self._held[size:]
         return piece
 
     def close(self) -> None:

@@ -230,6 +230,47 @@ def test_read_blocks_tsv_has_tabs(tmp_path):
     assert values(rows_of(path)) == [(2, "a, b")]
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "shift_jis"])
+@pytest.mark.parametrize("form", ["jsonl", "csv", "json"])
+def test_read_blocks_other_encodings_give_the_rows_of_utf8(tmp_path, small_blocks, encoding, form):
+    texts = ["ラーメン屋"] * 50 if encoding == "shift_jis" else ["café à la carte"] * 50
+    rows = [{"text": text, "lat": 1, "lon": number} for number, text in enumerate(texts)]
+    written = {
+        "jsonl": "\n".join(json.dumps(row, ensure_ascii=False) for row in rows),
+        "json": json.dumps(rows, ensure_ascii=False),
+        "csv": "text,lat,lon\n" + "\n".join(f"{row['text']},1,{row['lon']}" for row in rows),
+    }[form]
+    path = tmp_path / f"raw.{form}"
+    path.write_bytes(written.encode(encoding))
+    found = [row.values for row in rows_of(path, encoding=encoding)]
+    assert [row.text for row in found] == texts and [float(row.lon) for row in found] == list(range(50))
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_clean_share_bytes_that_no_encoding_has_spoil_one_row(tmp_path, form):
+    good, bad = "ラーメン".encode("shift_jis"), b"\x85\xff\xfe"
+    if form == "csv":
+        data = b"text,lat,lon\n" + b"".join(text + b",1,2\n" for text in (good, bad, good))
+    else:
+        data = b"".join(b'{"text": "' + text + b'", "lat": 1, "lon": 2}\n' for text in (good, bad, good))
+    path = tmp_path / f"raw.{form}"
+    path.write_bytes(data)
+    given = options(path, encoding="shift_jis")
+    (source,) = find_sources(given)
+    rows = [row for batch in clean_share(Share(source, 0, 1), given) for row in batch.to_pylist()]
+    assert [row["reason"] for row in rows] == [None, "bad_utf8", None] and rows[2]["text"] == "ラーメン"
+
+
+def test_clean_share_decimal_commas_are_coordinates(tmp_path):
+    (tmp_path / "a.csv").write_text("text;lat;lon\nhere;52,52;-13,405\nnowhere;1.234,5;2\n")
+    (tmp_path / "b.jsonl").write_text('{"text": "here", "lat": "52,52", "lon": "-13,405"}\n')
+    given = options(tmp_path, csv_delimiter=";")
+    sources = find_sources(given)
+    rows = [row for one in sources for batch in clean_share(Share(one, 0, 1), given) for row in batch.to_pylist()]
+    assert [(row["lat"], row["lon"]) for row in (rows[0], rows[2])] == [(52.52, -13.405)] * 2
+    assert rows[1]["reason"] == "coordinate_not_number"
+
+
 def test_read_blocks_parquet_reads_only_what_it_needs(tmp_path, small_blocks):
     path = tmp_path / "raw.parquet"
     table = {
@@ -357,6 +398,8 @@ def test_plan_tasks_large_files_are_shared_and_small_ones_grouped(tmp_path):
         ({"rows_per_file": 0}, "rows per file"),
         ({"text_column": ""}, "text column"),
         ({"stem_language": "klingon"}, "klingon"),
+        ({"encoding": "latin-99"}, "encoding 'latin-99'"),
+        ({"encoding": "base64"}, "encoding 'base64'"),
         ({"world": "1,2"}, "world"),
         ({"time_format": "%d/%Q"}, "time format"),
         ({"time_format": "days"}, "time format"),
