@@ -70,10 +70,10 @@ def _points_of(value: Any) -> _Points:
         return []
     text, depth = found[2], 1 if found[1].upper() == "POINT" else 2
     inside = text.replace(" ", "").startswith("(" * depth) and text.count("(") == text.count(")") == depth
-    points = [tuple(map(float, part.split()[:2])) for part in text.strip("() \t").split(",")] if inside else _not_read()
-    if (depth == 1 and len(points) != 1) or any(len(point) != 2 for point in points):
+    numbers = [part.split() for part in text.strip("() \t").split(",")]
+    if not inside or (depth == 1 and len(numbers) != 1):
         return _not_read()
-    return points
+    return [(float(x), float(y)) for x, y, *_ in numbers]
 
 
 def _read_wkb(data: bytes) -> _Points:

@@ -1,9 +1,9 @@
 """The whole ETL: raw files in, a directory of numbered messages, vocabulary, rejects and manifest out.
 
 The steps in order, one file each: `spark_etl.sources`, `spark_etl.finding`, `spark_etl.ingest`, `spark_etl.clean`,
-`spark_etl.vocabulary`, `spark_etl.vectorise`. Between them rows rest as Parquet in a hidden directory beside the
-output; at the end it is renamed into place, so that a directory of the final name is always whole. Who reads the output
-is `spouts.parquet`.
+`spark_etl.vocabulary`, `spark_etl.vectorise`; `spark_etl.small` takes the last steps where the input is small. Between
+them rows rest as Parquet in a hidden directory beside the output; at the end it is renamed into place, so that a
+directory of the final name is always whole. Who reads the output is `spouts.parquet`.
 
 Inputs and output are paths that every Spark worker can reach: on one machine any path, on a cluster a shared folder.
 """
@@ -23,12 +23,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from matching.errors import ConfigError, EngineError, InputError
+from spark_etl import small
 from spark_etl.clean import (
     clean_rows,
     judge_duplicates,
@@ -46,10 +48,17 @@ from spark_etl.nothing import nothing_usable
 from spark_etl.options import STANDARD_INPUT, EtlOptions
 from spark_etl.session import spark_session
 from spark_etl.sources import Source, find_sources
-from spark_etl.span import likely_times
+from spark_etl.span import likely_times, sorted_times
 from spark_etl.standard_input import spooled
 from spark_etl.times import moment_of
-from spark_etl.vectorise import add_facts, write_messages, write_rejected, write_vocabulary
+from spark_etl.vectorise import (
+    add_facts,
+    rejected_files,
+    vocabulary_file,
+    write_messages,
+    write_rejected,
+    write_vocabulary,
+)
 from spark_etl.vocabulary import split_stop_terms, term_statistics
 
 __all__ = ["STAGES", "EtlOptions", "Progress", "run_etl"]
@@ -58,6 +67,8 @@ FORMAT_VERSION = 1
 STAGES = ("start", "clean", "duplicates", "order", "vocabulary", "messages", "rejected", "publish")
 #: Shuffled data that is worth a partition of its own.
 _PARTITION_BYTES = 64 * 2**20
+#: Cleaned rows up to this size are handled without shuffles; that takes some four times as much memory.
+_SMALL_BYTES = 256 * 2**20
 #: Text that is read in minutes on a small machine.
 _SHORT_JOB_BYTES = 2**30
 _run_numbers = itertools.count()
@@ -135,7 +146,8 @@ def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: S
     Notes
     -----
     The output is the same, byte by byte, for the same input files, options and versions, whatever the number of cores.
-    Rows are never brought to the driver; its memory grows with the number of files alone. Workers hold the vocabulary.
+    Cleaned rows of up to 256 MiB are handled in this process; beyond that no row is brought to it, and its memory grows
+    with the number of files alone. Workers hold the vocabulary.
     """
     options.check()
     if options.out is None:
@@ -229,8 +241,7 @@ def _transform(
     session: SparkSession, sources: list[Source], options: EtlOptions, hidden: Path, cores: int, run: _Run
 ) -> dict[str, Any]:
     """All steps between the input and the manifest; writes into `hidden`."""
-    scratch, out = hidden / "scratch", str(hidden)
-
+    scratch = hidden / "scratch"
     with run.stage("clean"):
         reasons: Counter[str | None] = Counter()
         for found in clean_rows(session, plan_tasks(sources, cores), options, str(scratch / "cleaned")).collect():
@@ -242,31 +253,23 @@ def _transform(
             raise _nothing_usable(cleaned, sources, reasons)
         broken = cleaned.where(F.col("reason") == "broken_file").orderBy("row_id").select("original")
         broken_files = [row[0] for row in broken.collect()] if reasons.get("broken_file") else []
-    with run.stage("duplicates"):
-        judged = str(scratch / "judged")
-        verdicts = judge_duplicates(cleaned, judged)
-        kept, duplicates = verdicts["kept"], verdicts.get("duplicate", 0)
-        if clashes := verdicts.get("duplicate_id", 0):
-            reasons["duplicate_id"] = clashes
-        if kept + duplicates + clashes != candidates:
-            raise EngineError("the ETL lost rows while it looked for duplicates; please report this with the run log")
-    with run.stage("order"):
-        order = str(scratch / "order")
-        numbered = write_numbered(stream_order(of_verdict(session, judged, "kept")), "seq", order)
-        likely_us = likely_times(Path(order), "event_time_us")
-        messages = numbered.select("seq", "row_id").join(cleaned, "row_id")
-    with run.stage("vocabulary"):
-        repeated = [of_verdict(session, judged, verdict) for verdict in verdicts if verdict != "kept"]
-        statistics, stop_terms = split_stop_terms(term_statistics(cleaned, repeated, kept), kept, options.stop_share)
-        vocabulary = write_vocabulary(statistics, out)
-    with run.stage("messages"):
-        written = write_messages(messages, out, kept, options.rows_per_file, likely_us)
-        if sum(file["rows"] for file in written) != kept:
-            raise EngineError("the ETL lost messages while it wrote them; please report this with the run log")
-        facts = add_facts([file.pop("facts") for file in written])
+    is_small = sum(_plain_bytes(path) for path in (scratch / "cleaned").glob("part-*.parquet")) <= _SMALL_BYTES
+    if is_small:
+        done = _in_memory(session, options, hidden, run)
+    else:
+        done = _by_shuffles(session, cleaned, options, hidden, run)
+    kept, duplicates, clashes = done.kept, done.duplicates, done.clashes
+    if clashes is not None:
+        reasons["duplicate_id"] = candidates - kept - duplicates
+    facts = add_facts([file.pop("facts") for file in done.messages])
+    if sum(file["rows"] for file in done.messages) != kept:
+        raise EngineError("the ETL lost messages while it wrote them; please report this with the run log")
     with run.stage("rejected"):
-        later = of_verdict(session, judged, "duplicate_id") if clashes else None
-        rejects = write_rejected(rejected_rows(cleaned, later), out, sources) if reasons else []
+        if is_small and clashes is None:
+            lines = small.batches_of(small.rejected_rows(scratch / "cleaned"))
+            rejects = list(rejected_files(lines, str(hidden), sources))
+        else:  # numbers of clashing rows are written the way that Java does
+            rejects = write_rejected(rejected_rows(cleaned, clashes), str(hidden), sources) if reasons else []
     rejected = reasons.total()
     if sum(file["rows"] for file in rejects) != rejected or read != kept + duplicates + rejected:
         raise EngineError("the ETL's counts do not add up; please report this with the run log")
@@ -282,24 +285,81 @@ def _transform(
         "null_times": facts["null_times"],
         "bad_times": facts["bad_times"],
         "odd_times": facts["odd_times"],
-        "likely_times": None if likely_us is None else [moment_of(time_us).isoformat() for time_us in likely_us],
+        "likely_times": done.likely_us and [moment_of(time_us).isoformat() for time_us in done.likely_us],
         "deletes": facts["deletes"],
         "range_messages": facts["range_messages"],
         "messages_without_terms": facts["messages_without_terms"],
-        "total_tokens": vocabulary.pop("tokens"),
-        "vocabulary_size": vocabulary["rows"],
-        "stop_terms": stop_terms,
+        "total_tokens": done.vocabulary.pop("tokens"),
+        "vocabulary_size": done.vocabulary["rows"],
+        "stop_terms": done.stop_terms,
         "extent": facts["extent"],
         "options": options.recorded(),
         "versions": _versions(),
         "files": {
             file["name"]: {"rows": file["rows"], "size_bytes": file["size_bytes"], "sha256": file["sha256"]}
-            for file in sorted([vocabulary, *written, *rejects], key=lambda file: file["name"])
+            for file in sorted([done.vocabulary, *done.messages, *rejects], key=lambda file: file["name"])
         },
     }
 
 
-def _nothing_usable(cleaned: DataFrame, sources: list[Source], reasons: Mapping[str, int]) -> InputError:
+class _Done(NamedTuple):
+    """What the steps between cleaning and rejects have found and written; `clashes` as `rejected_rows` takes them."""
+
+    kept: int
+    duplicates: int
+    clashes: DataFrame | None
+    likely_us: tuple[int, int] | None
+    stop_terms: list[str]
+    vocabulary: dict[str, Any]
+    messages: list[dict[str, Any]]
+
+
+def _by_shuffles(session: SparkSession, cleaned: DataFrame, options: EtlOptions, hidden: Path, run: _Run) -> _Done:
+    """By Spark, for input of any size."""
+    judged, order = str(hidden / "scratch" / "judged"), str(hidden / "scratch" / "order")
+    with run.stage("duplicates"):
+        verdicts = judge_duplicates(cleaned, judged)
+        kept = verdicts["kept"]
+    with run.stage("order"):
+        numbered = write_numbered(stream_order(of_verdict(session, judged, "kept")), "seq", order)
+        likely_us = likely_times(*sorted_times(Path(order), "event_time_us"))
+        messages = numbered.select("seq", "row_id").join(cleaned, "row_id")
+    with run.stage("vocabulary"):
+        repeated = [of_verdict(session, judged, verdict) for verdict in verdicts if verdict != "kept"]
+        statistics, stop_terms = split_stop_terms(term_statistics(cleaned, repeated, kept), kept, options.stop_share)
+        vocabulary = write_vocabulary(statistics, str(hidden))
+    with run.stage("messages"):
+        written = write_messages(messages, str(hidden), kept, options.rows_per_file, likely_us)
+    clashes = of_verdict(session, judged, "duplicate_id") if "duplicate_id" in verdicts else None
+    return _Done(kept, verdicts.get("duplicate", 0), clashes, likely_us, stop_terms, vocabulary, written)
+
+
+def _in_memory(session: SparkSession, options: EtlOptions, hidden: Path, run: _Run) -> _Done:
+    """In this process, the same: for what fits into its memory."""
+    with run.stage("duplicates"):
+        judged = small.judge_duplicates(hidden / "scratch" / "cleaned")
+        kept = len(judged.kept)
+    with run.stage("order"):
+        messages = small.stream_order(judged.kept)
+        likely_us = likely_times(*small.times_of(messages))
+    with run.stage("vocabulary"):
+        log: Callable[[float], float] = session._jvm.java.lang.StrictMath.log  # type: ignore[union-attr]
+        statistics, stop_terms = small.split_stop_terms(small.term_statistics(messages, log), kept, options.stop_share)
+        vocabulary = vocabulary_file(small.batches_of(statistics), str(hidden))
+    with run.stage("messages"):
+        written = small.write_messages(messages, str(hidden), options.rows_per_file, likely_us)
+    clashes = [(row_id,) for row_id in judged.clashes]
+    later = session.createDataFrame(clashes, "row_id long") if clashes else None
+    return _Done(kept, judged.duplicates, later, likely_us, stop_terms, vocabulary, written)
+
+
+def _plain_bytes(path: Path) -> int:
+    """Size of a Parquet file without compression."""
+    metadata = pq.read_metadata(path)
+    return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+
+
+def _nothing_usable(cleaned: DataFrame, sources: list[Source], reasons: Mapping[Any, int]) -> InputError:
     """What to say where no row is left, with the first row of each reason."""
     first = cleaned.groupBy("reason").agg(F.min_by(F.struct("row_id", "original", "column"), "row_id").alias("first"))
     examples = {row["reason"]: row["first"] for row in first.collect()}

@@ -4,6 +4,7 @@ Used by `spark_etl.job` for the manifest and by `gateway.checking` for matches a
 """
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +31,25 @@ def span_us(times_us: NDArray[np.int64]) -> float:
     return float(last - first) / SHARE or float(np.ptp(times_us))
 
 
-def likely_times(folder: Path, column: str) -> tuple[int, int] | None:
+def likely_times(timed: int, at: Callable[[int], int]) -> tuple[int, int] | None:
     """First and last time that is likely in a stream, in microseconds since 1970; None where no span can be told.
+
+    Parameters
+    ----------
+    timed : int
+        How many messages have a time.
+    at : callable
+        The time of the nth of them in ascending order, from 0.
+    """
+    if timed < 2:
+        return None
+    first, last = at(math.floor(FROM * (timed - 1))), at(math.ceil(TO * (timed - 1)))
+    far = _FAR * (last - first)
+    return (max(FIRST_US, first - far), min(LAST_US, last + far)) if far else None
+
+
+def sorted_times(folder: Path, column: str) -> tuple[int, Callable[[int], int]]:
+    """How many times sorted files have, and what reads the nth of them.
 
     Parameters
     ----------
@@ -42,7 +60,7 @@ def likely_times(folder: Path, column: str) -> tuple[int, int] | None:
 
     Notes
     -----
-    Reads the footers, and of each end one row group.
+    Reads the footers, and for each time one row group.
     """
     groups: list[tuple[Path, int]] = []
     sizes: list[int] = []
@@ -57,16 +75,12 @@ def likely_times(folder: Path, column: str) -> tuple[int, int] | None:
             nulls += group.column(place).statistics.null_count
     ends = np.cumsum(sizes)
 
-    def at(row: int) -> int:
+    def at(nth: int) -> int:
+        row = nulls + nth
         group = int(np.searchsorted(ends, row, side="right"))
         path, number = groups[group]
         with pq.ParquetFile(path) as file:
             times = file.read_row_group(number, [column])[column]
         return times[row - int(ends[group]) + sizes[group]].as_py()
 
-    timed = int(ends[-1]) - nulls
-    if timed < 2:
-        return None
-    first, last = at(nulls + math.floor(FROM * (timed - 1))), at(nulls + math.ceil(TO * (timed - 1)))
-    far = _FAR * (last - first)
-    return (max(FIRST_US, first - far), min(LAST_US, last + far)) if far else None
+    return int(ends[-1]) - nulls, at

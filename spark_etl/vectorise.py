@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -37,37 +36,43 @@ _Batches = Iterator[pa.RecordBatch]
 
 
 def write_vocabulary(statistics: DataFrame, out: str) -> dict[str, Any]:
-    """Write `vocabulary.parquet` from one task that streams.
+    """Write `vocabulary.parquet` from one task that streams; `vocabulary_file` says what comes back."""
 
-    Ids are dense from 0 by ascending document frequency, then by the bytes of the term.
+    def write(batches: _Batches) -> _Batches:
+        yield _described(vocabulary_file(batches, out))
+
+    columns = statistics.select(VOCABULARY_SCHEMA.names[1:]).repartition(1)
+    in_place = columns.sortWithinPartitions("document_frequency", "term")
+    written = _written_by(in_place.mapInArrow(write, _WRITTEN_SCHEMA))
+    return written[0] if written else vocabulary_file(iter(()), out)  # Spark starts no task where there are no terms
+
+
+def vocabulary_file(batches: _Batches, out: str) -> dict[str, Any]:
+    """Write `vocabulary.parquet`: ids are dense from 0.
+
+    Parameters
+    ----------
+    batches : iterator of pa.RecordBatch
+        The columns but the id, by ascending document frequency, then by the bytes of the term.
+    out : str
 
     Returns
     -------
     dict
         The file, as of a message file, and `tokens`: how often all terms occur.
     """
+    tokens = 0
 
-    def write(batches: _Batches) -> _Batches:
-        tokens = 0
+    def numbered() -> _Batches:
+        nonlocal tokens
+        first = 0
+        for batch in batches:
+            ids = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int32))
+            first += batch.num_rows
+            tokens += int(batch.column("collection_count").to_numpy().sum())
+            yield pa.RecordBatch.from_arrays([ids, *batch.columns], schema=VOCABULARY_SCHEMA)
 
-        def numbered() -> _Batches:
-            nonlocal tokens
-            first = 0
-            for batch in batches:
-                ids = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int32))
-                first += batch.num_rows
-                tokens += pc.sum(batch.column("collection_count")).as_py() or 0
-                yield pa.RecordBatch.from_arrays([ids, *batch.columns], schema=VOCABULARY_SCHEMA)
-
-        file = _write_parquet(numbered(), VOCABULARY_SCHEMA, out, "vocabulary.parquet")
-        yield _described(file | {"tokens": tokens})
-
-    columns = statistics.select(VOCABULARY_SCHEMA.names[1:]).repartition(1)
-    in_place = columns.sortWithinPartitions("document_frequency", "term")
-    if written := _written_by(in_place.mapInArrow(write, _WRITTEN_SCHEMA)):
-        return written[0]
-    # Spark starts no task where there are no terms.
-    return _write_parquet(iter(()), VOCABULARY_SCHEMA, out, "vocabulary.parquet") | {"tokens": 0}
+    return _write_parquet(numbered(), VOCABULARY_SCHEMA, out, "vocabulary.parquet") | {"tokens": tokens}
 
 
 def write_messages(
@@ -80,41 +85,44 @@ def write_messages(
     Returns
     -------
     list of dict
-        Each file, with `facts` (`count_facts` of its messages).
+        Each file, as `message_file` gives it.
     """
     files = max(1, -(-kept // rows_per_file))
 
     def write(batches: _Batches) -> _Batches:
-        vocabulary = str(Path(out) / "vocabulary.parquet")
         for number, part in _cut(batches, lambda batch: batch.column("seq").to_numpy() // rows_per_file):
-            facts: list[dict[str, Any]] = []
-
-            def vectors(part: _Batches, facts: list[dict[str, Any]]) -> _Batches:
-                for batch in part:
-                    vector = vectorise(batch, *_load_vocabulary(vocabulary))
-                    facts.append(count_facts(batch, vector, likely_us))
-                    yield vector
-
-            file = _write_parquet(vectors(part, facts), MESSAGE_SCHEMA, out, f"messages/part-{number:05d}.parquet")
-            yield _described(file | {"facts": add_facts(facts)})
+            yield _described(message_file(part, out, number, likely_us))
 
     file_number = F.floor(F.col("seq") / F.lit(rows_per_file)).cast("int")
     in_place = numbered.repartitionById(files, file_number).sortWithinPartitions("seq")
     return _written_by(in_place.mapInArrow(write, _WRITTEN_SCHEMA))
 
 
+def message_file(batches: _Batches, out: str, number: int, likely_us: tuple[int, int] | None) -> dict[str, Any]:
+    """Write one file of messages, in the order of the stream.
+
+    Returns
+    -------
+    dict
+        The file, with `facts` (`count_facts` of its messages).
+    """
+    facts: list[dict[str, Any]] = []
+
+    def vectors() -> _Batches:
+        for batch in batches:
+            vector = vectorise(batch, *_load_vocabulary(str(Path(out) / "vocabulary.parquet")))
+            facts.append(count_facts(batch, vector, likely_us))
+            yield vector
+
+    file = _write_parquet(vectors(), MESSAGE_SCHEMA, out, f"messages/part-{number:05d}.parquet")
+    return file | {"facts": add_facts(facts)}
+
+
 def write_rejected(rejected: DataFrame, out: str, sources: list[Source]) -> list[dict[str, Any]]:
     """Write `rejected/part-FFFFF-NNNNN.jsonl`, F the number of the input file, in the order of the input."""
 
     def write(batches: _Batches) -> _Batches:
-        for chunk, part in _cut(batches, lambda batch: _chunks(batch.column("row_id").to_numpy())):
-            file_number, number = divmod(chunk, 1 << LINE_BITS)
-            lines = (
-                reject_line(sources, *row)
-                for batch in part
-                for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-            )
-            yield _described(_write_lines(lines, out, f"rejected/part-{file_number:05d}-{number:05d}.jsonl"))
+        yield from map(_described, rejected_files(batches, out, sources))
 
     chunk = F.shiftright("row_id", LINE_BITS) * F.lit(1 << LINE_BITS) + F.floor(
         F.col("row_id").bitwiseAND(F.lit((1 << LINE_BITS) - 1)) / F.lit(REJECT_LINES_PER_FILE)
@@ -122,6 +130,18 @@ def write_rejected(rejected: DataFrame, out: str, sources: list[Source]) -> list
     columns = rejected.select("row_id", "reason", "original", "column")
     in_place = columns.repartition(chunk).sortWithinPartitions("row_id")
     return _written_by(in_place.mapInArrow(write, _WRITTEN_SCHEMA))
+
+
+def rejected_files(batches: _Batches, out: str, sources: list[Source]) -> Iterator[dict[str, Any]]:
+    """Write rejected rows, `row_id`, `reason`, `original` and `column`, in ascending `row_id`; gives each file."""
+    for chunk, part in _cut(batches, lambda batch: _chunks(batch.column("row_id").to_numpy())):
+        file_number, number = divmod(chunk, 1 << LINE_BITS)
+        lines = (
+            reject_line(sources, *row)
+            for batch in part
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        )
+        yield _write_lines(lines, out, f"rejected/part-{file_number:05d}-{number:05d}.jsonl")
 
 
 def _chunks(row_ids: np.ndarray) -> np.ndarray:
@@ -140,31 +160,22 @@ def count_facts(batch: pa.RecordBatch, vector: pa.RecordBatch, likely_us: tuple[
     likely_us : (int, int), optional
         First and last time that is no surprise (`spark_etl.span`).
     """
-    times = batch.column("event_time_us")
-    odd = 0
-    if likely_us is not None:
-        odd = _true(pc.or_(pc.less(times, likely_us[0]), pc.greater(times, likely_us[1])))
-    ranges = len(batch) - batch.column("west").null_count
-    sides = [[batch.column(name) for name in names] for names in _SIDES]
-    lows = [min(pc.min(one).as_py() for one in side[: 2 if ranges else 1]) for side in sides[:2]]
-    highs = [max(pc.max(one).as_py() for one in side[: 2 if ranges else 1]) for side in sides[2:]]
+    times = batch.column("event_time_us").drop_null().to_numpy()
+    odd = np.zeros(0, bool) if likely_us is None else (times < likely_us[0]) | (times > likely_us[1])
+    ranges = batch.num_rows - batch.column("west").null_count
+    sides = [
+        np.concatenate([batch.column(name).drop_null().to_numpy() for name in names])
+        for names in (("lon", "west"), ("lat", "south"), ("lon", "east"), ("lat", "north"))
+    ]
     return {
-        "null_times": times.null_count,
-        "bad_times": _true(batch.column("bad_time")),
-        "odd_times": odd,
-        "deletes": _true(pc.equal(batch.column("op"), DELETE)),
+        "null_times": batch.num_rows - times.shape[0],
+        "bad_times": int(batch.column("bad_time").to_numpy(zero_copy_only=False).sum()),
+        "odd_times": int(odd.sum()),
+        "deletes": int((batch.column("op").to_numpy() == DELETE).sum()),
         "range_messages": ranges,
-        "messages_without_terms": _true(pc.equal(pc.list_value_length(vector.column("terms")), 0)),
-        "extent": [*lows, *highs],
+        "messages_without_terms": int((np.diff(vector.column("terms").offsets.to_numpy()) == 0).sum()),
+        "extent": [float(sides[0].min()), float(sides[1].min()), float(sides[2].max()), float(sides[3].max())],
     }
-
-
-#: West, south, east, north: of the point and of the rectangle.
-_SIDES = (("lon", "west"), ("lat", "south"), ("lon", "east"), ("lat", "north"))
-
-
-def _true(flags: Any) -> int:
-    return pc.sum(flags).as_py() or 0
 
 
 def add_facts(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -136,7 +136,9 @@ def digests(out: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("require_time", [False, True])
-def test_etl_all_formats_agree_with_plain_python(spark, tmp_path, require_time):
+def test_etl_all_formats_agree_with_plain_python(spark, tmp_path, monkeypatch, require_time):
+    if require_time:
+        monkeypatch.setattr("spark_etl.job._SMALL_BYTES", 0)  # by Spark's shuffles
     rows = make_rows(600)
     write_inputs(tmp_path / "raw", rows)
     stages = []
@@ -210,6 +212,7 @@ def test_etl_same_input_other_place_and_partitioning_gives_the_same_bytes(spark,
         (tmp_path / name).mkdir()
         write_inputs(tmp_path / name / "raw", rows)
     run(spark, tmp_path / "one" / "raw", tmp_path / "one" / "out", rows_per_file=40)
+    monkeypatch.setattr("spark_etl.job._SMALL_BYTES", 0)  # by shuffles, not in memory
     monkeypatch.setattr("spark_etl.ingest.TASK_BYTES", 100)  # many tasks
     monkeypatch.setattr("spark_etl.job._PARTITION_BYTES", 2_000)  # many shuffle partitions
     run(spark, tmp_path / "two" / "raw", tmp_path / "two" / "out", rows_per_file=40)
@@ -337,7 +340,9 @@ def test_etl_standard_input_gives_the_output_of_a_file(spark, tmp_path, monkeypa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "stdin", "two"]
 
 
-def test_etl_texts_without_words_keep_their_seq(spark, tmp_path):
+@pytest.mark.parametrize("small_bytes", [0, 2**28])
+def test_etl_texts_without_words_keep_their_seq(spark, tmp_path, monkeypatch, small_bytes):
+    monkeypatch.setattr("spark_etl.job._SMALL_BYTES", small_bytes)
     source = write_lines(
         tmp_path / "raw.jsonl", {"text": ":-)", "lat": 1, "lon": 1}, {"text": "...", "lat": 1, "lon": 1}
     )
@@ -363,7 +368,9 @@ def test_etl_cut_off_gzip_keeps_its_rows_and_counts_the_cut(spark, tmp_path):
     assert rejects == [{"reason": "broken_file", "file": "cut.jsonl.gz", "line": 0, "row": said}]
 
 
-def test_etl_dates_far_from_the_others_are_kept_and_counted(spark, tmp_path):
+@pytest.mark.parametrize("small_bytes", [0, 2**28])
+def test_etl_dates_far_from_the_others_are_kept_and_counted(spark, tmp_path, monkeypatch, small_bytes):
+    monkeypatch.setattr("spark_etl.job._SMALL_BYTES", small_bytes)
     days = [{"time": f"2020-01-{1 + number % 28:02d}"} for number in range(200)]
     absurd = [{"time": "0002-01-01"}, {"time": "9999-12-31"}, {"time": 0}, {"time": None}]
     rows = [{"id": str(n), "text": "a", "lat": 1, "lon": 1, **time} for n, time in enumerate(days + absurd)]

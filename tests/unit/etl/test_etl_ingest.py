@@ -242,8 +242,8 @@ def test_read_blocks_other_encodings_give_the_rows_of_utf8(tmp_path, small_block
     }[form]
     path = tmp_path / f"raw.{form}"
     path.write_bytes(written.encode(encoding))
-    found = [row.values for row in rows_of(path, encoding=encoding)]
-    assert [row.text for row in found] == texts and [float(row.lon) for row in found] == list(range(50))
+    found = [row.values[:3] for row in rows_of(path, encoding=encoding)]
+    assert [(text, float(lon)) for text, _, lon in found] == list(zip(texts, range(50), strict=True))
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
