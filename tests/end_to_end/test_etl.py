@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from gateway.commands.etl import print_manifest
+from gateway.terminal import console
 from matching.errors import ConfigError, InputError
 from matching.text import tokenise
 from spark_etl.job import STAGES, EtlOptions, run_etl
@@ -369,7 +371,7 @@ def test_etl_cut_off_gzip_keeps_its_rows_and_counts_the_cut(spark, tmp_path):
 
 
 @pytest.mark.parametrize("small_bytes", [0, 2**28])
-def test_etl_dates_far_from_the_others_are_kept_and_counted(spark, tmp_path, monkeypatch, small_bytes):
+def test_etl_dates_far_from_the_others_are_kept_and_counted(spark, tmp_path, monkeypatch, capsys, small_bytes):
     monkeypatch.setattr("spark_etl.job._SMALL_BYTES", small_bytes)
     days = [{"time": f"2020-01-{1 + number % 28:02d}"} for number in range(200)]
     absurd = [{"time": "0002-01-01"}, {"time": "9999-12-31"}, {"time": 0}, {"time": None}]
@@ -378,6 +380,10 @@ def test_etl_dates_far_from_the_others_are_kept_and_counted(spark, tmp_path, mon
     assert (manifest["kept"], manifest["null_times"], manifest["odd_times"]) == (204, 1, 3)
     first, last = manifest["likely_times"]
     assert "2019-01" < first < "2019-12" and "2020-05" < last < "2021"
+    print_manifest(console(), manifest, tmp_path / "out", {"start": 5.0, "clean": 1.5, "messages": 0.5})
+    shown = capsys.readouterr().out
+    assert "3 messages are dated far from the others, before 2019-" in shown
+    assert "2 s, 102 rows/s, and 5 s for the start of Spark" in shown
     same = run(spark, write_lines(tmp_path / "same.jsonl", *(row | {"time": 5} for row in rows)), tmp_path / "same")
     assert (same["odd_times"], same["likely_times"]) == (0, None)
 
