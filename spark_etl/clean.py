@@ -119,7 +119,8 @@ def clean_share(share: Share, options: EtlOptions) -> Iterator[pa.RecordBatch]:
                 column = column_at_fault(values, row, columns)
                 rows.append((first_id | line, row, readable(original), column, *nothing, None))
             else:
-                rows.append((first_id | line, None, None, None, *row.message[:-1], row.bad_time))  # `ahead` is for live streams
+                # the last field of a message, `ahead`, is for live streams
+                rows.append((first_id | line, None, None, None, *row.message[:-1], row.bad_time))
                 terms += row.counts
                 counts += row.counts.values()
             cuts.append(len(terms))
