@@ -106,7 +106,7 @@ def clean_share(share: Share, options: EtlOptions) -> Iterator[pa.RecordBatch]:
     """The cleaned rows of a share, one batch a block."""
     cleaner = RowCleaner(options)
     first_id = share.source.number << LINE_BITS
-    nothing = (None,) * len(ParsedMessage._fields)
+    nothing = (None,) * (len(ParsedMessage._fields) - 1)
     columns = options.columns()
     for block in read_blocks(share, options):
         rows: list[tuple] = []

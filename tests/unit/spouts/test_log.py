@@ -79,7 +79,7 @@ def test_log_that_is_not_there_is_named(tmp_path):
 
 def test_log_says_which_messages_were_set_aside_and_of_an_earlier_release_none_were(tmp_path):
     path = tmp_path / "log"
-    data = log_of(path, ([b"m0", b"change", b"m1", b"m2"], [1], 4, 2, [2]))
+    data = log_of(path, ([b"m0", b"change", b"m1", b"m2"], [1], 4, 2, None, False, [2]))
     ((record, _, _),) = read_records(path)
     assert record.messages_ahead() == [False, True, False]
     path.write_bytes(data.replace(b',"ahead":[2]', b""))
