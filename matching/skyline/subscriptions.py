@@ -104,8 +104,18 @@ class SkylineSubscriptions:
         return slots
 
     def withdraw(self, slots: Int32) -> None:
-        """These are matched no more; what they ask stays known until `remove`. O(their keywords)."""
+        """These are matched no more; what they ask stays known until `remove`. O(their keywords).
+
+        Raises
+        ------
+        EngineError
+            If one is withdrawn already, or named twice; nothing is changed then.
+        """
+        if np.unique(slots).shape[0] < slots.shape[0]:
+            raise EngineError("skyline: a subscription is to be withdrawn twice at once; name each once")
         rows = self._rows.slots.find(self._row_numbers(slots))
+        if rows.min(initial=0) < 0:
+            raise EngineError("skyline: a subscription is to be withdrawn that is withdrawn already")
         self._cells.withdraw(rows)
         self._rows.remove(rows)
 
