@@ -42,7 +42,8 @@ class Finding(NamedTuple):
 
 
 def examine(folder: Path = Path(".")) -> list[Finding]:
-    """Look at everything; `folder` is where runs will be written. Takes about a second, changes nothing."""
+    """Look at everything; `folder` is where runs will be written. Takes about a second; makes the folder of compiled
+    kernels, and changes nothing else."""
     checks: tuple[Callable[[], Iterator[Finding]], ...] = (
         _python,
         _distribution,
@@ -183,17 +184,13 @@ def _disk(name: str, folder: Path) -> Iterator[Finding]:
 
 
 def _kernel_cache() -> Iterator[Finding]:
-    folder = kernel_cache.folder()
-    compiled = sum(1 for _ in folder.rglob("*.nbc")) if folder.is_dir() else 0
-    parent = folder
-    while not parent.exists():
-        parent = parent.parent
-    if os.access(parent, os.W_OK):
+    folder, why = kernel_cache.choose()
+    if folder is not None:
+        compiled = sum(1 for _ in folder.rglob("*.nbc"))
         yield Finding("kernel cache", "ok", f"{compiled} compiled kernels in {folder}")
     else:
-        yield Finding(
-            "kernel cache", "warn", f"{parent} cannot be written", "set SKYRAY_KERNEL_CACHE to a folder that can"
-        )
+        found = f"none: every process compiles them anew ({why})"
+        yield Finding("kernel cache", "warn", found, "set SKYRAY_KERNEL_CACHE to a folder that only you can write to")
 
 
 def _open_files() -> Iterator[Finding]:

@@ -5,19 +5,27 @@ with the old one. Here a module's kernels lie in a folder that is named by the m
 of the project that it imports, directly or not, hold: an edit anywhere among those begins a new folder, an edit
 elsewhere compiles nothing, and whoever has the same sources (a copy, an installed wheel) finds what is compiled.
 
+What Numba reads back is code. So it is read from a folder alone that nobody else can write to or put in another's
+place (`own_folder`), looked at again at every read and write; where there is none, nothing is kept and kernels are
+compiled in memory.
+
 Numba asks `KernelLocator`, since `matching/__init__.py` names it to Numba; of functions elsewhere it asks its own.
 """
 
 import hashlib
 import os
 import re
+import stat
 import tempfile
-from functools import cache
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Self
 
 import numba
-from numba.core.caching import IndexDataCacheFile, _CacheLocator
+from numba.core.caching import Cache, IndexDataCacheFile, _CacheLocator
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Sources before the second form of the folder cannot pass over types that have moved, and keep to the first.
@@ -56,7 +64,7 @@ class KernelLocator(_CacheLocator):
     def __init__(self, module: Path, line: int):
         self._line = line
         self._digest = digest_of(module)
-        self._path = folder() / f"{'.'.join(module.with_suffix('').parts)}-{self._digest[:16]}"
+        self._path = (folder() or Path()) / f"{'.'.join(module.with_suffix('').parts)}-{self._digest[:16]}"
 
     def get_cache_path(self) -> str:
         return str(self._path)
@@ -67,28 +75,124 @@ class KernelLocator(_CacheLocator):
     def get_disambiguator(self) -> str:
         return str(self._line)
 
+    def is_trusted(self) -> bool:
+        """Whether there is a folder that nobody else can write to, now; made if it is not there."""
+        if folder() is None:
+            return False
+        try:
+            own_folder(self._path)
+            return True
+        except OSError as error:
+            _warn(_reason(self._path, error))
+            return False
+
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> Self | None:
-        """None for functions that are not the project's, or where nothing can be written."""
+        """None for functions that are not the project's."""
         path = Path(py_file).resolve()
         if not path.is_relative_to(ROOT) or path.relative_to(ROOT).parts[0] not in PACKAGES or not path.is_file():
             return None
-        locator = cls(path.relative_to(ROOT), py_func.__code__.co_firstlineno)
-        try:
-            locator.ensure_cache_path()
-        except OSError:
+        return cls(path.relative_to(ROOT), py_func.__code__.co_firstlineno)
+
+
+def _if_trusted(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Reading or writing of a cache, left out where the place of a kernel cannot be trusted."""
+
+    @wraps(method)
+    def guarded(cache: Any, *arguments: Any) -> Any:
+        locator = cache._impl.locator
+        if isinstance(locator, KernelLocator) and not locator.is_trusted():
             return None
-        return locator
+        return method(cache, *arguments)
+
+    return guarded
 
 
-def folder() -> Path:
-    """The folder of all compiled kernels: below `SKYRAY_KERNEL_CACHE`, or where caches of this user are."""
-    base = os.environ.get("SKYRAY_KERNEL_CACHE")
-    if base is None:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        if not os.access(Path(base).parent, os.W_OK):
-            base = tempfile.gettempdir()
-    return Path(base) / _FOLDER
+# Numba has no locator that keeps nothing: without any it refuses to compile, with its own it would look elsewhere.
+Cache.load_overload = _if_trusted(Cache.load_overload)
+Cache.save_overload = _if_trusted(Cache.save_overload)
+
+
+def folder() -> Path | None:
+    """The folder of all compiled kernels, as `choose` finds it; None, with a warning, if there is none."""
+    found, why = choose()
+    if found is None:
+        _warn(why)
+    return found
+
+
+def choose() -> tuple[Path | None, str]:
+    """A folder for compiled kernels that only this user can write to, made if it is not there; None, and why, if none.
+
+    Below `SKYRAY_KERNEL_CACHE` if that is set; else where caches of this user are, or, if that cannot be, one in the
+    temporary folder that bears the user's number.
+    """
+    given = os.environ.get("SKYRAY_KERNEL_CACHE")
+    if given is not None:
+        return _first(Path(given).absolute() / _FOLDER)
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    places = [caches / _FOLDER]
+    with suppress(FileNotFoundError):  # there is no temporary folder that can be written to
+        places.append(Path(tempfile.gettempdir()) / f"{_FOLDER}-{os.geteuid()}")
+    return _first(*places)
+
+
+@cache
+def _first(*places: Path) -> tuple[Path | None, str]:
+    refused = []
+    for place in places:
+        try:
+            return own_folder(place), ""
+        except (OSError, RuntimeError) as error:  # RuntimeError: links that lead round in a circle
+            refused.append(_reason(place, error))
+    return None, "; ".join(refused)
+
+
+def own_folder(place: Path) -> Path:
+    """A folder that this user alone can write to, made with all above it if it is not there; its path without links.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made or written to, is a link, belongs to somebody else or lets others write, or if others could
+        put a folder of theirs in the place of one above it.
+    """
+    if not place.is_absolute():
+        raise NotADirectoryError(f"{place} is not absolute")
+    place = place.parent.resolve() / place.name
+    us = os.geteuid()
+    for path in (*reversed(place.parents), place):
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            path.mkdir(mode=0o700, exist_ok=True)
+            found = os.lstat(path)
+        last = path == place
+        if not stat.S_ISDIR(found.st_mode):
+            raise NotADirectoryError(f"{path} is {'a link' if stat.S_ISLNK(found.st_mode) else 'no folder'}")
+        if found.st_uid != us and (last or found.st_uid):
+            raise PermissionError(f"{path} belongs to user {found.st_uid}")
+        if found.st_mode & 0o022 and (last or not found.st_mode & stat.S_ISVTX):
+            raise PermissionError(f"other users can write to {path}")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise PermissionError(f"{place} cannot be written to")
+    return place
+
+
+def _reason(place: Path, error: Exception) -> str:
+    """Why a folder is not taken, on one line."""
+    return f"{place}: {getattr(error, 'strerror', None) or error}"
+
+
+@cache
+def _warn(why: str) -> None:
+    """Say once that nothing is kept."""
+    warnings.warn(
+        f"kernels are compiled anew by every process, for no folder to keep them in is this user's alone ({why}); set "
+        "SKYRAY_KERNEL_CACHE to one that is",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 @cache

@@ -106,8 +106,8 @@ class Copy:
     def __enter__(self) -> Self:
         # Links, not copies: Numba never writes into a file that is there, it puts another in its place.
         compiled = kernel_cache.folder()
-        if compiled.is_dir():
-            shutil.copytree(compiled, self.cache / compiled.name, copy_function=_link)
+        if compiled is not None:
+            shutil.copytree(compiled, self.cache / kernel_cache._FOLDER, copy_function=_link)
         return self
 
     def __exit__(self, *_) -> None:

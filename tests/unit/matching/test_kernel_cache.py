@@ -3,11 +3,14 @@
 import ast
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import numba
 import pytest
 
 from matching import kernel_cache
@@ -64,15 +67,21 @@ def make_tree(folder):
 
 
 def ask(tree, cache, order="matching first"):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    return ask_with(tree, {"SKYRAY_KERNEL_CACHE": str(cache)}, order)[:2]
+
+
+def ask_with(tree, variables, order="matching first"):
+    """Answers, how many came from the cache, and what was said on standard error."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    environment = kept | {"PYTHONPATH": str(tree), "SKYRAY_KERNEL_CACHE": None} | variables
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, order],
-        cwd=tree, env=environment | {"PYTHONPATH": str(tree), "SKYRAY_KERNEL_CACHE": str(cache)},
+        [sys.executable, "-P", "-c", SCRIPT, order],
+        cwd=tree, env={name: value for name, value in environment.items() if value is not None},
         capture_output=True, text=True, timeout=100, check=True,
     )  # fmt: skip
     answers, hits, file, leaks = json.loads(done.stdout)
     assert Path(file).is_relative_to(tree) and not leaks, "a process of others must not be told where to look"
-    return answers, hits
+    return answers, hits, done.stderr
 
 
 def test_kernel_cache_serves_equal_sources_anywhere_and_no_others(tmp_path):
@@ -92,7 +101,99 @@ def test_kernel_cache_serves_equal_sources_anywhere_and_no_others(tmp_path):
 
 def test_kernel_cache_that_cannot_be_written_leaves_the_answers_alone(tmp_path):
     tree = make_tree(tmp_path / "tree")
-    assert ask(tree, Path("/proc/nowhere"))[0] == [41, 19]
+    for _ in range(2):
+        answers, hits, said = ask_with(tree, {"SKYRAY_KERNEL_CACHE": "/proc/nowhere"})
+        assert (answers, hits) == ([41, 19], [0, 0])
+        assert said.count("RuntimeWarning: kernels are compiled anew") == 1 and "/proc/nowhere" in said, said
+    assert not list(tree.rglob("*.nbi")), "nothing is kept beside the sources, where an edit would not be noticed"
+
+
+def test_kernel_cache_without_a_home_is_one_of_this_user_alone(tmp_path):
+    tree = make_tree(tmp_path / "tree")
+    homeless = {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": None, "TMPDIR": str(tmp_path)}
+    assert ask_with(tree, homeless)[:2] == ([41, 19], [0, 0])
+    answers, hits, said = ask_with(tree, homeless)
+    assert (answers, hits, said) == ([41, 19], [1, 1], "")
+    mine = tmp_path / f"{kernel_cache._FOLDER}-{os.geteuid()}"
+    assert mine.stat().st_mode & 0o777 == 0o700 and list(mine.rglob("*.nbc"))
+
+
+class Evil:
+    """Writes a file when it is read back."""
+
+    def __init__(self, mark):
+        self.mark = str(mark)
+
+    def __reduce__(self):
+        return open, (self.mark, "w")
+
+
+@pytest.fixture
+def shared():
+    """A folder that all users can write to, like /tmp."""
+    folder = Path(tempfile.mkdtemp(prefix="skyray-test-"))
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def plant(tree, shared, target, mark):
+    """Have another user put there what `tree` would take for its compiled kernels, and run on reading it.
+
+    Who is not root cannot be another user, and leaves a folder behind that all others can write to.
+    """
+    made = shared / "made"
+    assert ask(tree, made)[0] == [41, 19]
+    made = made / kernel_cache._FOLDER
+    for path in made.rglob("*.nbi"):
+        path.write_bytes(pickle.dumps(numba.__version__) + pickle.dumps(Evil(mark)))
+    for path in (made.parent, made, *made.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    other = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    subprocess.run(["cp", "-r", made, target], check=True, **other)
+    if other:
+        assert target.stat().st_uid == 65534
+    else:
+        target.chmod(0o777)
+
+
+def ask_beside(mark, tree, variables):
+    """As `ask_with`, where reading what was planted would leave a mark."""
+    try:
+        return ask_with(tree, variables)
+    finally:
+        assert not mark.exists(), "code of another user ran"
+
+
+@pytest.mark.parametrize("name", [kernel_cache._FOLDER, f"{kernel_cache._FOLDER}-{os.geteuid()}"])
+def test_kernels_that_another_user_left_in_the_temporary_folder_are_not_run(tmp_path, shared, name):
+    tree, mark = make_tree(tmp_path / "tree"), tmp_path / "ran"
+    plant(tree, shared, shared / name, mark)
+    homeless = {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": None, "TMPDIR": str(shared)}
+    answers, hits, said = ask_beside(mark, tree, homeless)
+    assert (answers, hits) == ([41, 19], [0, 0])
+    assert ("kernels are compiled anew" in said) == (name != kernel_cache._FOLDER), said
+
+
+@pytest.mark.parametrize("variable", ["SKYRAY_KERNEL_CACHE", "XDG_CACHE_HOME"])
+@pytest.mark.parametrize("how", ["there", "by a link", "by a link above", "below one that others can write to"])
+def test_kernels_of_another_user_in_a_folder_that_is_named_are_not_run(tmp_path, shared, variable, how):
+    tree, mark, named = make_tree(tmp_path / "tree"), tmp_path / "ran", tmp_path / "named"
+    plant(tree, shared, shared / kernel_cache._FOLDER, mark)
+    if how == "there":
+        named = shared
+    elif how == "by a link":
+        named.mkdir()
+        (named / kernel_cache._FOLDER).symlink_to(shared / kernel_cache._FOLDER)
+    elif how == "by a link above":
+        named.symlink_to(shared)
+    else:  # it is this user's, but others can put theirs in its place
+        named.mkdir()
+        shutil.copytree(shared / kernel_cache._FOLDER, named / kernel_cache._FOLDER)
+        (named / kernel_cache._FOLDER).chmod(0o700)
+        named.chmod(0o777)
+    answers, hits, _ = ask_beside(mark, tree, {variable: str(named), "TMPDIR": str(tmp_path)})
+    assert (answers, hits) == ([41, 19], [0, 0])
 
 
 def test_kernel_locator_leaves_functions_of_others_to_numba():
