@@ -1,6 +1,7 @@
 """Whose Ray a run uses: its own unless told otherwise, and never for long one that is not there."""
 
 import json
+import os
 import shutil
 import socket
 import tempfile
@@ -117,6 +118,66 @@ def test_run_address_auto_of_a_dead_cluster_names_it(arguments, nobody, left_ove
     code, said, _ = refused(arguments, "--address", "auto", environment=environment)
     assert code == 3
     assert f"no Ray cluster answers at '{nobody}'" in said
+
+
+def test_run_address_auto_does_not_join_what_another_user_has_named(arguments, nobody, left_over):
+    """All users can write to the folder of Ray: whoever joined would run the code of that cluster."""
+    named = Path(left_over, "ray", "ray_current_cluster")
+    if os.geteuid() == 0:
+        os.chown(named, 65534, 65534)
+        why = "belongs to user 65534"
+    else:  # who is not root cannot make files of others: a link to one stands in
+        named.unlink()
+        named.symlink_to("/etc/hostname")
+        why = "cannot be read"
+    code, said, _ = refused(arguments, "--address", "auto", environment={"RAY_TMPDIR": left_over})
+    assert code == 3 and why in said, said
+
+
+def test_run_address_is_tried_without_the_code_of_the_current_folder(arguments, nobody, tmp_path):
+    (tmp_path / "socket.py").write_text("import sys; sys.exit('code of another user ran')")
+    script = """
+import os, sys
+sys.path.remove("")  # as for the command
+os.chdir(sys.argv.pop())
+from gateway.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+    with Command([*arguments, "--address", nobody, tmp_path], script=script) as command:
+        code, _, said = command.finish()
+    assert code == 3 and "refused" in said, said
+
+
+@pytest.mark.parametrize("how", ["ended", "killed"])
+def test_run_keeps_its_own_ray_where_nobody_else_may_enter_and_leaves_nothing_there(tmp_path, how):
+    """Ray lets all users write to the folder that it gets, in which its sockets and the code of workers lie."""
+    place = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
+    place.chmod(0o1777)
+    try:
+        script = """
+import sys
+from topology.core.connection import connected
+with connected(None):
+    print("there", flush=True)
+    sys.stdin.readline()
+"""
+        reading, writing = os.pipe()
+        with Command([], {"RAY_TMPDIR": str(place)}, script=script, source=reading) as command:
+            command.await_(lambda: command.read()[0] == "there\n")
+            (own,) = place.iterdir()
+            assert own.stat().st_mode & 0o777 == 0o700 and list(own.glob("ray/session_*/sockets"))
+            if how == "killed":
+                command.process.kill()
+            os.close(writing)
+            command.process.wait(60)
+            command.assert_nothing_left(10)
+        os.close(reading)
+        deadline = time.monotonic() + 10
+        while list(place.iterdir()):
+            assert time.monotonic() < deadline, list(place.iterdir())
+            threading.Event().wait(0.05)
+    finally:
+        shutil.rmtree(place)
 
 
 @pytest.mark.parametrize(

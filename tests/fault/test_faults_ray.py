@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from matching.errors import TopologyError
-from tests.support.faulty_runs import FaultyRun, make_work, newest_actors, readable
+from tests.support.faulty_runs import FaultyRun, make_work, newest_actors, ray_process, readable
 from tests.support.writing_ledger import writing_ledger
 from topology.core.committing import Checkpoints
 from topology.core.local import run_local
@@ -77,6 +77,44 @@ def test_killed_driver_leaves_nothing_behind_and_the_run_is_gone_on_with_by_othe
     with run.resume("--executor", "local", "--query-bolts", 1, "--rate", 1e9) as command:
         run.finish(command)
     run.assert_exact(2)
+
+
+#: What runs of a Ray that is the run's own, by a word of its command line, and what is said of it.
+VITAL = {"raylet": ("/raylet/raylet", "the raylet of Ray"), "gcs": ("/gcs_server", "the control service of Ray")}
+
+
+@pytest.mark.parametrize("what", VITAL)
+def test_killed_ray_is_started_anew_and_every_update_is_told_once(work, tmp_path, what):
+    word, name = VITAL[what]
+    run = FaultyRun(work, tmp_path / "out")
+    with run.start("--rate", 300) as command:
+        run.await_progress(command, 2)
+        run.strike(command, lambda: ray_process(command, word).kill())
+        run.finish(command)
+        command.assert_nothing_left(5)
+    recoveries = run.assert_exact(1)["topology"]["recoveries"]
+    assert [each["lost"] for each in recoveries] == ["Ray died"] and name in recoveries[0]["why"], recoveries
+    assert recoveries[0]["number"] > 0
+
+
+@pytest.mark.parametrize(
+    ("what", "how"), [("gcs", "no checkpoints"), pytest.param("raylet", "no restarts left", marks=pytest.mark.wide)]
+)
+def test_killed_ray_of_a_run_that_cannot_go_on_is_the_cause_that_run_json_tells(work, tmp_path, what, how):
+    word, name = VITAL[what]
+    run = FaultyRun(work, tmp_path / "out")
+    more = ("--restarts", 0) if how == "no restarts left" else ("--checkpoint-every", 0)
+    with run.start("--rate", 100, *more) as command:
+        if how == "no checkpoints":
+            command.await_(lambda: any((run.out / "updates").glob("*")) or any((run.out / "updates").glob(".*")))
+        else:
+            run.await_progress(command, 2)
+        run.strike(command, lambda: ray_process(command, word).kill())
+        code, _, said = command.finish(60)
+        command.assert_nothing_left(5)
+    assert code == TopologyError.exit_code, said
+    report = run.report()
+    assert report["state"] == "failed" and name in report["error"] and name in said, (report, said)
 
 
 @pytest.mark.long

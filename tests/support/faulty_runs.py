@@ -153,6 +153,12 @@ def newest_actors(command: Command, count: int) -> list[psutil.Process]:
     return sorted(actors(command), key=lambda process: process.create_time())
 
 
+def ray_process(command: Command, word: str) -> psutil.Process:
+    """The process of the Ray of a run whose program has that word in its path."""
+    (found,) = [each for each in command.started() if word in (command_line(each).split() or [""])[0]]
+    return found
+
+
 def readable(out: Path) -> int:
     """Reads every file that has its name; how many there are."""
     parts = list((out / "updates").glob("part-*"))

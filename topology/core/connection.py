@@ -3,14 +3,19 @@
 Without an address a run has a Ray of its own, whatever clusters run beside it or have left their address behind. With
 one, a process of our own tries the cluster first: whoever asks Ray to join an address where nobody answers waits for
 minutes and cannot be interrupted. Used by `topology.core.runner`.
+
+Ray lets every user of the machine write to its folder, in which its sockets and the code of its workers lie. One of our
+own has it in a folder that nobody else may enter, which goes with it.
 """
 
 import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray._common.utils import get_default_system_temp_dir, get_ray_address_file
 from ray._private import ray_constants, utils
 from ray._private import worker as ray_worker
 from ray._private.authentication import authentication_token_setup as authentication
@@ -31,6 +37,10 @@ from topology.core.guard import MARK
 #: long; a node of it on this machine may still be starting, for twice as long.
 ANSWER_S = 8
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+#: The processes of Ray without which nothing goes on.
+_VITAL = {ray_constants.PROCESS_TYPE_GCS_SERVER: "control service", ray_constants.PROCESS_TYPE_RAYLET: "raylet"}
+#: Paths of sockets may have 107 bytes, and those of Ray take up to 81 below the temporary folder.
+_PLACE_BYTES = 107 - len("/ray-12345678/ray/session_2026-01-01_00-00-00_123456_1234567/sockets/plasma_store")
 #: Said to whoever names a cluster that does not answer.
 _REMEDY = "start it (ray start --head), or leave --address out to run on this machine"
 #: What `_loopback_kept` says, for a process that starts.
@@ -60,9 +70,17 @@ except Exception as error:
 """
 
 
+def _not_ours() -> str | None:
+    """Of a Ray that others have started, it is theirs to see to it that it lives."""
+    return None
+
+
 @contextmanager
-def connected(address: str | None, log_to_driver: bool = False) -> Iterator[None]:
+def connected(address: str | None, log_to_driver: bool = False) -> Iterator[Callable[[], str | None]]:
     """A block with Ray in it: what this process is connected to already, else a cluster, else one of its own.
+
+    Yields what tells which process of a Ray of our own has died, None while all live. Once one has, calls of Ray may
+    wait for ever, or end this process: only the end of the block is safe.
 
     Parameters
     ----------
@@ -81,7 +99,7 @@ def connected(address: str | None, log_to_driver: bool = False) -> Iterator[None
         If no cluster answers there within `ANSWER_S`, or Ray does not start on this machine.
     """
     if ray.is_initialized():
-        yield
+        yield _not_ours
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address == "auto":
@@ -91,22 +109,32 @@ def connected(address: str | None, log_to_driver: bool = False) -> Iterator[None
     if address is not None:
         _use_token()
         _try(address)
-    with _stdout_kept(), _ended_with_the_block() as tell_guard:
+    with _stdout_kept(), _ended_with_the_block(own=address is None) as folder:
         try:
             with _signals_kept():
-                _start(address, log_to_driver=log_to_driver, logging_level=logging.ERROR)
-            if address is None:
-                tell_guard(_session())
-            yield
+                _start(address, folder, log_to_driver=log_to_driver, logging_level=logging.ERROR)
+            yield _dead if address is None else _not_ours
         finally:
             ray.shutdown()
 
 
-def _start(address: str | None, **options: Any) -> None:
+def _dead() -> str | None:
+    """Which process of our own Ray has died, if one has. Asks the system, not Ray; 10 us."""
+    node: Any = ray_worker._global_node
+    for kind, process in node.dead_processes() if node is not None else ():
+        if kind in _VITAL:
+            code = process.returncode
+            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            return f"the {_VITAL[kind]} of Ray (process {process.pid}, {how}) has died"
+    return None
+
+
+def _start(address: str | None, folder: str, **options: Any) -> None:
     try:
         if address is None:
             with _loopback_kept():
-                ray.init(address="local", _node_ip_address="127.0.0.1", include_dashboard=False, **options)
+                own = {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
+                ray.init(address="local", _temp_dir=str(Path(folder, "ray")), **own, **options)
         elif _split(address)[0] in _LOOPBACK:
             with _loopback_kept():
                 ray.init(address=address, **options)
@@ -171,13 +199,33 @@ def _stdout_kept() -> Iterator[None]:
 
 def _found() -> str:
     """The address that `auto` stands for. Ray's own search would also take what some process has started for itself."""
-    address = os.environ.get("RAY_ADDRESS") or utils.read_ray_address()
+    address = os.environ.get("RAY_ADDRESS") or _address_left()
     if not address:
         raise TopologyError(
             "--address auto finds no Ray cluster: RAY_ADDRESS is not set, and none was started here with ray start; "
             "name it as HOST:PORT, or leave --address out to run on this machine"
         )
     return address
+
+
+def _address_left() -> str | None:
+    """What `ray start` was told of here last, by this user or by root: all users can write to the folder of Ray."""
+    path = get_ray_address_file(None)
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+            owner = os.fstat(file.fileno()).st_uid
+            if owner not in (0, os.geteuid()):
+                raise TopologyError(
+                    f"--address auto: {path}, which names a Ray cluster, belongs to user {owner}: remove it, or name "
+                    "the cluster as HOST:PORT"
+                )
+            return file.read().strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise TopologyError(
+            f"--address auto: {path} cannot be read ({error}); name the cluster as HOST:PORT"
+        ) from error
 
 
 def _use_token() -> None:
@@ -196,7 +244,7 @@ def _try(address: str) -> None:
     place = repr(address)
     search = os.pathsep.join(path for path in sys.path if path)
     trial = subprocess.run(
-        [sys.executable, "-c", _TRIAL, address, host, port, str(ANSWER_S)],
+        [sys.executable, "-P", "-c", _TRIAL, address, host, port, str(ANSWER_S)],
         env={**os.environ, "PYTHONPATH": search} | (_KEEP_LOOPBACK if host in _LOOPBACK else {}),
         capture_output=True,
         text=True,
@@ -239,18 +287,20 @@ def _split(address: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _ended_with_the_block() -> Iterator[Callable[[str], None]]:
+def _ended_with_the_block(own: bool) -> Iterator[str]:
     """Whatever Ray starts within the block, and what that starts, has ended after it, however it was left.
 
     Ray ends what it has a list of. A start that was interrupted left no list; and once a raylet has died of a Ctrl-C
     that went to all, its agents are nobody's children and look for it every few seconds only. So all are marked by a
     variable, which every process inherits, and a guard ends them when this process is killed.
 
-    Yields what tells the guard the folder of Ray's session, once it is known.
+    Yields the folder for Ray to put its own into if it is our `own`, which nobody else may enter and which goes with
+    the block, else an empty text.
     """
-    mark, folder = uuid.uuid4().hex, str(Path(ray.__file__).parent)
+    mark, code = uuid.uuid4().hex, str(Path(ray.__file__).parent)
+    folder = _folder_for_ray() if own else ""
     guard = subprocess.Popen(
-        [sys.executable, "-P", guarding.__file__, mark, folder],
+        [sys.executable, "-P", guarding.__file__, mark, code, folder],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -259,28 +309,31 @@ def _ended_with_the_block() -> Iterator[Callable[[str], None]]:
     assert guard.stdin is not None
     pipe = guard.stdin
     os.environ[MARK] = mark
-
-    def tell(line: str) -> None:
-        with suppress(OSError):
-            pipe.write(f"{line}\n".encode())
-            pipe.flush()
-
     try:
-        yield tell
+        yield folder
     finally:
         os.environ.pop(MARK, None)
         try:
-            guarding.end_marked(mark, folder)
+            guarding.end_marked(mark, code, folder)
         finally:
-            tell(".")
+            with suppress(OSError):
+                pipe.write(b".")
+                pipe.flush()
             pipe.close()
             guard.wait()
+            if folder:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
-def _session() -> str:
-    """The folder of the session of the Ray that this process has started."""
-    node: Any = ray_worker._global_node
-    return str(node.get_session_dir_path()) if node is not None else ""
+def _folder_for_ray() -> str:
+    """A new folder of this user alone: where Ray would have its own, or in /tmp if paths were too long for sockets."""
+    place = get_default_system_temp_dir()
+    if "RAY_TMPDIR" not in os.environ and len(os.fsencode(place)) > _PLACE_BYTES:
+        place = "/tmp"
+    try:
+        return tempfile.mkdtemp(prefix="ray-", dir=place)
+    except OSError as error:
+        raise TopologyError(f"Ray has no place on this machine: {_in_a_line(error)}; set RAY_TMPDIR") from error
 
 
 def _in_a_line(error: BaseException) -> str:

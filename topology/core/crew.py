@@ -39,6 +39,8 @@ class Crew:
         CPUs that Ray reserves for each task.
     silent_s : float
         Workers that show no sign of life for so long are lost.
+    dead : callable
+        Tells which process of Ray has died (`topology.core.connection.connected`).
 
     Attributes
     ----------
@@ -47,10 +49,19 @@ class Crew:
     stalled : set of int
         Workers from which no answer is to be expected.
 
-    Every method that asks raises `WorkersLost` (`topology.core.pulse`) if an actor has died.
+    Every method that asks raises `WorkersLost` (`topology.core.pulse`) if an actor has died, and TopologyError if Ray
+    has.
     """
 
-    def __init__(self, plan: Plan, placement: Placement, seed: int, task_cpus: float, silent_s: float):
+    def __init__(
+        self,
+        plan: Plan,
+        placement: Placement,
+        seed: int,
+        task_cpus: float,
+        silent_s: float,
+        dead: Callable[[], str | None],
+    ):
         self.actors: list[Any] = []
         self.stalled: set[int] = set()
         self._plan = plan
@@ -58,6 +69,7 @@ class Crew:
         self._seed = seed
         self._task_cpus = task_cpus
         self._worker_of = {address: worker for worker, mine in enumerate(placement) for address in mine}
+        self._dead = dead
         self._pulse = Pulse(silent_s)
         self._stored: Any = None
         self._log = driver_log()
@@ -115,7 +127,7 @@ class Crew:
         warm_up = self._plan.warm_up
         if warm_up is None:
             return 0.0
-        began = time.perf_counter()
+        began = heard_s = time.perf_counter()
         task = ray.remote(_steps)
         calls = {}
         for node in ray.nodes():
@@ -127,10 +139,15 @@ class Crew:
         told = None
         pending = list(calls)
         while pending:
-            done, _ = ray.wait(pending, num_returns=1, timeout=timeout_s)
+            left_s = heard_s + timeout_s - time.perf_counter()
+            done, _ = ray.wait(pending, num_returns=1, timeout=min(max(0.0, left_s), _LOOK_S))
+            if not done and left_s > 0.0:
+                self.look_for_ray()
+                continue
             if not done:
                 raise TopologyError(f"warm-up on {calls[pending[0]]} gets no further for {timeout_s:g} s")
             steps: Any = done[0]
+            heard_s = time.perf_counter()
             try:
                 reached[steps] = ray.get(next(steps))
             except StopIteration:
@@ -175,8 +192,14 @@ class Crew:
         except RayTaskError as cause:
             raise TopologyError(f"{self.names(worker)} failed in {method}: {cause}") from cause
 
+    def look_for_ray(self) -> None:
+        """Raise TopologyError if Ray has died: what it is asked from then on may never be answered."""
+        if why := self._dead():
+            raise TopologyError(why)
+
     def look_for_silence(self) -> None:
-        """Raise WorkersLost for workers whose process is stopped, or cannot be reached any more."""
+        """Raise WorkersLost for workers whose process is stopped, or cannot be reached any more; see `look_for_ray`."""
+        self.look_for_ray()
         silent = self._pulse.silent()
         if silent:
             self.stalled |= silent
@@ -189,6 +212,8 @@ class Crew:
 
     def end(self, closing: bool) -> None:
         """End every actor; with `closing` their components get a moment to give back what they hold."""
+        if self._dead():
+            return  # they end with Ray, and there is nobody who could be asked to end them
         try:
             if closing:
                 calls = {actor.close.remote(): worker for worker, actor in enumerate(self.actors)}

@@ -4,6 +4,7 @@
 closes with the process that writes to it, also when that is killed; Ray's own agents would take a minute to notice.
 """
 
+import shutil
 import sys
 import time
 from contextlib import suppress
@@ -46,11 +47,15 @@ def end_marked(mark: str, folder: str, session: str = "") -> None:
         psutil.wait_procs(left, timeout=LOOK_AGAIN_S)
 
 
-def main(mark: str, folder: str) -> None:
-    """Wait for the end of the pipe. What comes through it is the folder of Ray's session, and a dot if all is well."""
-    said = sys.stdin.read().split("\n")
-    if "." not in said:
-        end_marked(mark, folder, said[0])
+def main(mark: str, folder: str, session: str) -> None:
+    """Wait for the end of the pipe; a dot comes through it if all is well.
+
+    `session` is the folder in which Ray's own lies, if that is ours, and goes with it.
+    """
+    if "." not in sys.stdin.read():
+        end_marked(mark, folder, session)
+        if session:
+            shutil.rmtree(session, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ each for its status about four times a second, one question outstanding at a tim
 
 Where a run is saved (`topology.core.committing`), what an actor's death or silence interrupts goes on by itself from
 the last checkpoint: the others go back in place, whoever was lost is started anew, and what belongs to the incarnation
-before is let pass. Without checkpoints it ends the run.
+before is let pass. When a Ray that the run has started itself loses its raylet or its control service, it is ended as
+a whole, and the run goes on in a new one. Without checkpoints each ends the run.
 
 From the answers alone it knows whether the run is over or stuck: nothing is on its way if, over two rounds of
 questions of which the second began after the first was answered, as many parcels were received as sent and no count
@@ -125,14 +126,19 @@ def run_ray(
                 "cannot import: move it to a module"
             )
     placement = place(plan, together)
-    tell_stage(on_progress, "Ray")
-    with connected(address, log_to_driver):
-        crew = Crew(plan, placement, seed, task_cpus, stall_s if checkpoints is None else silent_s)
-        run = _RayRun(plan, placement, crew, on_progress, stop, poll_s, stall_s, start_s, checkpoints, resume, balance)
-        try:
-            return run.run()
-        finally:
-            run.end()
+    run = _RayRun(plan, placement, on_progress, stop, poll_s, stall_s, start_s, checkpoints, resume, balance)
+    while True:
+        tell_stage(on_progress, "Ray")
+        with connected(address, log_to_driver) as dead:
+            crew = Crew(plan, placement, seed, task_cpus, stall_s if checkpoints is None else silent_s, dead)
+            try:
+                return run.run(crew)
+            except Exception as error:
+                if (why := dead()) is None:
+                    raise
+                run.lose_ray(why, error)
+            finally:
+                run.end()
 
 
 class _RayRun:
@@ -142,7 +148,6 @@ class _RayRun:
         self,
         plan: Plan,
         placement: Placement,
-        crew: Crew,
         on_progress: Callable[[Snapshot], None] | None,
         stop: Callable[[], bool] | None,
         poll_s: float,
@@ -154,7 +159,9 @@ class _RayRun:
     ):
         self._plan = plan
         self._placement = placement
-        self._crew = crew
+        self._crew: Crew  # of the Ray that it runs on now
+        self._ray_lost: WorkersLost | None = None
+        self._ray_lost_s = 0.0
         self._on_progress = on_progress
         self._stop = stop
         self._poll_s = poll_s
@@ -174,6 +181,8 @@ class _RayRun:
         self._saved_anew = False  # a checkpoint has become whole since loads were looked at
         self._opened = False
         self._closed = False
+        self._startup_s = self._warm_up_s = 0.0
+        self._started_s: float | None = None
         self._stopping = False
         self._unfed_finished = False
         self._gap_since: float | None = None
@@ -183,27 +192,33 @@ class _RayRun:
         self._pending: dict[Any, tuple[int, float]] = {}  # outstanding question: which worker, since when
         self._asked_s: dict[int, float] = {}  # when the question was asked that `_statuses` answers
 
-    def run(self) -> RunReport:
-        """Start, drive to the end, collect and close."""
+    def run(self, crew: Crew) -> RunReport:
+        """Start, or go on where the loss of another Ray has interrupted it; drive to the end, collect and close."""
         began = time.perf_counter()
-        self._crew.hire()
+        self._crew = crew
+        crew.hire()
         tell_stage(self._on_progress, "the kernels")
-        warm_up_s = self._crew.warm_up(_WARM_UP_S, partial(tell_warmed, self._on_progress))  # while the processes start
+        warm_up_s = crew.warm_up(_WARM_UP_S, partial(tell_warmed, self._on_progress))  # while the processes start
+        lost, self._ray_lost = self._ray_lost, None
         try:
-            self._crew.ask("connect", self._start_s, self._crew.actors, self._incarnation)
-            tell_stage(self._on_progress, "the subscriptions")
-            self._opened = True  # in part, if one of them fails
-            self._open()
-            self._clock_actor.start.remote(self._incarnation)
-        except WorkersLost as lost:
-            if self._checkpoints is None or lost.hopeless:
+            if lost is not None:
+                self._go_on_after(lost)
+            else:
+                crew.ask("connect", self._start_s, crew.actors, self._incarnation)
+                tell_stage(self._on_progress, "the subscriptions")
+                self._opened = True  # in part, if one of them fails
+                self._open()
+                self._clock_actor.start.remote(self._incarnation)
+        except WorkersLost as another:
+            if self._checkpoints is None or another.hopeless:
                 raise
-            self._recover(lost)
-        startup_s = time.perf_counter() - began
-        started = time.perf_counter()
+            self._recover(another)
+        if self._started_s is None:
+            self._startup_s, self._warm_up_s = time.perf_counter() - began, warm_up_s
+            self._started_s = time.perf_counter()
         while True:
             try:
-                elapsed_s = self._drive(started)
+                elapsed_s = self._drive(self._started_s)
                 figures, outputs = self._finish()
                 break
             except WorkersLost as lost:
@@ -222,7 +237,15 @@ class _RayRun:
             saved = self._committer.figures
         balanced = [] if self._balancer is None else self._balancer.figures
         return self._meter.report(
-            "ray", self._in_order(), figures, elapsed_s, startup_s, warm_up_s, saved, self._recoveries, balanced
+            "ray",
+            self._in_order(),
+            figures,
+            elapsed_s,
+            self._startup_s,
+            self._warm_up_s,
+            saved,
+            self._recoveries,
+            balanced,
         )
 
     def end(self) -> None:
@@ -259,20 +282,30 @@ class _RayRun:
 
     # -- going on after a loss
 
+    def lose_ray(self, why: str, error: Exception) -> None:
+        """Be ready to go on in another Ray. Raises TopologyError if that cannot be."""
+        if self._checkpoints is None:
+            raise TopologyError(
+                f"{why}, and this run has no checkpoints to go on from: run again with --checkpoint-every"
+            ) from error
+        lost = WorkersLost(set(), "Ray died", why)
+        self._count(lost)
+        self._ray_lost, self._ray_lost_s = lost, time.perf_counter()
+        self._pending = {}
+        self._closed = False
+
+    def _go_on_after(self, lost: WorkersLost) -> None:
+        """Go on from the last checkpoint, in a new Ray."""
+        self._opened = True
+        self._go_back(lost.workers)
+        self._note(lost, self._ray_lost_s)
+
     def _recover(self, lost: WorkersLost) -> None:
         """Go back to the last checkpoint with whoever lives, and with new actors in place of those that do not."""
-        assert self._checkpoints is not None and self._committer is not None
         began = time.perf_counter()
         while True:
-            key = (lost.cause, self._committer.committed)
-            self._losses[key] += 1
-            if self._losses[key] > self._checkpoints.restarts:
-                raise TopologyError(
-                    f"{lost}; this has happened {self._losses[key]} times behind checkpoint "
-                    f"{self._committer.committed} (batch {self._committer.number}), and --restarts allows "
-                    f"{self._checkpoints.restarts}: mend the cause, then go on with skyray run --resume"
-                ) from lost
-            self._log.warning("worker_lost", why=str(lost), checkpoint=self._committer.committed)
+            self._crew.look_for_ray()  # which takes its actors along
+            self._count(lost)
             try:
                 self._go_back(lost.workers)
                 break
@@ -280,6 +313,24 @@ class _RayRun:
                 if another.hopeless:
                     raise
                 lost = WorkersLost(another.workers | self._gone, another.cause, str(another))
+        self._note(lost, began)
+
+    def _count(self, lost: WorkersLost) -> None:
+        """Raise TopologyError if the same has been lost too often without a checkpoint in between."""
+        assert self._checkpoints is not None and self._committer is not None
+        key = (lost.cause, self._committer.committed)
+        self._losses[key] += 1
+        if self._losses[key] > self._checkpoints.restarts:
+            raise TopologyError(
+                f"{lost}; this has happened {self._losses[key]} times behind checkpoint "
+                f"{self._committer.committed} (batch {self._committer.number}), and --restarts allows "
+                f"{self._checkpoints.restarts}: mend the cause, then go on with skyray run --resume"
+            ) from lost
+        self._log.warning("worker_lost", why=str(lost), checkpoint=self._committer.committed)
+
+    def _note(self, lost: WorkersLost, began: float) -> None:
+        """Tell of a recovery."""
+        assert self._committer is not None
         seconds = time.perf_counter() - began
         told = {"lost": lost.cause, "why": str(lost), "epoch": self._committer.committed, "seconds": seconds}
         self._recoveries.append(told | {"number": self._committer.number})
