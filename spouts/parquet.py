@@ -63,7 +63,8 @@ class ParquetSource(Source):
     Raises
     ------
     InputError
-        If a file is missing, damaged, not what the ETL writes, or out of order: names the file. If event times are
+        If a file is missing, damaged, not what the ETL writes, or out of order: names the file; as far as their footers
+        tell, before anything is read. If event times are
         null, and the window or a kind asks for them: names the count; what a live stream left may have such.
     """
 
@@ -192,14 +193,17 @@ class ParquetSource(Source):
             self._file.close()
         self._path = self._files[self._opened]
         self._opened += 1
-        try:
-            self._file = pq.ParquetFile(self._path)
-        except (OSError, pa.ArrowException) as error:
-            raise damaged(self._path, f"cannot be opened as Parquet ({first_line(error)})") from error
+        self._file = self._open_file(self._path)
         self._wanted = self._columns.of_file(self._path, self._file.schema_arrow)
         metadata = self._file.metadata
         self._groups = iter([i for i in range(metadata.num_row_groups) if metadata.row_group(i).num_rows])
         return True
+
+    def _open_file(self, path: Path) -> pq.ParquetFile:
+        try:
+            return pq.ParquetFile(path)
+        except (OSError, pa.ArrowException) as error:
+            raise damaged(path, f"cannot be opened as Parquet ({first_line(error)})") from error
 
     def _require_all(self, manifest: dict[str, Any] | None) -> None:
         expected = manifest.get("kept") if manifest else None

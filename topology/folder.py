@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,13 @@ import xxhash
 from matching.errors import ConfigError, InputError
 
 RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
+#: What those who look at a run find where `run.json` says that it runs and no process writes to the folder.
+DIED = "interrupted (its process died)"
 REPORT = "run.json"
 CHECKPOINTS = "checkpoints"
 _LOCK = ".lock"
+#: Where what is to be replaced lies until the run that replaces it has opened.
+_BEFORE = ".before"
 _CHUNK_BYTES = 1 << 22
 
 
@@ -40,20 +44,79 @@ class RunFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else writes to the folder within the block. Raises ConfigError if somebody does."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / _LOCK, "a+") as lock:
-            if not _locked(lock):
-                lock.seek(0)
-                who = lock.read().strip()
-                raise ConfigError(
-                    f"{self.path}: another run writes there{f' (process {who})' if who else ''}; let it end, or name "
-                    "another folder"
-                )
+        """Nobody else writes to the folder within the block. Raises ConfigError if somebody does.
+
+        A folder that the block has made, and in which nothing is at its end, is gone afterwards.
+        """
+        made = not self.path.exists()
+        with self._take_lock() as lock:
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()
-            yield
+            try:
+                yield
+            finally:
+                if made and [entry.name for entry in self.path.iterdir()] == [_LOCK]:
+                    with contextlib.suppress(OSError):
+                        (self.path / _LOCK).unlink()
+                        self.path.rmdir()
+
+    def _take_lock(self) -> Any:
+        """The file of the lock, which this process holds."""
+        while True:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = open(self.path / _LOCK, "a+")  # noqa: SIM115 - closed by `held`
+            try:
+                if not _locked(lock):
+                    lock.seek(0)
+                    who = lock.read().strip()
+                    raise ConfigError(
+                        f"{self.path}: another run writes there{f' (process {who})' if who else ''}; let it end, or "
+                        "name another folder"
+                    )
+                if os.path.samestat(os.fstat(lock.fileno()), os.stat(self.path / _LOCK)):
+                    return lock
+            except FileNotFoundError:
+                pass  # who held it has just removed it
+            except BaseException:
+                lock.close()
+                raise
+            lock.close()
+
+    @contextlib.contextmanager
+    def beginning(self, overwrite: bool) -> Iterator[Callable[[], None]]:
+        """A block in which a run begins, in place of what is there. Raises as `check_out`.
+
+        Yields what the run calls once it has opened. If the block is left by an exception before, the folder is as it
+        was: the same can be tried again.
+        """
+        check_out(self.path, overwrite)
+        before = self.path / _BEFORE
+        if before.exists():
+            shutil.rmtree(before)  # of a process that died while it began
+        left = [entry for entry in self.path.iterdir() if entry.name != _LOCK]
+        if left:
+            before.mkdir()
+            for entry in left:
+                entry.rename(before / entry.name)
+        opened = False
+
+        def note_opened() -> None:
+            nonlocal opened
+            opened = True
+            if before.exists():
+                shutil.rmtree(before)
+
+        try:
+            yield note_opened
+        except BaseException:
+            if not opened:
+                self.empty()
+                if before.exists():
+                    for entry in before.iterdir():
+                        entry.rename(self.path / entry.name)
+                    before.rmdir()
+            raise
 
     def writer(self) -> int | None:
         """The process that holds the folder now; None if none does."""
@@ -67,10 +130,17 @@ class RunFolder:
             pass
         return None
 
+    def state(self) -> str:
+        """What state the run is in, as those see it who look at it. Raises as `report`."""
+        written = self.writer() is not None
+        told = str(self.report().get("state"))
+        # looked at twice: it may have begun to run, or ended, in between
+        return DIED if told == RUNNING and not written and self.writer() is None else told
+
     def empty(self) -> None:
-        """Remove what an earlier run has left."""
+        """Remove what a run has left, but for what it is to replace."""
         for entry in self.path.iterdir():
-            if entry.name == _LOCK:
+            if entry.name in (_LOCK, _BEFORE):
                 continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
@@ -119,13 +189,6 @@ def _locked(lock: Any) -> bool:
     return False
 
 
-def prepare_out(out: Path, overwrite: bool) -> None:
-    """Make the output folder; an earlier run's is kept unless it may be replaced. Raises as `check_out`."""
-    check_out(out, overwrite)
-    out.mkdir(parents=True, exist_ok=True)
-    RunFolder(out).empty()
-
-
 def check_out(out: Path, overwrite: bool) -> None:
     """See that the output folder may be written to.
 
@@ -141,7 +204,7 @@ def check_out(out: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise ConfigError(f"output folder {out} is in use: name another, or add --overwrite to replace it")
-    if not out.is_dir() or not (out / REPORT).exists():
+    if not out.is_dir() or not ((out / REPORT).exists() or (out / _BEFORE).exists()):
         raise ConfigError(f"output folder {out} holds something that is no run of skyray: remove it yourself")
 
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from spouts.aside import NOBODY, Aside
 from spouts.parquet import read_manifest
 from topology.core.balancing import Balance
 from topology.core.committing import Checkpoints, complete
+from topology.core.disk import LocalDisk
 from topology.core.failures import ComponentFailed
 from topology.core.local import run_local
 from topology.core.logs import driver_log
@@ -37,7 +38,6 @@ from topology.folder import (
     check_out,
     input_files,
     now_text,
-    prepare_out,
     refuse_changed,
 )
 from topology.poison import Poison, find
@@ -121,51 +121,72 @@ def _run(
         check_out(config.out, config.overwrite)
     folder = RunFolder(config.out.absolute())
     with folder.held():
-        began = time.perf_counter()  # how long people wait; no result depends on it
-        sums = InputSums(input_files(config.messages, config.subscriptions))
         if resume:
-            manifest, incarnation, aside, name = _prepare_to_go_on(config, folder, sums)
-            plan = build_plan(config, aside)
-        else:
-            prepare_out(folder.path, config.overwrite)
-            _clear_checkpoints(config)
-            manifest, incarnation, aside, name = None, 0, NOBODY, uuid.uuid4().hex
-        told = began_with(config) | {"began": now_text(), "process": os.getpid(), "run": name}
-        poisons: list[Poison] = []
-        try:
-            while True:
-                told |= {"incarnation": incarnation, "aside": aside.as_json()}
-                folder.write_report(RUNNING, told)
-                checkpoints = _checkpoints(config, folder, sums, told)
-                try:
-                    report = execute(config, plan, on_progress, stop, checkpoints, manifest)
-                    break
-                except ComponentFailed as failed:
-                    if checkpoints is None or config.strict:
-                        raise
-                    manifest = go_back(folder, checkpoints.store)
-                    poison = find_poison(config, build_plan, aside, checkpoints.store, manifest, failed)
-                    if poison is None:
-                        raise
-                    poisons.append(poison)
-                    aside = without(aside, poison)
-                    plan, incarnation = build_plan(config, aside), behind(incarnation)
-            note_rejects(folder, poisons)
-        except KeyboardInterrupt:
-            folder.write_report(INTERRUPTED, told | {"error": "stopped before what was in flight had drained"})
-            raise
-        except EngineError as error:
-            folder.write_report(FAILED, told | {"error": str(error).splitlines()[0]})
-            raise
-        summary = told | summarise(config, report, time.perf_counter() - began)
-        state = INTERRUPTED if report.stopped else FINISHED
-        if state == INTERRUPTED:
-            summary["limit"] = summary["spouts"]["messages"]["messages"]
-        folder.write_report(state, summary)
-        if checkpoints is not None and state == FINISHED:
-            checkpoints.store.clear_above(-1)
-        folder.clear_hidden()
-        return {"state": state, **summary}
+            return _run_held(config, plan, folder, on_progress, stop, True, lambda: None)
+        replaced = _replaced(config, folder)
+        with folder.beginning(config.overwrite) as note_opened:
+
+            def opened() -> None:
+                note_opened()
+                if replaced is not None:
+                    _clear(replaced)
+
+            return _run_held(config, plan, folder, on_progress, stop, False, opened)
+
+
+def _run_held(
+    config: RunConfig,
+    plan: Plan,
+    folder: RunFolder,
+    on_progress: Callable[[Snapshot], None] | None,
+    stop: Callable[[], bool] | None,
+    resume: bool,
+    on_opened: Callable[[], None],
+) -> dict[str, Any]:
+    began = time.perf_counter()  # how long people wait; no result depends on it
+    sums = InputSums(input_files(config.messages, config.subscriptions))
+    if resume:
+        store, manifest, incarnation, aside, name = _prepare_to_go_on(config, folder, sums)
+        plan = build_plan(config, aside)
+    else:
+        manifest, incarnation, aside, name = None, 0, NOBODY, uuid.uuid4().hex
+        store = CheckpointStore(_checkpoint_folder(config, name))
+    told = began_with(config) | {"began": now_text(), "process": os.getpid(), "run": name}
+    poisons: list[Poison] = []
+    try:
+        while True:
+            told |= {"incarnation": incarnation, "aside": aside.as_json()}
+            folder.write_report(RUNNING, told)
+            checkpoints = _checkpoints(config, store, folder, sums, told)
+            try:
+                report = execute(config, plan, on_progress, stop, checkpoints, manifest, on_opened)
+                break
+            except ComponentFailed as failed:
+                if checkpoints is None or config.strict:
+                    raise
+                manifest = go_back(folder, checkpoints.store)
+                poison = find_poison(config, build_plan, aside, checkpoints.store, manifest, failed)
+                if poison is None:
+                    raise
+                poisons.append(poison)
+                aside = without(aside, poison)
+                plan, incarnation = build_plan(config, aside), behind(incarnation)
+        note_rejects(folder, poisons)
+    except KeyboardInterrupt:
+        folder.write_report(INTERRUPTED, told | {"error": "stopped before what was in flight had drained"})
+        raise
+    except EngineError as error:
+        folder.write_report(FAILED, told | {"error": str(error).splitlines()[0]})
+        raise
+    summary = told | summarise(config, report, time.perf_counter() - began)
+    state = INTERRUPTED if report.stopped else FINISHED
+    if state == INTERRUPTED:
+        summary["limit"] = summary["spouts"]["messages"]["messages"]
+    folder.write_report(state, summary)
+    if checkpoints is not None and state == FINISHED:
+        _clear(store)
+    folder.clear_hidden()
+    return {"state": state, **summary}
 
 
 def execute(
@@ -175,11 +196,18 @@ def execute(
     stop: Callable[[], bool] | None,
     checkpoints: Checkpoints | None,
     manifest: Manifest | None,
+    on_opened: Callable[[], None] = lambda: None,
 ) -> RunReport:
     if config.executor == "local":
         resume = None if manifest is None or checkpoints is None else checkpoints.store.load(manifest)
         return run_local(
-            plan, seed=config.seed, on_progress=on_progress, stop=stop, resume=resume, checkpoints=checkpoints
+            plan,
+            seed=config.seed,
+            on_progress=on_progress,
+            stop=stop,
+            resume=resume,
+            checkpoints=checkpoints,
+            on_opened=on_opened,
         )
     from topology.core.runner import run_ray
 
@@ -192,6 +220,7 @@ def execute(
         checkpoints=checkpoints,
         resume=manifest,
         balance=Balance("query") if config.rebalance else None,
+        on_opened=on_opened,
     )
 
 
@@ -259,12 +288,14 @@ def note_rejects(folder: RunFolder, poisons: Sequence[Poison]) -> None:
             file.write("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def _checkpoints(config: RunConfig, folder: RunFolder, sums: InputSums, told: Mapping[str, Any]) -> Checkpoints | None:
+def _checkpoints(
+    config: RunConfig, store: CheckpointStore, folder: RunFolder, sums: InputSums, told: Mapping[str, Any]
+) -> Checkpoints | None:
     if not config.checkpoint_every:
         return None
     aside, name = told["aside"], told["run"]
     return Checkpoints(
-        store=CheckpointStore(checkpoint_folder(config)),
+        store=store,
         cadence=Cadence(seconds=config.checkpoint_every),
         root=str(folder.path),
         facts=lambda: {"settings": config.as_json(), "inputs": sums.get(), "aside": aside, "run": name},
@@ -273,32 +304,50 @@ def _checkpoints(config: RunConfig, folder: RunFolder, sums: InputSums, told: Ma
     )
 
 
-def _clear_checkpoints(config: RunConfig) -> None:
-    """See that no other run's checkpoints are where those of this one will be.
-
-    Raises
-    ------
-    ConfigError
-        If there are some, and the run may replace nothing.
-    """
-    store = CheckpointStore(checkpoint_folder(config))
-    if config.checkpoint_every and store.last_epoch() >= 0:
-        if not config.overwrite:
-            raise ConfigError(
-                f"{store.folder}: holds checkpoints of another run: name another folder with --checkpoints, or add "
-                "--overwrite to replace them"
-            )
-        store.clear_above(-1)
+def _checkpoint_folder(config: RunConfig, name: str) -> str:
+    """Where the checkpoints of a run lie: in its folder, else in one of its own below the one that the settings name,
+    which other runs may share."""
+    if config.checkpoints is None:
+        return str(config.out.absolute() / CHECKPOINTS)
+    place, mark, options = config.checkpoints.partition("?" if "://" in config.checkpoints else "\0")
+    return f"{place.rstrip('/')}/{name}{mark}{options}"
 
 
-def checkpoint_folder(config: RunConfig) -> str:
-    """Where the checkpoints of a run lie: in its folder, unless the settings name another place."""
-    return config.checkpoints or str(config.out.absolute() / CHECKPOINTS)
+def _store_of(config: RunConfig, name: str) -> CheckpointStore:
+    """The checkpoints that a run has left, perhaps as earlier releases did: not below its name."""
+    store = CheckpointStore(_checkpoint_folder(config, name))
+    if config.checkpoints is not None and store.last_epoch() < 0:
+        flat = CheckpointStore(config.checkpoints)
+        manifest = flat.newest()
+        if manifest is not None and manifest.facts.get("run") == name:
+            return flat
+    return store
 
 
-def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> tuple[Manifest | None, int, Aside, str]:
-    """The checkpoint to go on from, None for the start of the stream, the run's next incarnation, who is set aside, and
-    what the run calls itself.
+def _replaced(config: RunConfig, folder: RunFolder) -> CheckpointStore | None:
+    """The checkpoints of the run that is replaced, if they lie elsewhere than in its folder."""
+    try:
+        told = folder.report()
+    except InputError:
+        return None
+    settings, name = told.get("settings"), told.get("run")
+    place = settings.get("checkpoints") if isinstance(settings, dict) else None
+    return _store_of(config.model_copy(update={"checkpoints": place}), name) if place and name else None
+
+
+def _clear(store: CheckpointStore) -> None:
+    """Remove the checkpoints of a run that is over, and their folder if that is a run's own."""
+    store.clear_above(-1)
+    if isinstance(store.disk, LocalDisk):
+        with suppress(OSError):  # there may be none, or something else in it
+            store.disk.folder.rmdir()
+
+
+def _prepare_to_go_on(
+    config: RunConfig, folder: RunFolder, sums: InputSums
+) -> tuple[CheckpointStore, Manifest | None, int, Aside, str]:
+    """The run's checkpoints, the one to go on from, None for the start of the stream, the run's next incarnation, who
+    is set aside, and what the run calls itself.
 
     Raises
     ------
@@ -312,11 +361,11 @@ def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> 
         raise ConfigError(f"{folder.path}: this run has finished; there is nothing to go on with")
     if not config.checkpoint_every:
         raise ConfigError(f"{folder.path}: this run was made without checkpoints; run again, with --overwrite")
-    store = CheckpointStore(checkpoint_folder(config))
-    manifest = store.newest()
     incarnation = behind(int(told.get("incarnation", 0)))
     aside = Aside.of(told.get("aside", {}))
     name = str(told.get("run", ""))
+    store = _store_of(config, name)
+    manifest = store.newest()
     if manifest is not None and manifest.facts.get("run") != name:
         raise CheckpointError(
             f"{store.folder}: holds checkpoints of another run than {folder.path}; give that one's folder back its own"
@@ -328,11 +377,11 @@ def _prepare_to_go_on(config: RunConfig, folder: RunFolder, sums: InputSums) -> 
                 f"{folder.path}: none of its checkpoints can be used ({why}); run again, with --overwrite"
             )
         folder.empty()
-        return None, incarnation, aside, name
+        return store, None, incarnation, aside, name
     refuse_changed(manifest.facts["inputs"], sums.get(), config.follow)
     go_back(folder, store)
     (folder.path / "results.parquet").unlink(missing_ok=True)
-    return manifest, incarnation, aside, name
+    return store, manifest, incarnation, aside, name
 
 
 def settings_of(out: Path) -> Mapping[str, Any]:

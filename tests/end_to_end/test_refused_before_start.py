@@ -57,7 +57,7 @@ def test_router_by_keyword_with_what_it_cannot_place_is_refused_before_anything_
     etl, tmp_path, monkeypatch, capsys, router, suffix, asked, what
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(running, "prepare_out", lambda *_: pytest.fail("the run began"))
+    monkeypatch.setattr(running.RunFolder, "beginning", lambda *_: pytest.fail("the run began"))
     files = (
         write(tmp_path / "plain.jsonl", [TOPK, ALL]),
         write(tmp_path / f"asked.{suffix}", [{"match": None, **ALL}, asked, asked]),
@@ -109,7 +109,7 @@ def test_engine_or_window_index_nobody_knows_is_refused_before_anything_starts(
     etl, tmp_path, monkeypatch, capsys, option, value, choices
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(running, "prepare_out", lambda *_: pytest.fail("the run began"))
+    monkeypatch.setattr(running.RunFolder, "beginning", lambda *_: pytest.fail("the run began"))
     files = [write(tmp_path / "rows.jsonl", [TOPK])]
     assert run(etl, files, tmp_path / "out", "hashing", more=[option, value]) == 2
     printed = capsys.readouterr()

@@ -132,6 +132,7 @@ def run_local(
     checkpoints: Checkpoints | None = None,
     on_step: Callable[[int], None] | None = None,
     through: Callable[[int, Channel], Channel] | None = None,
+    on_opened: Callable[[], None] = lambda: None,
 ) -> RunReport:
     """Run a topology in this process to its end.
 
@@ -157,6 +158,8 @@ def run_local(
     through : callable, optional
         Given the address of each task and the channel that parcels leave it by, returns what they leave it by instead:
         something that passes all of them on to that channel, and may look at them.
+    on_opened : callable
+        Called once, when all components have opened.
 
     Returns
     -------
@@ -170,7 +173,7 @@ def run_local(
         ended (naming who waits for what), or if a batch is never acknowledged. All components are closed first.
     """
     clock = clock or SystemClock()
-    return _LocalRun(plan, seed, clock, on_progress, stop, resume, checkpoints, on_step, through).run()
+    return _LocalRun(plan, seed, clock, on_progress, stop, resume, checkpoints, on_step, through, on_opened).run()
 
 
 def pause_local(
@@ -219,9 +222,11 @@ class _LocalRun:
         checkpoints: Checkpoints | None = None,
         on_step: Callable[[int], None] | None = None,
         through: Callable[[int, Channel], Channel] | None = None,
+        on_opened: Callable[[], None] = lambda: None,
     ):
         self._plan = plan
         self._on_step = on_step
+        self._on_opened = on_opened
         self._resume = resume
         self._last: int | None = None  # nothing behind this batch is published
         self._room = _Mailroom(len(plan.tasks), seed)
@@ -262,6 +267,7 @@ class _LocalRun:
     def run(self) -> RunReport:
         with self._closing_on_failure():
             warm_up_s = self._open()
+            self._on_opened()
             startup_s = time.perf_counter() - self._started
             self._started += startup_s
             self._reported = self._started

@@ -65,6 +65,7 @@ def run_ray(
     resume: Manifest | None = None,
     silent_s: float = 5.0,
     balance: Balance | None = None,
+    on_opened: Callable[[], None] = lambda: None,
 ) -> RunReport:
     """Run a topology on Ray to its end.
 
@@ -105,6 +106,8 @@ def run_ray(
         An actor that shows no sign of life for so long is given up for lost, where the run is saved.
     balance : Balance, optional
         Deal loads out anew behind a checkpoint, where they have been found to be uneven; needs `checkpoints`.
+    on_opened : callable
+        Called once, when all components have opened.
 
     Returns
     -------
@@ -126,7 +129,7 @@ def run_ray(
                 "cannot import: move it to a module"
             )
     placement = place(plan, together)
-    run = _RayRun(plan, placement, on_progress, stop, poll_s, stall_s, start_s, checkpoints, resume, balance)
+    run = _RayRun(plan, placement, on_progress, stop, poll_s, stall_s, start_s, checkpoints, resume, balance, on_opened)
     while True:
         tell_stage(on_progress, "Ray")
         with connected(address, log_to_driver) as dead:
@@ -156,6 +159,7 @@ class _RayRun:
         checkpoints: Checkpoints | None,
         resume: Manifest | None,
         balance: Balance | None,
+        on_opened: Callable[[], None],
     ):
         self._plan = plan
         self._placement = placement
@@ -163,6 +167,7 @@ class _RayRun:
         self._ray_lost: WorkersLost | None = None
         self._ray_lost_s = 0.0
         self._on_progress = on_progress
+        self._on_opened = on_opened
         self._stop = stop
         self._poll_s = poll_s
         self._stall_s = stall_s
@@ -216,6 +221,7 @@ class _RayRun:
         if self._started_s is None:
             self._startup_s, self._warm_up_s = time.perf_counter() - began, warm_up_s
             self._started_s = time.perf_counter()
+            self._on_opened()
         while True:
             try:
                 elapsed_s = self._drive(self._started_s)

@@ -5,34 +5,90 @@ import os
 import pytest
 
 from matching.errors import ConfigError, InputError
-from topology.folder import RUNNING, RunFolder, checksum, prepare_out, refuse_changed
+from topology.folder import DIED, FINISHED, RUNNING, RunFolder, checksum, refuse_changed
 
 
-def test_prepare_out_new_folder_is_made(tmp_path):
-    prepare_out(tmp_path / "runs" / "first", overwrite=False)
-    assert (tmp_path / "runs" / "first").is_dir()
+def begin(out, overwrite=False, fails="", write=("run.json",)):
+    """A run that writes these files, and fails before it has opened, after, or not."""
+    folder = RunFolder(out)
+    with folder.held(), folder.beginning(overwrite) as note_opened:
+        for name in write:
+            (out / name).parent.mkdir(exist_ok=True)
+            (out / name).write_text("new")
+        if fails == "at open":
+            raise InputError("broken_file", "as told")
+        note_opened()
+        if fails:
+            raise InputError("broken_file", "as told")
 
 
-def test_prepare_out_used_folder_is_refused_without_overwrite(tmp_path):
-    prepare_out(tmp_path / "out", overwrite=False)
-    RunFolder(tmp_path / "out").write_report(RUNNING, {})
+def files(out):
+    """What is there, but for the lock."""
+    found = {path.relative_to(out).as_posix(): path.read_text() for path in out.rglob("*") if path.is_file()}
+    found.pop(".lock", None)
+    return found
+
+
+def test_run_folder_of_a_run_that_has_opened_is_kept_whatever_comes(tmp_path):
+    begin(tmp_path / "first")
+    with pytest.raises(InputError, match="as told"):
+        begin(tmp_path / "second", fails="later")
+    assert files(tmp_path / "first") == files(tmp_path / "second") == {"run.json": "new"}
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_run_folder_of_a_run_that_fails_at_open_is_free(tmp_path, there):
+    out = tmp_path / "out"
+    if there:
+        out.mkdir()
+    for _ in range(2):
+        with pytest.raises(InputError, match="as told"):
+            begin(out, fails="at open", write=("run.json", "updates/.part.tmp"))
+        assert out.exists() == there and files(tmp_path) in ({}, {"out/.lock": str(os.getpid())})
+    begin(out)
+
+
+def test_run_folder_that_is_replaced_is_so_once_the_run_has_opened(tmp_path):
+    out = tmp_path / "out"
+    begin(out, write=("run.json", "updates/part-0", "results.parquet"))
+    before = files(out)
+    with pytest.raises(InputError, match="as told"):
+        begin(out, True, "at open", ("run.json", "rejected.jsonl"))
+    assert files(out) == before and len(before) == 3
+    begin(out, True, write=("run.json", "rejected.jsonl"))
+    assert files(out) == {"run.json": "new", "rejected.jsonl": "new"}
+
+
+def test_run_folder_whose_process_died_while_it_began_is_replaced(tmp_path):
+    out = tmp_path / "out"
+    begin(out)
+    (out / ".before").mkdir()
+    (out / "run.json").rename(out / ".before" / "run.json")
+    begin(out, True)
+    assert files(out) == {"run.json": "new"}
+
+
+def test_run_folder_in_use_is_refused_without_overwrite(tmp_path):
+    begin(tmp_path / "out")
     with pytest.raises(ConfigError, match="in use"):
-        prepare_out(tmp_path / "out", overwrite=False)
+        begin(tmp_path / "out")
 
 
-def test_prepare_out_replaces_what_a_failed_run_left(tmp_path):
-    prepare_out(tmp_path / "out", overwrite=False)
-    RunFolder(tmp_path / "out").write_report(RUNNING, {})
-    (tmp_path / "out" / "updates").mkdir()
-    prepare_out(tmp_path / "out", overwrite=True)
-    assert not (tmp_path / "out" / "updates").exists()
-
-
-def test_prepare_out_never_removes_what_no_run_wrote(tmp_path):
+def test_run_folder_with_what_no_run_wrote_is_never_replaced(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(ConfigError, match="remove it yourself"):
-        prepare_out(tmp_path, overwrite=True)
+        begin(tmp_path, overwrite=True)
     assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_run_folder_of_a_process_that_died_says_so(tmp_path):
+    folder = RunFolder(tmp_path)
+    with folder.held():
+        folder.write_report(RUNNING, {})
+        assert RunFolder(tmp_path).state() == RUNNING
+    assert RunFolder(tmp_path).state() == DIED
+    folder.write_report(FINISHED, {})
+    assert RunFolder(tmp_path).state() == FINISHED
 
 
 def test_run_folder_is_held_by_one_process_at_a_time(tmp_path):
@@ -42,6 +98,7 @@ def test_run_folder_is_held_by_one_process_at_a_time(tmp_path):
         pass
     with RunFolder(tmp_path / "out").held():
         assert RunFolder(tmp_path / "out").path.is_dir()
+    assert not (tmp_path / "out").exists(), "nothing was written there"
 
 
 def test_run_folder_report_is_whole_or_told_to_be_missing(tmp_path):
