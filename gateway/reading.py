@@ -5,7 +5,6 @@ Ctrl-C has `results.parquet` as well. Files are read in pieces, so that memory d
 `gateway.showing`, which joins what is read here for people, and in `gateway.message_rows`, which has the messages.
 """
 
-import fcntl
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -75,6 +74,11 @@ class Reading:
     kinds : Kinds
         Those that the run knew.
 
+    Attributes
+    ----------
+    state : str
+        `running`, `finished`, `interrupted` or `failed`, or that its process died, as it was when last looked at.
+
     Raises
     ------
     InputError
@@ -85,6 +89,7 @@ class Reading:
         self.folder = folder
         self.kinds = kinds
         facts, self.facts = read_facts(folder)
+        self.state = RunFolder(folder).state()
         self.etl = facts.etl
         self.files = [Path(path) for path in facts.subscriptions]
         self.space = facts.space()
@@ -96,15 +101,10 @@ class Reading:
         """Degrees of longitude that the run takes for a distance of 1."""
         return 1.0 / float(self.space.project(np.float64(self.space.west + 1.0), np.float64(self.space.south))[0])  # type: ignore[arg-type]
 
-    @property
-    def state(self) -> str:
-        """`running`, `finished`, `interrupted` or `failed`, as it was when this was opened."""
-        return str(self.facts.get("state"))
-
     def goes_on(self) -> bool:
         """Whether somebody writes to the folder now; it is looked at anew."""
-        self.facts = RunFolder(self.folder).report()
-        return self.state == RUNNING and _is_held(self.folder / ".lock")
+        self.state = RunFolder(self.folder).state()
+        return self.state == RUNNING
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -223,18 +223,6 @@ def subscriber(row: dict[str, Any], parsed: ParsedSubscription, kinds: Kinds) ->
         parsed.at,
         {name: value for name, value in row.items() if name not in SUBSCRIPTION_COLUMNS and value is not None},
     )
-
-
-def _is_held(lock: Path) -> bool:
-    """Whether a process holds the lock of a run folder."""
-    try:
-        with open(lock) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
 
 
 def _as_results(updates: pa.Table) -> pa.Table:

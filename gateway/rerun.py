@@ -31,7 +31,7 @@ from spouts.columns import AHEAD
 from spouts.cuts import read_ends
 from spouts.parquet import list_message_files, read_manifest, read_messages
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
-from topology.folder import FINISHED, REPORT
+from topology.folder import FINISHED, REPORT, RunFolder
 
 #: Messages of a batch at most, where only time ends it.
 _MOST_AT_ONCE = 1_000_000
@@ -103,8 +103,8 @@ def open_run(folder: Path, kinds: Kinds = KINDS, ended: bool = True) -> Finished
     if ended and facts.state != FINISHED and facts.digest is None:
         raise InputError(
             "no_run",
-            f"{folder}: this run is {facts.state} and has no results to compare; let it end, or go on with it: skyray "
-            f"run --resume {folder}",
+            f"{folder}: this run is {RunFolder(folder).state()} and has no results to compare; let it end, or go on "
+            f"with it: skyray run --resume {folder}",
         )
     space, window, vocabulary = facts.space(), facts.span(), load_vocabulary(facts.etl)
     decay = None

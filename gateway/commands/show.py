@@ -14,7 +14,7 @@ import typer
 
 from gateway.options import Command, Json, example
 from gateway.terminal import Terminal, as_json, cell, console, flushed
-from matching.errors import ConfigError
+from matching.errors import ConfigError, TopologyError
 
 #: How often a run that goes on is looked at.
 POLL_S = 0.5
@@ -105,6 +105,7 @@ def _updates(terminal: Terminal, reading: Any, wanted: list[str], limit: int, cs
 
 def _follow(reading: Any, wanted: list[str], limit: int, csv: bool, json: bool) -> int:
     from gateway.showing import update_columns, update_line, update_stream, write_csv
+    from topology.folder import DIED
 
     seen: set[Path] = set()
     begun = False
@@ -122,6 +123,10 @@ def _follow(reading: Any, wanted: list[str], limit: int, csv: bool, json: bool) 
                 sys.stdout.write((as_json(row) if json else update_line(row, reading, width)) + "\n")
                 begun = True
         if not goes_on:
+            if reading.state == DIED:
+                raise TopologyError(
+                    f"{reading.folder}: {DIED}: nothing more will come; go on with skyray run --resume {reading.folder}"
+                )
             if not json and not csv:
                 console(errors=True).print(f"{cell(reading.folder)}: {reading.state}")
             return 0

@@ -13,6 +13,7 @@ import pytest
 
 from gateway import cli
 from gateway.showing import shortened
+from matching.errors import TopologyError
 from spouts.subscriptions import load_vocabulary
 from tests.support.small_runs import small_run
 
@@ -103,7 +104,7 @@ def test_show_a_run_without_results_is_followed_by_its_updates(run, copy, capsys
         facts.pop(name, None)
     (copy / "run.json").write_text(json.dumps(facts | {"state": state}))
     before, after = as_json(capsys, run, "--limit", 0), as_json(capsys, copy, "--limit", 0)
-    assert after["state"] == state
+    assert after["state"] == (state if state != "running" else "interrupted (its process died)")
 
     def held(payload):
         return {one["subscription_id"]: {row["seq"] for row in one["results"]} for one in payload["subscriptions"]}
@@ -203,10 +204,16 @@ def test_show_follow_tells_parts_as_they_get_their_names_until_the_run_ends(run,
     assert found == [(row["as_of"], row["subscription_id"], row["seq"]) for row in whole.to_pylist()]
 
 
-def test_show_follow_a_run_whose_process_is_gone_ends(copy, capsys):
+@pytest.mark.parametrize("form", [[], ["--json"], ["--csv"]])
+def test_show_follow_a_run_whose_process_is_gone_ends_with_an_error(copy, capsys, form):
     facts = json.loads((copy / "run.json").read_text())
     (copy / "run.json").write_text(json.dumps(facts | {"state": "running"}))
-    assert len(answer(capsys, copy, "mine", "--follow", "--limit", 3).splitlines()) == 3
+    assert cli.main(["show", str(copy), "mine", "--follow", "--limit", "3", *form]) == TopologyError.exit_code
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 3 + (form == ["--csv"]), "what it has told is told"
+    assert "interrupted (its process died)" in printed.err and f"skyray run --resume {copy}" in printed.err
+    assert cli.main(["show", str(copy)]) == 0
+    assert "interrupted (its process died)" in capsys.readouterr().out
 
 
 def test_shortened_texts_are_on_one_line():
