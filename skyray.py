@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from matching.errors import ConfigError, DeliveryError, EngineError, InputError, TopologyError
 
 if TYPE_CHECKING:
-    from gateway.engine import Engine
-    from gateway.opened import Run
+    from gateway.live.engine import Engine
+    from gateway.runs.opened import Run
 
 __all__ = [
     "ConfigError",
@@ -60,7 +60,7 @@ def etl(*inputs: str | os.PathLike[str], out: str | os.PathLike[str], **options:
     ConfigError, InputError
         For an option that there is not or that cannot be used, and for input that cannot be read.
     """
-    from gateway.suggesting import refuse_unknown
+    from gateway.shell.suggesting import refuse_unknown
     from spark_etl.job import EtlOptions, run_etl
 
     refuse_unknown("skyray.etl", options, EtlOptions.__dataclass_fields__)
@@ -96,7 +96,7 @@ def run(
     EngineError
         For a setting that there is not or that cannot be used, and for what else may go wrong.
     """
-    from gateway.suggesting import refuse_unknown
+    from gateway.shell.suggesting import refuse_unknown
     from topology import running
     from topology.settings import RunConfig, load_config
 
@@ -108,8 +108,8 @@ def run(
 
 
 def open(folder: str | os.PathLike[str]) -> "Run":
-    """A run in any state: its `report`, `updates()`, `results()` and `explain()`; see `gateway.opened.Run`."""
-    from gateway.opened import Run
+    """A run in any state: its `report`, `updates()`, `results()` and `explain()`; see `gateway.runs.opened.Run`."""
+    from gateway.runs.opened import Run
 
     return Run(folder)
 
@@ -122,11 +122,11 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     """`Engine` and `Run`, which take a second to import, when they are asked for."""
     if name == "Engine":
-        from gateway.engine import Engine
+        from gateway.live.engine import Engine
 
         return Engine
     if name == "Run":
-        from gateway.opened import Run
+        from gateway.runs.opened import Run
 
         return Run
     raise AttributeError(f"module 'skyray' has no attribute {name!r}")

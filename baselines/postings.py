@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Float32, Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
 from matching.storage.term_lists import largest_term, room_for
@@ -147,7 +147,7 @@ def _count_added(c, slots, v, added):
     return needed
 
 
-@borrowing
+@njit_no_refcount
 def _append(c, slots, v, added, max_distance, bounded):
     """Append the postings of the slots, moving each list that is too small once; zeroes `added` again."""
     for slot in slots:
@@ -198,7 +198,7 @@ def _move_list(v, c, term, added, bounded):
     v.room[term] = room
 
 
-@borrowing
+@njit_no_refcount
 def _copy_place(v, c, source, target, bounded):
     """Copy a posting and tell its subscription where it now is."""
     slot = v.slot[source]
@@ -215,7 +215,7 @@ def _copy_place(v, c, source, target, bounded):
         v.rest[target] = v.rest[source]
 
 
-@borrowing
+@njit_no_refcount
 def _remove(c, slots, v, bounded):
     for slot in slots:
         start = c.term_start[slot]

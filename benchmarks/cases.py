@@ -16,7 +16,7 @@ from baselines.kinds import WITH_BASELINES
 from benchmarks import workload
 from benchmarks.workload import PLAIN_BOOLEAN, WORLD, AnyRecipe, BooleanRecipe, Messages, Table, TopkRecipe, changed
 from matching.errors import ConfigError
-from matching.fading import Fading
+from matching.half_life import DecayParameters
 from matching.kind_table import Kind
 from matching.model import NO_MESSAGES, Int64, MessageBatch, SubscriptionTable, concatenate, empty, join_messages
 from matching.window import NO_FLOOR, Boundary, Window
@@ -52,7 +52,7 @@ class Case(NamedTuple):
     batch: int  # messages a batch
     facts: dict[str, Any]  # of the workload, JSON-ready
     ends: Int64 | None = None  # which message each one ends, -1 for none; None: nobody ends another
-    fading: Fading | None = None  # of a kind whose scores fade
+    fading: DecayParameters | None = None  # of a kind whose scores fade
     fresh: SubscriptionTable = empty(SubscriptionTable)  # come when some of the table leave, numbers behind theirs
     changes: int = 1  # how many of them a call
 
@@ -139,7 +139,7 @@ def make_case(
         facts |= {"versioned": _VERSIONED, "versions_a_window": versions, "stray_deg": _STRAY_DEG}
     if kind.fades:
         spoken = np.bincount(made.batch.terms, weights=made.batch.counts, minlength=made.idf.shape[0]).astype(np.int64)
-        fading = Fading.of(half_life_s, SMOOTHING, spoken, int(spoken.sum()), 0)
+        fading = DecayParameters.of(half_life_s, SMOOTHING, spoken, int(spoken.sum()), 0)
         facts |= {"half_life_s": half_life_s, "smoothing": SMOOTHING, "arrivals_per_s": workload.MESSAGES_PER_S}
     return Case(kind, stream, table, kept, filled, timed, batch, facts, ends, fading, fresh, _CHANGES_A_CALL)
 

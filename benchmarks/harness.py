@@ -1,10 +1,11 @@
 """One harness for every kind: engines are built, held against the oracle, and timed as `skyray run` would run them.
 
-What is driven is `matching.alone.Alone`: the room of the kind over its real window index, batch by batch, with the
-messages that end, refills and all. The window is full and every subscription is in before the first batch: one bulk
-refill fills what is kept of them, and every engine continues from that state as from a checkpoint, so that nobody has
-to stream a million messages to reach it. `benchmarks.stopwatch` tells the shares of the time. `benchmarks.run` drives
-this, and so do the figures (`benchmarks.figures.sweeps`); read on in `matching.recount`, which says what is right.
+What is driven is `matching.local_engine.LocalEngine`: the room of the kind over its real window index, batch by batch,
+with the messages that end, refills and all. The window is full and every subscription is in before the first batch: one
+bulk refill fills what is kept of them, and every engine continues from that state as from a checkpoint, so that nobody
+has to stream a million messages to reach it. `benchmarks.stopwatch` tells the shares of the time. `benchmarks.run`
+drives this, and so do the figures (`benchmarks.figures.sweeps`); read on in `matching.bulk_oracle`, which says what is
+right.
 """
 
 import math
@@ -25,11 +26,11 @@ from benchmarks.peers import Peer
 from benchmarks.stopwatch import Stopwatch, in_turns, medians
 from benchmarks.workload import NO_REMOVALS, WORLD
 from matching import model
-from matching.alone import Alone
-from matching.kind import Step
+from matching.bulk_oracle import Expected, counted, expected, of_numbers, sampled
+from matching.local_engine import LocalEngine
 from matching.model import NO_MESSAGES, Int64, SubscriptionTable, UpdateBatch, concatenate, empty, take_rows
 from matching.naive import Oracle, tally
-from matching.recount import Expected, counted, expected, of_numbers, sampled
+from matching.operator import OperatorOutput
 from matching.storage.state import State, join_states
 from matching.window import NO_FLOOR, Boundary
 
@@ -52,7 +53,7 @@ class Running:
     `pace_s` is what a message took in its last batch; until there is one it is taken for slow.
     """
 
-    alone: Alone
+    alone: LocalEngine
     boundary: Boundary
     watch: Stopwatch
     build_s: float = 0.0
@@ -60,7 +61,9 @@ class Running:
 
     @property
     def room(self) -> Any:
-        """The room of its kind; of which sort it is knows whoever asks for more than `matching.kind.Room` has."""
+        """The room of its kind; of which sort it is knows whoever asks for more than `matching.operator.KindOperator`
+        has.
+        """
         return self.alone.room
 
     @property
@@ -74,7 +77,7 @@ class Running:
         return int(self.room.report().get("refills", 0))
 
 
-Told = Callable[[Running], dict[str, Any]]
+PublishedUpdates = Callable[[Running], dict[str, Any]]
 
 
 class Bench:
@@ -84,7 +87,7 @@ class Bench:
     windows : mapping     kind to name of a window index, the default one without
     checked, sample       messages and subscriptions that are held against the oracle before timing
     options : mapping     ways to run the default engine: name, to take for that of an engine, to what it sets as
-                          `matching.kind.Site.options`; each is filled to its own taste
+                          `matching.operator.OperatorContext.options`; each is filled to its own taste
     """
 
     def __init__(
@@ -222,7 +225,7 @@ class Bench:
             figures |= self._time_changes(running, turn)
         return figures
 
-    def _take(self, running: Running, count: int, most_s: float) -> Iterator[tuple[Boundary, Step, float]]:
+    def _take(self, running: Running, count: int, most_s: float) -> Iterator[tuple[Boundary, OperatorOutput, float]]:
         """Process so many messages, or fewer if that takes longer: boundary, step and seconds of each batch.
 
         What is told of results depends on the boundaries. Without results a batch that would take longer than what is
@@ -243,11 +246,18 @@ class Bench:
             done, left_s = done + size, left_s - took
             yield boundary, step, took
 
-    def _alone(self, name: str | None) -> Alone:
+    def _alone(self, name: str | None) -> LocalEngine:
         options = self._options.get(name or "")
         engines = {} if name is None or options else {self.kind.name: name}
-        return Alone([self.kind], WORLD, self.case.window, engines=engines, windows=self._windows, options=options,
-                     fading=self.case.fading)  # fmt: skip
+        return LocalEngine(
+            [self.kind],
+            WORLD,
+            self.case.window,
+            engines=engines,
+            windows=self._windows,
+            options=options,
+            fading=self.case.fading,
+        )
 
     def _fill(self, name: str | None) -> State:
         """What is kept of all subscriptions, by a refill of each: several cores take some of them each."""
@@ -288,7 +298,7 @@ class Bench:
 
 
 def time_beside(
-    load: Bench, names: Sequence[str], tell: Tell, told: Told = lambda _: {}, settled: int = 0, **how: Any
+    load: Bench, names: Sequence[str], tell: Tell, told: PublishedUpdates = lambda _: {}, settled: int = 0, **how: Any
 ) -> dict[str, dict[str, Any]]:
     """Build and check engines, and time them in turns; `how` as of `Bench.time`.
 

@@ -16,11 +16,11 @@ from numba import njit
 from benchmarks.cases import Case
 from benchmarks.harness import Bench, Running, on_all_cores
 from benchmarks.workload import NO_REMOVALS, WORLD
-from matching.fading import Fading
-from matching.lasting.results import ResultRows
+from matching.bulk_oracle import Expected
+from matching.cumulative.results import ResultRows
+from matching.half_life import DecayParameters
 from matching.model import Int64, MessageBatch, ResultBatch, SubscriptionTable, UpdateBatch, empty, take_ragged
 from matching.naive import DecayModel, Extras, Oracle, tally
-from matching.recount import Expected
 from matching.storage.state import Lists, State
 from matching.window import Boundary
 
@@ -109,7 +109,7 @@ class LastingBench(Bench):
 
 
 def best_messages(
-    table: SubscriptionTable, messages: MessageBatch, max_distance: float, fading: Fading | None = None,
+    table: SubscriptionTable, messages: MessageBatch, max_distance: float, fading: DecayParameters | None = None,
     before: ResultRows | None = None,
 ) -> ResultRows:  # fmt: skip
     """The k best of these messages, which are in order of time, and of results `before` them; by fading or distance.

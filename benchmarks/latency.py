@@ -1,4 +1,6 @@
-"""From due to told, by checked load tests in turns at half the rate that can be kept: read on in `gateway.loadtest`."""
+"""From due to told, by checked load tests in turns at half the rate that can be kept: read on in
+`gateway.load.loadtest`.
+"""
 
 import sys
 from typing import Annotated, Any
@@ -6,7 +8,7 @@ from typing import Annotated, Any
 from benchmarks import command
 from benchmarks.command import verdict
 from benchmarks.stopwatch import in_turns, medians
-from gateway.loadtest import Executor, load_test
+from gateway.load.loadtest import Executor, load_test
 from topology.settings import LIVE_CREDITS
 
 _LOAD: dict[str, Any] = {"subscriptions": {"boolean": 10_000, "topk": 10_000}, "window": "count:20000"}

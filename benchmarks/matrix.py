@@ -21,8 +21,8 @@ from baselines.kinds import WITH_BASELINES
 from benchmarks import command
 from benchmarks.command import Tell, verdict
 from distribution.routers import ROUTERS, placeable
-from gateway.generate import generate_subscriptions
-from gateway.verify import verify_run
+from gateway.runs.verify import verify_run
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.kind_table import Kind
 from topology.running import run
 from topology.settings import RunConfig

@@ -32,10 +32,10 @@ from benchmarks.topology_cost import Stream, compare, filled, on_ray, plan_of, r
 from benchmarks.workload import BooleanRecipe
 from distribution.placed import PlacedRouter
 from distribution.routers import PLACING, ROUTERS, placeable
-from topology.core.component import Saved
-from topology.core.links import Channel, Destination
-from topology.core.local import run_local
+from topology.core.api.component import Saved
+from topology.core.executors.local import run_local
 from topology.core.payload import pack, unpack
+from topology.core.tasks.links import Channel, Destination
 
 #: Subscriptions by kind and messages in the window, unless told otherwise; and parts of a room's time.
 _SIZES, _WINDOW = {"topk": 100_000, "skyline": 5_000, "boolean": 200_000, "knn": 1_000_000}, 50_000

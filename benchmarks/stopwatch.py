@@ -11,7 +11,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from matching.kind import Room, Share
+from matching.operator import KindOperator, WindowIndex
 
 #: Part, path to an object, methods. What runs inside a refill counts as refill, whatever it calls.
 _CLOCKED = (
@@ -49,7 +49,7 @@ class Stopwatch:
     A part that runs inside another stops the other's clock, save that a refill keeps all that it calls.
     """
 
-    def __init__(self, room: Room, share: Share | None = None):
+    def __init__(self, room: KindOperator, share: WindowIndex | None = None):
         self.room, self.share = room, share
         self.seconds: dict[str, float] = {}
         self._running, self._since = "", 0.0

@@ -2,9 +2,10 @@
 
     python -m benchmarks.topology_cost [--kind boolean] [--subscriptions N] [--messages N] [--ways ray_count,ray_two]
 
-`bare` is `matching.alone` in this process over batches in memory; the others are the topology on Ray, as `skyray run`
-has it on a small machine but with a sink that counts, with one query bolt (`ray_count`) or two (`ray_two`). Boolean
-subscriptions are picky, so that matching is work and matches are few. All are timed from when everybody has subscribed.
+`bare` is `matching.local_engine` in this process over batches in memory; the others are the topology on Ray, as `skyray
+run` has it on a small machine but with a sink that counts, with one query bolt (`ray_count`) or two (`ray_two`).
+Boolean subscriptions are picky, so that matching is work and matches are few. All are timed from when everybody has
+subscribed.
 
 Whatever runs a topology, here and in `benchmarks.routers` (read on there), takes turns (`compare`): all must tell the
 same by digest, and what one bolt wrote is held against an independent computation (`checked`). In one process a run
@@ -41,20 +42,20 @@ from bolts.query import QueryBolt
 from distribution.placement.costs import SampleCosts
 from distribution.router import Router
 from distribution.routers import router_named
-from gateway.load_check import told_in
-from matching.alone import Alone
+from gateway.load.check import told_in
+from matching.bulk_oracle import of_numbers
 from matching.errors import ConfigError
+from matching.local_engine import LocalEngine
 from matching.model import ChangeList, Int64, Names, SubscriptionTable, empty, take_rows
 from matching.naive import tally
-from matching.recount import of_numbers
 from matching.warmup import warmup
 from matching.window import Boundary, Window
 from topology import wiring
-from topology.core import local
-from topology.core.component import Context, Saved, Spout, Tick
+from topology.core.api.component import Context, Saved, Spout, Tick
+from topology.core.api.plan import Plan
+from topology.core.executors import local
+from topology.core.executors.ray import run_ray
 from topology.core.metrics import RunReport
-from topology.core.plan import Plan
-from topology.core.runner import run_ray
 from topology.running import LIGHT
 from topology.summary import signature_figures
 
@@ -307,7 +308,7 @@ def compare(
 def bare(stream: Stream) -> dict[str, Any]:
     """The room alone: the batches that are timed, and the digest of all it tells."""
     case, told, digest, begun = stream.case, [], Digest(), perf_counter()
-    alone, nobody = Alone([case.kind], WORLD, case.window), empty(SubscriptionTable)
+    alone, nobody = LocalEngine([case.kind], WORLD, case.window), empty(SubscriptionTable)
     for boundary in stream.boundaries:
         batch, ended = case.batch_of(boundary)
         if boundary.number == stream.loaded:

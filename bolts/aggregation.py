@@ -1,6 +1,6 @@
 """The aggregation bolt: merges the tuple tasks' answers to a question and sends the whole one home.
 
-Read on in `matching.kind.Share.merge`, and in `bolts.query`, where the answer goes.
+Read on in `matching.operator.WindowIndex.merge`, and in `bolts.query`, where the answer goes.
 """
 
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from bolts.payloads import Addressed
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from topology.core.component import Bolt, Context, Delivery
+from topology.core.api.component import Bolt, Context, Delivery
 
 
 class AggregationBolt(Bolt):

@@ -5,10 +5,11 @@ updates, records their latency, and gives the batch's credit back. At the end it
 
 Whoever applies the updates of an external id in the order of the files holds its results: boundary by boundary, leaves
 before enters, those of a replaced subscription before those of its successor. Each query task tells a subscription's
-updates in this order, and batches are taken in order; what a successor is told early waits in `bolts.succession`.
+updates in this order, and batches are taken in order; what a successor is told early waits in `bolts.replacements`.
 
-Everything about files is in `bolts.sinks`, the file to read next, and about names in `bolts.names` and `bolts.held`;
-the end of the way is `skyray verify`, which compares what this bolt wrote with `matching.naive` and follows the order.
+Everything about files is in `bolts.sinks`, the file to read next, and about names in `bolts.names` and
+`bolts.retained`; the end of the way is `skyray verify`, which compares what this bolt wrote with `matching.naive` and
+follows the order.
 """
 
 from collections import deque
@@ -21,13 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bolts.held import HeldMessages
 from bolts.names import Digest, IdColumn
 from bolts.ordering import InOrder
 from bolts.payloads import Closed, Late, MessageIds
+from bolts.publishing import UpdatePublisher
+from bolts.replacements import ReplacementOrder
+from bolts.retained import RetainedMessages
 from bolts.sinks import FORMS, GROUP_ROWS, RESULT_SCHEMA, CountSink, PartSink, Sink, open_writer, writing
-from bolts.succession import Succession
-from bolts.telling import Teller
 from matching.errors import ConfigError, DeliveryError, TopologyError
 from matching.model import (
     CHANGES,
@@ -39,8 +40,8 @@ from matching.model import (
     take_rows,
 )
 from matching.window import Boundary, Window
-from topology.core.component import Bolt, Context, Delivery, Saved
-from topology.core.disk import Output, open_disk
+from topology.core.api.component import Bolt, Context, Delivery, Saved
+from topology.core.checkpoint.storage import Output, open_disk
 from topology.core.metrics import LatencyHistogram
 
 #: Updates in a file of a run that is not saved as it goes.
@@ -79,7 +80,7 @@ class DeliveryBolt(Bolt):
     lasting : sequence of int
         Codes of the kinds whose results may hold messages that have left the window.
     listener : str, optional
-        Path of a socket where somebody wants to be told of updates at once (`bolts.telling`).
+        Path of a socket where somebody wants to be told of updates at once (`bolts.publishing`).
     steady_from : int
         Seq of a message: the latency of batches that begin before it is told apart, as that of the warm-up.
 
@@ -115,7 +116,7 @@ class DeliveryBolt(Bolt):
         self.listener = listener
         self.steady_from = steady_from
         self.sink: Sink | None = None
-        self.teller: Teller | None = None
+        self.teller: UpdatePublisher | None = None
 
     def prepare(self, context: Context) -> None:
         """Make the output directory."""
@@ -126,8 +127,8 @@ class DeliveryBolt(Bolt):
         self.inputs = self._inputs(0)
         self.subscriptions = IdColumn("subscription", self.sink_name != "count" or self.listener is not None)
         self.messages = IdColumn("message", self.sink_name != "count")
-        self.held = HeldMessages(self.lasting)
-        self.succession = Succession()
+        self.held = RetainedMessages(self.lasting)
+        self.succession = ReplacementOrder()
         self.digest = Digest()
         self.counts = np.zeros(len(CHANGES), np.int64)
         self.processed = -1  # last batch whose updates were taken
@@ -146,7 +147,7 @@ class DeliveryBolt(Bolt):
         self.warm_up = LatencyHistogram()
         self.sink = self._make_sink()
         if self.listener is not None:
-            self.teller = Teller(self.listener, context.incarnation)
+            self.teller = UpdatePublisher(self.listener, context.incarnation)
 
     def execute(self, delivery: Delivery) -> None:
         """Take one payload; write every batch that has become complete by it.
@@ -182,7 +183,7 @@ class DeliveryBolt(Bolt):
             self._accept_late()
         if self.teller is not None and self.open:
             at = self.open[0].boundary  # the last one up to which everything is told, or the first of all
-            self.teller.tell(at.last_seq if at.number <= self.complete_through else -1, self.subscriptions)
+            self.teller.tell(at.last_seq if at.number <= self.watermark else -1, self.subscriptions)
         self._acknowledge()
 
     def finish(self) -> None:
@@ -230,7 +231,7 @@ class DeliveryBolt(Bolt):
         return self.sink.cut(self.subscriptions, self.messages, self.context.now())
 
     def report(self) -> dict[str, Any]:
-        """Digest, updates by kind of change, `complete_through`, batches, results, bytes written and in memory.
+        """Digest, updates by kind of change, `watermark`, batches, results, bytes written and in memory.
 
         `held_back`: updates that came before those of the subscription that theirs replaced. `warm_up`: latency of
         batches that are not counted among the others'.
@@ -239,7 +240,7 @@ class DeliveryBolt(Bolt):
             "digest": self.digest.hex(),
             "updates": dict(zip(CHANGES, self.counts.tolist(), strict=True)),
             "held_back": self.succession.held_back,
-            "complete_through": self.complete_through,
+            "complete_through": self.watermark,
             "batches": self.processed + 1,
             "acknowledged": self.acknowledged + 1,
             "results": self.result_rows,
@@ -253,7 +254,7 @@ class DeliveryBolt(Bolt):
     def quiet(self) -> bool:
         """Whether every batch that has come in part has come whole, and all of it is told."""
         waits = len(self.inputs) or len(self.succession) or any(self.late)
-        return not waits and self.complete_through == self.processed
+        return not waits and self.watermark == self.processed
 
     def state(self) -> dict[str, np.ndarray]:
         """Counts, digest, the ids that later updates and results may name; of a run that is saved as it goes on, also
@@ -305,7 +306,7 @@ class DeliveryBolt(Bolt):
             self.used = False
 
     @property
-    def complete_through(self) -> int:
+    def watermark(self) -> int:
         """Number of the last batch up to which every event is out, -1 if none."""
         return min(self.told)
 
@@ -341,7 +342,7 @@ class DeliveryBolt(Bolt):
         if removed.number.shape[0] and not 0 <= removed.number.min() <= removed.number.max() < self.subscriptions.end:
             raise TopologyError(f"change list {number}: removes subscription {int(removed.number.max())}, never added")
         self.held.change(added.kind, removed.number)
-        self.succession.change(changes[0], self.complete_through)
+        self.succession.change(changes[0], self.watermark)
         boundary, published_s, message_names = ids[0]
         size = boundary.last_seq - boundary.first_seq + 1
         if boundary.first_seq != self.messages.end or size != len(message_names.offsets) - 1:
@@ -354,7 +355,7 @@ class DeliveryBolt(Bolt):
         self.processed = number
         self._write(self.succession.admit(concatenate([closed.updates for closed in updates])))
         for task, closed in enumerate(updates):
-            self._note_told(task, closed.complete_through)
+            self._note_told(task, closed.watermark)
         self._settle()
 
     def _accept_late(self) -> None:
@@ -363,25 +364,25 @@ class DeliveryBolt(Bolt):
             while waiting and waiting[0][0] <= self.processed:
                 late = waiting.popleft()[1]
                 self._write(self.succession.admit(late.updates))
-                self._note_told(task, late.complete_through)
+                self._note_told(task, late.watermark)
                 taken = True
         if taken:
             self._settle()
 
     def _settle(self) -> None:
         """Write whatever need not wait any more, then give up ids: as long as updates wait, theirs are needed."""
-        released = self.succession.release(self.complete_through)
+        released = self.succession.release(self.watermark)
         if released is not None:
             self._write(released)
         self._forget()
 
-    def _note_told(self, task: int, complete_through: int) -> None:
-        if not self.told[task] <= complete_through <= self.processed:
+    def _note_told(self, task: int, watermark: int) -> None:
+        if not self.told[task] <= watermark <= self.processed:
             raise TopologyError(
-                f"{self.query}:{task} says all is told up to batch {complete_through}, after {self.told[task]}, "
+                f"{self.query}:{task} says all is told up to batch {watermark}, after {self.told[task]}, "
                 f"while batch {self.processed} is the last one closed"
             )
-        self.told[task] = complete_through
+        self.told[task] = watermark
 
     def _expect(self, what: str, first: int, numbers: Int64) -> None:
         if not np.array_equal(numbers, np.arange(first, first + numbers.shape[0])):
@@ -422,10 +423,10 @@ class DeliveryBolt(Bolt):
         """Give up the ids that no update can name any more.
 
         An event of boundary b names a message of its batch or one alive at b - 1, and boundaries up to
-        `complete_through` have no more events: what was dead there is never named again, unless a result of a kind
+        `watermark` have no more events: what was dead there is never named again, unless a result of a kind
         without window holds it. No message up to a batch lives longer than that batch's floor plus the window.
         """
-        told = self.complete_through
+        told = self.watermark
         while self.open and self.open[0].boundary.number < told:
             self.held.expiries.append(
                 (self.open[0].boundary.last_seq, self.open[0].boundary.floor + self.window.length)
@@ -442,7 +443,7 @@ class DeliveryBolt(Bolt):
             self.messages.drop_before(dead, self.held.messages())
 
     def _acknowledge(self) -> None:
-        while self.acknowledged < self.processed and self.complete_through >= self.acknowledged + 1 - self.slack:
+        while self.acknowledged < self.processed and self.watermark >= self.acknowledged + 1 - self.slack:
             self.acknowledged += 1
             self.context.acknowledge(self.acknowledged)
 

@@ -14,11 +14,11 @@ import numpy as np
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, MessageIds, Part, Register, Relaxed, StreamBatch
 from distribution.router import Router
-from matching.kind import NO_THRESHOLDS, Thresholds
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import NO_MESSAGES, ChangeList, Int64, MessageBatch, concatenate
-from topology.core.component import Bolt, Context, Delivery, Saved
+from matching.operator import NO_THRESHOLDS, Thresholds
+from topology.core.api.component import Bolt, Context, Delivery, Saved
 
 _NO_ROWS = np.zeros(0, np.int64)
 

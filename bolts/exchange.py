@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed
-from matching.kind import Matched
 from matching.model import Int64
-from topology.core.component import Context
+from matching.operator import Matched
+from topology.core.api.component import Context
 
 
 class Exchange:

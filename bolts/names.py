@@ -1,8 +1,8 @@
 """Names instead of numbers, and the digest of a run, which goes by names.
 
 Updates come as numbers (subscription, seq). `IdColumn` holds the names of one of the two, as the flat arrays Arrow
-takes without a copy, and a 64-bit hash of each name for the digest. Read on in `bolts.held`, which says what messages
-may be named long after they came.
+takes without a copy, and a 64-bit hash of each name for the digest. Read on in `bolts.retained`, which says what
+messages may be named long after they came.
 """
 
 from collections.abc import Mapping

@@ -29,14 +29,14 @@ The rest is feedback between the tasks that answer for one kind, `Addressed` wit
 Every payload is a NamedTuple of arrays, scalars and such NamedTuples. Every receiver takes batches strictly in
 the order of their numbers (`bolts.ordering`). A query task tells the updates of a subscription boundary by boundary and
 leaves before enters, in `Closed` and `Late` taken together; delivery sees to it that those of a replaced subscription
-come before its successor's (`bolts.succession`).
+come before its successor's (`bolts.replacements`).
 """
 
 from typing import Any, NamedTuple
 
 from distribution.signatures.patches import SignaturePatch
-from matching.kind import Question, Thresholds
 from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
+from matching.operator import Thresholds, WindowQuery
 from matching.window import Boundary
 
 __all__ = [
@@ -45,7 +45,7 @@ __all__ = [
     "Late",
     "MessageIds",
     "Part",
-    "Question",
+    "WindowQuery",
     "Register",
     "Relaxed",
     "Relaxing",
@@ -99,19 +99,19 @@ class Closed(NamedTuple):
     """A query task has matched the batch of `boundary`.
 
     `updates` are those of this boundary, but for subscriptions that wait, for an answer or for what other tasks find
-    (see `Late`). `complete_through` is the number of the last batch up to which this task has told every event, -1 if
+    (see `Late`). `watermark` is the number of the last batch up to which this task has told every event, -1 if
     none: no event of a batch up to it follows, which is what a successor in another task may be waiting for.
     """
 
     boundary: Boundary
-    complete_through: int
+    watermark: int
     updates: UpdateBatch
 
 
 class Late(NamedTuple):
-    """Updates of boundaries of which `Closed` has been told before; `complete_through` as there."""
+    """Updates of boundaries of which `Closed` has been told before; `watermark` as there."""
 
-    complete_through: int
+    watermark: int
     updates: UpdateBatch
 
 
@@ -144,7 +144,8 @@ class Relaxed(NamedTuple):
 
 
 class Register(NamedTuple):
-    """Ahead of the next batch: these subscriptions have no threshold as of `version` (see `matching.kind.Room`).
+    """Ahead of the next batch: these subscriptions have no threshold as of `version` (see
+    `matching.operator.KindOperator`).
 
     `changes_through` is the last change list this distribution task has taken: who was removed since must stay so.
     `rows` are the subscriptions themselves where replicas may have been given up, else empty.

@@ -1,10 +1,10 @@
 """The query bolt: holds subscriptions, matches batches, keeps results.
 
 A task takes batches strictly in order, each together with the subscription changes that belong to it, and has a room
-for every kind (`matching.kind.Room`): each matches the batch and closes it, at once or, where several tasks hold a
-subscription, when all have been heard (`bolts.exchange`). What rooms ask goes to the tuple tasks, after the routers
-have been relaxed if thresholds play a part in routing; what their answers bring is told late. Nothing ever waits.
-Read on in `matching.kind`, then in a room.
+for every kind (`matching.operator.KindOperator`): each matches the batch and closes it, at once or, where several tasks
+hold a subscription, when all have been heard (`bolts.exchange`). What rooms ask goes to the tuple tasks, after the
+routers have been relaxed if thresholds play a part in routing; what their answers bring is told late. Nothing ever
+waits. Read on in `matching.operator`, then in a room.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,7 @@ from bolts.payloads import Addressed, Closed, Late, Part, Relaxing
 from distribution.router import Router
 from distribution.signatures.claims import Claims
 from distribution.signatures.signature import QuerySignature
-from matching.fading import Fading
-from matching.kind import Room, Site, Step, Turn
+from matching.half_life import DecayParameters
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import (
@@ -34,9 +33,10 @@ from matching.model import (
     empty,
     take_rows,
 )
+from matching.operator import KindOperator, OperatorContext, OperatorInput, OperatorOutput
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window
-from topology.core.component import Bolt, Context, Delivery, Saved
+from topology.core.api.component import Bolt, Context, Delivery, Saved
 
 
 class QueryBolt(Bolt):
@@ -50,7 +50,7 @@ class QueryBolt(Bolt):
     engines : mapping of kind to engine name, optional
         Kinds left out get their default.
     options : mapping, optional
-        See `matching.kind.Site.options`.
+        See `matching.operator.OperatorContext.options`.
     kinds : Kinds
     fading : Fading, optional
         How scores fade, for kinds that do.
@@ -64,7 +64,7 @@ class QueryBolt(Bolt):
         engines: Mapping[str, str] | None = None,
         options: Mapping[str, str] | None = None,
         kinds: Kinds = KINDS,
-        fading: Fading | None = None,
+        fading: DecayParameters | None = None,
     ):
         self.router = router
         self.space = space
@@ -77,15 +77,15 @@ class QueryBolt(Bolt):
     def prepare(self, context: Context) -> None:
         self.context = context
         router, task = self.router, context.task
-        self.rooms: dict[int, Room] = {}
+        self.rooms: dict[int, KindOperator] = {}
         for kind in self.kinds.run:
             replicates = router.replicates and kind.replicas
-            site = Site(
+            site = OperatorContext(
                 self.space, self.window, task, context.tasks, router.uses_thresholds and kind.thresholds, replicates,
                 getattr(router, "prefix_only", False), context.size_of("distribution"), self.options,
                 self.fading,
             )  # fmt: skip
-            self.rooms[kind.code] = kind.make_room(site, self.engines.get(kind.name))
+            self.rooms[kind.code] = kind.make_operator(site, self.engines.get(kind.name))
         self.boundary = Boundary(-1, 0, -1, NO_FLOOR)
         self._begin(0)
         self.relaxing: dict[tuple[int, int], tuple[int, int]] = {}  # kind, request -> answers missing, largest batch
@@ -139,15 +139,15 @@ class QueryBolt(Bolt):
         self._tell_results()
 
     def idle(self) -> bool:
-        return self.complete_through == self.boundary.number
+        return self.watermark == self.boundary.number
 
     def quiet(self) -> bool:
         return self.idle()
 
     @property
-    def complete_through(self) -> int:
+    def watermark(self) -> int:
         """Number of the last batch up to which every event has been told."""
-        return min(room.complete_through for room in self.rooms.values())
+        return min(room.watermark for room in self.rooms.values())
 
     def report(self) -> dict[str, Any]:
         names = {code: self.kinds[code].name for code in self.rooms}
@@ -200,14 +200,14 @@ class QueryBolt(Bolt):
         if len(part.withheld):
             self.lost += np.unique(np.concatenate(missed)).shape[0]
         told = concatenate([each for each in updates if len(each)] or updates[:1])
-        self.context.emit("updates", Closed(part.boundary, self.complete_through, told))
+        self.context.emit("updates", Closed(part.boundary, self.watermark, told))
 
     def _nobody_at(self, code: int, batch: int) -> bool:
         """Whether nobody of a kind is here, waits, or may be asked by other tasks: all before this batch is told."""
         room = self.rooms[code]
-        return code not in self.exchanges and not len(room) and room.complete_through == batch - 1
+        return code not in self.exchanges and not len(room) and room.watermark == batch - 1
 
-    def _turn(self, kind: Kind, part: Part, changes: ChangeList, held: np.ndarray) -> Turn:
+    def _turn(self, kind: Kind, part: Part, changes: ChangeList, held: np.ndarray) -> OperatorInput:
         """What a batch is for one kind."""
         task, router = self.context.task, self.router
         rows = np.flatnonzero(changes.added.kind == kind.code)
@@ -227,7 +227,7 @@ class QueryBolt(Bolt):
         shared = kind.stands == "box" and any(router.shares_pairs(some) for some in (messages, withheld) if len(some))
         owned = self._owned if shared else None
         removed = changes.removed.of_kind(kind.code)
-        return Turn(part.boundary, messages, ended, added, home[here], mine[here], removed, owned, withheld)
+        return OperatorInput(part.boundary, messages, ended, added, home[here], mine[here], removed, owned, withheld)
 
     def _answered(self, kind: int, messages: MessageBatch) -> MessageBatch:
         """Those that this task answers for."""
@@ -263,7 +263,7 @@ class QueryBolt(Bolt):
 
     # -- what rooms ask for
 
-    def _follow(self, code: int, step: Step) -> UpdateBatch:
+    def _follow(self, code: int, step: OperatorOutput) -> UpdateBatch:
         """Send out what a step asks for; returns what it tells."""
         task = self.context.task
         for ask in step.asks:
@@ -282,7 +282,7 @@ class QueryBolt(Bolt):
             self.context.count(name, amount)
         return step.updates
 
-    def _tell_replicas(self, code: int, step: Step) -> None:
+    def _tell_replicas(self, code: int, step: OperatorOutput) -> None:
         wanted = self.rooms[code].sharers(step.raised.number)
         for task in range(self.context.tasks):
             mine = np.flatnonzero(wanted[:, task])
@@ -307,7 +307,7 @@ class QueryBolt(Bolt):
     def _tell_late(self, updates: list[UpdateBatch]) -> None:
         """Tell of batches that were told of before; an empty list if there is nothing new to know."""
         if updates:
-            self.context.emit("late", Late(self.complete_through, concatenate(updates)))
+            self.context.emit("late", Late(self.watermark, concatenate(updates)))
         if self.finished:
             self._tell_results()
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from bolts.names import IdColumn
 from matching.errors import DeliveryError
 from matching.model import CHANGES, Names, UpdateBatch, concatenate
-from topology.core.disk import Disk, Output, open_disk
+from topology.core.checkpoint.storage import Disk, Output, open_disk
 from topology.core.frames import Buffer
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see

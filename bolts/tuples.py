@@ -1,8 +1,8 @@
 """The tuple bolt: holds a share of the window's messages and answers questions about it.
 
 A question "as of batch b, up to batch B" waits until both are stored. The messages lie in one log; over it stands, for
-every kind that may ask, an index of its own (`matching.kind.Share`). Answers of all tuple tasks to one question meet at
-one aggregation task. Read on in `bolts.aggregation`.
+every kind that may ask, an index of its own (`matching.operator.WindowIndex`). Answers of all tuple tasks to one
+question meet at one aggregation task. Read on in `bolts.aggregation`.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,14 +13,14 @@ import numpy as np
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Part
 from matching.errors import EngineError
-from matching.kind import Share
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import MessageBatch, join_messages
+from matching.operator import WindowIndex
 from matching.space import Space
 from matching.storage.message_log import WindowLog
 from matching.window import Boundary
-from topology.core.component import Bolt, Context, Delivery, Saved
+from topology.core.api.component import Bolt, Context, Delivery, Saved
 
 
 class TupleBolt(Bolt):
@@ -56,7 +56,7 @@ class TupleBolt(Bolt):
     def prepare(self, context: Context) -> None:
         self.context = context
         self.log = WindowLog()
-        self.shares: dict[int, Share] = {
+        self.shares: dict[int, WindowIndex] = {
             kind.code: kind.window(self.window_indexes.get(kind.name))(self.space, self.kept_boundaries)
             for kind in self.kinds.run
             if kind.windowed and kind.name in self.asking

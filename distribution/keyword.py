@@ -16,7 +16,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 from distribution.router import Router, RoutingTable, check_tasks, spread
-from matching.borrowing import borrowing
 from matching.errors import ConfigError, EngineError
 from matching.kind_table import Traits
 from matching.kinds import KINDS
@@ -31,6 +30,7 @@ from matching.model import (
     SubscriptionTable,
     empty,
 )
+from matching.njit import njit_no_refcount
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.prefixes import prefix_lengths, task_of_term
 from matching.storage.slots import SlotMap, resized
@@ -208,7 +208,7 @@ def warmup() -> None:
     table.route(MessageBatch(number, half, half, half, half, half, half, number, offsets, one, weight))
 
 
-@borrowing
+@njit_no_refcount
 def _register(c, slots, now, then, registered):
     for i in range(slots.shape[0]):
         slot = slots[i]

@@ -22,10 +22,10 @@ from distribution.router import Router, RoutingTable, board_of, check_tasks
 from distribution.signatures.patches import SignaturePatch
 from distribution.signatures.signature import SignatureSpec
 from distribution.signatures.spatial import Domain
-from matching.borrowing import borrowing
 from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import KEYWORDS_BY_KIND, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
@@ -319,7 +319,7 @@ def _similarities(owner: Int64, tasks: int, max_distance: float) -> Float64:
     return best
 
 
-@borrowing
+@njit_no_refcount
 def _lower(c, slots, task, least):
     """Lower the bounds of the slots' terms to what their thresholds need."""
     for slot in slots:

@@ -19,10 +19,10 @@ from distribution.signatures.patches import SignaturePatch
 from distribution.signatures.signature import SignatureBoard, SignatureSpec
 from distribution.signatures.spatial import Domain, whole_domain
 from matching.errors import ConfigError
-from matching.kind import Thresholds
 from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import ChangeList, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.operator import Thresholds
 
 #: What routing tables save of their figures has this name.
 _COUNTED = "signatures"

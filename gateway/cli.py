@@ -34,10 +34,10 @@ from gateway.commands import (
     verify,
     version,
 )
-from gateway.interrupts import Interrupts, run_interruptible
-from gateway.options import Group
-from gateway.packages import check_packages
-from gateway.terminal import fail
+from gateway.shell.interrupts import Interrupts, run_interruptible
+from gateway.shell.options import Group
+from gateway.shell.packages import check_packages
+from gateway.shell.terminal import fail
 from matching.errors import DeliveryError, EngineError, InputError, TopologyError
 
 #: What the system says of places that cannot be written to; all else is about what was to be read.

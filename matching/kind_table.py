@@ -1,7 +1,7 @@
 """A kind of subscription as data: one row of a table, and the table that routers, validation and tools read.
 
 The rows of this product are in `matching.kinds`; whoever wires a topology may hand in a longer table (`Kinds.plus`).
-Read on in `matching.kind`, what a row's room and window index have to be.
+Read on in `matching.operator`, what a row's room and window index have to be.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.kind import Bools, Room, Share, Site
+from matching.operator import Bools, KindOperator, OperatorContext, WindowIndex
 from matching.storage.state import State, join_states
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How subscriptions of a kind are made from messages (`gateway.generate`), and shown by the demo.
+    """How subscriptions of a kind are made from messages (`gateway.subscriptions.generate`), and shown by the demo.
 
     paper : str
     keywords : (int, int)      fewest and most
@@ -68,7 +68,7 @@ class Kind:
     columns : tuple of str    what it asks of messages beside place and terms: of "counts", "event_time_us"
     kept_by_engine : bool     what is kept of a subscription is the engine's own: a state is for the same engine
     engines : mapping         name to a callable that makes an engine of a space, the default first; none: not run
-    windows : mapping         name to `Share`, the default first
+    windows : mapping         name to `WindowIndex`, the default first
     room : type of Room
     recipe : Recipe
     """
@@ -76,7 +76,7 @@ class Kind:
     code: int
     name: str
     place: str
-    room: type[Room] | None = None
+    room: type[KindOperator] | None = None
     stands: str = "centre"
     wraps: bool = False
     needs_extent: bool = False
@@ -93,7 +93,7 @@ class Kind:
     columns: tuple[str, ...] = ()
     kept_by_engine: bool = False
     engines: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    windows: Mapping[str, type[Share]] = field(default_factory=dict)
+    windows: Mapping[str, type[WindowIndex]] = field(default_factory=dict)
     recipe: Recipe = Recipe("")
 
     @property
@@ -115,7 +115,7 @@ class Kind:
         """Name of the engine that runs: this one, or the default."""
         return engine or next(iter(self.engines))
 
-    def window(self, name: str | None = None) -> type[Share]:
+    def window(self, name: str | None = None) -> type[WindowIndex]:
         """A window index by name, the default one if none is given.
 
         Raises
@@ -125,7 +125,7 @@ class Kind:
         """
         return self._named("window index", self.windows, name)
 
-    def make_room(self, site: Site, engine: str | None = None) -> Room:
+    def make_operator(self, site: OperatorContext, engine: str | None = None) -> KindOperator:
         """An empty room.
 
         Raises

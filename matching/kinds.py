@@ -2,28 +2,28 @@
 
 Of engines and window indexes a row has the default, first, and those of the papers. A program that wires a topology may
 hand in a longer table: with more kinds (`Kinds.plus`), or with opponents in the rows (`baselines.kinds`). Read on in
-`matching.kind` for what a row says, or in the package of a kind.
+`matching.operator` for what a row says, or in the package of a kind.
 """
 
 from matching.boolean.engines.cell_term import CellTerm
 from matching.boolean.engines.lfilter import LFilter
 from matching.boolean.engines.mbr_trie import MbrTrie
 from matching.boolean.engines.pt_quadtree import PtQuadtree
-from matching.boolean.room import BooleanRoom
+from matching.boolean.operator import BooleanOperator
 from matching.decay.engines.ciq import Ciq, CiqH
 from matching.decay.engines.keyword_blocks import KeywordBlocks
-from matching.decay.room import DecayRoom
+from matching.decay.operator import DecayOperator
 from matching.kind_table import Kind, Kinds, Recipe
 from matching.knn.engines.influence_grid import InfluenceGrid, SingleGrid
-from matching.knn.room import KnnRoom
+from matching.knn.operator import KnnOperator
 from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
 from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.eager_star import EagerStar
-from matching.skyline.room import SkylineRoom
+from matching.skyline.operator import SkylineOperator
 from matching.skyline.windows.inverted import InvertedWindow
 from matching.skyline.windows.mf_rtree import MfRtree
 from matching.topk.engines.skype import Skype
-from matching.topk.room import TopkRoom
+from matching.topk.operator import TopkOperator
 from matching.topk.windows.segments import Segments
 
 
@@ -37,7 +37,7 @@ KINDS = Kinds(
             BOOLEAN,
             "boolean",
             "region",
-            BooleanRoom,
+            BooleanOperator,
             stands="box",
             wraps=True,
             all_keywords=True,
@@ -51,7 +51,7 @@ KINDS = Kinds(
             TOPK,
             "topk",
             "point",
-            TopkRoom,
+            TopkOperator,
             fields=("k", "alpha"),
             thresholds=True,
             replicas=True,
@@ -63,7 +63,7 @@ KINDS = Kinds(
             DECAY,
             "decay",
             "point",
-            DecayRoom,
+            DecayOperator,
             fields=("k", "alpha"),
             windowed=False,
             lasting=True,
@@ -76,7 +76,7 @@ KINDS = Kinds(
             KNN,
             "knn",
             "point",
-            KnnRoom,
+            KnnOperator,
             fields=("k",),
             windowed=False,
             lasting=True,
@@ -88,7 +88,7 @@ KINDS = Kinds(
             SKYLINE,
             "skyline",
             "region",
-            SkylineRoom,
+            SkylineOperator,
             needs_extent=True,  # closeness is measured in half diagonals of the region
             needs_ended=True,
             kept_by_engine=True,

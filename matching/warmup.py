@@ -1,10 +1,10 @@
 """Compile every kernel before the stream starts, so that the first batch is no slower than the next.
 
-`topology.core.runner` calls `warmup` once a node with what the run uses, `make setup` runs `python -m matching.warmup`
-for what runs by default; after that, kernels come from the cache on disk in a fraction of the time. It works by letting
-`matching.alone` run every kind a little, on real if tiny inputs, with all that makes a kernel run: growth, removal,
-range messages, objects that end, refills, expiry, both kinds of window, a restore. Where nothing is cached yet it takes
-minutes, so it says how far it is (`Warmed`).
+`topology.core.executors.ray` calls `warmup` once a node with what the run uses, `make setup` runs `python -m
+matching.warmup` for what runs by default; after that, kernels come from the cache on disk in a fraction of the time. It
+works by letting `matching.local_engine` run every kind a little, on real if tiny inputs, with all that makes a kernel
+run: growth, removal, range messages, objects that end, refills, expiry, both kinds of window, a restore. Where nothing
+is cached yet it takes minutes, so it says how far it is (`Warmed`).
 """
 
 import sys
@@ -18,18 +18,18 @@ from typing import NamedTuple
 import numpy as np
 from numba.core.event import install_recorder
 
-from matching.alone import Alone
-from matching.fading import Fading
-from matching.kind import Question, Site, Turn
+from matching.half_life import DecayParameters
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
+from matching.local_engine import LocalEngine
 from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, NO_MESSAGES, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.operator import OperatorContext, OperatorInput, WindowQuery
 from matching.space import EARTH, Space
 from matching.window import Boundary, Window
 
 _SPACE = Space(*EARTH)
 #: Scores fall to half from message to message, so that whatever follows the stream has to move.
-_FADING = Fading.of(1e-6, 0.2, np.array([2, 1, 1]), 4, 0)
+_FADING = DecayParameters.of(1e-6, 0.2, np.array([2, 1, 1]), 4, 0)
 _BATCHES, _SIZE, _COMING = 8, 8, 10
 # Lists of the first are full, those of the second move. The third are more than went, so that the pool has no room for
 # them and is packed: two fifths of it are dead.
@@ -112,7 +112,7 @@ def _warm_named(name: str, all_of_them: bool) -> int:
 def warm_engine(kind: Kind, name: str) -> None:
     """One engine of a kind, through growth, refills, changes inside a batch, ends, expiry and a restore."""
     for window in (Window("count", 12), Window("time", 12)):
-        alone = Alone([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING, shares=2)
+        alone = LocalEngine([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING, shares=2)
         boundary, messages = Boundary(-1, 0, -1, -1), NO_MESSAGES
         for batch in range(_BATCHES):
             first = batch * _SIZE
@@ -125,12 +125,12 @@ def warm_engine(kind: Kind, name: str) -> None:
             ended = _messages(first - 4, 4, ranges=False) if batch and kind.needs_ended else NO_MESSAGES
             alone.process(boundary, messages, subscriptions(kind, coming, first + 2), removed, ended)
         states = alone.states()
-        again = Alone([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING)
+        again = LocalEngine([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING)
         again.restore(boundary, messages, states)
         again.results()
     # lists long enough to be worth more than a scan, and more hits than an engine has room for at once
     window, nobody = Window("count", _MANY_MESSAGES), np.zeros(0, np.int64)
-    room = kind.make_room(Site(_SPACE, window, fading=_FADING), name)
+    room = kind.make_operator(OperatorContext(_SPACE, window, fading=_FADING), name)
     following = 0
     for batch, coming in enumerate(_MANY):
         first = batch * _MANY_MESSAGES
@@ -140,12 +140,12 @@ def warm_engine(kind: Kind, name: str) -> None:
         boundary = Boundary(batch, first, first + _MANY_MESSAGES - 1, first - 1)  # all of the batch live
         home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
         messages = _messages(first, _MANY_MESSAGES, ranges=False)
-        room.close(room.match(Turn(boundary, messages, NO_MESSAGES, added, home, held, removed)).mine, [])
+        room.close(room.match(OperatorInput(boundary, messages, NO_MESSAGES, added, home, held, removed)).mine, [])
 
 
 def _warm_window(kind: Kind, name: str | None) -> None:
     """A window index, with messages indexed and not, some expired, asked about a boundary before the last."""
-    share, asking = kind.window(name)(_SPACE, 1), kind.make_room(Site(_SPACE, Window("count", 300)))
+    share, asking = kind.window(name)(_SPACE, 1), kind.make_operator(OperatorContext(_SPACE, Window("count", 300)))
     home, held = np.zeros(10, np.int64), np.ones(10, np.bool_)
     nobody = np.zeros(0, np.int64)
     removed = Removals(nobody, nobody.astype(np.int8), nobody)
@@ -156,14 +156,16 @@ def _warm_window(kind: Kind, name: str | None) -> None:
         share.store(boundary, messages, np.arange(batch * 200 - 30, batch * 200 + 10, 3))
         if batch:
             table = subscriptions(kind, np.arange(batch * 10, batch * 10 + 10), batch * 200)
-            turn = Turn(boundary, messages, NO_MESSAGES, table, home, held, removed)
+            turn = OperatorInput(boundary, messages, NO_MESSAGES, table, home, held, removed)
         else:
-            turn = Turn(boundary, messages, NO_MESSAGES, subscriptions(kind, nobody, 0), nobody, held[:0], removed)
+            turn = OperatorInput(
+                boundary, messages, NO_MESSAGES, subscriptions(kind, nobody, 0), nobody, held[:0], removed
+            )
         for ask in asking.close(asking.match(turn).mine, []).asks:
             question = ask.question
         for _ in range(12 if question is not None and batch < 3 else 2):
             if question is not None:
-                share.merge([share.answer(Question(before or boundary, batch, question.rows))] * 2)
+                share.merge([share.answer(WindowQuery(before or boundary, batch, question.rows))] * 2)
         before = boundary
     kind.window(name)(_SPACE).load(Boundary(3, 600, 799, 499), _messages(600, 200, ranges=False), nobody)
 

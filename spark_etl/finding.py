@@ -4,7 +4,7 @@ A column called as its role is (`text`, `lat`, `lon`, `time`, `id`) is taken. El
 of it is; where there are several, somebody has to choose. Names are compared without case and marks. Within objects
 only the place is looked for, as a GeoJSON point or a pair of coordinates, and whatever stands in `properties`: an
 `id` or a `created_at` deeper down mostly belongs to something else. Used by `spark_etl.job` and `spark_etl.trial`, and
-by `gateway.mapping` for the lines of a live stream.
+by `gateway.live.mapping` for the lines of a live stream.
 """
 
 import csv

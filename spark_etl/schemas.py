@@ -1,6 +1,6 @@
 """Columns of the files that the ETL writes; apart from Spark, for whoever writes the same.
 
-Used by `spark_etl.vectorise` and `gateway.journal`.
+Used by `spark_etl.vectorise` and `gateway.live.write_ahead_log`.
 """
 
 import pyarrow as pa

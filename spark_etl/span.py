@@ -1,6 +1,6 @@
 """When most of the messages are from, whatever a few absurd dates say.
 
-Used by `spark_etl.job` for the manifest and by `gateway.checking` for matches a day.
+Used by `spark_etl.job` for the manifest and by `gateway.subscriptions.checking` for matches a day.
 """
 
 import math

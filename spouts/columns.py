@@ -14,8 +14,8 @@ from matching.errors import InputError
 from matching.model import NO_COUNTS, NO_TIMES, Int32, Int64, MessageBatch, Names
 from matching.space import Space
 from matching.window import NO_FLOOR, Window
-from spouts.aside import drop_terms
 from spouts.cutting import Rows
+from spouts.quarantine import drop_terms
 from spouts.versions import Objects, object_columns
 
 SIDES = ("west", "south", "east", "north")

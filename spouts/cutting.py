@@ -21,10 +21,10 @@ from bolts.payloads import StreamBatch
 from matching.errors import ConfigError, InputError, TopologyError
 from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
-from spouts.aside import NOBODY, Aside, without_terms
 from spouts.cuts import Cuts, Logged, Steps, read_ends
+from spouts.quarantine import NOBODY, Quarantine, without_terms
 from spouts.versions import Objects, Versions
-from topology.core.component import Context, Saved, Spout, Tick
+from topology.core.api.component import Context, Saved, Spout, Tick
 
 
 class Rows(NamedTuple):
@@ -267,7 +267,7 @@ class MessageSpout(Spout):
         receiver: str = "distribution",
         poll_s: float = 0.2,
         rate: float | None = None,
-        aside: Aside = NOBODY,
+        aside: Quarantine = NOBODY,
     ):
         self.aside = aside
         self.cutter = Cutter(window, batch, limit)

@@ -4,8 +4,8 @@ Batches end where the log says, whenever it is read: `LoggedMessages` publishes 
 after a failure reads the same records from its checkpoint's place on. While none comes it waits, looking every few
 milliseconds, and publishes an empty batch now and then, which changes nothing. `LoggedSubscriptions` follows.
 
-Lines passed the gate before they were logged (`gateway.gate`), and pass it here again by the same functions; one that
-does not is damage. Read on in `spouts.cutting`, then in `bolts.distribution`.
+Lines passed the gate before they were logged (`gateway.live.admission`), and pass it here again by the same functions;
+one that does not is damage. Read on in `spouts.cutting`, then in `bolts.distribution`.
 """
 
 import os
@@ -23,13 +23,13 @@ from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, decode_object, subscription_row
 from matching.window import Window
-from spouts.aside import NOBODY, Aside, matching_nothing
 from spouts.cuts import Cuts
 from spouts.cutting import Batch, MessageSpout, Rows, Source
 from spouts.log import LogReader, Record
 from spouts.parsed import message_batch, messages_of, objects_of, vector_of
+from spouts.quarantine import NOBODY, Quarantine, matching_nothing
 from spouts.subscriptions import load_vocabulary
-from topology.core.component import Context, Saved, Spout, Tick
+from topology.core.api.component import Context, Saved, Spout, Tick
 
 #: How often the log is looked at while nothing comes, a few microseconds each: a line waits for half of it on average.
 LOOK_S = 0.002
@@ -137,7 +137,7 @@ class LoggedMessages(MessageSpout):
         vocabulary: str | os.PathLike[str],
         window: Window,
         space: Space,
-        aside: Aside = NOBODY,
+        aside: Quarantine = NOBODY,
     ):
         super().__init__(window, Cuts(_MOST), poll_s=IDLE_S, aside=aside)
         self.log = os.fspath(log)
@@ -229,7 +229,7 @@ class LoggedSubscriptions(Spout):
         vocabulary: str | os.PathLike[str],
         space: Space,
         kinds: Kinds = KINDS,
-        aside: Aside = NOBODY,
+        aside: Quarantine = NOBODY,
     ):
         self.aside = aside
         self.log = os.fspath(log)

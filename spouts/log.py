@@ -4,10 +4,10 @@ A record is a head, one line of JSON, and the lines themselves. `last_seq` in th
 lines close, or -1 if they close none: changes of subscriptions alone, which count with the next batch. So seqs and
 boundaries are decided once, and so is which messages are set aside for their date (`ahead`), and whoever reads the log
 comes to the same ones. A record is whole or it is not there: its head says how many bytes follow, and their checksum. A
-mark of a clock (`gateway.stream_clock`) is a record of one line, and a message of its own. Where the window goes by
-time, each record says the time of the stream behind it.
+mark of a clock (`gateway.live.stream_clock`) is a record of one line, and a message of its own. Where the window goes
+by time, each record says the time of the stream behind it.
 
-Written by `gateway.journal`; read on in `spouts.live`, which makes messages and changes of it.
+Written by `gateway.live.write_ahead_log`; read on in `spouts.live`, which makes messages and changes of it.
 """
 
 import os

@@ -5,7 +5,7 @@ all its messages are due, or once its first has lingered for so long, with all t
 wait for a credit it takes what has become due meanwhile. It says that it was published when its first message was due,
 however long it then had to wait. So latencies count from the schedule, a stalled engine cannot make its own stall
 invisible by slowing the source (coordinated omission), and every latency is that of the batch's oldest message.
-Read on in `gateway.loadtest`.
+Read on in `gateway.load.loadtest`.
 """
 
 import threading
@@ -22,7 +22,7 @@ from matching.model import KEYWORDS_BY_KIND, ChangeList, Float64, Names, Removal
 from matching.space import Space
 from matching.window import Window
 from spouts.generated import GeneratedSource, GeneratedSpout, Recipe
-from topology.core.component import Context, Saved, Spout, Tick
+from topology.core.api.component import Context, Saved, Spout, Tick
 
 #: No wait is longer than this, so that the task goes on answering whoever asks how it is.
 _LONGEST_WAIT_S = 0.2

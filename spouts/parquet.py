@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from matching.errors import InputError
 from matching.space import Space
 from matching.window import Window
-from spouts.aside import NOBODY, Aside
 from spouts.columns import OBJECT_COLUMNS, REMEDY, Columns, damaged, first_line, has_column, null_times
 from spouts.cuts import Cuts
 from spouts.cutting import Batch, Cutter, MessageSpout, Rows, Source, read_all
+from spouts.quarantine import NOBODY, Quarantine
 from spouts.versions import object_columns
-from topology.core.component import Context, Saved
+from topology.core.api.component import Context, Saved
 
 #: `format_version` in the manifest of the ETL outputs that this release reads.
 ETL_FORMAT = 1
@@ -245,7 +245,7 @@ class ParquetSpout(MessageSpout):
         asked: Collection[str] = (),
         max_ahead_s: float | None = None,
         rate: float | None = None,
-        aside: Aside = NOBODY,
+        aside: Quarantine = NOBODY,
     ):
         super().__init__(window, batch, limit, receiver, poll_s, rate, aside)
         self.directory = str(directory)

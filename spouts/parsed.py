@@ -1,6 +1,6 @@
 """From messages that passed the gate (`matching.validate`) to columns, for those who have them one by one.
 
-Used by `spouts.live` and by `gateway.engine`, so that what either is told becomes the same batch.
+Used by `spouts.live` and by `gateway.live.engine`, so that what either is told becomes the same batch.
 """
 
 import os

@@ -18,7 +18,7 @@ from matching.model import NO_MESSAGES, MessageBatch, concatenate, join_messages
 from matching.space import Space
 from matching.window import Window
 from spouts.parquet import ParquetSource
-from topology.core.component import Context, Saved, Spout, Tick
+from topology.core.api.component import Context, Saved, Spout, Tick
 
 
 class PlacingSpout(Spout):

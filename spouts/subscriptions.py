@@ -29,11 +29,11 @@ from matching.reasons import REASONS, explain
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, subscription_row
-from spouts.aside import NOBODY, Aside, matching_nothing
 from spouts.cutting import cut_names
 from spouts.lines import read_rows
 from spouts.parquet import read_manifest
-from topology.core.component import Context, Saved, Spout, Tick
+from spouts.quarantine import NOBODY, Quarantine, matching_nothing
+from topology.core.api.component import Context, Saved, Spout, Tick
 
 #: End of a subscription that has none.
 NEVER = 2**62
@@ -147,7 +147,7 @@ def load_changes(
     space: Space,
     rejects: str | os.PathLike[str] | None = None,
     kinds: Kinds = KINDS,
-    aside: Aside = NOBODY,
+    aside: Quarantine = NOBODY,
 ) -> Changes:
     """Read subscription files, in the given order.
 
@@ -237,7 +237,7 @@ class SubscriptionSpout(Spout):
         space: Space,
         rejects: str | os.PathLike[str] | None = None,
         kinds: Kinds = KINDS,
-        aside: Aside = NOBODY,
+        aside: Quarantine = NOBODY,
     ):
         self.aside = aside
         self.paths = [os.fspath(path) for path in paths]
@@ -320,7 +320,7 @@ class SubscriptionSpout(Spout):
 class _Loader:
     """Takes rows one by one and lays them out as columns, chunk by chunk."""
 
-    def __init__(self, vocabulary: Vocabulary, space: Space, rejects: "_Rejects", kinds: Kinds, aside: Aside):
+    def __init__(self, vocabulary: Vocabulary, space: Space, rejects: "_Rejects", kinds: Kinds, aside: Quarantine):
         self.aside = aside
         self.vocabulary = vocabulary
         self.space = space

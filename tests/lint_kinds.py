@@ -71,7 +71,7 @@ def main(folders: Sequence[str | Path] = ()) -> int:
         for file in sorted(Path(folder).rglob("*.py")):
             for line, what in sorted(findings(file.read_text(encoding="utf-8"), kinds)):
                 shown = file.relative_to(ROOT) if file.is_relative_to(ROOT) else file
-                sys.stderr.write(f"{shown}:{line}: {what}: ask the row of the kind (matching.kind.Kind) instead\n")
+                sys.stderr.write(f"{shown}:{line}: {what}: ask the row of the kind (matching.operator.Kind) instead\n")
                 wrong += 1
     return int(wrong > 0)
 

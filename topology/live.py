@@ -12,13 +12,13 @@ from contextlib import suppress
 from typing import Any
 
 from matching.errors import EngineError
-from spouts.aside import Aside
-from topology.core.committing import Checkpoints
+from spouts.quarantine import Quarantine
+from topology.core.api.plan import Plan
+from topology.core.checkpoint.barriers import Cadence
+from topology.core.checkpoint.coordinator import Checkpoints
+from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.failures import ComponentFailed
-from topology.core.marking import Cadence
 from topology.core.metrics import Snapshot
-from topology.core.plan import Plan
-from topology.core.store import CheckpointStore, Manifest
 from topology.folder import CHECKPOINTS, FAILED, INTERRUPTED, RUNNING, RunFolder, now_text
 from topology.running import behind, execute, find_poison, go_back, note_rejects, without
 from topology.settings import RunConfig
@@ -66,7 +66,7 @@ class LiveRun:
         self._config = config
         self._folder = folder
         self._log, self._listener = log, listener
-        self._aside = Aside.of(before.get("aside") or {})
+        self._aside = Quarantine.of(before.get("aside") or {})
         self._plan = build_live_plan(config, log, listener, self._aside)
         self._facts = {**facts, "run": str(before.get("run") or uuid.uuid4().hex), "began": now_text()}
         self.incarnation = behind(int(before.get("incarnation", 0))) if before and config.checkpoint_every else 0
@@ -154,7 +154,7 @@ class LiveRun:
             raise failed
         manifest = self._newest()
 
-        def build(config: RunConfig, aside: Aside) -> Plan:
+        def build(config: RunConfig, aside: Quarantine) -> Plan:
             return build_live_plan(config, self._log, None, aside)
 
         poison = find_poison(self._config, build, self._aside, self._store, manifest, failed)

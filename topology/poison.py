@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from matching.errors import EngineError
-from spouts.aside import Aside
-from topology.core.committing import Checkpoints
-from topology.core.component import Saved
+from spouts.quarantine import Quarantine
+from topology.core.api.component import Saved
+from topology.core.api.plan import Plan
+from topology.core.checkpoint.barriers import Cadence
+from topology.core.checkpoint.coordinator import Checkpoints
+from topology.core.checkpoint.store import CheckpointStore
+from topology.core.executors.local import pause_local, run_local
 from topology.core.failures import ComponentFailed
-from topology.core.local import pause_local, run_local
-from topology.core.marking import Cadence
-from topology.core.plan import Plan
-from topology.core.store import CheckpointStore
 
 #: More of one batch than this are no accident.
 MOST = 100
@@ -36,7 +36,7 @@ class Poison(NamedTuple):
     cause: str
 
 
-def find(build: Callable[[Aside], Plan], aside: Aside, saved: Saved | None, last_batch: int) -> Poison | None:
+def find(build: Callable[[Quarantine], Plan], aside: Quarantine, saved: Saved | None, last_batch: int) -> Poison | None:
     """Look for who is at fault.
 
     Parameters
@@ -80,7 +80,7 @@ def find(build: Callable[[Aside], Plan], aside: Aside, saved: Saved | None, last
 class _Search:
     """One batch, tried again and again."""
 
-    def __init__(self, build: Callable[[Aside], Plan], aside: Aside, before: Saved | None, cause: str):
+    def __init__(self, build: Callable[[Quarantine], Plan], aside: Quarantine, before: Saved | None, cause: str):
         self._build = build
         self._aside = aside
         self._before = before
@@ -116,7 +116,7 @@ class _Search:
             found.append(low)
         return None
 
-    def _try(self, aside: Aside) -> Saved | None:
+    def _try(self, aside: Quarantine) -> Saved | None:
         """The boundary behind the batch without these, None if it raises all the same."""
         try:
             return pause_local(self._build(aside), self._batch, resume=self._before)

@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from matching.errors import CheckpointError, ConfigError, EngineError, InputError, TopologyError
-from spouts.aside import NOBODY, Aside
 from spouts.parquet import read_manifest
-from topology.core.balancing import Balance
-from topology.core.committing import Checkpoints, complete
-from topology.core.disk import LocalDisk
+from spouts.quarantine import NOBODY, Quarantine
+from topology.core.api.plan import Plan
+from topology.core.checkpoint.barriers import Cadence
+from topology.core.checkpoint.coordinator import Checkpoints, complete
+from topology.core.checkpoint.storage import LocalDisk
+from topology.core.checkpoint.store import CheckpointStore, Manifest
+from topology.core.executors.balancing import Balance
+from topology.core.executors.local import run_local
+from topology.core.executors.logs import driver_log
 from topology.core.failures import ComponentFailed
-from topology.core.local import run_local
-from topology.core.logs import driver_log
-from topology.core.marking import Cadence
 from topology.core.metrics import RunReport, Snapshot
-from topology.core.plan import Plan
-from topology.core.store import CheckpointStore, Manifest
 from topology.folder import (
     CHECKPOINTS,
     FAILED,
@@ -45,7 +45,8 @@ from topology.settings import RunConfig
 from topology.summary import began_with, summarise
 from topology.wiring import build_plan
 
-#: Components that are light beside the query bolts: one process has room for all of them (see `topology.core.worker`).
+#: Components that are light beside the query bolts: one process has room for all of them (see
+#: `topology.core.tasks.worker`).
 LIGHT = ("messages", "subscriptions", "distribution", "tuples", "aggregation", "delivery")
 
 
@@ -90,7 +91,7 @@ def run(
             raise InputError("missing_file", f"{path} does not exist: name a file of subscriptions")
     if config.executor == "local":
         return _run(config, on_progress, stop, resume)
-    from topology.core.connection import connected  # Ray takes a second to import: only for those who use it
+    from topology.core.executors.connection import connected  # Ray takes a second to import: only for those who use it
 
     # A cluster is joined first, so that one that does not answer is told at once and leaves the output folder as it
     # was; a Ray of our own is started last, by `run_ray`.
@@ -209,7 +210,7 @@ def execute(
             checkpoints=checkpoints,
             on_opened=on_opened,
         )
-    from topology.core.runner import run_ray
+    from topology.core.executors.ray import run_ray
 
     return run_ray(
         plan,
@@ -243,8 +244,8 @@ def behind(incarnation: int) -> int:
 
 def find_poison(
     config: RunConfig,
-    build: Callable[[RunConfig, Aside], Plan],
-    aside: Aside,
+    build: Callable[[RunConfig, Quarantine], Plan],
+    aside: Quarantine,
     store: CheckpointStore,
     manifest: Manifest | None,
     failed: ComponentFailed,
@@ -269,7 +270,7 @@ def find_poison(
     return poison
 
 
-def without(aside: Aside, poison: Poison) -> Aside:
+def without(aside: Quarantine, poison: Poison) -> Quarantine:
     """Those, and who has been found, set aside."""
     messages, subscriptions = ([(one, one) for one in found] for found in (poison.messages, poison.subscriptions))
     return aside.with_more(messages, subscriptions)
@@ -345,7 +346,7 @@ def _clear(store: CheckpointStore) -> None:
 
 def _prepare_to_go_on(
     config: RunConfig, folder: RunFolder, sums: InputSums
-) -> tuple[CheckpointStore, Manifest | None, int, Aside, str]:
+) -> tuple[CheckpointStore, Manifest | None, int, Quarantine, str]:
     """The run's checkpoints, the one to go on from, None for the start of the stream, the run's next incarnation, who
     is set aside, and what the run calls itself.
 
@@ -362,7 +363,7 @@ def _prepare_to_go_on(
     if not config.checkpoint_every:
         raise ConfigError(f"{folder.path}: this run was made without checkpoints; run again, with --overwrite")
     incarnation = behind(int(told.get("incarnation", 0)))
-    aside = Aside.of(told.get("aside", {}))
+    aside = Quarantine.of(told.get("aside", {}))
     name = str(told.get("run", ""))
     store = _store_of(config, name)
     manifest = store.newest()

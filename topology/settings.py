@@ -26,7 +26,7 @@ from pydantic_settings import (
 )
 
 from matching.errors import ConfigError
-from matching.fading import HALF_LIFE_S, LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, SMOOTHING
+from matching.half_life import HALF_LIFE_S, LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, SMOOTHING
 from matching.space import EARTH, Space
 from matching.window import Window
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from matching.fading import EPOCH_US
+from matching.half_life import EPOCH_US
 from matching.window import Window
 from spouts.cuts import Cuts
 from topology.core.metrics import RunReport

@@ -29,26 +29,26 @@ from distribution.placement.costs import Costs, SampleCosts, UniformCosts
 from distribution.router import Router
 from distribution.routers import REBALANCING, placeable, router_named
 from matching.errors import ConfigError, InputError
-from matching.fading import Fading
-from matching.kind import Site
+from matching.half_life import DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import Float64
+from matching.operator import OperatorContext
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.warmup import Part, Warmed, in_turn, parts
 from matching.window import Window
-from spouts.aside import NOBODY, Aside
 from spouts.cuts import Cuts, read_ends
-from spouts.kinds import first_that, named_in
 from spouts.live import LoggedMessages, LoggedSubscriptions
 from spouts.parquet import ParquetSpout, read_manifest, read_points, read_span
 from spouts.placing import PlacingSpout, read_first
+from spouts.quarantine import NOBODY, Quarantine
+from spouts.scan import first_that, named_in
 from spouts.subscriptions import SubscriptionSpout, load_vocabulary
-from topology.core.builder import TopologyBuilder
-from topology.core.component import Bolt, Spout
-from topology.core.grouping import ALL, DIRECT
-from topology.core.plan import Plan
+from topology.core.api.builder import TopologyBuilder
+from topology.core.api.component import Bolt, Spout
+from topology.core.api.grouping import ALL, DIRECT
+from topology.core.api.plan import Plan
 from topology.engines import kinds_with
 from topology.settings import CREDITS, LIVE_CREDITS, RunConfig
 
@@ -71,7 +71,7 @@ def wire(
     window_indexes: Mapping[str, str] | None = None,
     options: Mapping[str, str] | None = None,
     asking: Collection[str] | None = None,
-    fading: Fading | None = None,
+    fading: DecayParameters | None = None,
     distribution_bolts: int = 1,
     tuple_bolts: int = 1,
     aggregation_bolts: int = 1,
@@ -86,7 +86,7 @@ def wire(
     engines, window_indexes : mapping of kind to name
         The default of each kind that is not named.
     options : mapping
-        See `matching.kind.Site.options`.
+        See `matching.operator.OperatorContext.options`.
     asking : collection of str
         Kinds that there may be subscriptions of, for which the tuple bolts then index their messages; all by default.
     fading : Fading
@@ -105,7 +105,7 @@ def wire(
             raise ConfigError(f"kind {name}: has no engine, so there is nothing to choose for it")
     kinds = kinds_with(kinds, engines, window_indexes)
     for kind in kinds.run:  # refuse what nobody knows here, not in an actor
-        kind.make_room(Site(space, window, options=options, fading=fading), engines.get(kind.name))
+        kind.make_operator(OperatorContext(space, window, options=options, fading=fading), engines.get(kind.name))
         if kind.windowed or kind.name in window_indexes:
             kind.window(window_indexes.get(kind.name))
     builder = TopologyBuilder("skyray")
@@ -220,10 +220,10 @@ def costs_of(config: RunConfig, space: Space, vocabulary: Vocabulary) -> Costs:
     return UniformCosts(space, np.array(vocabulary.document_frequency), vocabulary.messages)
 
 
-def fading_of(config: RunConfig, vocabulary: Vocabulary) -> Fading:
+def fading_of(config: RunConfig, vocabulary: Vocabulary) -> DecayParameters:
     """How scores fade in a run."""
     counts, tokens = vocabulary.collection_count, vocabulary.total_tokens
-    return Fading.of(config.decay_half_life, config.decay_smoothing, counts, tokens)
+    return DecayParameters.of(config.decay_half_life, config.decay_smoothing, counts, tokens)
 
 
 def check_placeable(config: RunConfig, vocabulary: Vocabulary, space: Space, kinds: Kinds = KINDS) -> None:
@@ -268,7 +268,7 @@ def credits_for(batch: float | None) -> int:
     """How many batches of so many messages may be in flight; None: nobody knows how many they have.
 
     Small ones cost what it takes to tell a process of each, and those in flight together can share that
-    (`topology.core.worker`). What is in flight, and what the tuple bolts keep for it, stays bounded in messages.
+    (`topology.core.tasks.worker`). What is in flight, and what the tuple bolts keep for it, stays bounded in messages.
     """
     return CREDITS if batch is None else int(np.clip(np.ceil(_IN_FLIGHT / max(batch, 1.0)), CREDITS, _MOST_CREDITS))
 
@@ -316,7 +316,7 @@ def check_rebalance(config: RunConfig, router: Router) -> None:
             raise ConfigError(f"--rebalance: {why}, or leave --rebalance out")
 
 
-def build_plan(config: RunConfig, aside: Aside = NOBODY, kinds: Kinds = KINDS) -> Plan:
+def build_plan(config: RunConfig, aside: Quarantine = NOBODY, kinds: Kinds = KINDS) -> Plan:
     """The topology that the settings ask for, without those set aside; reads the manifest, the vocabulary and a sample
     of the messages.
 
@@ -350,7 +350,7 @@ def build_plan(config: RunConfig, aside: Aside = NOBODY, kinds: Kinds = KINDS) -
     return _wired(config, messages, subscriptions, router, space, vocabulary, kinds, credits, asking=asking)
 
 
-def build_live_plan(config: RunConfig, log: str, listener: str | None, aside: Aside = NOBODY) -> Plan:
+def build_live_plan(config: RunConfig, log: str, listener: str | None, aside: Quarantine = NOBODY) -> Plan:
     """The topology over a log that grows, which tells updates at once.
 
     Parameters
@@ -361,7 +361,7 @@ def build_live_plan(config: RunConfig, log: str, listener: str | None, aside: As
     log : str
         Path (`spouts.log`).
     listener : str or None
-        Path of a socket (`bolts.telling`).
+        Path of a socket (`bolts.publishing`).
     aside : Aside
 
     Raises

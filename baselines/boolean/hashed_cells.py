@@ -12,8 +12,8 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.engine import BooleanEngine
-from matching.borrowing import borrowing
 from matching.model import Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.cells import FINEST, cell_range, fitting_level, lattice
 from matching.storage.region_hits import Messages
@@ -175,7 +175,7 @@ def _keys_of(slots, columns, world_west, world_south, steps_per_degree):
     return row_of[:count], key_of[:count]
 
 
-@borrowing
+@njit_no_refcount
 def _link(slot_of, key_of, chains):
     """Put a node for each (slot, key) at the front of its chain; there is room for all."""
     for i in range(slot_of.shape[0]):
@@ -228,7 +228,7 @@ def _unlink(slots, chains):
     return emptied[:count]
 
 
-@borrowing
+@njit_no_refcount
 def _match(messages, first_row, chains, columns, world_west, world_south, steps_per_degree, seen, out_slot, out_row):
     """Match rows from `first_row` on; see `BooleanEngine._scan` for what is returned.
 
@@ -284,7 +284,7 @@ def _match(messages, first_row, chains, columns, world_west, world_south, steps_
     return found, messages.west.shape[0], scanned, scanned
 
 
-@borrowing
+@njit_no_refcount
 def _walk(chain, chains, columns, messages, row, first, last, seen, out_slot, out_row, found, scanned):
     """Test every subscription of a chain; False in front if a hit found no room."""
     node = chains.head[chain]

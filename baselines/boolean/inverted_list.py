@@ -13,8 +13,8 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.engine import BooleanEngine
-from matching.borrowing import borrowing
 from matching.model import Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.cell_blocks import MORE, NO_SECOND, describe, slot_of
 from matching.storage.cell_match import NO_TERM, TABLE, has_term, longer, on_lattice
@@ -214,7 +214,7 @@ def _test_block(box, reach, passed):
         passed[p] = ((reach - (box[p] & LANES)) & GUARDS) == GUARDS
 
 
-@borrowing
+@njit_no_refcount
 def _walk(lists, start, length, reach, passed, candidates):
     """Write the places of a list that the message reaches into candidates (int64[length]); returns how many."""
     words = passed.view(np.uint64)
@@ -236,7 +236,7 @@ def _walk(lists, start, length, reach, passed, candidates):
     return count
 
 
-@borrowing
+@njit_no_refcount
 def _verify(messages, row, lists, columns, count, candidates, beyond, table, out_slot, found):
     """Append the slots that match to out_slot from `found` on; returns where they end. There is room for all."""
     west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]

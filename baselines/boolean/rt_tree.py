@@ -28,8 +28,8 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.engine import BooleanEngine
-from matching.borrowing import borrowing
 from matching.model import Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.cell_match import longer
 from matching.storage.prefetch import prefetch
@@ -252,13 +252,13 @@ def _children(forest, node, terms, alive, first, last):
     return mask, end
 
 
-@borrowing
+@njit_no_refcount
 def _meets(box, node, west, south, east, north):
     # Closed, like the regions themselves; false for a message with NaN.
     return box[node, 0] <= east and west <= box[node, 2] and box[node, 1] <= north and south <= box[node, 3]
 
 
-@borrowing
+@njit_no_refcount
 def _verify(messages, row, columns, slots, count, out_slot, found):
     """Append those of the slots that match to out_slot from `found` on, where is room; returns where they end."""
     west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]

@@ -11,12 +11,12 @@ import numpy as np
 from numba import njit
 
 from baselines.postings import Postings
-from matching.borrowing import borrowing
+from matching.cumulative.engine import LastingEngine
+from matching.cumulative.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
 from matching.decay.scores import key_of, length_of, lift, probability, relevance, share_of
-from matching.fading import Fading
-from matching.lasting.engine import LastingEngine
-from matching.lasting.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
+from matching.half_life import DecayParameters
 from matching.model import Int32, MessageBatch
+from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
@@ -33,7 +33,7 @@ class InvertedFile(LastingEngine):
 
     name = "inverted_file"
 
-    def __init__(self, space: Space, fading: Fading):
+    def __init__(self, space: Space, fading: DecayParameters):
         super().__init__(space)
         self.fading = fading
         self.postings = Postings(bounded=False)
@@ -114,7 +114,7 @@ def _scan(c, best, v, met, messages, batch, first_row, factor, fading, max_dista
     return batch.seq.shape[0]
 
 
-@borrowing
+@njit_no_refcount
 def _enter(factor, terms, counts, fading):
     """Write the probabilities of a message's terms, of which some may be nobody's."""
     length = length_of(counts, 0, counts.shape[0])

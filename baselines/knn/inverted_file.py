@@ -10,11 +10,11 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
+from matching.cumulative.engine import LastingEngine
+from matching.cumulative.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
 from matching.knn.engines.balls import limit_of
 from matching.knn.engines.terms import TermLists, is_first_common, post_terms, unpost_terms
-from matching.lasting.engine import LastingEngine
-from matching.lasting.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
+from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 
@@ -50,7 +50,7 @@ class InvertedFile(LastingEngine):
         return super().arrays() | {f"terms_{name}": value for name, value in self.terms.arrays().items()}
 
 
-@borrowing
+@njit_no_refcount
 def _post(c, v, slots, first):
     """Post slots from `first` on; returns the number of those that are all in."""
     for i in range(first, slots.shape[0]):
@@ -59,7 +59,7 @@ def _post(c, v, slots, first):
     return slots.shape[0]
 
 
-@borrowing
+@njit_no_refcount
 def _unpost(c, v, slots):
     for slot in slots:
         unpost_terms(c, v, slot)

@@ -11,7 +11,7 @@ Read on in `baselines.skyline.linear_quadtrees`, which keeps such words.
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
+from matching.njit import njit_no_refcount
 from matching.skyline.windows.messages import lived_at, spatial_relevance, text_relevance
 
 #: Levels below the root: cells of a hundredth of a degree.
@@ -118,7 +118,7 @@ def cells_of(box, out):
 
 
 # inlined: a call takes the columns one by one, which costs more than what it does
-@borrowing
+@njit_no_refcount
 def pick(word, rectangle, seen, slots, picked):
     """Count the message of a word in `seen` if it may stand in the rectangle; returns the new end of `slots`.
 

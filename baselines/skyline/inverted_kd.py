@@ -15,9 +15,9 @@ from numba import njit
 from baselines.skyline import lists as lists_module
 from baselines.skyline.cells import write_picked
 from baselines.skyline.lists import LONGEST, key_of, pick_from, slot_at
-from matching.borrowing import borrowing
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int8, Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.slots import resized
@@ -120,7 +120,7 @@ def _leaf_of(tree, lon, lat):
     return node
 
 
-@borrowing
+@njit_no_refcount
 def _new_leaf(tree, parent):
     node = tree.meta[_FREE]
     if node >= 0:

@@ -14,8 +14,8 @@ from numba import njit
 from baselines.skyline import lists as lists_module
 from baselines.skyline.cells import write_picked
 from baselines.skyline.lists import key_of, pick_from
-from matching.borrowing import borrowing
 from matching.errors import EngineError
+from matching.njit import njit_no_refcount
 from matching.skyline.windows import rtree as rtree_module
 from matching.skyline.windows.rtree import (
     FANOUT,
@@ -95,7 +95,7 @@ class IrTree(TreeWindow):
         return tables_of(tree=self.tree, lists=self.lists) | {"nodes": {"distinct": self.distinct}}
 
 
-@borrowing
+@njit_no_refcount
 def _count_terms(tree, lists, distinct, log, node, slot, amount):
     """Add a message to the pseudo-document of an inner node, or take it out (amount 1 or -1)."""
     for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
@@ -137,7 +137,7 @@ def _all_below(tree, node, stack, out):
     return count
 
 
-@borrowing
+@njit_no_refcount
 def _needed(tree, distinct, log, leaf, slot, progress):
     """Keys and words that an insertion into a leaf takes at most, into `progress`."""
     terms = log.term_count[slot]
@@ -216,7 +216,7 @@ def _insert(tree, lists, distinct, log, slots, progress):
     return True
 
 
-@borrowing
+@njit_no_refcount
 def _find_leaf(tree, log, slot, stack):
     """(leaf, position) of a message: every node whose box has its point may be on the way. (-1, -1) if nowhere."""
     lon, lat = log.lon[slot], log.lat[slot]

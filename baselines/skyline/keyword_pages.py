@@ -22,8 +22,8 @@ from numba import njit
 
 from baselines.skyline.cells import DEEPEST, column_in, line_in
 from baselines.skyline.keyword_table import KeywordTable, has_room, new_table, with_room
-from matching.borrowing import borrowing
 from matching.model import Int32, Int64, UInt8
+from matching.njit import njit_no_refcount
 from matching.storage.slots import grown_length, resized
 
 #: Tuples of a page, and so of a keyword cell that is not dense.
@@ -104,7 +104,7 @@ def used_bytes(pages: Pages) -> int:
     return sum(column.nbytes for column in (*columns, pages.page[:high], pages.word[:high], pages.source[:high]))
 
 
-@borrowing
+@njit_no_refcount
 def may_change(pages):
     """Whether any one posting can come or go without growing; asked beforehand, since no half of it can be undone."""
     return (
@@ -124,7 +124,7 @@ def node_of(reference):
 # ------------------------------------------------------------------------------------------------- cells and nodes
 
 
-@borrowing
+@njit_no_refcount
 def new_cell(pages, page, count, following):
     """Number of a cell in a page."""
     cell = pages.meta[FREE_CELL]
@@ -145,7 +145,7 @@ def free_cell(pages, cell):
     pages.meta[FREE_CELL] = cell
 
 
-@borrowing
+@njit_no_refcount
 def new_node(pages, below):
     """Number of a summary node without quadrants."""
     node = pages.meta[FREE_NODE]
@@ -222,7 +222,7 @@ def _size_of(room):
     return room // _STEP if room else -1
 
 
-@borrowing
+@njit_no_refcount
 def _unlink(pages, page):
     before, after = pages.page[page, _BEFORE], pages.page[page, _AFTER]
     if before >= 0:
@@ -243,7 +243,7 @@ def _link(pages, page):
     pages.meta[first] = page
 
 
-@borrowing
+@njit_no_refcount
 def set_used(pages, page, used):
     """Say how many tuples a page has; it is then found among those with as much room."""
     before, after = _size_of(PAGE - pages.page[page, USED]), _size_of(PAGE - used)
@@ -271,7 +271,7 @@ def page_with_room(pages, wanted):
     return page
 
 
-@borrowing
+@njit_no_refcount
 def put(pages, page, cell, words):
     """Write tuples of a cell into a page that has room."""
     used = pages.page[page, USED]
@@ -280,7 +280,7 @@ def put(pages, page, cell, words):
     set_used(pages, page, used + words.shape[0])
 
 
-@borrowing
+@njit_no_refcount
 def take(pages, cell, out):
     """Take all tuples of a cell out of its page, into out; returns how many."""
     page, taken, kept = pages.cell[cell, HOME], 0, 0

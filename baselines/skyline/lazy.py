@@ -13,8 +13,8 @@ import numpy as np
 from numba import njit
 
 from baselines.skyline.sweep import mark_undominated
-from matching.borrowing import borrowing
 from matching.model import Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.skyline.engine import Offers
 from matching.skyline.engines.eager import Eager
 from matching.skyline.results import (
@@ -98,7 +98,7 @@ def _drop_useless(v, slot):
     v.count[slot] = kept
 
 
-@borrowing
+@njit_no_refcount
 def _offer(v, offers, floor, first):
     """Offer messages from `first` on; returns the one that found no room in the pool, or how many there are."""
     for i in range(first, offers.slot.shape[0]):
@@ -108,7 +108,7 @@ def _offer(v, offers, floor, first):
     return offers.slot.shape[0]
 
 
-@borrowing
+@njit_no_refcount
 def _arrive(v, slot, seq, life, spatial, text, floor):
     """Compare a message with the skyline of a slot; False if the pool has no room for it."""
     if v.start[slot] >= 0 and v.count[slot] == block_size(v.size_class[slot]):

@@ -49,7 +49,7 @@ from baselines.skyline.linear_quadtrees import (
     sign,
     start_at,
 )
-from matching.borrowing import borrowing
+from matching.njit import njit_no_refcount
 
 
 @njit(cache=True, nogil=True)
@@ -175,7 +175,7 @@ def _split(trees, work, row, i, word):
             i += 1
 
 
-@borrowing
+@njit_no_refcount
 def delete(trees, work, log, slots, progress):
     """Take out the postings that `progress` (message, term, how many were missing) has not seen yet; whether all are.
 
@@ -203,7 +203,7 @@ def delete(trees, work, log, slots, progress):
     return True
 
 
-@borrowing
+@njit_no_refcount
 def _delete_few(trees, entry, slot):
     """Take a message from a keyword of one leaf; returns 1 if it is not there, else 0."""
     value = trees.table.value[entry]
@@ -225,7 +225,7 @@ def _delete_few(trees, entry, slot):
     return 0
 
 
-@borrowing
+@njit_no_refcount
 def _delete_from(trees, work, entry, slot, code):
     """Take a message from a quadtree; returns 1 if it is not there, else 0."""
     row = -1 - trees.table.value[entry]
@@ -252,7 +252,7 @@ def _delete_from(trees, work, entry, slot, code):
     return 0
 
 
-@borrowing
+@njit_no_refcount
 def _merge(trees, work, entry, row, first, end, total, code, level):
     """Make one leaf of all in the largest cell around leaves [first, end) with no more than half a leaf of messages.
 

@@ -32,8 +32,8 @@ from baselines.skyline.keyword_table import (
     new_table,
     with_room,
 )
-from matching.borrowing import borrowing
 from matching.model import Int64, UInt8
+from matching.njit import njit_no_refcount
 from matching.storage.slots import resized
 
 #: Messages of a leaf.
@@ -163,7 +163,7 @@ def appended(trees, start, count, word):
     return start
 
 
-@borrowing
+@njit_no_refcount
 def shortened(trees, start, count, at):
     """Start of the block of `count` words after the one `at` a place was taken out, which leaves at least one."""
     # the order within a leaf is of no account: candidates are sorted at the end
@@ -352,7 +352,7 @@ def clear(trees, row, cell):
     trees.signature[row, cell >> 3] &= np.uint8(255 - (1 << (cell & 7)))
 
 
-@borrowing
+@njit_no_refcount
 def has_message(trees, row, cell):
     """Whether any leaf of a quadtree has a message in a cell of level `SIGNED`."""
     first = cell << SIGNED_SHIFT

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import UNKNOWN_TERM, Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.storage.prefetch import prefetch
 
 #: Stands in `value` for an entry without a list.
@@ -186,7 +186,7 @@ def _free_block(lists, start, size):
     lists.meta[_FREE + size] = start
 
 
-@borrowing
+@njit_no_refcount
 def append(lists, key, slot):
     """Add a slot to the list of a key; returns its new length. O(1) amortised."""
     entry = _enter(lists, key)
@@ -216,7 +216,7 @@ def append(lists, key, slot):
     return length + 1
 
 
-@borrowing
+@njit_no_refcount
 def slot_at(lists, entry, i):
     """The i-th slot of an entry's list."""
     if lists.length[entry] == 1:
@@ -224,7 +224,7 @@ def slot_at(lists, entry, i):
     return lists.pool[lists.value[entry] + i]
 
 
-@borrowing
+@njit_no_refcount
 def pick_from(lists, places, keywords, entries, seen, slots, picked, visits):
     """Pick the messages that any place lists by a keyword; returns the new end of `slots`.
 
@@ -264,7 +264,7 @@ def pick_from(lists, places, keywords, entries, seen, slots, picked, visits):
     return picked
 
 
-@borrowing
+@njit_no_refcount
 def remove_entry(lists, key, slot):
     """Remove a slot from the list of a key; returns what is left, -1 if it was not there. O(length)."""
     entry = find(lists, key)
@@ -314,7 +314,7 @@ def _halve(lists, entry, size):
     lists.value[entry] = smaller
 
 
-@borrowing
+@njit_no_refcount
 def add_to_count(lists, key, amount):
     """Add to the count of a key, which is made or dropped as needed; returns the new count."""
     entry = _enter(lists, key)

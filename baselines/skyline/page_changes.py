@@ -36,7 +36,7 @@ from baselines.skyline.keyword_pages import (
     take,
 )
 from baselines.skyline.keyword_table import enter_keyword, find_keyword, forget_keyword
-from matching.borrowing import borrowing
+from matching.njit import njit_no_refcount
 
 #: Tuples of a cell that has others move out of its way.
 _LARGE = PAGE // 4
@@ -67,7 +67,7 @@ def insert(pages, work, log, slots, progress):
     return True
 
 
-@borrowing
+@njit_no_refcount
 def _new_home(pages, work, word):
     """A cell for one tuple."""
     page = page_with_room(pages, _TO_GROW)
@@ -79,7 +79,7 @@ def _new_home(pages, work, word):
     return cell
 
 
-@borrowing
+@njit_no_refcount
 def _refer(pages, entry, node, quadrant, reference):
     """Have what a keyword, or a quadrant of a node, refers to be this."""
     if node < 0:
@@ -88,7 +88,7 @@ def _refer(pages, entry, node, quadrant, reference):
         pages.child[node, quadrant] = reference
 
 
-@borrowing
+@njit_no_refcount
 def _insert_into(pages, work, entry, word, moved):
     """Add a tuple to the cells of a keyword; moved : int64[PAGE + 1], scratch."""
     reference, level, node, quadrant = pages.table.value[entry], 0, np.int64(NOTHING), np.int64(0)
@@ -118,7 +118,7 @@ def _insert_into(pages, work, entry, word, moved):
         work[LISTS] += 1
 
 
-@borrowing
+@njit_no_refcount
 def _add(pages, work, cell, word, moved):
     """Add a tuple to a cell that has less than a page of them."""
     work[LISTS] += 1
@@ -146,7 +146,7 @@ def _in_the_way(pages, cell):
     return np.int64(cell)
 
 
-@borrowing
+@njit_no_refcount
 def _move(pages, cell, moved):
     """Move a cell to a page with room for it to grow: one on the move soon moves again."""
     count = take(pages, cell, moved)
@@ -155,7 +155,7 @@ def _move(pages, cell, moved):
     pages.cell[cell, HOME] = page
 
 
-@borrowing
+@njit_no_refcount
 def _split(pages, work, cell, level):
     """A summary node for a cell of a level that fills its page: four cells which share the page, for a start."""
     page = pages.cell[cell, HOME]
@@ -247,7 +247,7 @@ def _delete_from(pages, work, entry, word, moved):
     return 0
 
 
-@borrowing
+@njit_no_refcount
 def _remove(pages, cell, word):
     """Take a tuple out of a cell; returns whether it was there."""
     page = pages.cell[cell, HOME]
@@ -298,7 +298,7 @@ def _gather(pages, work, node, out):
     return taken
 
 
-@borrowing
+@njit_no_refcount
 def _one_cell(pages, words):
     """A cell with these tuples, in a page with room for more."""
     page = page_with_room(pages, words.shape[0] + words.shape[0] // 4)

@@ -7,8 +7,8 @@ from abc import abstractmethod
 
 import numpy as np
 
-from matching.borrowing import borrowing
 from matching.model import Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.skyline.engine import Offers, SkylineEngine
 from matching.skyline.results import UNDOMINATED, has_room, put
 from matching.skyline.window import Candidates
@@ -37,7 +37,7 @@ class Recomputing(SkylineEngine):
         """bool[n]: which candidates no other one of the same query dominates."""
 
 
-@borrowing
+@njit_no_refcount
 def _keep_best(v, slots, candidates, best, first):
     """Fill empty blocks from row `first` on; returns the row that found no room (its block is empty), or all."""
     for row in range(first, slots.shape[0]):

@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit
 
 from baselines.topk.posted import PostedEngine
-from matching.borrowing import borrowing
 from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
+from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
@@ -94,7 +94,7 @@ def _summarise(v, block_start, bounds):
 
 
 # inlined: a call takes the arrays one by one, which costs more than the score
-@borrowing
+@njit_no_refcount
 def _score(c, slot, term, given, x, y, max_distance):
     """Score of a pair if `term` is its first common term, else NaN; `given` is as of the message."""
     text, earlier = 0.0, False
@@ -108,7 +108,7 @@ def _score(c, slot, term, given, x, y, max_distance):
     return np.nan if earlier else score
 
 
-@borrowing
+@njit_no_refcount
 def _scan(c, v, block_start, bounds, given, batch, max_distance, first_row, most_hits, slots, rows, scores):
     """`given` (float64[terms]) is found and left -1 everywhere."""
     found = 0

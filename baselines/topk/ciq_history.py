@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.ciq.cell_costs import (
     BINS,
     KEYWORDS,
@@ -26,6 +25,7 @@ from matching.ciq.cell_costs import (
 )
 from matching.ciq.quadtree import cells_down_to, path_to
 from matching.model import Float32, Float64, Int32
+from matching.njit import njit_no_refcount
 from matching.storage.point_subscriptions import Subscriptions
 from matching.storage.slots import resized
 
@@ -133,7 +133,7 @@ def _make_up(c, slots, h, depth, wanted):
         h.facts[MESSAGES] -= 1.0
 
 
-@borrowing
+@njit_no_refcount
 def _keep(h, nth, terms, weights):
     """Keep a text in place of the oldest."""
     text = nth % h.size.shape[0]
@@ -143,7 +143,7 @@ def _keep(h, nth, terms, weights):
         h.terms[text, i], h.weights[text, i] = terms[i], weights[i]
 
 
-@borrowing
+@njit_no_refcount
 def remember(h, path, terms, weights):
     """Take a message into the history. O(depth + terms)."""
     _keep(h, int(h.facts[PLACES]), terms, weights)

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from baselines.topk.posted import PostedEngine
-from matching.borrowing import borrowing
+from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
@@ -116,7 +116,7 @@ def _rule_out(row, touched, touches, x, y, per_distance, text):
     return kept
 
 
-@borrowing
+@njit_no_refcount
 def _scan(c, v, row, batch, max_distance, first_row, most_hits, text, touched, out_slot, out_row, out_score):
     """`text` is -1 everywhere on entry and on return; `touched` is scratch, longer by one."""
     found = 0

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Float32, Int32, Int64, MessageBatch
+from matching.njit import njit_no_refcount
 from matching.space import Space
-from matching.topk.window import WindowIndex
+from matching.topk.window import TopkWindowIndex
 from matching.topk.windows.postings import link_term, upper_bound, visit_postings
 from matching.topk.windows.search import (
     Asked,
@@ -60,7 +60,7 @@ class Chains(NamedTuple):
     free: Int64
 
 
-class InvertedRing(WindowIndex):
+class InvertedRing(TopkWindowIndex):
     """Inverted lists over a ring of messages, written in place.
 
     Notes
@@ -175,7 +175,7 @@ def _grow(chains: Chains, wanted: int) -> Chains:
     )
 
 
-@borrowing
+@njit_no_refcount
 def _count_expired(head, oldest, newest, floor):
     """How many messages from the oldest on have expired without a gap, and how many terms they had."""
     gone = terms = 0
@@ -206,7 +206,7 @@ def _chunks_wanted(chains, terms):
     return wanted
 
 
-@borrowing
+@njit_no_refcount
 def _append(ring, chains, rows, oldest, newest, term_at):
     """Write messages into the ring and into their lists; returns where the next message's terms go."""
     head, point, ring_terms, ring_weights = ring
@@ -235,7 +235,7 @@ def _append(ring, chains, rows, oldest, newest, term_at):
     return term_at
 
 
-@borrowing
+@njit_no_refcount
 def _place(chains, term, oldest, alive):
     """Where the next posting of a term goes; takes a free chunk where needed, gives one back where possible."""
     ends, after, count, free = chains.ends, chains.next, chains.count, chains.free

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Float32, Float64, Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.search import (
     SLACK,
@@ -176,7 +176,7 @@ def _search(tree, rows, asked, span):
     return messages[:found].copy(), scores[:found].copy()
 
 
-@borrowing
+@njit_no_refcount
 def _gather(tree, node, asked, r, text, square):
     """Sum up, for each child, weight times largest weight into `text` and squared weight into `square` (-1: no term).
 
@@ -213,7 +213,7 @@ def _gather(tree, node, asked, r, text, square):
     return any_term
 
 
-@borrowing
+@njit_no_refcount
 def _push_children(tree, node, asked, r, text, square, bounds, nodes, count):
     """Enter the children that may reach the bar into the queue, which has room; returns the new count."""
     boxes, norm = tree.boxes, tree.norm[0]
@@ -236,7 +236,7 @@ def _push_children(tree, node, asked, r, text, square, bounds, nodes, count):
     return count
 
 
-@borrowing
+@njit_no_refcount
 def _visit_leaf(tree, node, rows, asked, span, r, text, square, messages, scores, found):
     """Score the messages of a leaf; returns how many have now been found."""
     order, first = tree.order, tree.parts[node, 0]

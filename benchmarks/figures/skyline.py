@@ -12,7 +12,7 @@ Trees: half of the messages speak of objects as well; for `cleaning` nine tenths
 are and speak often, so that what has ended piles up in the leaves. An operation is a node of a tree or cell of a
 quadtree that an update reads or writes, an inverted list or count of a term that it changes, a term that it puts into a
 filter or takes out, or an entry of the memo; the paper does not say. Time is thread time; the candidates of all queries
-are held against `matching.recount`. Read on in `matching.skyline.windows.tree` or `matching.skyline.engines`.
+are held against `matching.bulk_oracle`. Read on in `matching.skyline.windows.tree` or `matching.skyline.engines`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ from benchmarks.figures.sweeps import TIME, Asked, Page, Report, Sweep, sweep
 from benchmarks.harness import Bench
 from benchmarks.stopwatch import in_turns, medians
 from benchmarks.workload import WORLD, versions_of_objects
-from matching.recount import Words, in_region
+from matching.bulk_oracle import Words, in_region
 from matching.skyline.window import SkylineQueries
 from matching.skyline.windows.mf_rtree import MfRtree
 from matching.skyline.windows.tree import TreeWindow, Work

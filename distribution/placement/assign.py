@@ -8,8 +8,8 @@ costs in descending order; spec 5.) Used by `distribution.placement.placement`; 
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Float64, Int64
+from matching.njit import njit_no_refcount
 
 
 def assign(cost: Float64, load: Float64) -> Int64:
@@ -48,7 +48,7 @@ def _assign(cost, load, owner):
         _sift(heap, load, 0)
 
 
-@borrowing
+@njit_no_refcount
 def _sift(heap, load, place):
     """Let the task at a place sink to where it belongs."""
     task = heap[place]
@@ -66,7 +66,7 @@ def _sift(heap, load, place):
     heap[place] = task
 
 
-@borrowing
+@njit_no_refcount
 def _before(load, one, other):
     # of equal loads the smaller number, as a scan would have it: where costs are equal, owners must not depend on how
     # the heap happens to lie

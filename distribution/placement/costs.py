@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Float64, Int32, Int64, MessageBatch
+from matching.njit import njit_no_refcount
 from matching.space import Space
 
 _STEPS = float(2**30)
@@ -287,7 +287,7 @@ def _find_radius(x, y, starts, rows, at_x, at_y, k, offsets, words, seen, best, 
         out[i] = np.sqrt(best[0]) if held == wanted and wanted > 0 else np.inf
 
 
-@borrowing
+@njit_no_refcount
 def _keep_nearest(best, held, wanted, square):
     """Put a squared distance among the least `wanted`, a heap with the greatest on top; returns how many there are."""
     if held < wanted:

@@ -20,9 +20,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from matching.borrowing import borrowing
 from matching.errors import ConfigError, EngineError
 from matching.model import Int64
+from matching.njit import njit_no_refcount
 from matching.storage.slots import as_input
 
 PLACES = 4
@@ -196,19 +196,19 @@ def _hash_of(item, seed):
     return _mix(_mix((item ^ seed) & _MASK) ^ ((item >> 31) & _MASK))
 
 
-@borrowing
+@njit_no_refcount
 def _bucket_of(item, state):
     # Scaled, not masked: the number of buckets need not be a power of two.
     return (_hash_of(item, state[_SEED] ^ _SEED_BUCKET) * state[_BUCKETS]) >> 31
 
 
-@borrowing
+@njit_no_refcount
 def _fingerprint_of(item, state):
     """1 to 2**bits - 1; 0 is an empty place. Hashed apart from the bucket: 31 bits are too few for both."""
     return 1 + ((_hash_of(item, state[_SEED] ^ _SEED_FINGERPRINT) * ((1 << state[_BITS]) - 1)) >> 31)
 
 
-@borrowing
+@njit_no_refcount
 def _other_bucket(bucket, fingerprint, state):
     # What is subtracted from depends on the fingerprint alone, so doing it twice leads back.
     other = ((_mix(fingerprint ^ state[_SEED] ^ _SEED_OTHER) * state[_BUCKETS]) >> 31) - bucket
@@ -221,7 +221,7 @@ def _new_ahead() -> Int64:
     return np.empty((5, _BLOCK), np.int64)
 
 
-@borrowing
+@njit_no_refcount
 def _look_ahead(items, begin, state, ahead):
     """Fingerprints and buckets of a block of items from `begin` on; returns how many there are. Loops of arithmetic
     alone, so that several items are worked out at once."""
@@ -237,7 +237,7 @@ def _look_ahead(items, begin, state, ahead):
     return block.shape[0]
 
 
-@borrowing
+@njit_no_refcount
 def _window(words, bit):
     """64 bits from `bit` on."""
     # There is one word more than places need, so the second one exists for the last bucket too.
@@ -258,7 +258,7 @@ def _place_of(words, bucket, fingerprint, bits):
     return -1
 
 
-@borrowing
+@njit_no_refcount
 def _write(words, bucket, place, bits, fingerprint):
     """Put a fingerprint into a place, whatever was there."""
     bit = (bucket * PLACES + place) * bits
@@ -335,7 +335,7 @@ def _delete(words, state, items):
     return items.shape[0]
 
 
-@borrowing
+@njit_no_refcount
 def _fetch(words, state, size, ahead):
     """Read the buckets of a block of items, and for items that find both full those that others could move on to.
 
@@ -397,7 +397,7 @@ def _insert(words, state, items, path, ahead):
     return items.shape[0]
 
 
-@borrowing
+@njit_no_refcount
 def _make_room(words, state, bucket, fingerprint, path):
     """Put a fingerprint into a full bucket by moving others on; if that leads nowhere, everything is put back."""
     bits = state[_BITS]

@@ -17,9 +17,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from matching.borrowing import borrowing
 from matching.errors import ConfigError, EngineError
 from matching.model import Float64, Int32, Int64, MessageBatch
+from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.slots import as_input
 
@@ -248,7 +248,7 @@ def any_of_row(offsets: Int64, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return sums[offsets[1:]] > sums[offsets[:-1]]
 
 
-@borrowing
+@njit_no_refcount
 def _number_of(ranks, side, x, y):
     """Number of a cell, -1 if it has none."""
     # Part by part of the domain, so that numbers are dense however scattered it is.

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from distribution.signatures.minwise import TERM_BITS
 from distribution.signatures.spatial import Boxes
-from matching.borrowing import borrowing
 from matching.model import Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.storage.slots import as_input
 
 #: Levels of the quadtree below the root: nodes of 1/64 of the world's side, about the router's cells.
@@ -77,7 +77,7 @@ def _pair(level, x, y, term):
     return (node << TERM_BITS) | np.int64(term)
 
 
-@borrowing
+@njit_no_refcount
 def _level_of(box, finest, levels):
     """Finest level on which a box touches at most two nodes a side; `finest` shifts a cell to a node of it."""
     # Two nodes a side: four at most, and a small box across the middle of the world stays on a fine level.

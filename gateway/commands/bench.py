@@ -1,7 +1,7 @@
 """`skyray bench`: the engines of a kind timed beside each other.
 
-`gateway/commands/bench.py` -> `benchmarks/run.py`, which is there in a checkout alone -> `matching/alone.py`, the room
-and the window that a run executes.
+`gateway/commands/bench.py` -> `benchmarks/run.py`, which is there in a checkout alone -> `matching/local_engine.py`,
+the room and the window that a run executes.
 """
 
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.options import Command, Json, Late, example, of_signature
-from gateway.packages import from_checkout
-from gateway.terminal import Terminal, table
+from gateway.shell.options import Command, Json, Late, example, of_signature
+from gateway.shell.packages import from_checkout
+from gateway.shell.terminal import Terminal, table
 from matching.errors import ConfigError
 
 app = typer.Typer()

@@ -2,8 +2,8 @@
 
 import typer
 
-from gateway.options import Command, ConfigFile, Group, Json, example
-from gateway.terminal import Terminal, table
+from gateway.shell.options import Command, ConfigFile, Group, Json, example
+from gateway.shell.terminal import Terminal, table
 
 app = typer.Typer(cls=Group, name="config", help="Settings.", no_args_is_help=True)
 

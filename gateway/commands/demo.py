@@ -1,7 +1,7 @@
 """`skyray demo`: the whole way of the data in a minute or two, on real places, checked at the end.
 
-`gateway/commands/demo.py` -> `gateway/demo.py`, which does what the other commands do: `etl.py`, `subscriptions.py`,
-`run.py` and `verify.py` beside this file.
+`gateway/commands/demo.py` -> `gateway/shell/demo.py`, which does what the other commands do: `etl.py`,
+`subscriptions.py`, `run.py` and `verify.py` beside this file.
 """
 
 from pathlib import Path
@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from gateway.options import Command, Json, example
-from gateway.terminal import Terminal
+from gateway.shell.options import Command, Json, example
+from gateway.shell.terminal import Terminal
 
 app = typer.Typer()
 
@@ -28,6 +28,6 @@ def demo(
     Writes the places, runs the ETL on Spark, makes subscriptions, runs the topology on Ray and verifies a sample
     against the oracle. Takes a minute or two, and a few more where the kernels have to be compiled first.
     """
-    from gateway.demo import run_demo
+    from gateway.shell.demo import run_demo
 
     return run_demo(Terminal(json, in_lines=True), out, min_population, per_kind, sample)

@@ -1,12 +1,12 @@
-"""`skyray doctor`: whether this machine has what Skyray needs; `gateway/doctor.py` does the looking."""
+"""`skyray doctor`: whether this machine has what Skyray needs; `gateway/shell/doctor.py` does the looking."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gateway.options import Command, Json, example
-from gateway.terminal import Terminal, table
+from gateway.shell.options import Command, Json, example
+from gateway.shell.terminal import Terminal, table
 
 app = typer.Typer()
 
@@ -17,7 +17,7 @@ def doctor(
     json: Json = False,
 ) -> int:
     """Check Java, cores, memory, shared memory, disk and packages; print the remedy for each fault."""
-    from gateway.doctor import examine
+    from gateway.shell.doctor import examine
 
     findings = examine(out)
     failed = any(finding.state == "fail" for finding in findings)

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 from msgspec.json import decode
 
-from gateway.options import Command, Json, Late, example, of_signature
-from gateway.terminal import Terminal, cell, table
+from gateway.shell.options import Command, Json, Late, example, of_signature
+from gateway.shell.terminal import Terminal, cell, table
 from matching.reasons import REASONS
 
 #: Options that are not called as their field is; that a field is a column's name goes without saying.

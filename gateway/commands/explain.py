@@ -1,7 +1,7 @@
 """`skyray explain`: why a message is in a subscription's result, or is not.
 
-`gateway/commands/explain.py` -> `gateway/explaining.py` (reads the run back) -> `gateway/judging.py` (rule by rule) ->
-`matching/naive.py` (the rules).
+`gateway/commands/explain.py` -> `gateway/runs/explaining.py` (reads the run back) -> `gateway/runs/match_rules.py`
+(rule by rule) -> `matching/naive.py` (the rules).
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.options import Command, Json, example
-from gateway.terminal import Terminal, cell, table
+from gateway.shell.options import Command, Json, example
+from gateway.shell.terminal import Terminal, cell, table
 
 app = typer.Typer()
 
@@ -27,7 +27,7 @@ def explain(
 
     As of the last boundary that the run has told of; rules and scores are the oracle's.
     """
-    from gateway.explaining import explain as explain_run
+    from gateway.runs.explaining import explain as explain_run
 
     terminal = Terminal(json)
     with terminal.steps("explain"):

@@ -1,7 +1,8 @@
 """`skyray live`: messages and subscriptions by pipe, updates by pipe.
 
-`gateway/commands/live.py` -> `gateway/pipe.py` (lines and batches) -> `gateway/journal.py` (the log) ->
-`topology/live.py` -> `spouts/live.py` -> the bolts of any run -> `bolts/telling.py` -> `gateway/listening.py`.
+`gateway/commands/live.py` -> `gateway/live/pipe.py` (lines and batches) -> `gateway/live/write_ahead_log.py` (the log)
+-> `topology/live.py` -> `spouts/live.py` -> the bolts of any run -> `bolts/publishing.py` ->
+`gateway/live/update_listener.py`.
 """
 
 import sys
@@ -17,8 +18,8 @@ import msgspec
 import typer
 
 from gateway.commands.run import GROUPS
-from gateway.options import Command, Late, example, of_model, of_signature
-from gateway.terminal import Terminal, as_json, cell, shown, writing_to
+from gateway.shell.options import Command, Late, example, of_model, of_signature
+from gateway.shell.terminal import Terminal, as_json, cell, shown, writing_to
 from matching.errors import ConfigError, EngineError
 from topology.folder import FINISHED, INTERRUPTED
 
@@ -36,7 +37,7 @@ def _settings() -> Iterator[Parameter]:
 
 
 def _columns() -> Iterator[Parameter]:
-    from gateway.mapping import ROLES
+    from gateway.live.mapping import ROLES
     from spark_etl.options import EtlOptions
 
     groups = {"Input": tuple(f"{role}{_COLUMN}" for role in ROLES)}
@@ -114,14 +115,14 @@ def live(
         return _tell_status(status, json)
     if vocabulary is None:
         raise ConfigError("--vocabulary: name the output folder of `skyray etl` whose words messages are matched by")
-    from gateway.gate import Gate
-    from gateway.in_flight import InFlight
-    from gateway.interrupts import draining
-    from gateway.journal import Journal, settings_of
-    from gateway.listening import Listener
-    from gateway.mapping import ColumnMapping
-    from gateway.pipe import Pipe, to_standard_output
-    from gateway.recording import record
+    from gateway.live.admission import Admission
+    from gateway.live.in_flight import InFlight
+    from gateway.live.mapping import ColumnMapping
+    from gateway.live.pipe import Pipe, to_standard_output
+    from gateway.live.recording import record
+    from gateway.live.update_listener import Listener
+    from gateway.live.write_ahead_log import WriteAheadLog, settings_of
+    from gateway.shell.interrupts import draining
     from matching.window import Window
     from spouts.subscriptions import load_vocabulary
     from topology.live import LiveRun
@@ -140,7 +141,7 @@ def live(
         starting = stack.enter_context(ExitStack())
         step = starting.enter_context(terminal.steps("skyray live"))
         step("loading words and subscriptions")
-        gate = Gate(
+        gate = Admission(
             load_vocabulary(vocabulary),
             space_of(config),
             Window.parse(config.window),
@@ -148,7 +149,7 @@ def live(
             max_ahead_s=config.max_ahead,
         )
         durable = None if out is None else _durable(write)
-        journal = Journal(folder, settings_of(config, mapping.named), durable, gate.window)
+        journal = WriteAheadLog(folder, settings_of(config, mapping.named), durable, gate.window)
         stack.enter_context(journal.run.held())
         stack.callback(journal.close)
         before = journal.begin()
@@ -203,7 +204,7 @@ def live(
 
 
 def _tell_status(folder: Path, json: bool) -> int:
-    from gateway.live_status import read_status
+    from gateway.live.status import read_status
 
     found = read_status(folder)
 
@@ -222,7 +223,7 @@ def _durable(write: Callable[[bytes], None]) -> Callable[[int], None]:
 
 def subscribe_all(pipe: Any, files: list[Path]) -> dict[str, int]:
     """Subscribe whoever the files have; how many were accepted, and how many refused. Raises InputError."""
-    from gateway.pipe import Line
+    from gateway.live.pipe import Line
     from spouts.lines import read_rows
 
     counts = {"subscriptions": 0, "rejected": 0}

@@ -1,7 +1,7 @@
 """`skyray loadtest`: throughput and latency at a set rate.
 
-`gateway/commands/loadtest.py` -> `gateway/loadtest.py` -> `spouts/paced.py` (the schedule) -> `topology/wiring.py`,
-and on as `run.py` beside this file says; with --check, `gateway/load_check.py` at the end.
+`gateway/commands/loadtest.py` -> `gateway/load/loadtest.py` -> `spouts/paced.py` (the schedule) ->
+`topology/wiring.py`, and on as `run.py` beside this file says; with --check, `gateway/load/check.py` at the end.
 """
 
 from collections.abc import Iterator
@@ -11,15 +11,15 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.options import Command, Json, Late, example, of_signature
-from gateway.per_kind import each_kind
-from gateway.terminal import Terminal
+from gateway.shell.options import Command, Json, Late, example, of_signature
+from gateway.shell.per_kind import each_kind
+from gateway.shell.terminal import Terminal
 
 app = typer.Typer()
 
 
 def _options() -> Iterator[Parameter]:
-    from gateway.loadtest import load_test
+    from gateway.load.loadtest import load_test
 
     return of_signature(load_test)
 
@@ -45,7 +45,7 @@ def loadtest(
     subscriptions of each kind are told in the first few thousand messages after the warm-up is compared with what an
     independent computation says. Exit code 1 if the rate was not kept or an update is wrong, or none could be compared.
     """
-    from gateway.loadtest import load_test, render, write_report
+    from gateway.load.loadtest import load_test, render, write_report
 
     terminal = Terminal(json)
     with terminal.steps("loadtest") as show:

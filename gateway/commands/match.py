@@ -1,6 +1,6 @@
 """`skyray match`: which subscriptions a message would reach, without a run.
 
-`gateway/commands/match.py` -> `gateway/reaching.py` -> `gateway/judging.py` (rule by rule).
+`gateway/commands/match.py` -> `gateway/runs/reaching.py` -> `gateway/runs/match_rules.py` (rule by rule).
 """
 
 from pathlib import Path
@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.listing import listing
-from gateway.options import Command, Json, example
-from gateway.terminal import Terminal, table, write_lines
+from gateway.shell.listing import listing
+from gateway.shell.options import Command, Json, example
+from gateway.shell.terminal import Terminal, table, write_lines
 
 app = typer.Typer()
 
@@ -33,7 +33,7 @@ def match(
     Whoever keeps the k best, or the best of a window, would hold it unless better ones are there: of a run, skyray
     explain says whether they are.
     """
-    from gateway.reaching import meaning_of, reach
+    from gateway.runs.reaching import meaning_of, reach
 
     terminal = Terminal(json)
     answer = reach(subscriptions, messages, text, at, world)

@@ -1,8 +1,8 @@
 """`skyray run`: a stream of messages matched against subscriptions. The way of the data begins here.
 
 `gateway/commands/run.py` -> `topology/running.py` -> `topology/wiring.py` -> `spouts/parquet.py` ->
-`bolts/distribution.py` -> `bolts/query.py` -> `matching/kind.py`. What it can be told says `topology/settings.py`; what
-is drawn meanwhile, `gateway/live.py`.
+`bolts/distribution.py` -> `bolts/query.py` -> `matching/operator.py`. What it can be told says `topology/settings.py`;
+what is drawn meanwhile, `gateway/shell/progress.py`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.options import Command, ConfigFile, Json, Late, example, of_model
-from gateway.terminal import Terminal, writing_to
+from gateway.shell.options import Command, ConfigFile, Json, Late, example, of_model
+from gateway.shell.terminal import Terminal, writing_to
 from matching.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run(
     Every option can also be set in skyray.toml or as SKYRAY_NAME in the environment; the command line wins. A run that
     is interrupted (Ctrl-C; once more to stop at once) or fails can be gone on with, also with other numbers of bolts.
     """
-    from gateway.ending import nothing_usable, print_ending
+    from gateway.shell.run_summary import nothing_usable, print_ending
     from topology.settings import load_config
 
     terminal = Terminal(json)
@@ -92,8 +92,8 @@ def _resumed(out: Path, settings: dict[str, Any]) -> "RunConfig":
 
 def run_shown(terminal: Terminal, config: "RunConfig", resume: bool = False) -> dict[str, Any]:
     """Run a topology with its components shown; returns the report. A first Ctrl-C drains it, a second one ends it."""
-    from gateway.interrupts import draining, tell
-    from gateway.live import live_run
+    from gateway.shell.interrupts import draining, tell
+    from gateway.shell.progress import live_run
     from topology import running
 
     with live_run(terminal, batches_of(config)) as on_progress, draining() as stop, writing_to(config.out):

@@ -1,7 +1,7 @@
 """`skyray show`: who got what in a run, whatever state it is in.
 
-`gateway/commands/show.py` -> `gateway/showing.py` (joins what was told with texts and places) -> `gateway/reading.py`
-(reads a run folder back); pictures are drawn in `gateway/picture.py`.
+`gateway/commands/show.py` -> `gateway/runs/showing.py` (joins what was told with texts and places) ->
+`gateway/runs/reader.py` (reads a run folder back); pictures are drawn in `gateway/runs/picture.py`.
 """
 
 import sys
@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.options import Command, Json, example
-from gateway.terminal import Terminal, as_json, cell, console, flushed
+from gateway.shell.options import Command, Json, example
+from gateway.shell.terminal import Terminal, as_json, cell, console, flushed
 from matching.errors import ConfigError, TopologyError
 
 #: How often a run that goes on is looked at.
@@ -51,13 +51,13 @@ def show(
     name in updates/, as soon as a checkpoint covers it. Rows are printed as they are read. With --follow, --json
     prints one object a line.
     """
-    from gateway.reading import Reading
+    from gateway.runs.reader import RunReader
 
     if csv and json:
         raise ConfigError("--csv and --json exclude each other; drop one")
     if picture is not None and (updates or follow):
         raise ConfigError("--map draws results; leave --updates and --follow out")
-    reading, wanted, terminal = Reading(run_dir), subscriptions or [], Terminal(json)
+    reading, wanted, terminal = RunReader(run_dir), subscriptions or [], Terminal(json)
     if follow:
         return _follow(reading, wanted, 20 if limit is None else limit, csv, json)
     if updates:
@@ -66,12 +66,12 @@ def show(
 
 
 def _results(terminal: Terminal, reading: Any, wanted: list[str], limit: int, csv: bool, picture: Path | None) -> int:
-    from gateway.showing import RESULT_COLUMNS, flat_results, result_lines, result_stream, who_got_what, write_csv
+    from gateway.runs.showing import RESULT_COLUMNS, flat_results, result_lines, result_stream, who_got_what, write_csv
 
     if picture is None:
         payload = result_stream(reading, wanted, limit)
     else:
-        from gateway.picture import draw_results
+        from gateway.runs.picture import draw_results
 
         payload = who_got_what(reading, wanted, limit)
         payload |= {"map": picture, "not_drawn": draw_results(payload, picture)}
@@ -91,7 +91,7 @@ def _results(terminal: Terminal, reading: Any, wanted: list[str], limit: int, cs
 
 
 def _updates(terminal: Terminal, reading: Any, wanted: list[str], limit: int, csv: bool) -> int:
-    from gateway.showing import known_subscribers, update_columns, update_lines, update_stream, write_csv
+    from gateway.runs.showing import known_subscribers, update_columns, update_lines, update_stream, write_csv
 
     known_subscribers(reading, wanted)
     rows = update_stream(reading, wanted, limit)
@@ -104,7 +104,7 @@ def _updates(terminal: Terminal, reading: Any, wanted: list[str], limit: int, cs
 
 
 def _follow(reading: Any, wanted: list[str], limit: int, csv: bool, json: bool) -> int:
-    from gateway.showing import update_columns, update_line, update_stream, write_csv
+    from gateway.runs.showing import update_columns, update_line, update_stream, write_csv
     from topology.folder import DIED
 
     seen: set[Path] = set()

@@ -1,7 +1,8 @@
 """`skyray subscriptions generate`, made from real messages, and `skyray subscriptions check`, held against them.
 
-`gateway/commands/subscriptions.py` -> `gateway/generate.py` -> `matching/kind.py`, whose `Recipe` says what is drawn.
-What is written is read by `run.py` beside this file, and judged before by `gateway/checking.py`.
+`gateway/commands/subscriptions.py` -> `gateway/subscriptions/generate.py` -> `matching/operator.py`, whose `Recipe`
+says what is drawn. What is written is read by `run.py` beside this file, and judged before by
+`gateway/subscriptions/checking.py`.
 """
 
 from collections.abc import Iterator
@@ -11,16 +12,16 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.listing import listing
-from gateway.options import Command, Group, Json, Late, example, of_signature
-from gateway.terminal import Terminal, cell, write_lines
+from gateway.shell.listing import listing
+from gateway.shell.options import Command, Group, Json, Late, example, of_signature
+from gateway.shell.terminal import Terminal, cell, write_lines
 from matching.errors import ConfigError
 
 app = typer.Typer(cls=Group, name="subscriptions", help="Subscription files.", no_args_is_help=True)
 
 
 def _recipe() -> Iterator[Parameter]:
-    from gateway.generate import generate_subscriptions
+    from gateway.subscriptions.generate import generate_subscriptions
 
     return of_signature(generate_subscriptions)
 
@@ -43,7 +44,7 @@ def generate(
 
     if kind not in KINDS:
         raise ConfigError(f"--kind {kind}: choose one of {', '.join(KINDS.names)}")
-    from gateway.generate import generate_subscriptions
+    from gateway.subscriptions.generate import generate_subscriptions
 
     payload = generate_subscriptions(messages, kind, count, seed, out, **recipe)
     Terminal(json).answer(payload, lambda shown: shown.print(f"{count:,} {kind} subscriptions written to {cell(out)}"))
@@ -62,7 +63,7 @@ def check(
 
     Matches a day are counted over the messages of the folder. Exit code 1 if any row is rejected.
     """
-    from gateway.checking import check_subscriptions
+    from gateway.subscriptions.checking import check_subscriptions
 
     terminal = Terminal(json)
     with terminal.steps("subscriptions check"):

@@ -1,7 +1,7 @@
 """`skyray topology show`: what a run would consist of, with the options of the run.
 
-`gateway/commands/topology.py` -> `topology/wiring.py` (components and streams) -> `topology/core/plan.py` (how they are
-shown).
+`gateway/commands/topology.py` -> `topology/wiring.py` (components and streams) -> `topology/core/api/plan.py` (how they
+are shown).
 """
 
 from pathlib import Path
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gateway.commands.run import Settings
-from gateway.options import Command, ConfigFile, Group, Json, example
-from gateway.terminal import Terminal
+from gateway.shell.options import Command, ConfigFile, Group, Json, example
+from gateway.shell.terminal import Terminal
 
 if TYPE_CHECKING:
     from topology.settings import RunConfig

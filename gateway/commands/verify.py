@@ -1,7 +1,8 @@
 """`skyray verify`: a finished run held against the oracle.
 
-`gateway/commands/verify.py` -> `gateway/verify.py` -> `gateway/rerun.py` (asks the oracle) -> `gateway/replay.py`
-(follows the order) -> `matching/recount.py` (the oracle in bulk) -> `matching/naive.py` (what is right).
+`gateway/commands/verify.py` -> `gateway/runs/verify.py` -> `gateway/runs/oracle_replay.py` (asks the oracle) ->
+`gateway/runs/update_order.py` (follows the order) -> `matching/bulk_oracle.py` (the oracle in bulk) ->
+`matching/naive.py` (what is right).
 """
 
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.options import Command, Json, example
-from gateway.terminal import Terminal
+from gateway.shell.options import Command, Json, example
+from gateway.shell.terminal import Terminal
 from matching.errors import ConfigError, InputError
 
 app = typer.Typer()
@@ -41,7 +42,7 @@ def verify(
 
 def verify_shown(terminal: Terminal, run_dir: Path, sample: int | None, seed: int, plain: bool = False) -> Any:
     """Verify a run with its progress shown; `sample` None checks everything."""
-    from gateway.verify import verify_run
+    from gateway.runs.verify import verify_run
 
     if not run_dir.is_dir():
         raise InputError("no_run", f"{run_dir} is no folder; name the --out of a finished `skyray run`")

@@ -5,8 +5,8 @@ import platform
 
 import typer
 
-from gateway.options import Command, Json, example
-from gateway.terminal import Terminal, say
+from gateway.shell.options import Command, Json, example
+from gateway.shell.terminal import Terminal, say
 
 #: Shown beside Skyray and Python.
 FOUNDATIONS = ("ray", "pyspark", "numba", "numpy", "pyarrow")

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.ciq.cell_bounds import bucket_of, is_spatial, place_of, reach_in_box
 from matching.ciq.quadtree import path_to
 from matching.model import Float64, Int32
+from matching.njit import njit_no_refcount
 
 #: Places in `h.facts`.
 MESSAGES, PLACES, TEXTS = range(3)
@@ -47,7 +47,7 @@ class Costs(NamedTuple):
     lifetime: float
 
 
-@borrowing
+@njit_no_refcount
 def expected(h, c, slot, weight, cell, worth, reach):
     """Expected number of evaluations of a subscription in a cell (definition 7); `weight` is what no cell changes."""
     # what place cannot bring in this cell the text has to (lemma 1)
@@ -167,7 +167,7 @@ def share_above(relevance: Float64) -> Float64:
     return (np.cumsum(relevance, axis=1) + 1.0) / (relevance.sum(axis=1, keepdims=True) + 2.0)
 
 
-@borrowing
+@njit_no_refcount
 def chance_of_text(h, keywords, least):
     """Probability that the text of a message that shares a keyword is more relevant than `least`."""
     # any text will do, and none: no bin says so, since the last one takes all that is worth nearly nothing

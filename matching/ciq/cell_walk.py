@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.ciq.celled_lists import NONE, find_lists, key_of_list
+from matching.njit import njit_no_refcount
 
 #: Above every association: where a cursor stands that has come to the end of its list.
 _END = 2**31 - 1
@@ -130,7 +130,7 @@ def needed_text(scaled, reach, factor):
     return worth - reach - _SLACK - _ROUNDING * (abs(worth) + abs(reach))
 
 
-@borrowing
+@njit_no_refcount
 def candidates_of(v, path, terms, worth, factor, buckets, cursors, in_bucket, found, counters):
     """Find whom a message may reach, each of them once; returns how many.
 
@@ -175,7 +175,7 @@ def candidates_of(v, path, terms, worth, factor, buckets, cursors, in_bucket, fo
     return count
 
 
-@borrowing
+@njit_no_refcount
 def _walk(v, worth, text, factor, cursors, first, last, found, count, counters):
     """Walk the lists of one bucket side by side; `text` is 0 where place alone is bounded."""
     for i in range(first, last):
@@ -220,7 +220,7 @@ def _walk(v, worth, text, factor, cursors, first, last, found, count, counters):
                 _leave_block(v, cursors, i, worth, text, factor)
 
 
-@borrowing
+@njit_no_refcount
 def _find_block(v, cursors, i, block, worth, text, factor):
     """Put a cursor on the first posting of the first block, from this one on, that is not skipped."""
     most = text * worth.whole[cursors.term[i]]
@@ -237,7 +237,7 @@ def _find_block(v, cursors, i, block, worth, text, factor):
     cursors.low[i], cursors.high[i] = math.inf, -math.inf
 
 
-@borrowing
+@njit_no_refcount
 def _leave_block(v, cursors, i, worth, text, factor):
     """Go on to the next block; one read to its end has lost what was dropped, and its extremes are those of now."""
     block = cursors.block[i]
@@ -251,7 +251,7 @@ def _leave_block(v, cursors, i, worth, text, factor):
     _find_block(v, cursors, i, follows, worth, text, factor)
 
 
-@borrowing
+@njit_no_refcount
 def _take_out(v, at_list, before, block):
     """Take an empty block out of its list, or every message would come by it until the lists are made anew."""
     if before < 0:

@@ -25,10 +25,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from matching.borrowing import borrowing
 from matching.ciq.quadtree import cells_down_to
 from matching.errors import ConfigError
 from matching.model import Float32, Float64, Int32, Int64, UInt8
+from matching.njit import njit_no_refcount
 from matching.storage.block_pool import allocate_block, free_block
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
@@ -301,7 +301,7 @@ def _list_of(v, cell, term, bucket):
     return new
 
 
-@borrowing
+@njit_no_refcount
 def _append(v, at, association, norm, most):
     """Append an association to a list, and widen what its last block bounds."""
     block = v.last[at]
@@ -331,7 +331,7 @@ def _append(v, at, association, norm, most):
     v.most[block] = max(v.most[block], norm)
 
 
-@borrowing
+@njit_no_refcount
 def _add(v, c, slots, where, scaled, reach, alone, first, most, norms):
     """Add associations from `first` on; the one for which there was no room, and nothing is done, or their number."""
     for i in range(first, slots.shape[0]):

@@ -8,7 +8,7 @@ have left the range bound nothing, which is safe, so that need not be at once. R
 """
 
 from matching.decay.scores import lift
-from matching.fading import Fading
+from matching.half_life import DecayParameters
 from matching.model import MessageBatch
 from matching.window import NO_FLOOR
 
@@ -30,7 +30,7 @@ class Reference:
         self.at: float | None = None
         self._rows = 0  # since it was moved
 
-    def follow(self, batch: MessageBatch, fading: Fading, live: int) -> float | None:
+    def follow(self, batch: MessageBatch, fading: DecayParameters, live: int) -> float | None:
         """Follow a batch that comes to `live` subscriptions. O(messages).
 
         Returns

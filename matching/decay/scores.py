@@ -12,7 +12,7 @@ import math
 
 from numba import njit
 
-from matching.borrowing import borrowing
+from matching.njit import njit_no_refcount
 
 
 @njit(cache=True, nogil=True)
@@ -39,7 +39,7 @@ def share_of(fading, term):
     return 0.0
 
 
-@borrowing
+@njit_no_refcount
 def text_relevance(c, slot, terms, counts, length, fading):
     """Product of the probabilities of all keywords of a subscription, ascending. O(terms of both)."""
     text = 1.0

@@ -10,5 +10,5 @@ Engines (`engines/`):
 - `single_grid`, of Tsuruoka et al., DkM-SKS (2020), section 4.3: the index of a worker, one grid with inverted files.
   About as fast; the default looks at a fifth to a third of the postings (`docs/knn-figures.md`).
 
-Read `matching.lasting` first (rooms and results), then `engines/influence_grid.py`, which has both.
+Read `matching.cumulative` first (rooms and results), then `engines/influence_grid.py`, which has both.
 """

@@ -3,7 +3,8 @@
 Of a task's candidates only those are sent that no other one of it dominates which lives at least as long. What is left
 out can never be in the skyline while the other lives, and should the other be ended, it is one that is kept, and the
 subscription is looked up again. "Dominates and lives at least as long" is transitive, so leaving out by parts and then
-from the whole leaves what leaving out at once would: `merge_answers`. Read on in `matching.skyline.room`, which asks.
+from the whole leaves what leaving out at once would: `merge_answers`. Read on in `matching.skyline.operator`, which
+asks.
 """
 
 from collections.abc import Sequence

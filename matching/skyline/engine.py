@@ -8,7 +8,7 @@ in a `CandidatePool`, in which the skyline is marked. The engines:
 - `eager_star`    the same, and seldom looks into the window where an object moves, changes its words or is deleted;
                   the default
 
-Read on in `matching.skyline.engines.eager`, or in `matching.skyline.room` for what drives them.
+Read on in `matching.skyline.engines.eager`, or in `matching.skyline.operator` for what drives them.
 """
 
 from abc import ABC, abstractmethod

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Float64, Int8, Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.storage.block_pool import NO_BLOCK, allocate_block, forget_free, free_block
 from matching.storage.slots import resized
 from matching.storage.state import Lists
@@ -175,13 +175,13 @@ def block_size(size_class):
     return 3 * half if size_class & 1 else 2 * half
 
 
-@borrowing
+@njit_no_refcount
 def has_room(v, slot):
     """See to it that one more entry fits the slot's block; False if the pool is exhausted (nothing has changed)."""
     return has_room_for(v, slot, v.count[slot] + 1)
 
 
-@borrowing
+@njit_no_refcount
 def has_room_for(v, slot, entries):
     """The same for so many entries in all."""
     start = v.start[slot]
@@ -232,7 +232,7 @@ def put(v, slot, seq, life, spatial, text, until):
     v.due[slot] = min(v.due[slot], life if until == UNDOMINATED else until)
 
 
-@borrowing
+@njit_no_refcount
 def place_of(v, slot, seq):
     """Place of a message in the slot's block, -1 if it is not kept. Binary search."""
     low, high = v.start[slot], v.start[slot] + v.count[slot]
@@ -273,7 +273,7 @@ def drop_dead(v, slot, floor):
     return lost
 
 
-@borrowing
+@njit_no_refcount
 def set_due(v, slot, floor):
     """Work `due` out anew: the least life of the skyline and influence time of the others."""
     due = np.int64(WAITS)
@@ -283,7 +283,7 @@ def set_due(v, slot, floor):
     v.due[slot] = due
 
 
-@borrowing
+@njit_no_refcount
 def remove_members(v, slots, seqs, out):
     """Take message `seqs[i]` out of the block of `slots[i]` if it is there; returns how many were.
 
@@ -309,7 +309,7 @@ def _clear_all(v, slots):
         v.due[slot] = WAITS  # above every floor: nobody looks at an empty slot
 
 
-@borrowing
+@njit_no_refcount
 def _fill(v, slots, offsets, columns, first):
     """Fill empty blocks from row `first` on; returns the row that found no room (its block is empty), or all."""
     spatial, text, seq, life, until = columns

@@ -4,7 +4,7 @@ A candidate stands in the closed rectangle and shares at least one keyword. Ever
 of its own in a cell-term index (`matching.storage.cell_term`), so a pair is found once for each keyword in common:
 counting how often gives the text relevance without looking at the texts.
 
-Read on in `matching.skyline.room`.
+Read on in `matching.skyline.operator`.
 """
 
 import math

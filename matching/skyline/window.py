@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from matching.errors import EngineError
-from matching.kind import Question, Share
 from matching.model import Float64, Int32, Int64, MessageBatch, take_ragged
+from matching.operator import WindowIndex, WindowQuery
 from matching.skyline.answers import Candidates, SkylineQueries, joined, merge_answers, useful
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
@@ -40,7 +40,7 @@ class Contents(NamedTuple):
     terms: Int32
 
 
-class SkylineWindow(Share):
+class SkylineWindow(WindowIndex):
     """One task's messages of the window, as of the last boundary stored and of some before it.
 
     Parameters
@@ -81,7 +81,7 @@ class SkylineWindow(Share):
             If that boundary is not among the last ones kept.
         """
 
-    def answer(self, question: Question) -> Candidates:
+    def answer(self, question: WindowQuery) -> Candidates:
         """Candidates as of a boundary, without those that are of no use; in chunks, so that memory stays bounded."""
         asked: SkylineQueries = question.rows
         parts, rows = [], asked.region.shape[0]

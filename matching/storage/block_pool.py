@@ -8,13 +8,13 @@ to the pool: `matching.topk.results_kernels`, `matching.skyline.results`.
 
 from numba import njit
 
-from matching.borrowing import borrowing
+from matching.njit import njit_no_refcount
 
 #: Start of a slot without a block, and the end of a list of free ones.
 NO_BLOCK = -1
 
 
-@borrowing
+@njit_no_refcount
 def allocate_block(v, size_class, size):
     """Place of a block of this class, which has `size` entries; -1 if the pool has none left (nothing has changed)."""
     start = v.free[size_class]

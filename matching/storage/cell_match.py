@@ -15,7 +15,7 @@ phase only finds out where the next has to look, asks for those places (`matchin
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
+from matching.njit import njit_no_refcount
 from matching.storage.cell_blocks import BUCKETS, CUTS, LEVELS, MORE, NO_SECOND, SORTED, START, TAIL, slot_of
 from matching.storage.cells import (
     DEAD,
@@ -215,7 +215,7 @@ def walk(left, bottom, right, top, blocks, runs, run_first, run_last, run_level,
     return count
 
 
-@borrowing
+@njit_no_refcount
 def has_term(table, messages, row, term):
     """Whether the message whose terms stand in the table has a term."""
     there = table[term & (TABLE - 1)]
@@ -227,7 +227,7 @@ def has_term(table, messages, row, term):
     )
 
 
-@borrowing
+@njit_no_refcount
 def verify(messages, row, blocks, columns, count, candidates, table, seen, out_slot, found):
     """Append the slots that match to out_slot from `found` on; returns where they end. There is room for all.
 

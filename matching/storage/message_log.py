@@ -1,8 +1,8 @@
 """The messages of the window as they came: what a checkpoint saves of a tuple task, and what its shares index.
 
-A share (`matching.kind.Share`) lays out what its searches read, and can be made anew from this log at any quiet
-boundary. Batches are kept as they came, without a copy, and joined when they are small; what has died goes with the
-chunk it came in. Read on in `bolts.tuples`.
+A share (`matching.operator.WindowIndex`) lays out what its searches read, and can be made anew from this log at any
+quiet boundary. Batches are kept as they came, without a copy, and joined when they are small; what has died goes with
+the chunk it came in. Read on in `bolts.tuples`.
 """
 
 import numpy as np

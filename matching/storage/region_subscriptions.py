@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int32, Int64, SubscriptionTable
+from matching.njit import njit_no_refcount
 from matching.storage.slots import SlotMap, as_input, grown_length, resized
 
 _DEAD_SHARE = 0.25
@@ -128,7 +128,7 @@ class RegionSubscriptions:
             self._terms = resized(self._terms, grown_length(self._terms.shape[0], wanted))
 
 
-@borrowing
+@njit_no_refcount
 def box_meets(region, slot, second, west, south, east, north):
     """Whether the slot's first (or second) box shares a point with a rectangle, exactly.
 
@@ -144,7 +144,7 @@ def box_meets(region, slot, second, west, south, east, north):
     return from_lon <= east and west <= to_lon and region[slot, 1] <= north and south <= region[slot, 3]
 
 
-@borrowing
+@njit_no_refcount
 def region_meets(region, slot, west, south, east, north):
     """Whether the slot's region, in one box or two, shares a point with a rectangle, exactly."""
     # Few regions cross the antimeridian: the second box is asked for those alone.
@@ -174,7 +174,7 @@ def all_terms_in(pool, position, terms, first, last):
         position += 1
 
 
-@borrowing
+@njit_no_refcount
 def _write(slots, region, term_offsets, terms, columns, pool):
     """Fill the columns of freshly given slots; one that can never match gets no terms."""
     end = pool[0]

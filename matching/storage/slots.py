@@ -10,9 +10,9 @@ Read on in `matching.storage.region_subscriptions`, the simplest columns kept th
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.errors import EngineError
 from matching.model import Int32, Int64
+from matching.njit import njit_no_refcount
 
 EMPTY = -1
 #: Longer runs of linear probing cost more than the 4 bytes an empty place takes.
@@ -175,7 +175,7 @@ def find_slots(index, column, numbers, out):
         out[i] = find_slot(index, column, numbers[i])
 
 
-@borrowing
+@njit_no_refcount
 def _insert(index, column, state, numbers, out):
     """Give slots to numbers, the most recently freed first; returns how many, short of all at the first bad one."""
     for i in range(numbers.shape[0]):

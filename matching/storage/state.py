@@ -3,7 +3,7 @@
 `rows` has a column of n entries a name; `lists` has groups of columns that share their cuts (`offsets` int64[n + 1]);
 `whole` is what does not belong to single subscriptions. A subscription's row says everything about it, so a state taken
 at four tasks can be given to three: join, then take. As named arrays it is saved like everything else
-(`topology.core.frames`). Read on in `matching.kind`.
+(`topology.core.frames`). Read on in `matching.operator`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """What every top-k index offers: subscriptions in, messages in, hits out.
 
 A hit is a pair whose exact score reaches the subscription's threshold. Thresholds are constants while a batch is
-matched; they change only through `set_thresholds`. What becomes of the hits is the business of `matching.topk.room`.
-Read on in `matching.topk.engines.skype`, the default.
+matched; they change only through `set_thresholds`. What becomes of the hits is the business of
+`matching.topk.operator`. Read on in `matching.topk.engines.skype`, the default.
 """
 
 from abc import ABC, abstractmethod

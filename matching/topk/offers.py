@@ -1,6 +1,6 @@
 """Messages that are offered to results, pair by pair.
 
-Used by `matching.topk.room`; read on in `matching.topk.results`, which takes them.
+Used by `matching.topk.operator`; read on in `matching.topk.results`, which takes them.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,7 @@
 """Replicas of top-k subscriptions: what a query task matches for subscriptions whose results live at another.
 
 Where a router places subscriptions by their keywords, one that has several is wanted at several tasks. One of them,
-its home, keeps buffer, threshold and version (`matching.topk.room`, over a `HomeEngine` that matches nothing); the
+its home, keeps buffer, threshold and version (`matching.topk.operator`, over a `HomeEngine` that matches nothing); the
 others, and mostly the home too, hold a replica here: terms, place, alpha, and a threshold that may be lower than the
 home's, never higher. A replica indexes only those terms that belong to its task, so of all replicas of a subscription
 exactly the one that owns the pair's first common term finds it (spec 3.4). What they find goes to the homes.
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matching.errors import EngineError
-from matching.kind import Site, Thresholds, Turn, Work
 from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable, concatenate, take_rows
+from matching.operator import OperatorContext, OperatorInput, Thresholds, Work
 from matching.storage.prefixes import prefix_lengths, task_of_term
 from matching.storage.slots import resized
 from matching.topk.engine import Hits, TopkEngine
@@ -65,7 +65,7 @@ class Replicas:
         subscription are given up when its threshold rises.
     """
 
-    def __init__(self, index: TopkEngine, site: Site):
+    def __init__(self, index: TopkEngine, site: OperatorContext):
         self.engine = index
         self.tasks, self.task = site.tasks, site.task
         self.prefix_only = site.prefix_only
@@ -92,7 +92,7 @@ class Replicas:
         slots = self.engine.subscriptions.find(numbers)
         self.engine.remove(slots[slots >= 0])
 
-    def process(self, turn: Turn) -> tuple[list[ReplicaHits], Work]:
+    def process(self, turn: OperatorInput) -> tuple[list[ReplicaHits], Work]:
         """Take the changes of a batch and match it: what its messages hit for each home, in ascending seq."""
         rows = np.flatnonzero(turn.held)
         self.add(turn.added.take(rows), turn.home[rows])

@@ -6,7 +6,7 @@ the k-skyband (Wang et al., Skype, section 6). Two facts make it exact:
 
 - while a buffer holds at least k messages, or has no threshold, its k first are the k best of the window;
 - it holds fewer than k exactly when fewer than k messages of the window reach the threshold. Then the
-  threshold must fall, which needs the window: a refill (`matching.pending`).
+  threshold must fall, which needs the window: a refill (`matching.refill`).
 
 Entries of a slot lie in one block of a pool in rank order, so its result is the front of the block, and what
 a newcomer dominates is a part of what stands behind it. The work is done in `matching.topk.results_kernels`.

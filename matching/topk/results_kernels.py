@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
+from matching.njit import njit_no_refcount
 from matching.storage.block_pool import allocate_block, forget_free, free_block
 from matching.storage.prefetch import prefetch
 
@@ -161,7 +161,7 @@ def close_all(
     return False
 
 
-@borrowing
+@njit_no_refcount
 def _ask_for(v, slot):
     """Have the block of a slot on its way: blocks lie anywhere in the pool."""
     start = v.start[slot]
@@ -204,7 +204,7 @@ def _has_room(v, slot, hits, sizes):
     return end <= v.score.shape[0]
 
 
-@borrowing
+@njit_no_refcount
 def offer_all(v, begin, seqs, lives, scores, k, least, first, last, sizes):
     """Offer the hits of slots `first` to `last`; returns the slot for which the pool has no room, or the one behind.
 
@@ -224,7 +224,7 @@ def offer_all(v, begin, seqs, lives, scores, k, least, first, last, sizes):
     return last + 1
 
 
-@borrowing
+@njit_no_refcount
 def _offer_some(v, slot, low, high, seqs, lives, scores, k, sizes):
     """Offer hits `low` to before `high` to a slot, for which the pool has room (`_has_room`)."""
     # newest first, which mostly outlives the rest; `_offer` counts dominators both ways, so any order will do
@@ -234,7 +234,7 @@ def _offer_some(v, slot, low, high, seqs, lives, scores, k, sizes):
         _offer(v, slot, seqs[hit], lives[hit], scores[hit], k)
 
 
-@borrowing
+@njit_no_refcount
 def _offer(v, slot, seq, life, score, k):
     """Insert one message into a block that has room, counting whom it dominates and who dominates it.
 
@@ -313,7 +313,7 @@ def _shift_up(column, first, end):
         part[at] = part[at - np.uint64(1)]
 
 
-@borrowing
+@njit_no_refcount
 def _move_block(v, slot, new_class, sizes):
     """Move a slot's entries to a block of another size; False if the pool has no such block left."""
     # the new one first: if there is none, nothing has changed
@@ -381,7 +381,7 @@ def find_due(oldest, floor):
     return due
 
 
-@borrowing
+@njit_no_refcount
 def raise_all(v, slots, ranks, thresholds, sizes):
     """Cut the blocks off at their new thresholds, moving what is left into a smaller block where half is unused."""
     for i in range(slots.shape[0]):

@@ -9,7 +9,7 @@ buffer soon runs short and the window must be searched (a refill). Results never
 - `rank` asks for a fixed multiple of k and cuts back to it.
 
 All but `k_max` drop what k others dominate, so a buffer of a entries stands for n = k * exp(a / k - 1) messages of the
-window above its threshold (spec 2.2). Read on in `matching.topk.room`, which asks these questions.
+window above its threshold (spec 2.2). Read on in `matching.topk.operator`, which asks these questions.
 """
 
 from collections.abc import Callable

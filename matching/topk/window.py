@@ -13,8 +13,8 @@ import numpy as np
 from numba import njit
 
 from matching.errors import EngineError
-from matching.kind import Question, Share
 from matching.model import Float32, Float64, Int8, Int32, Int64, MessageBatch
+from matching.operator import WindowIndex, WindowQuery
 from matching.space import Space
 from matching.topk.windows.search import Asked, Span, WindowHits, drop_outlived, place_on_curve
 from matching.window import Boundary
@@ -29,8 +29,8 @@ class WindowQueries(NamedTuple):
 
     `rank` is how many of the best are wanted. Ties at the cut are included, but for those that `rank` others with the
     same score outlive, being newer and alive as long or longer: whatever ends, they are never among the best.
-    `threshold` (float64[rows]) is that of an earlier answer, where it is asked what came since (`Question.more`): then
-    every message from there on is wanted, and `rank` has no part in it. Otherwise it is empty.
+    `threshold` (float64[rows]) is that of an earlier answer, where it is asked what came since (`WindowQuery.more`):
+    then every message from there on is wanted, and `rank` has no part in it. Otherwise it is empty.
     """
 
     number: Int64
@@ -66,7 +66,7 @@ class WindowAnswers(NamedTuple):
     last_seq: int = -1
 
 
-class WindowIndex(Share):
+class TopkWindowIndex(WindowIndex):
     """The messages one task holds of the window.
 
     An implementation takes messages (`_add`), gives up what is too old (`_drop`), hands out what it holds (`_held`)
@@ -109,7 +109,7 @@ class WindowIndex(Share):
         if len(messages):
             self._load(messages)
 
-    def answer(self, question: Question) -> WindowAnswers:
+    def answer(self, question: WindowQuery) -> WindowAnswers:
         as_of, up_to, asked, onward, more = question
         known = {boundary.number: boundary for boundary in self.boundaries}
         if as_of.number not in known or up_to > self.stored_through:

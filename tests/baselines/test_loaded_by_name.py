@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from baselines.kinds import ENGINES, WINDOWS, WITH_BASELINES
-from gateway.generate import generate_subscriptions
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, write_etl
 from topology.engines import kinds_with

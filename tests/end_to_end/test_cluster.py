@@ -10,7 +10,7 @@ from tests.support.clusters import GUARDED, OPEN, WHERE, cluster_of
 from tests.support.processes import Command, command_line, marked, small_run
 from tests.support.topologies import differences, plan_of
 from tests.support.worlds import Recipe, make_world
-from topology.core.runner import run_ray
+from topology.core.executors.ray import run_ray
 
 pytestmark = [pytest.mark.cluster, pytest.mark.ray, pytest.mark.timeout(300)]
 

@@ -156,7 +156,7 @@ def test_run_keeps_its_own_ray_where_nobody_else_may_enter_and_leaves_nothing_th
     try:
         script = """
 import sys
-from topology.core.connection import connected
+from topology.core.executors.connection import connected
 with connected(None):
     print("there", flush=True)
     sys.stdin.readline()

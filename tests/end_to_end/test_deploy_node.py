@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 KERNELS = {"SKYRAY_KERNEL_CACHE": os.environ.get("SKYRAY_KERNEL_CACHE") or str(Path.home() / ".cache")}
 LISTENING = """
 import psutil
-from topology.core.connection import connected
+from topology.core.executors.connection import connected
 with connected(None):
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         for connection in process.net_connections("inet"):

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skyray
-from gateway.verify import verify_run
+from gateway.runs.verify import verify_run
 from spouts.subscriptions import load_vocabulary
 from tests.support.beside import BOX, Beside, random_message, random_subscription
 from tests.support.etl_folder import random_rows, write_etl

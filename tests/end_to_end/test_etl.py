@@ -18,7 +18,7 @@ import pytest
 import zstandard
 
 from gateway.commands.etl import print_manifest
-from gateway.terminal import console
+from gateway.shell.terminal import console
 from matching.errors import ConfigError, InputError
 from matching.text import tokenise
 from spark_etl.job import STAGES, EtlOptions, run_etl

@@ -9,8 +9,8 @@ from matching.model import BOOLEAN, DECAY, KNN, TOPK
 from tests.support.covering import pairwise, tiered
 from tests.support.topologies import differences, plan_of
 from tests.support.worlds import Recipe, make_world, without_the_last
-from topology.core.local import run_local
-from topology.core.runner import run_ray
+from topology.core.executors.local import run_local
+from topology.core.executors.ray import run_ray
 from topology.running import LIGHT
 
 KINDS_BESIDE = (BOOLEAN, TOPK, DECAY, KNN)

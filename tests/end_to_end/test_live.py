@@ -8,8 +8,8 @@ from contextlib import suppress
 import pyarrow.parquet as pq
 import pytest
 
-from gateway.generate import generate_subscriptions
-from gateway.verify import verify_run
+from gateway.runs.verify import verify_run
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.faulty_runs import newest_actors

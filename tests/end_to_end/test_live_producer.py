@@ -13,8 +13,8 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from gateway.live_status import read_status
-from gateway.verify import verify_run
+from gateway.live.status import read_status
+from gateway.runs.verify import verify_run
 from tests.support.documents import ROOT, blocks
 from tests.support.etl_folder import random_rows, write_etl
 

@@ -50,7 +50,7 @@ import threading
 import ray
 from ray._private.utils import push_error_to_driver
 import gateway.cli as cli
-from topology.core.connection import connected
+from topology.core.executors.connection import connected
 def worry():
     while not over.wait(0.1):
         push_error_to_driver(ray._private.worker.global_worker, "slow_node", "a raylet is worried")

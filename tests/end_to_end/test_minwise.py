@@ -16,14 +16,14 @@ from distribution.hashing import HashingRouter
 from distribution.location import LocationRouter
 from distribution.signatures.signature import SignatureSpec
 from gateway import cli
-from gateway.generate import generate_subscriptions
-from gateway.verify import verify_run
+from gateway.runs.verify import verify_run
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.model import BOOLEAN, UpdateBatch
 from matching.naive import tally
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from tests.support.topologies import differences
 from tests.support.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
-from topology.core.local import pause_local, run_local
+from topology.core.executors.local import pause_local, run_local
 from topology.running import run
 from topology.settings import RunConfig
 from topology.wiring import build_plan, wire

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.covering import tiered
 from tests.support.etl_folder import random_rows, with_objects, write_etl
-from topology.core.local import pause_local, run_local
+from topology.core.executors.local import pause_local, run_local
 from topology.settings import RunConfig
 from topology.wiring import build_plan
 

@@ -18,7 +18,7 @@ from tests.support.skyline_topologies import SkylineWorld, router_of
 from tests.support.skyline_worlds import Recipe as SkylineRecipe
 from tests.support.topologies import broken_runs, differences, plan_of
 from tests.support.worlds import Recipe, make_world, without_the_last
-from topology.core.local import pause_local, run_local
+from topology.core.executors.local import pause_local, run_local
 from topology.settings import RunConfig
 from topology.wiring import build_plan
 

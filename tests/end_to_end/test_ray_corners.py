@@ -10,7 +10,7 @@ from tests.support.covering import tiered
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.topologies import differences, plan_of
 from tests.support.worlds import Recipe, make_world
-from topology.core.runner import run_ray
+from topology.core.executors.ray import run_ray
 from topology.running import LIGHT, run
 from topology.settings import RunConfig
 

@@ -4,13 +4,13 @@ from functools import partial
 
 import pytest
 
-from gateway.generate import generate_subscriptions
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import ConfigError
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.faulty_runs import NOTHING, Work, differences, told
 from topology import running
-from topology.core.balancing import Balance
+from topology.core.executors.balancing import Balance
 from topology.running import run
 from topology.settings import RunConfig
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import gateway.cli as cli
-from gateway.verify import verify_run
+from gateway.runs.verify import verify_run
 from tests.support.etl_folder import random_rows, write_etl
 from topology import running
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bolts.delivery import DeliveryBolt
-from bolts.succession import Succession
-from gateway.verify import VerifyReport, verify_run
+from bolts.replacements import ReplacementOrder
+from gateway.runs.verify import VerifyReport, verify_run
 from tests.support.etl_folder import random_rows, write_etl
 from topology import running
 from topology.settings import RunConfig
@@ -97,14 +97,14 @@ def test_replaced_ids_are_told_in_order_under_every_interleaving(etl, router, tm
         assert min(held) > 0, "an id that stays at its bolt proves little"
 
 
-class NobodyWaits(Succession):
+class NobodyWaits(ReplacementOrder):
     """Broken: what is told is written at once."""
 
     def admit(self, updates):
         return updates
 
 
-class WaitsForTheBatchAlone(Succession):
+class WaitsForTheBatchAlone(ReplacementOrder):
     """Broken: successors wait until all query tasks have closed the batch, but not for what is told late."""
 
     def release(self, told):

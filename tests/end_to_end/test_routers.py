@@ -10,19 +10,19 @@ from bolts.distribution import DistributionBolt
 from bolts.exchange import Exchange
 from distribution.keyword import KeywordRouter, KeywordTable, PrefixRouter
 from matching.errors import TopologyError
-from matching.kind import Site, Thresholds
 from matching.kind_table import Kinds
 from matching.model import ANY_KEYWORD, BOOLEAN, KEYWORDS_BY_KIND, TOPK, Removals, SubscriptionTable, concatenate
+from matching.operator import OperatorContext, Thresholds
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.prefixes import prefix_lengths, task_of_term
 from matching.topk import thresholds
+from matching.topk.operator import TopkOperator
 from matching.topk.replicas import Replicas
-from matching.topk.room import TopkRoom
 from matching.window import Window
 from tests.support.covering import pairwise, tiered
 from tests.support.topologies import broken_runs, differences, plan_of
 from tests.support.worlds import SPACE, Recipe, World, make_world, without_the_last
-from topology.core.local import run_local
+from topology.core.executors.local import run_local
 
 SETTINGS = {
     "router": ("hashing", "location", "keyword", "prefix"),
@@ -119,14 +119,14 @@ def test_replicas_with_tight_thresholds_equal_oracle(router):
 # -- broken on purpose
 
 
-class NoBarrier(TopkRoom):
+class NoBarrier(TopkOperator):
     """Broken: asks for the window at once, while replicas still hold the old threshold."""
 
     def __init__(self, engine, site):
         super().__init__(engine, replace(site, relaxes=False))
 
 
-class NoVersion(TopkRoom):
+class NoVersion(TopkOperator):
     """Broken: takes every new threshold, even one that was sent before the last relax."""
 
     def raise_thresholds(self, raised):
@@ -172,7 +172,7 @@ class EveryTermOwns(Replicas):
         ("topk", NoVersion, "keyword"),
         ("bolts.query.Exchange", ClosesEarly, "keyword"),
         ("topology.wiring.DistributionBolt", RegistersLate, "prefix"),
-        ("matching.topk.room.Replicas", EveryTermOwns, "keyword"),
+        ("matching.topk.operator.Replicas", EveryTermOwns, "keyword"),
     ],
 )
 def test_broken_protocol_is_found_out(monkeypatch, where, broken, router):
@@ -214,7 +214,7 @@ def random_rows(count: int, seed: int) -> SubscriptionTable:
 def test_replicas_hold_each_term_at_one_task_and_forget_everything():
     rows, tasks = random_rows(200, 1), 3
     engine, window = WITH_BASELINES.named("topk").engine(), Window("count", 10)
-    sites = [Site(SPACE, window, task, tasks, replicates=True, prefix_only=True) for task in range(tasks)]
+    sites = [OperatorContext(SPACE, window, task, tasks, replicates=True, prefix_only=True) for task in range(tasks)]
     held = [Replicas(engine(SPACE), site) for site in sites]
     for replicas in held:
         replicas.add(rows, rows.number % tasks)

@@ -22,9 +22,9 @@ from tests.support.example_topologies import (
     warm_up_in_steps,
     word_count,
 )
-from topology.core.grouping import task_of_key
-from topology.core.local import run_local
-from topology.core.runner import run_ray
+from topology.core.api.grouping import task_of_key
+from topology.core.executors.local import run_local
+from topology.core.executors.ray import run_ray
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
 
@@ -209,7 +209,7 @@ def test_run_ray_class_in_the_main_script_is_refused():
 _ALONE = """
 import ray
 from tests.support.example_topologies import pipeline
-from topology.core.runner import run_ray
+from topology.core.executors.ray import run_ray
 report = run_ray(pipeline(4))
 assert report.components["ack"].tasks[0].figures["order"] == [0, 1, 2, 3]
 assert not ray.is_initialized(), "what it started it must stop"

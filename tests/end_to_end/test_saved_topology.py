@@ -1,8 +1,8 @@
 """The whole product, saved at a quiet boundary in mid-stream and gone on with, also with other numbers of bolts.
 
-Everything that is not derived goes through frames (`topology.core.checkpoint`): rooms, the log of messages, positions
-of spouts, stream time and object versions, names and digest of delivery. A run that was saved must end with the digest
-and the results of one that was not.
+Everything that is not derived goes through frames (`topology.core.checkpoint.task_states`): rooms, the log of messages,
+positions of spouts, stream time and object versions, names and digest of delivery. A run that was saved must end with
+the digest and the results of one that was not.
 """
 
 import json
@@ -13,12 +13,12 @@ import pytest
 
 from bolts.query import QueryBolt
 from distribution.routers import REBALANCING, placeable
-from gateway.generate import generate_subscriptions
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import EngineError
 from matching.kinds import KINDS
 from tests.support.covering import tiered
 from tests.support.etl_folder import random_rows, with_objects, write_etl
-from topology.core.local import pause_local, run_local
+from topology.core.executors.local import pause_local, run_local
 from topology.settings import RunConfig
 from topology.wiring import build_plan
 

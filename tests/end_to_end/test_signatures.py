@@ -27,7 +27,7 @@ from tests.support.worlds import (
     make_world,
     without_the_last,
 )
-from topology.core.local import run_local
+from topology.core.executors.local import run_local
 from topology.running import run
 from topology.settings import RunConfig
 from topology.wiring import wire
@@ -284,7 +284,7 @@ def test_run_signatures_with_a_router_by_keyword_are_refused(folder):
 )
 @pytest.mark.long
 def test_topology_on_ray_with_signatures_equals_oracle(router, kinds):
-    from topology.core.runner import run_ray
+    from topology.core.executors.ray import run_ray
 
     recipe = Recipe(batch=10, messages=200, subscriptions=40, ranges=0.2, grid=3, kinds=kinds, churn=0.9)
     world = make_world(recipe, 5)

@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gateway.generate import generate_subscriptions
-from gateway.loadtest import Pace, load_plan
+from gateway.load.loadtest import Pace, load_plan
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import ConfigError
-from matching.kind import NO_SEQS, Matched, Room, Share, Step
 from matching.kind_table import Kind, Recipe
 from matching.kinds import KINDS
 from matching.model import (
@@ -33,7 +32,8 @@ from matching.model import (
     empty,
 )
 from matching.naive import tally
-from matching.pending import Lacking, News, Pending
+from matching.operator import NO_SEQS, KindOperator, Matched, OperatorOutput, WindowIndex
+from matching.refill import BatchDelta, RefillCoordinator, RefillNeeded
 from matching.storage.state import Lists, State
 from tests.support.covering import tiered
 from tests.support.etl_folder import random_rows, write_etl
@@ -41,8 +41,8 @@ from tests.support.skyline_topologies import SkylineMessages, SkylineWorld, rout
 from tests.support.skyline_worlds import SPACE
 from tests.support.skyline_worlds import Recipe as WorldRecipe
 from tests.support.worlds import Collector, WorldChanges
-from topology.core.local import pause_local, run_local
-from topology.core.runner import run_ray
+from topology.core.executors.local import pause_local, run_local
+from topology.core.executors.ray import run_ray
 from topology.settings import RunConfig
 from topology.wiring import build_plan, wire
 
@@ -82,7 +82,7 @@ def eligible(region, terms, messages, boundary) -> list[tuple[int, int]]:
     return list(zip(messages.seq[chosen].tolist(), messages.life[chosen].tolist(), strict=True))
 
 
-class EarliestShare(Share):
+class EarliestShare(WindowIndex):
     name = "list"
 
     def __init__(self, space, kept_boundaries=0):
@@ -127,16 +127,16 @@ class Held:
         self.row, self.home, self.kept, self.more = row, home, [], False
 
 
-class EarliestRoom(Room):
+class EarliestRoom(KindOperator):
     def __init__(self, engine, site):
-        self.site, self.pending, self.held = site, Pending(self), {}
+        self.site, self.pending, self.held = site, RefillCoordinator(self), {}
 
     def __len__(self):
         return len(self.held)
 
     @property
-    def complete_through(self):
-        return self.pending.complete_through
+    def watermark(self):
+        return self.pending.watermark
 
     def holds(self, numbers):
         return np.isin(numbers, list(self.held))
@@ -159,7 +159,7 @@ class EarliestRoom(Room):
     def close(self, mine, found):
         boundary, own, leaving, fresh = mine
         offers = Pairs(*(np.concatenate(column) for column in zip(own, *found, strict=True)))
-        news, past = News(boundary, offers, leaving), self.pending.closed
+        news, past = BatchDelta(boundary, offers, leaving), self.pending.closed
         self.pending.closed = boundary
         self.pending.defer(news.of(self.pending.waits))
         apart = self.pending.waits.copy()
@@ -168,7 +168,7 @@ class EarliestRoom(Room):
         updates, lacking = self.lead(past, news.of(~apart), slots)
         asking, before = np.concatenate([lacking.slots, fresh]), [*lacking.before, *([] for _ in fresh)]
         asks = (self.pending.pend(boundary, asking, before),) if asking.size else ()
-        return Step(updates, asks)
+        return OperatorOutput(updates, asks)
 
     def lead(self, past, news, slots):
         told, lacking, before = [], [], []
@@ -187,12 +187,12 @@ class EarliestRoom(Room):
                 was, k = held.kept, int(held.row.k[0])
                 held.more, held.kept = held.more or len(alive + coming) > k, (alive + coming)[:k]
                 told.append(self._tell(news.boundary, slot, was, held.kept))
-        return concatenate([empty(UpdateBatch), *told]), Lacking(np.array(lacking, np.int32), before)
+        return concatenate([empty(UpdateBatch), *told]), RefillNeeded(np.array(lacking, np.int32), before)
 
     def answer(self, request, body):
         installed = self.pending.install(request, body)
         assert installed is not None, "nothing is relaxed, so no answer is early"
-        return Step(concatenate(installed[0]), tuple(installed[1]))
+        return OperatorOutput(concatenate(installed[0]), tuple(installed[1]))
 
     def question(self, slots):
         return concatenate([self.held[slot].row for slot in slots.tolist()])
@@ -402,7 +402,7 @@ def test_sixth_kind_on_ray_equals_its_definition(router):
 
 
 def test_sixth_kind_that_forgets_what_came_meanwhile_is_found_out(monkeypatch):
-    monkeypatch.setattr(Pending, "defer", lambda self, news: None)
+    monkeypatch.setattr(RefillCoordinator, "defer", lambda self, news: None)
     with pytest.raises(AssertionError, match="missing"):
         for seed in range(4):
             world = EarliestWorld(seed)

@@ -11,11 +11,11 @@ from bolts.exchange import Exchange
 from bolts.payloads import Addressed
 from distribution.location import LocationRouter, LocationTable
 from distribution.signatures.signature import SignatureBoard
-from gateway.generate import generate_subscriptions
-from gateway.verify import verify_run
+from gateway.runs.verify import verify_run
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import TopologyError
 from matching.model import BOOLEAN, SKYLINE, TOPK
-from matching.pending import Pending
+from matching.refill import RefillCoordinator
 from matching.skyline.windows.inverted import InvertedWindow
 from tests.support.covering import pairwise, tiered
 from tests.support.etl_folder import random_rows, with_objects, write_etl
@@ -24,7 +24,7 @@ from tests.support.skyline_worlds import Recipe
 from tests.support.topologies import plan_of as plan_of_any
 from tests.support.worlds import Recipe as AnyRecipe
 from tests.support.worlds import make_world
-from topology.core.local import run_local
+from topology.core.executors.local import run_local
 from topology.running import run
 from topology.settings import RunConfig
 
@@ -257,7 +257,7 @@ def test_skylines_whose_window_hears_of_no_ends_are_found_out(monkeypatch):
 
 
 def test_skylines_that_forget_what_came_while_they_pended_are_found_out(monkeypatch):
-    install = Pending.install
+    install = RefillCoordinator.install
 
     def forgetful(self, request, body):
         kept, self._deferred = self._deferred, type(self._deferred)()
@@ -265,7 +265,7 @@ def test_skylines_that_forget_what_came_while_they_pended_are_found_out(monkeypa
         self._deferred = kept
         return installed
 
-    monkeypatch.setattr(Pending, "install", forgetful)
+    monkeypatch.setattr(RefillCoordinator, "install", forgetful)
     assert "missing" in broken_runs()
 
 

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import gateway.cli as cli
-from gateway.generate import generate_subscriptions
-from gateway.verify import verify_run
+from gateway.runs.verify import verify_run
+from gateway.subscriptions.generate import generate_subscriptions
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from topology import running
 from topology.settings import RunConfig

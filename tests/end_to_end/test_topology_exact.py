@@ -12,11 +12,11 @@ from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import BOOLEAN, KEYWORDS_BY_KIND, TOPK, MessageBatch, Removals, SubscriptionTable, take_rows
 from matching.topk import thresholds
-from matching.topk.room import TopkRoom
+from matching.topk.operator import TopkOperator
 from tests.support.covering import tiered
 from tests.support.topologies import broken_runs, differences, plan_of, with_lines
 from tests.support.worlds import SPACE, Recipe, make_world
-from topology.core.local import run_local
+from topology.core.executors.local import run_local
 
 WINDOWS = ("count:50", "time:40", "count:9", "time:15")
 
@@ -96,7 +96,7 @@ def test_topology_where_place_decides_equals_oracle():
     assert not any(broken_runs(LOCAL, "location", query=4, distribution=2, credits=8))
 
 
-class NoBarrier(TopkRoom):
+class NoBarrier(TopkOperator):
     """Broken: asks the window at once, without relaxing the routers first."""
 
     def __init__(self, engine, site):
@@ -115,7 +115,7 @@ def test_topology_without_relaxing_routers_first_is_found_out(monkeypatch):
     assert any(broken_runs(LOCAL, "location", query=4, distribution=2, credits=8))
 
 
-class ForgetsHitsInBetween(TopkRoom):
+class ForgetsHitsInBetween(TopkOperator):
     """Broken: what a pending subscription hits while it waits is thrown away."""
 
     def __init__(self, engine, site):

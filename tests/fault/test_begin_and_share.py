@@ -9,7 +9,7 @@ import pytest
 from gateway import cli
 from matching.errors import ConfigError, InputError
 from tests.support.faulty_runs import FaultyRun, make_work
-from topology.core.store import CheckpointStore
+from topology.core.checkpoint.store import CheckpointStore
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
 

@@ -9,13 +9,13 @@ import pytest
 from matching.errors import CheckpointError
 from tests.support.simulated_disk import Halted, Machine
 from tests.support.writing_ledger import writing_ledger
-from topology.core import store as module
-from topology.core.checkpoint import TaskState
-from topology.core.clock import FakeClock
-from topology.core.committing import Checkpoints
-from topology.core.local import run_local
-from topology.core.marking import Cadence
-from topology.core.store import CheckpointStore
+from topology.core.checkpoint import store as module
+from topology.core.checkpoint.barriers import Cadence
+from topology.core.checkpoint.coordinator import Checkpoints
+from topology.core.checkpoint.store import CheckpointStore
+from topology.core.checkpoint.task_states import TaskState
+from topology.core.executors.clock import FakeClock
+from topology.core.executors.local import run_local
 
 pytestmark = pytest.mark.fault
 

@@ -11,11 +11,11 @@ import pytest
 from matching.errors import TopologyError
 from tests.support.faulty_runs import FaultyRun, make_work, newest_actors, ray_process, readable
 from tests.support.writing_ledger import writing_ledger
-from topology.core.committing import Checkpoints
-from topology.core.local import run_local
-from topology.core.marking import Cadence
-from topology.core.runner import run_ray
-from topology.core.store import CheckpointStore
+from topology.core.checkpoint.barriers import Cadence
+from topology.core.checkpoint.coordinator import Checkpoints
+from topology.core.checkpoint.store import CheckpointStore
+from topology.core.executors.local import run_local
+from topology.core.executors.ray import run_ray
 
 pytestmark = [pytest.mark.ray, pytest.mark.fault, pytest.mark.timeout(300)]
 

@@ -12,8 +12,8 @@ import topology.running
 from matching.errors import CheckpointError, ConfigError
 from tests.support.simulated_disk import Halted
 from tests.support.stories import product
-from topology.core import committing
-from topology.core.store import FORMAT, CheckpointStore
+from topology.core.checkpoint import coordinator as committing
+from topology.core.checkpoint.store import FORMAT, CheckpointStore
 from topology.running import run
 
 pytestmark = pytest.mark.fault
@@ -92,7 +92,7 @@ def test_run_that_died_at_its_end_goes_on(whole, monkeypatch, tmp_path):
     """All its updates have their names, its results have not."""
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(committing.Committer, "finish", _die)
+        patch.setattr(committing.CheckpointCoordinator, "finish", _die)
         with pytest.raises(Halted):
             run(product().config(out))
     assert rows(out) and not (out / "results.parquet").exists()
@@ -130,7 +130,7 @@ def test_run_saved_by_another_release_is_refused_and_stays_as_it_was(monkeypatch
     assert manifest is not None
     path = out / "checkpoints" / f"epoch-{manifest.epoch:06d}.json"
     with monkeypatch.context() as patch:
-        patch.setattr("topology.core.store.FORMAT", other)
+        patch.setattr("topology.core.checkpoint.store.FORMAT", other)
         CheckpointStore(str(path.parent)).commit(manifest)
     assert json.loads(path.read_text())["format"] == other
     before = sorted(file.name for file in path.parent.iterdir())

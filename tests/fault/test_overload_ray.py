@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gateway.generate import generate_subscriptions
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import OverloadError
 from tests.support.clusters import GUARDED, cluster_of
 from tests.support.etl_folder import SCHEMA, random_rows, write_etl

@@ -10,8 +10,8 @@ import pytest
 
 import topology.running
 from bolts.query import QueryBolt
-from gateway.verify import verify_run
-from spouts.aside import Aside
+from gateway.runs.verify import verify_run
+from spouts.quarantine import Quarantine
 from tests.support.faulty_runs import make_work
 from tests.support.poisoned import poisoned
 from topology.core.failures import ComponentFailed
@@ -60,7 +60,7 @@ def test_poisoned_messages_are_set_aside_and_all_else_is_exact(work, tmp_path, m
     poison(monkeypatch, seqs=seqs)
     report = run(config_of(work, tmp_path / "out", **options))
     assert report["state"] == "finished"
-    assert Aside.of(report["aside"]) == Aside(tuple((seq, seq) for seq in seqs))
+    assert Quarantine.of(report["aside"]) == Quarantine(tuple((seq, seq) for seq in seqs))
     rejects = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
     assert [row["seq"] for row in rejects] == seqs and all("this row is poison" in row["what"] for row in rejects)
     verdict = verify_run(tmp_path / "out", all=True)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from matching.bulk_oracle import NEVER, RULES, BulkOracle, counted
 from matching.errors import TopologyError
 from matching.model import (
     ANY_KEYWORD,
@@ -30,7 +31,6 @@ from matching.model import (
     concatenate,
 )
 from matching.naive import DecayModel, Message, Oracle, Subscription, tally
-from matching.recount import NEVER, RULES, BulkOracle, counted
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from tests.support.naive_tables import batch, message, removals, subscription, table
 

@@ -6,7 +6,7 @@ import pytest
 from baselines.decay.block_inverted_file import BlockInvertedFile
 from baselines.decay.inverted_file import InvertedFile
 from matching.decay.engines.ciq import Ciq
-from matching.fading import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, Fading
+from matching.half_life import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, DecayParameters
 from matching.model import DECAY, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
 from matching.naive import tally
 from tests.support.celled import Cramped, CrampedH, cells_of, check_blocks, check_cells
@@ -154,7 +154,7 @@ def test_engine_lists_are_made_anew_when_half_is_dropped():
 
 @pytest.mark.parametrize("engine", [Ciq, BlockInvertedFile])
 def test_engine_bounds_a_subscription_of_one_keyword_by_it_alone_whatever_bits_a_message_has(engine):
-    n, fading = 32, Fading.of(1e6, 0.2, np.ones(64, np.int64), 64)
+    n, fading = 32, DecayParameters.of(1e6, 0.2, np.ones(64, np.int64), 64)
     ones, middle = np.ones(n), np.full(n, 0.25)
     index = engine(SPACE, fading)
     index.insert(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.judging import REASONS, Scene, judge
+from gateway.runs.match_rules import REASONS, Scene, judge
 from matching.kinds import KINDS
 from matching.model import BOOLEAN, MATCH, SKYLINE, Removals
 from matching.naive import messages_of, subscriptions_of

@@ -3,7 +3,7 @@
 import pytest
 
 from baselines.kinds import WITH_BASELINES
-from matching.fading import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S
+from matching.half_life import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S
 from matching.model import DECAY, KNN
 from tests.support.lasting import ROOMS, EveryPair, differences
 from tests.support.worlds import Recipe, make_world

@@ -13,11 +13,19 @@ import pytest
 
 from baselines.kinds import WITH_BASELINES
 from matching.errors import EngineError
-from matching.kind import Ask, Question, Relax, Site, Step, Thresholds, Turn
 from matching.kind_table import Kind
 from matching.model import LEAVE, UpdateBatch
 from matching.naive import common_terms, messages_of, subscriptions_of, tally, topk_score
-from matching.pending import Pending
+from matching.operator import (
+    OperatorContext,
+    OperatorInput,
+    OperatorOutput,
+    Relax,
+    Thresholds,
+    WindowQuery,
+    WindowRequest,
+)
+from matching.refill import RefillCoordinator
 from matching.topk.thresholds_cost import CostRule
 from tests.support.any_kind import Recipe, expected, make_turns, window_of, without_text
 from tests.support.any_kind import Turn as Batch
@@ -56,7 +64,7 @@ class Seen(NamedTuple):
         return Seen(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-class Watched(Pending):
+class Watched(RefillCoordinator):
     """Counts what it goes through."""
 
     def __init__(self, leader, resuming):
@@ -131,13 +139,14 @@ class Run:
         shared: bool = False,
         routed: bool = False,
         rule: str = "cost",
-        watch: type[Pending] = Watched,
+        watch: type[RefillCoordinator] = Watched,
     ):
         batches = make_turns(kind, seed, recipe)
         self.rng, self.batches, self.tasks, self.shared = np.random.default_rng(seed), batches, tasks, shared
         window, options = window_of(recipe), {"threshold_rule": rule}
         self.rooms: list[Any] = [
-            kind.make_room(Site(SPACE, window, task, tasks, relaxes=routed, options=options)) for task in range(tasks)
+            kind.make_operator(OperatorContext(SPACE, window, task, tasks, relaxes=routed, options=options))
+            for task in range(tasks)
         ]
         for room in self.rooms:
             room.pending = watch(room, room.pending.resuming)
@@ -148,7 +157,9 @@ class Run:
         self.found: dict[tuple[int, int], dict[int, Any]] = defaultdict(dict)  # (home, batch) -> by whom, what
         self.mine: dict[tuple[int, int], Any] = {}
         self.matched, self.closed = [0] * tasks, [0] * tasks
-        self.asks: list[tuple[int, Ask, dict[int, Any]]] = []  # task, what it asks, and what each share has answered
+        self.asks: list[
+            tuple[int, WindowRequest, dict[int, Any]]
+        ] = []  # task, what it asks, and what each share has answered
         self.relaxes: list[tuple[int, Relax]] = []
         self.relaxed: list[tuple[int, int, int]] = []
         self.raised: list[Thresholds] = []
@@ -179,8 +190,8 @@ class Run:
             what, *who = can[int(self.rng.integers(len(can)))]
             what(*who)
             for task, room in enumerate(self.rooms):
-                assert room.complete_through >= self.complete[task], "nobody takes back what it has said"
-                self.complete[task] = room.complete_through
+                assert room.watermark >= self.complete[task], "nobody takes back what it has said"
+                self.complete[task] = room.watermark
         assert not self.asks and not self.relaxes and not self.relaxed
 
     @property
@@ -211,7 +222,7 @@ class Run:
             messages = messages.take(self.parts[number][task])
         ended = ended if self.kind.needs_ended else ended.take(np.zeros(0, np.int64))
         home, held = added.number % self.tasks, np.ones(len(added), np.bool_)
-        turn = Turn(batch.boundary, messages, ended, added, home, held, batch.removed)
+        turn = OperatorInput(batch.boundary, messages, ended, added, home, held, batch.removed)
         matched = self.rooms[task].match(turn)
         self.mine[task, number] = matched.mine
         for other in range(self.tasks):
@@ -224,10 +235,10 @@ class Run:
         self.closed[task] += 1
         self._follow(task, self.rooms[task].close(self.mine.pop((task, number)), found if self.shared else []))
 
-    def _answer_part(self, task: int, ask: Ask, parts: dict[int, Any], number: int) -> None:
+    def _answer_part(self, task: int, ask: WindowRequest, parts: dict[int, Any], number: int) -> None:
         parts[number] = self.shares[number].answer(ask.question)
 
-    def _answer(self, task: int, ask: Ask, parts: dict[int, Any]) -> None:
+    def _answer(self, task: int, ask: WindowRequest, parts: dict[int, Any]) -> None:
         self.asks = [each for each in self.asks if each[1] is not ask]
         self._follow(task, self.rooms[task].answer(ask.request, self.shares[0].merge(list(parts.values()))))
 
@@ -245,10 +256,10 @@ class Run:
         self.raised = [each for each in self.raised if each is not raised]
         self.router.learn(raised)
 
-    def _knows(self, number: int, question: Question) -> bool:
+    def _knows(self, number: int, question: WindowQuery) -> bool:
         return max(question.as_of.number, question.up_to) <= self.shares[number].stored_through
 
-    def _follow(self, task: int, step: Step) -> None:
+    def _follow(self, task: int, step: OperatorOutput) -> None:
         if len(step.updates):
             first = int(step.updates.as_of.min())
             latest = max(b.boundary.number for b in self.batches if b.boundary.last_seq == first)
@@ -287,7 +298,7 @@ def check(run: Run, recipe: Recipe) -> int:
     assert rows == [tuple(row[:4]) for row in without_text(results)]
     for room in run.rooms:
         pending = room.pending
-        assert room.complete_through == len(run.batches) - 1
+        assert room.watermark == len(run.batches) - 1
         assert not pending and not pending.waits.any() and not pending._deferred and not pending._early
     return sum(told.values())
 
@@ -343,21 +354,21 @@ def test_rooms_answered_late_run_short_again_on_the_way(kind, recipe, options):
     assert check_all(kind_of(kind), recipe, range(3), **options).again > 3
 
 
-class NeverReplays(Pending):
+class NeverReplays(RefillCoordinator):
     """Broken: takes an answer for the present."""
 
     def defer(self, news):
         pass
 
 
-class ForgetsWhoLeft(Pending):
+class ForgetsWhoLeft(RefillCoordinator):
     """Broken: whoever leaves while it waits is led on."""
 
     def defer(self, news):
         super().defer(news._replace(leaving=news.leaving[:0]))
 
 
-class BelievesWhatWasPutBy(Pending):
+class BelievesWhatWasPutBy(RefillCoordinator):
     """Broken: what routers have kept back is not taken from the answer."""
 
     def install(self, request, body):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from matching.errors import TopologyError
 from tests.support.example_topologies import expected_totals, word_count
-from topology.core.local import RoundRobin, SeededShuffle, run_local
+from topology.core.executors.local import RoundRobin, SeededShuffle, run_local
 
 
 @settings(max_examples=60, deadline=None)
@@ -73,7 +73,7 @@ def test_scheduler_round_robin_takes_turns():
 @pytest.mark.parametrize("broken", ["reorder", "repeat", "lose"])
 def test_local_broken_link_is_noticed_by_the_receiver(broken, monkeypatch):
     """The numbers on links are what proves order: a link that breaks it must not pass."""
-    from topology.core.local import _LocalChannel
+    from topology.core.executors.local import _LocalChannel
 
     send = _LocalChannel.send
     held = []

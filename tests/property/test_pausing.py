@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.resumable_topologies import ledger
-from topology.core.local import pause_local, run_local
+from topology.core.executors.local import pause_local, run_local
 
 BATCHES = 12
 

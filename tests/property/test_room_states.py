@@ -10,7 +10,7 @@ from matching.naive import tally
 from matching.skyline.engine import SkylineEngine
 from matching.skyline.engines.eager_star import EagerStar
 from matching.storage.state import State
-from matching.topk.room import TopkRoom
+from matching.topk.operator import TopkOperator
 from tests.support import skyline_worlds
 from tests.support.any_kind import Recipe, Turn, expected, make_turns, window_of, without_text
 from tests.support.rooms import ENGINES, Tasks, kind_of
@@ -100,7 +100,7 @@ def test_topk_rooms_saved_go_on_with_the_thresholds_they_had(rule):
     assert len(set(refills.values())) == 1 and refills[3] > 50
 
 
-class ForgetsThresholds(TopkRoom):
+class ForgetsThresholds(TopkOperator):
     """Broken: takes every buffer for all there is in the window."""
 
     def restore(self, boundary, state, home, held):
@@ -108,7 +108,7 @@ class ForgetsThresholds(TopkRoom):
         super().restore(boundary, state, home, held)
 
 
-class ForgetsLives(TopkRoom):
+class ForgetsLives(TopkOperator):
     """Broken: saves seqs for lives."""
 
     def state(self):

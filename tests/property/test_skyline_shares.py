@@ -13,9 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from matching.alone import Alone
-from matching.kind import Site, Turn
 from matching.kinds import KINDS
+from matching.local_engine import LocalEngine
 from matching.model import (
     KEYWORDS_BY_KIND,
     NO_MESSAGES,
@@ -26,6 +25,7 @@ from matching.model import (
     concatenate,
 )
 from matching.naive import Extras, Oracle, Result, tally
+from matching.operator import OperatorContext, OperatorInput
 from matching.skyline.window import SkylineWindow
 from matching.window import Boundary, Window
 from tests.support.skyline_streams import (
@@ -130,7 +130,7 @@ def results_of(room) -> list[Result]:
 
 def run_alone(name: str, window: Window, batches: list[Batch], shares: int, restore: int) -> list[Told]:
     """What comes of one process; after every `restore` batches it goes on as another."""
-    begin = partial(Alone, [KIND], SPACE, window, windows={"skyline": name}, shares=shares)
+    begin = partial(LocalEngine, [KIND], SPACE, window, windows={"skyline": name}, shares=shares)
     alone, told, alive = begin(), [], NO_MESSAGES
     for boundary, messages, _, ended, added, removed in batches:
         step = alone.process(boundary, messages, added, removed, ended)
@@ -145,7 +145,7 @@ def run_alone(name: str, window: Window, batches: list[Batch], shares: int, rest
 
 def run_behind(name: str, window: Window, batches: list[Batch], lag: int) -> list[Told]:
     """What comes of a room whose shares have always stored `lag` batches more, as far as there are any."""
-    room = KIND.make_room(Site(SPACE, window))
+    room = KIND.make_operator(OperatorContext(SPACE, window))
     shares, told, stored = [WINDOWS[name](SPACE, lag) for _ in range(2)], [], 0
     for boundary, messages, _, ended, added, removed in batches:
         for ahead in batches[stored : boundary.number + lag + 1]:
@@ -154,7 +154,7 @@ def run_behind(name: str, window: Window, batches: list[Batch], lag: int) -> lis
                 share.store(ahead.boundary, mine, ahead.ended.seq)
             stored += 1
         home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
-        matched = room.match(Turn(boundary, messages, ended, added, home, held, removed))
+        matched = room.match(OperatorInput(boundary, messages, ended, added, home, held, removed))
         step = room.close(matched.mine, [])
         updates, asks = [step.updates], list(step.asks)
         while asks:

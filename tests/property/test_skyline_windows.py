@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from matching.errors import EngineError
-from matching.kind import Question
 from matching.model import UNKNOWN_TERM, MessageBatch, concatenate
+from matching.operator import WindowQuery
 from matching.skyline.window import SkylineQueries, SkylineWindow
 from matching.skyline.windows.mf_rtree import CLEANING, MfRtree
 from matching.skyline.windows.tree import TreeWindow
@@ -123,7 +123,7 @@ class AnyWindow(RuleBasedStateMachine):
                 got = index.candidates(queries, as_of)
                 rows = list(zip(*(column.tolist() for column in got[1:]), strict=True))
                 assert rows == wanted, (name, as_of)
-                answer = index.answer(Question(as_of, as_of.number, queries))
+                answer = index.answer(WindowQuery(as_of, as_of.number, queries))
                 answers.add(tuple(column.tobytes() for column in answer))
             assert len(answers) == 1
 
@@ -145,7 +145,7 @@ class AnyWindow(RuleBasedStateMachine):
                 with pytest.raises(EngineError, match="are known"):
                     index.candidates(queries, boundary)
                 with pytest.raises(EngineError, match="are known"):
-                    index.answer(Question(boundary, boundary.number, queries))
+                    index.answer(WindowQuery(boundary, boundary.number, queries))
             if self.number:
                 with pytest.raises(EngineError, match="must ascend"):
                     self.give(index, early, old, nothing, objects)

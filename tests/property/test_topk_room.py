@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from baselines.kinds import WITH_BASELINES
 from baselines.topk.l2_scan import L2Scan
 from matching.errors import EngineError
-from matching.kind import Site, Turn
 from matching.model import NO_MESSAGES, TOPK
 from matching.naive import tally
-from matching.pending import Lacking
-from matching.topk import room as room_module
+from matching.operator import OperatorContext, OperatorInput
+from matching.refill import RefillNeeded
+from matching.topk import operator as room_module
 from matching.topk import thresholds
+from matching.topk.operator import TopkOperator
 from matching.topk.results import ResultBuffers
-from matching.topk.room import TopkRoom
 from matching.window import Window
 from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, Recipe, World, make_world
@@ -44,7 +44,7 @@ def run(
     restore: bool = False,
     rule: str | None = None,
     window_index: str | None = None,
-    room: type[TopkRoom] | None = None,
+    room: type[TopkOperator] | None = None,
 ) -> tuple[list[Counter], Counter, int]:
     """Updates of each batch, standing results, and how many subscriptions were refilled."""
     options = {} if rule is None else {"threshold_rule": rule}
@@ -144,7 +144,7 @@ def test_topk_room_needs_refills_in_these_worlds():
     assert refills > 100, "worlds that never refill do not test refills"
 
 
-class KthScorePruning(TopkRoom):
+class KthScorePruning(TopkOperator):
     """Broken: raises every threshold to the k-th score after each batch, without keeping those between."""
 
     def _raise(self, slots, counts):
@@ -156,7 +156,7 @@ class KthScorePruning(TopkRoom):
 
     def _match_and_offer(self, boundary, messages, found):
         taken = super()._match_and_offer(boundary, messages, found)
-        nobody = Lacking(taken.lacking.slots[:0], taken.lacking.before.take(np.zeros(0, np.int64)))
+        nobody = RefillNeeded(taken.lacking.slots[:0], taken.lacking.before.take(np.zeros(0, np.int64)))
         return taken._replace(lacking=nobody)
 
 
@@ -193,7 +193,7 @@ class LooseNorms(L2Scan):
 
 @pytest.mark.parametrize("broken", [KthScorePruning, NeverShort, LateExpiry, OlderWinsTies])
 def test_topk_room_broken_on_purpose_is_found_out(broken, monkeypatch):
-    room = broken if issubclass(broken, TopkRoom) else None
+    room = broken if issubclass(broken, TopkOperator) else None
     if room is None:
         monkeypatch.setattr(room_module, "ResultBuffers", broken)
     worlds = [make_world(RECIPES[name], seed) for name in ("count", "ties") for seed in range(3)]
@@ -207,15 +207,15 @@ def test_topk_room_batches_with_too_many_hits_equal_oracle(recipe, most_hits, mo
     assert not differences(make_world(recipe, 5), None, restore=True)
 
 
-def told_late(world: World, seed: int, made: type[TopkRoom] = TopkRoom) -> Counter:
+def told_late(world: World, seed: int, made: type[TopkOperator] = TopkOperator) -> Counter:
     """All that is told where the window answers up to four batches late, and in any order."""
     kind, rng, waiting, told = kind_of("topk", room=made), np.random.default_rng(seed), [], []
-    room, share = kind.make_room(Site(SPACE, world.window)), kind.window()(SPACE, kept_boundaries=6)
+    room, share = kind.make_operator(OperatorContext(SPACE, world.window)), kind.window()(SPACE, kept_boundaries=6)
     for number, (boundary, messages, changes) in enumerate(world.batches):
         share.store(boundary, messages, NO_MESSAGES.seq)
         rows = len(changes.added)
         everywhere = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
-        turn = Turn(boundary, messages, NO_MESSAGES, changes.added, *everywhere, changes.removed.of_kind(TOPK))
+        turn = OperatorInput(boundary, messages, NO_MESSAGES, changes.added, *everywhere, changes.removed.of_kind(TOPK))
         steps = [room.close(room.match(turn).mine, [])]
         while steps:
             step = steps.pop()
@@ -267,13 +267,14 @@ def test_topk_index_skips_what_cannot_matter():
 
 def test_window_asked_too_far_back_raises():
     kind, world = WITH_BASELINES.named("topk"), make_world(RECIPES["count"], 0)
-    room, share = kind.make_room(Site(SPACE, Window("count", 50))), kind.window()(SPACE, kept_boundaries=1)
+    room = kind.make_operator(OperatorContext(SPACE, Window("count", 50)))
+    share = kind.window()(SPACE, kept_boundaries=1)
     first = None
     for boundary, messages, changes in world.batches:
         share.store(boundary, messages, NO_MESSAGES.seq)
         rows = len(changes.added)
         everywhere = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
-        turn = Turn(boundary, messages, NO_MESSAGES, changes.added, *everywhere, changes.removed)
+        turn = OperatorInput(boundary, messages, NO_MESSAGES, changes.added, *everywhere, changes.removed)
         asks = room.close(room.match(turn).mine, []).asks
         first = first or (asks[0].question if asks else None)
         while asks:

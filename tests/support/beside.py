@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 
 import skyray
-from matching.fading import EPOCH_US, HALF_LIFE_S, SMOOTHING, Fading
+from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kinds import KINDS
 from matching.model import CHANGES, MATCH
 from matching.naive import DecayModel, Message, Oracle
@@ -58,7 +58,7 @@ class Beside:
         self.words = words or Vocabulary.of_counts(Vocabulary([], [], [], [], 0).count_terms(text) for text in TEXTS)
         self.space = skyray.Engine(TEXTS, world=BOX).space
         self.window = Window.parse(window)
-        fading = Fading.of(HALF_LIFE_S, SMOOTHING, self.words.collection_count, self.words.total_tokens)
+        fading = DecayParameters.of(HALF_LIFE_S, SMOOTHING, self.words.collection_count, self.words.total_tokens)
         counts = dict(enumerate(self.words.collection_count.tolist()))
         model = DecayModel(fading.log_base_per_s, SMOOTHING, counts, self.words.total_tokens, EPOCH_US)
         self.oracle = Oracle(self.window, self.space.max_distance, model)

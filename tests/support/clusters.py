@@ -40,7 +40,7 @@ class Cluster(NamedTuple):
 WHERE = """
 import sys
 import ray
-from topology.core.connection import connected
+from topology.core.executors.connection import connected
 with connected(sys.argv[1] if len(sys.argv) > 1 else None):
     print(ray.get_runtime_context().gcs_address, len(ray.nodes()))
 """

@@ -16,8 +16,8 @@ from matching.model import (
     empty,
 )
 from matching.window import Boundary, Window
-from topology.core.committing import publish_all
-from topology.core.component import Delivery
+from topology.core.api.component import Delivery
+from topology.core.checkpoint.coordinator import publish_all
 
 WINDOW = Window("count", 10)
 

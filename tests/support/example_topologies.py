@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from topology.core.builder import TopologyBuilder
-from topology.core.component import Bolt, Context, Delivery, Spout, Tick
-from topology.core.plan import Plan
+from topology.core.api.builder import TopologyBuilder
+from topology.core.api.component import Bolt, Context, Delivery, Spout, Tick
+from topology.core.api.plan import Plan
 
 
 class Words(NamedTuple):

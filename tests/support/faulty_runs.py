@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import psutil
 import pyarrow.parquet as pq
 
-from gateway.generate import generate_subscriptions
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from tests.support.processes import Command, command_line

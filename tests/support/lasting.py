@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from matching.decay.room import DecayRoom
+from matching.cumulative.engine import LastingEngine
+from matching.cumulative.results import NO_ROOM, offer
+from matching.decay.operator import DecayOperator
 from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
-from matching.fading import Fading
-from matching.knn.room import KnnRoom
-from matching.lasting.engine import LastingEngine
-from matching.lasting.results import NO_ROOM, offer
+from matching.half_life import DecayParameters
+from matching.knn.operator import KnnOperator
 from matching.naive import tally
 from matching.space import Space
 from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, World
 
-ROOMS = {"decay": DecayRoom, "knn": KnnRoom}
+ROOMS = {"decay": DecayOperator, "knn": KnnOperator}
 
 
 class EveryPair(LastingEngine):
@@ -28,7 +28,7 @@ class EveryPair(LastingEngine):
 
     name = "every_pair"
 
-    def __init__(self, space: Space, fading: Fading | None = None):
+    def __init__(self, space: Space, fading: DecayParameters | None = None):
         super().__init__(space)
         self.fading = fading
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.gate import Gate
-from gateway.in_flight import InFlight
-from gateway.journal import Journal, settings_of
-from gateway.listening import Listener
-from gateway.mapping import ColumnMapping
-from gateway.pipe import Line, Pipe
-from gateway.recording import record
+from gateway.live.admission import Admission
+from gateway.live.in_flight import InFlight
+from gateway.live.mapping import ColumnMapping
+from gateway.live.pipe import Line, Pipe
+from gateway.live.recording import record
+from gateway.live.update_listener import Listener
+from gateway.live.write_ahead_log import WriteAheadLog, settings_of
 from matching.window import Window
 from spouts.subscriptions import load_vocabulary
 from tests.support.beside import BOX
@@ -57,7 +57,7 @@ class Stream:
         self.refused, self.told, self.durable = [], [], []
         self.config = live_config({"world": BOX, "executor": "local", **settings}, etl, out)
         self.in_flight = InFlight(most)
-        self.gate = Gate(
+        self.gate = Admission(
             load_vocabulary(etl),
             space_of(self.config),
             Window.parse(self.config.window),
@@ -65,7 +65,7 @@ class Stream:
             max_ahead_s=self.config.max_ahead,
             now=now,
         )
-        self.journal = Journal(out, settings_of(self.config, named), self.durable.append, self.gate.window)
+        self.journal = WriteAheadLog(out, settings_of(self.config, named), self.durable.append, self.gate.window)
         self.before = self.journal.begin()
         self.journal.recover(self.gate)
         if self.before:

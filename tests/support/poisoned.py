@@ -8,7 +8,7 @@ import numpy as np
 
 from bolts.query import QueryBolt
 from matching.model import UNKNOWN_TERM
-from topology.core.plan import Plan
+from topology.core.api.plan import Plan
 
 
 class PoisonedQuery(QueryBolt):

@@ -12,10 +12,10 @@ import numpy as np
 import xxhash
 
 from bolts.ordering import InOrder
-from topology.core.builder import TopologyBuilder
-from topology.core.component import Bolt, Context, Delivery, Saved, Spout, Tick
-from topology.core.grouping import task_of_key
-from topology.core.plan import Plan
+from topology.core.api.builder import TopologyBuilder
+from topology.core.api.component import Bolt, Context, Delivery, Saved, Spout, Tick
+from topology.core.api.grouping import task_of_key
+from topology.core.api.plan import Plan
 
 WORDS = 40
 ASKED_EVERY = 5

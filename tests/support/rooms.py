@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from baselines.kinds import WITH_BASELINES
-from matching.alone import Alone
-from matching.fading import Fading
-from matching.kind import Step
+from matching.half_life import DecayParameters
 from matching.kind_table import Kind
+from matching.local_engine import LocalEngine
 from matching.model import (
     NO_MESSAGES,
     Int64,
@@ -28,6 +27,7 @@ from matching.model import (
     empty,
 )
 from matching.naive import Result
+from matching.operator import OperatorOutput
 from matching.space import Space
 from matching.storage.message_log import WindowLog
 from matching.storage.state import State, join_states
@@ -65,7 +65,7 @@ class Tasks:
     space, window
     count : int       how many tasks
     shares : int      among how many the messages are dealt out, by each task for itself
-    options, fading : as of `matching.kind.Site`
+    options, fading : as of `matching.operator.OperatorContext`
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Tasks:
         count: int = 1,
         shares: int = 1,
         options: Mapping[str, str] | None = None,
-        fading: Fading | None = None,
+        fading: DecayParameters | None = None,
     ):
         self.kinds = (kinds,) if isinstance(kinds, Kind) else tuple(kinds)
         self.space, self.window = space, window
@@ -97,8 +97,8 @@ class Tasks:
         added: SubscriptionTable,
         removed: Removals,
         ended: MessageBatch = NO_MESSAGES,
-    ) -> Step:
-        """As `Alone.process`; every task is told of every removal."""
+    ) -> OperatorOutput:
+        """As `LocalEngine.process`; every task is told of every removal."""
         self.log.store(boundary, messages, ended.seq)
         steps = []
         for task, alone in enumerate(self.tasks):
@@ -107,7 +107,7 @@ class Tasks:
         work = steps[0].work
         for step in steps[1:]:
             work = work.plus(step.work)
-        return Step(concatenate([step.updates for step in steps]), work=work)
+        return OperatorOutput(concatenate([step.updates for step in steps]), work=work)
 
     def go_on(self, count: int = 1) -> None:
         """Be saved behind the last batch, and go on as so many tasks."""
@@ -130,9 +130,9 @@ class Tasks:
         parts = [task.results() for task in self.tasks]
         return sorted(Result(*row) for part in parts for row in rows_of(part))
 
-    def _alone(self) -> Alone:
+    def _alone(self) -> LocalEngine:
         options = {"options": self._options, "fading": self._fading}
-        return Alone(self.kinds, self.space, self.window, **options, shares=self._shares)
+        return LocalEngine(self.kinds, self.space, self.window, **options, shares=self._shares)
 
     def _saved(self, kind: Kind) -> State:
         """What all tasks say of a kind, written, read and joined."""

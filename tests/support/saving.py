@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from topology.core.checkpoint import from_frames, to_frames
-from topology.core.component import Saved
+from topology.core.api.component import Saved
+from topology.core.checkpoint.task_states import from_frames, to_frames
 
 
 def through_frames(number: int, **components: Any) -> Saved:

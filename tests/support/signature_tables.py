@@ -5,7 +5,6 @@ import numpy as np
 from distribution.signatures.claims import Claims
 from distribution.signatures.signature import QuerySignature, SignatureReplica, SignatureSpec
 from distribution.signatures.spatial import whole_domain
-from matching.kind import Room, Site, Turn
 from matching.kinds import KINDS
 from matching.model import (
     ANY_KEYWORD,
@@ -18,6 +17,7 @@ from matching.model import (
     Removals,
     SubscriptionTable,
 )
+from matching.operator import KindOperator, OperatorContext, OperatorInput
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window
 
@@ -102,20 +102,20 @@ def no_claims() -> Claims:
     return Claims(np.zeros((0, 4)), np.zeros(1, np.int64), np.zeros(0, np.int32))
 
 
-def room_of_boolean() -> Room:
+def room_of_boolean() -> KindOperator:
     """A room with nobody in it."""
-    return KINDS.named("boolean").make_room(Site(SPACE, Window("count", 1)))
+    return KINDS.named("boolean").make_operator(OperatorContext(SPACE, Window("count", 1)))
 
 
-def change(room: Room, batch: int, added: SubscriptionTable, gone: np.ndarray) -> None:
+def change(room: KindOperator, batch: int, added: SubscriptionTable, gone: np.ndarray) -> None:
     """Have a room of `boolean` take the changes of a batch without messages."""
     added, rows = added.of_kind(BOOLEAN), gone.size
     removed = Removals(gone, np.full(rows, BOOLEAN, np.int8), np.zeros(rows, np.int64))
     home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
-    room.match(Turn(Boundary(batch, 0, -1, NO_FLOOR), NO_MESSAGES, NO_MESSAGES, added, home, held, removed))
+    room.match(OperatorInput(Boundary(batch, 0, -1, NO_FLOOR), NO_MESSAGES, NO_MESSAGES, added, home, held, removed))
 
 
-def claims_in(room: Room, numbers: np.ndarray) -> Claims:
+def claims_in(room: KindOperator, numbers: np.ndarray) -> Claims:
     """What those of these subscriptions claim that want all their keywords."""
     regions, terms = room.claims(numbers)
     return Claims(regions, np.arange(terms.size + 1), terms)

@@ -1,4 +1,5 @@
-"""A disk in memory that does what disks do when a machine stops: `memory://ID/folder` (see `topology.core.disk`).
+"""A disk in memory that does what disks do when a machine stops: `memory://ID/folder` (see
+`topology.core.checkpoint.storage`).
 
 A machine keeps two states: what its processes see, and what is forced to disk. Each thing done to it that may last is
 an operation, with a number: creating a file, a write, forcing a file or a folder to disk, a rename, a removal. A
@@ -18,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from topology.core.disk import SCHEMES
+from topology.core.checkpoint.storage import SCHEMES
 
 CREATE, WRITE, SYNC, SYNC_FOLDER, RENAME, REMOVE = "create", "write", "sync", "sync folder", "rename", "remove"
 
@@ -227,7 +228,7 @@ class Machine:
 
 
 class SimulatedDisk:
-    """A folder of a machine: a `topology.core.disk.Disk`, dead once its process is.
+    """A folder of a machine: a `topology.core.checkpoint.storage.Disk`, dead once its process is.
 
     Parameters
     ----------

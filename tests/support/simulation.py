@@ -23,15 +23,15 @@ from bolts.sinks import JsonLinesPart, PartSink
 from matching.errors import EngineError
 from matching.model import Names, UpdateBatch
 from tests.support.simulated_disk import Halted, Machine
-from topology.core.checkpoint import TaskState
-from topology.core.clock import FakeClock
-from topology.core.committing import Checkpoints, complete
-from topology.core.disk import open_disk
-from topology.core.local import run_local
-from topology.core.marking import Cadence
+from topology.core.api.plan import Plan
+from topology.core.checkpoint.barriers import Cadence
+from topology.core.checkpoint.coordinator import Checkpoints, complete
+from topology.core.checkpoint.storage import open_disk
+from topology.core.checkpoint.store import CheckpointStore, Manifest
+from topology.core.checkpoint.task_states import TaskState
+from topology.core.executors.clock import FakeClock
+from topology.core.executors.local import run_local
 from topology.core.metrics import RunReport
-from topology.core.plan import Plan
-from topology.core.store import CheckpointStore, Manifest
 
 #: What happens to a history; `mixed` draws one of the others for each life.
 FAULTS = {

@@ -26,8 +26,8 @@ from matching.naive import Extras, Oracle, tally
 from matching.window import Boundary
 from tests.support.skyline_worlds import SPACE, Recipe, make_world
 from tests.support.worlds import Collector, WorldChanges
-from topology.core.component import Context, Spout, Tick
-from topology.core.plan import Plan
+from topology.core.api.component import Context, Spout, Tick
+from topology.core.api.plan import Plan
 from topology.wiring import wire
 
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from gateway.generate import generate_subscriptions
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from topology import running

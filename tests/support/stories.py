@@ -10,12 +10,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from gateway.generate import generate_subscriptions
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from tests.support.simulation import Story
 from tests.support.writing_ledger import with_bolt, writing_ledger
-from topology.core.plan import Plan
+from topology.core.api.plan import Plan
 from topology.settings import RunConfig
 from topology.wiring import build_plan
 

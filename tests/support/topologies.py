@@ -13,7 +13,7 @@ from matching.kinds import KINDS
 from matching.model import MessageBatch, UpdateBatch, join_messages
 from matching.naive import tally
 from tests.support.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
-from topology.core.local import run_local
+from topology.core.executors.local import run_local
 from topology.wiring import wire
 
 

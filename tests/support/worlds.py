@@ -13,7 +13,7 @@ import numpy as np
 
 from bolts.ordering import InOrder
 from bolts.payloads import StreamBatch
-from matching.fading import Fading
+from matching.half_life import DecayParameters
 from matching.model import (
     BOOLEAN,
     KEYWORDS_BY_KIND,
@@ -31,7 +31,7 @@ from matching.model import (
 from matching.naive import DecayModel, Extras, Oracle, tally
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
-from topology.core.component import Bolt, Context, Delivery, Spout, Tick
+from topology.core.api.component import Bolt, Context, Delivery, Spout, Tick
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
 
@@ -75,10 +75,10 @@ class World:
         return SPACE
 
     @property
-    def fading(self) -> Fading:
+    def fading(self) -> DecayParameters:
         """How scores fade; the first word is in half of the collection, the last one not at all."""
         recipe, counts = self.recipe, _collection(self.recipe.terms)
-        return Fading.of(recipe.half_life_s, recipe.smoothing, counts, int(counts.sum()), 1_000_000)
+        return DecayParameters.of(recipe.half_life_s, recipe.smoothing, counts, int(counts.sum()), 1_000_000)
 
     def expected(self) -> tuple[list[Counter], Counter]:
         """What the oracle says: updates of each batch, and the standing top-k results at the end."""
@@ -265,14 +265,14 @@ class Collector(Bolt):
         elif delivery.stream == "late":
             self.updates.append(payload.updates)
             self.late += len(payload.updates)
-            self.complete[delivery.task] = max(self.complete[delivery.task], payload.complete_through)
+            self.complete[delivery.task] = max(self.complete[delivery.task], payload.watermark)
         elif delivery.stream == "results":
             self.results.append(payload)
         while (ready := self.inputs.pop()) is not None:
             self.closed = ready.number
             for task, closed in enumerate(ready.payloads["updates"]):
                 self.updates.append(closed.updates)
-                self.complete[task] = max(self.complete[task], closed.complete_through)
+                self.complete[task] = max(self.complete[task], closed.watermark)
         while self.acknowledged < min(self.closed, min(self.complete) + self.slack):
             self.acknowledged += 1
             self.context.acknowledge(self.acknowledged)

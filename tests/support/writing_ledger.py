@@ -13,8 +13,8 @@ from bolts.names import IdColumn
 from bolts.sinks import FORMS, PartSink, Sink
 from matching.model import CHANGES, Names, UpdateBatch
 from tests.support.resumable_topologies import WORDS, Count, Ledger, Ruling, Told, ledger
-from topology.core.component import Bolt, Context, Delivery, Saved
-from topology.core.plan import Plan
+from topology.core.api.component import Bolt, Context, Delivery, Saved
+from topology.core.api.plan import Plan
 
 #: More than any word is counted.
 TOTALS = 1_000

@@ -1,6 +1,6 @@
 """How a run that cannot go on says so: which task failed and why, or who waits for whom.
 
-A failure is text, so that it can cross processes. Read on in `topology.core.task`, which makes them of whatever
+A failure is text, so that it can cross processes. Read on in `topology.core.tasks.task`, which makes them of whatever
 components raise.
 """
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from matching.errors import TopologyError
+from topology.core.api.plan import Plan
 from topology.core.metrics import TaskStatus
-from topology.core.plan import Plan
 
 
 class TaskFailure(NamedTuple):

@@ -16,7 +16,7 @@ There is exactly one way to write given arrays, and a reader accepts nothing els
 writer would have chosen, padding must be zero. So arrays cannot overlap or leave the frame, and nothing is ever
 allocated by a size that a damaged frame claims. Nothing is pickled: a frame is data, whoever it came from.
 
-Read on in `bolts.payloads` for what travels and in `topology.core.checkpoint` for what is saved of a run.
+Read on in `bolts.payloads` for what travels and in `topology.core.checkpoint.task_states` for what is saved of a run.
 """
 
 import contextlib

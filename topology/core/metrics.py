@@ -1,7 +1,7 @@
 """What a run measures: counts and busy time of every task, latency histograms, live snapshots and the final report.
 
-Both executors build the same `Snapshot` (for a live table) and `RunReport` (for the end) from the `TaskStatus` of
-every task, so a figure means the same in one process and on a cluster. Read on in `topology.core.task`, which counts.
+Both executors build the same `Snapshot` (for a live table) and `RunReport` (for the end) from the `TaskStatus` of every
+task, so a figure means the same in one process and on a cluster. Read on in `topology.core.tasks.task`, which counts.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from matching.model import Int64
-from topology.core.plan import Plan
+from topology.core.api.plan import Plan
 
 #: Buckets for each doubling of latency: neighbours differ by 4.4 %, so a quantile is off by at most that.
 _PER_DOUBLING = 16

@@ -7,7 +7,7 @@ receiver that writes into its input fail in one process as it would between proc
 Between processes a payload is a few pieces of bytes, packed once for all receivers (`pack`, `unpack`). Ray can carry
 the arrays of a payload itself, but takes twice as long over a small payload, and over a large one it goes through
 its object store, whose round trips cost a batch of 5,000 messages more than the copies saved. Read on in
-`topology.core.task`.
+`topology.core.tasks.task`.
 """
 
 import pickle

@@ -75,8 +75,8 @@ from matching.boolean.engines.pt_quadtree import (
     sift,
 )
 from matching.boolean.engines.pt_quadtree_build import LEAF_ROOM, build_quadtree
-from matching.borrowing import borrowing
 from matching.model import Int32
+from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.region_hits import Messages
 
@@ -165,7 +165,7 @@ class LFilter(PartedEngine):
         return _match(*where, *self.frame, *how, slots, rows)
 
 
-@borrowing
+@njit_no_refcount
 def _below(trie, tree, stack, node, first, low, high, depth):
     """Push the part of a list that lies below a node of the trie, if any; returns (depth, where it ends)."""
     # Lists ascend by rank and ranks below a node are one range, so two binary searches find what a list has of them.
@@ -179,7 +179,7 @@ def _below(trie, tree, stack, node, first, low, high, depth):
     return depth, end
 
 
-@borrowing
+@njit_no_refcount
 def _prune(
     trie, tree, low, high, cell, hits, many, terms, reach, narrow, marks, verify_by, stack, nodes, candidates, cells,
     count,
@@ -234,7 +234,7 @@ def _prune(
     return count, scanned
 
 
-@borrowing
+@njit_no_refcount
 def _note(habit, shape, length, by_quadtree):
     """Remember a choice: it goes on with what was chosen before, or begins anew."""
     # One choice the other way ends a habit; from there it has to be earned again.
@@ -245,7 +245,7 @@ def _note(habit, shape, length, by_quadtree):
         habit.leaning[shape, length] = min(lean + 1, _SURE) if lean > 0 else 1
 
 
-@borrowing
+@njit_no_refcount
 def _kind_of(messages, row):
     """Shape (0 for a point) and length of a message, as `Habit` tells them apart."""
     is_point = messages.west[row] == messages.east[row] and messages.south[row] == messages.north[row]
@@ -253,7 +253,7 @@ def _kind_of(messages, row):
     return 0 if is_point else 1, min(log2_of(size), _LENGTHS - 1)
 
 
-@borrowing
+@njit_no_refcount
 def _sure_until(messages, row, last_row, habit):
     """End of the messages from `row` on that take the trie without being weighed."""
     # No further than to the message that is weighed for all its habit.
@@ -281,7 +281,7 @@ def _match(
     )  # fmt: skip
 
 
-@borrowing
+@njit_no_refcount
 def _match_rows(
     messages, first_row, last_row, boxes, trie, tree, habit, columns, world_west, world_south, steps_per_degree,
     filter_by, verify_by, choices, scratch, out_slot, out_row,

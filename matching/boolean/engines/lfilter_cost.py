@@ -16,7 +16,7 @@ from matching.boolean.engines.lfilter_parts import log2_of
 from matching.boolean.engines.mbr_trie import END_CHILD, FIRST_CHILD, LOW, OWN
 from matching.boolean.engines.mbr_trie_build import BLOCK
 from matching.boolean.engines.pt_quadtree import ENTRIES_BELOW, LIST_END, LIST_START, LISTS_BELOW
-from matching.borrowing import borrowing
+from matching.njit import njit_no_refcount
 
 TRIE, QUADTREE = 1, 2
 DIRECT, PRUNE = 1, 2
@@ -43,7 +43,7 @@ def root_cost(terms):
     return TERM_NS * terms
 
 
-@borrowing
+@njit_no_refcount
 def trie_cost(trie, hits, many, terms):
     """Expected cost of walking the trie from the nodes hit at its first level."""
     cost = 0.0
@@ -85,7 +85,7 @@ def pruned_cost(lists, entries, nodes, terms):
     return lists * (LIST_NS + min(prune_cost(np.int64(each), nodes), direct_cost(0.0, each, terms)))
 
 
-@borrowing
+@njit_no_refcount
 def entries_of(tree, lists, listed):
     """Entries of known lists together."""
     entries = np.int64(0)
@@ -94,7 +94,7 @@ def entries_of(tree, lists, listed):
     return entries
 
 
-@borrowing
+@njit_no_refcount
 def lists_within(tree, left, bottom, right, top, stack):
     """Expected lists and entries that a rectangle touches, text aside; returns (lists, entries).
 

@@ -17,8 +17,8 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.engine import BooleanEngine
-from matching.borrowing import borrowing
 from matching.model import Int32
+from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.cells import GUARDS, ONE_IN_EACH_LANE, lattice, message_word, subscription_word
 from matching.storage.region_hits import Messages
@@ -266,19 +266,19 @@ def _mark_of(term):
     return (np.int64(term) * 0x9E3779B1 & 0xFFFFFFFF) >> (32 - _MARK_BITS)
 
 
-@borrowing
+@njit_no_refcount
 def is_set(marks, place):
     """Bit of the table of marks."""
     return marks[place >> 6] >> np.uint64(place & 63) & np.uint64(1)
 
 
-@borrowing
+@njit_no_refcount
 def is_marked(marks, term):
     """1 if a message may have the term, 0 if it has not."""
     return is_set(marks, _mark_of(term))
 
 
-@borrowing
+@njit_no_refcount
 def may_carry(marks, text):
     """Whether a message may have the keywords of a box, by `Boxes.text`: wrong for one in thousands if it is short."""
     # The rarest keyword first: it is the one that most messages lack.
@@ -290,7 +290,7 @@ def may_carry(marks, text):
     return True
 
 
-@borrowing
+@njit_no_refcount
 def mark_terms(marks, terms, first, last):
     """Mark terms[first:last] in a zeroed table (uint64[MARK_WORDS]); returns their signature."""
     signature = np.uint64(0)
@@ -301,7 +301,7 @@ def mark_terms(marks, terms, first, last):
     return signature
 
 
-@borrowing
+@njit_no_refcount
 def clear_terms(marks, terms, first, last):
     """Undo `mark_terms`."""
     for j in range(first, last):
@@ -309,7 +309,7 @@ def clear_terms(marks, terms, first, last):
         marks[_mark_of(terms[j]) >> 6] = np.uint64(0)
 
 
-@borrowing
+@njit_no_refcount
 def first_not_below(values, low, high, wanted):
     """First place in values[low:high] (ascending) that is not below `wanted`; `high` if there is none."""
     while low < high:
@@ -331,7 +331,7 @@ def log2_of(count):
     return steps
 
 
-@borrowing
+@njit_no_refcount
 def has_all(pool, position, terms, first, last, marks):
     """`rows.all_terms_in` for a message whose terms are marked and ascending."""
     while True:
@@ -364,7 +364,7 @@ def meets(reach, word):
     return ((reach - word) & GUARDS) == GUARDS
 
 
-@borrowing
+@njit_no_refcount
 def tell(messages, row, reach, left, bottom, boxes, columns, marks, candidates, cells, count, out_slot, out_row, found):
     """Decide the candidates of a message and write those that match; returns how many hits there are now.
 
@@ -456,7 +456,7 @@ def interleave(value):
     return (value | value << 1) & 0x55555555
 
 
-@borrowing
+@njit_no_refcount
 def _match_tail(messages, first_row, last_row, tail, columns, out_slot, out_row):
     """Look through the tail for each message; returns as `BooleanEngine._scan` does."""
     found, verified = 0, 0

@@ -37,8 +37,8 @@ from matching.boolean.engines.lfilter_parts import (
     tell,
 )
 from matching.boolean.engines.mbr_trie_build import BLOCK, build_trie
-from matching.borrowing import borrowing
 from matching.model import Int32
+from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.region_hits import Messages
 from matching.storage.slots import as_input
@@ -126,7 +126,7 @@ def probe_cost(children, terms):
     return min(by_terms, by_children), by_terms < by_children
 
 
-@borrowing
+@njit_no_refcount
 def probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth):
     """Push the children of a node that lie on the message's path: node << 32 | place of its term + 1.
 
@@ -168,7 +168,7 @@ def probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth):
     return depth, looked
 
 
-@borrowing
+@njit_no_refcount
 def probe_root(trie, terms, step, reach, marks, strategy, stack):
     """`probe` for the root and every `step`-th term of a message; by the directory unless a strategy is forced."""
     last = terms.shape[0]
@@ -190,7 +190,7 @@ def probe_root(trie, terms, step, reach, marks, strategy, stack):
     return depth, (last + step - 1) // step
 
 
-@borrowing
+@njit_no_refcount
 def walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, count):
     """Visit what is on the stack and all below it; returns (candidates, ranks and children looked at)."""
     scanned, last = 0, terms.shape[0]
@@ -242,7 +242,7 @@ def match_part(
     )  # fmt: skip
 
 
-@borrowing
+@njit_no_refcount
 def match_by_trie(
     messages, first_row, last_row, boxes, trie, columns, world_west, world_south, steps_per_degree, strategy,
     most_hits, scratch, out_slot, out_row,

@@ -7,8 +7,8 @@ node, so that the ranks below a node are one range. `matching.boolean.engines.mb
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Int32
+from matching.njit import njit_no_refcount
 from matching.storage.cells import box_of, subscription_word
 from matching.storage.region_subscriptions import Columns
 
@@ -107,7 +107,7 @@ def _around(word, low, high):
     return subscription_word(west, south, east, north)
 
 
-@borrowing
+@njit_no_refcount
 def _surround(head, word, box, block):
     """Rectangles of all blocks, and of all nodes from the last level up: each from its own ranks and its children."""
     for i in range(block.shape[0]):

@@ -34,8 +34,8 @@ from matching.boolean.engines.lfilter_parts import (
     tell,
 )
 from matching.boolean.engines.pt_quadtree_build import LEAF_ROOM, box_within, build_quadtree
-from matching.borrowing import borrowing
 from matching.model import Int32
+from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.region_hits import Messages
 from matching.storage.slots import as_input
@@ -112,7 +112,7 @@ def quadtree_view(arrays: Arrays) -> Quadtree:
     return Quadtree(*(as_input(arrays[name], dtype) for name, dtype in columns))
 
 
-@borrowing
+@njit_no_refcount
 def shares_a_term(tokens, low, high, terms, marks):
     """Whether tokens[low:high] and a message's terms, both ascending, share one: the side that is cheaper probes."""
     last = terms.shape[0]
@@ -137,7 +137,7 @@ def shares_a_term(tokens, low, high, terms, marks):
     return False
 
 
-@borrowing
+@njit_no_refcount
 def find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, lists):
     """Cells that a message may match in, with a list; returns (how many, cells visited)."""
     count, visited, depth = 0, 0, 1
@@ -189,7 +189,7 @@ def meets_within(reach, box):
     return ((reach - np.int64(box)) & NARROW_GUARDS) == NARROW_GUARDS
 
 
-@borrowing
+@njit_no_refcount
 def sift(tree, low, high, reach, marks, cell, candidates, cells, count):
     """Append the entries [low, high) that may match; room for all of them is there. Returns the new count.
 
@@ -218,7 +218,7 @@ def _match(
     )  # fmt: skip
 
 
-@borrowing
+@njit_no_refcount
 def _match_rows(
     messages, first_row, last_row, boxes, tree, columns, world_west, world_south, steps_per_degree, scratch, out_slot,
     out_row,

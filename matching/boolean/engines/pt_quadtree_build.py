@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.engines.lfilter_parts import first_not_below, interleave, text_bit
-from matching.borrowing import borrowing
+from matching.njit import njit_no_refcount
 from matching.storage.cell_match import longer
 from matching.storage.cells import FINEST, box_of, cell_range, fitting_level
 from matching.storage.region_subscriptions import Columns
@@ -271,7 +271,7 @@ def greedy_pivots(ranks, slot, columns, out):
     return chosen
 
 
-@borrowing
+@njit_no_refcount
 def _among(tokens, low, high, token):
     """Whether tokens[low:high], ascending, has the token."""
     place = first_not_below(tokens, low, high, token)

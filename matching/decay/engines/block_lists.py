@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.decay.engines.block_order import order_postings
 from matching.model import Float32, Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
 from matching.storage.term_lists import largest_term, room_for
@@ -196,7 +196,7 @@ def _count_added(c, slots, v, added):
     return places, summaries
 
 
-@borrowing
+@njit_no_refcount
 def _append(c, slots, v, added, described):
     """Append the postings of the slots, moving each list that is too small once; zeroes `added` again."""
     nth = 0
@@ -226,7 +226,7 @@ def _append(c, slots, v, added, described):
                 v.dirty[term] = True
 
 
-@borrowing
+@njit_no_refcount
 def _move_list(c, v, term, added):
     """Move a list to the end of the pool, with room for `added` more, and its summaries to the end of theirs."""
     old, count = v.start[term], v.count[term]
@@ -246,7 +246,7 @@ def _move_list(c, v, term, added):
         _summarise(v, term)
 
 
-@borrowing
+@njit_no_refcount
 def _copy_place(c, v, source, target):
     """Copy a posting and tell its subscription where it now is."""
     slot = v.slot[source]
@@ -272,7 +272,7 @@ def _remove(c, slots, v):
                 v.dirty[term] = True
 
 
-@borrowing
+@njit_no_refcount
 def raise_level(c, v, slot, level):
     """Give the postings of a slot a higher level. O(terms).
 
@@ -396,7 +396,7 @@ def _sort(c, v, start, count, far, factor, floats, ints):
         c.position[c.term_start[slot] + ints[1, old]] = place
 
 
-@borrowing
+@njit_no_refcount
 def _compact(order, c, v):
     """Close the gaps between lists, in `order` of their places; rooms are kept."""
     end = 0

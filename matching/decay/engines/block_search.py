@@ -7,7 +7,6 @@ cannot reach its threshold, one that is not is scored exactly by whoever asks.
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.decay.engines.block_lists import (
     ABSOLUTE_SLACK,
     BLOCK,
@@ -21,9 +20,10 @@ from matching.decay.engines.block_lists import (
     TEXT_SLOPE,
     WEST,
 )
+from matching.njit import njit_no_refcount
 
 
-@borrowing
+@njit_no_refcount
 def candidates_of(v, term, x, y, far, factor, text, others, signature, passed, out):
     """Slots of a list that the message may reach, into `out` (int32, as long as the list).
 

@@ -23,14 +23,14 @@ from matching.ciq.cell_bounds import order_of
 from matching.ciq.cell_costs import MESSAGES, Costs, lifetime_of, spread
 from matching.ciq.cell_walk import no_candidates
 from matching.ciq.celled_lists import CelledLists
+from matching.cumulative.engine import LastingEngine
 from matching.decay.engines.ciq_bounds import move_reference, rests_of, scale_all
 from matching.decay.engines.ciq_history import NOW, MessageHistory
 from matching.decay.engines.ciq_scan import scan
 from matching.decay.reference import Reference
-from matching.fading import Fading
-from matching.kind import Work
-from matching.lasting.engine import LastingEngine
+from matching.half_life import DecayParameters
 from matching.model import Float32, Float64, Int32, MessageBatch
+from matching.operator import Work
 from matching.space import Space
 from matching.storage.slots import resized
 
@@ -56,7 +56,7 @@ class Ciq(LastingEngine):
     #: Associations that come together are put in order by their bounds, else in that of registration, as in the paper.
     alike: ClassVar[bool] = True
 
-    def __init__(self, space: Space, fading: Fading):
+    def __init__(self, space: Space, fading: DecayParameters):
         super().__init__(space)
         self.fading = fading
         self.lists = CelledLists(self.depth, self.buckets, self.block)

@@ -16,9 +16,9 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.ciq.cell_bounds import is_spatial
 from matching.decay.scores import probability, share_of
+from matching.njit import njit_no_refcount
 from matching.storage.term_lists import bit_of
 
 #: Rounding of exponents, of which the largest are as large as the age of the stream in half-lives.
@@ -97,7 +97,7 @@ def rests_of(c, slots, fading):
     return alone
 
 
-@borrowing
+@njit_no_refcount
 def bound_terms(terms, counts, length, fading, most_common, worth):
     """What the terms of a message are worth, if they are the first that are shared.
 

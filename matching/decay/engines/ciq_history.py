@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.ciq.cell_costs import (
     BINS,
     KEYWORDS,
@@ -27,8 +26,9 @@ from matching.ciq.cell_costs import (
 )
 from matching.ciq.quadtree import cells_down_to, path_to
 from matching.decay.scores import text_relevance
-from matching.fading import Fading
+from matching.half_life import DecayParameters
 from matching.model import Float64, Int32
+from matching.njit import njit_no_refcount
 from matching.storage.point_subscriptions import Subscriptions
 from matching.storage.slots import resized
 
@@ -71,7 +71,7 @@ class History(NamedTuple):
 class MessageHistory:
     """The history of the messages of an engine, down to cells of a depth."""
 
-    def __init__(self, depth: int, fading: Fading):
+    def __init__(self, depth: int, fading: DecayParameters):
         self.depth, self.fading = depth, fading
         share = fading.collection_share
         self.view = History(
@@ -148,7 +148,7 @@ def remember(h, path, terms, counts, length, lifted):
     count_message(h, path, terms)
 
 
-@borrowing
+@njit_no_refcount
 def _try(c, slots, h, fading):
     """Count text relevances of subscriptions and kept texts that share a keyword. O(n * texts)."""
     for slot in slots:

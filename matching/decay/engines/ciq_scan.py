@@ -13,10 +13,10 @@ from numba import njit
 
 from matching.ciq.cell_walk import candidates_of, make_cursors, make_terms, widest_of
 from matching.ciq.quadtree import path_to
+from matching.cumulative.results import A_RESULT, NO_ROOM, offer
 from matching.decay.engines.ciq_bounds import bound_terms, factor_of, scaled_of
 from matching.decay.engines.ciq_history import remember
 from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
-from matching.lasting.results import A_RESULT, NO_ROOM, offer
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 

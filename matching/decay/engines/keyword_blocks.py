@@ -16,7 +16,8 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
+from matching.cumulative.engine import LastingEngine
+from matching.cumulative.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
 from matching.decay.engines.block_lists import BLOCK, NO_LEVEL, BlockLists, Described, raise_level
 from matching.decay.engines.block_search import candidates_of
 from matching.decay.reference import Reference
@@ -29,11 +30,10 @@ from matching.decay.scores import (
     share_of,
     text_relevance,
 )
-from matching.fading import Fading
-from matching.kind import Work
-from matching.lasting.engine import LastingEngine
-from matching.lasting.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
+from matching.half_life import DecayParameters
 from matching.model import Int32, MessageBatch
+from matching.njit import njit_no_refcount
+from matching.operator import Work
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
@@ -56,7 +56,7 @@ class KeywordBlocks(LastingEngine):
 
     name = "keyword_blocks"
 
-    def __init__(self, space: Space, fading: Fading):
+    def __init__(self, space: Space, fading: DecayParameters):
         super().__init__(space)
         self.fading = fading
         self.lists = BlockLists()
@@ -106,7 +106,7 @@ def _slope(c, slot, max_distance):
     return max(c.alpha[slot], _LEAST_ALPHA) / max_distance
 
 
-@borrowing
+@njit_no_refcount
 def _level(c, slot, max_distance, reference):
     """The threshold at the reference time, as a distance; lower where float32 ends, which only lets more through."""
     if c.threshold[slot] == -math.inf:
@@ -115,7 +115,7 @@ def _level(c, slot, max_distance, reference):
     return np.float32(math.exp(min(c.threshold[slot] - reference, 69.0)) / _slope(c, slot, max_distance))
 
 
-@borrowing
+@njit_no_refcount
 def _describe(c, slots, fading, max_distance, reference, described):
     """What the postings of new slots say."""
     nth = 0
@@ -136,7 +136,7 @@ def _describe(c, slots, fading, max_distance, reference, described):
             nth += 1
 
 
-@borrowing
+@njit_no_refcount
 def _set_all(c, v, places, max_distance, reference):
     """The levels of all postings, from another reference time on."""
     for place in range(places):
@@ -146,7 +146,7 @@ def _set_all(c, v, places, max_distance, reference):
             v.level[place] = _level(c, slot, max_distance, reference)
 
 
-@borrowing
+@njit_no_refcount
 def _scan(
     c, v, best, batch, fading, max_distance, reference, most_common, first_row, passed, found, keys, counters
 ):  # fmt: skip

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Float32, Int32, Int64
+from matching.njit import njit_no_refcount
 
 #: What float32 may be wrong by in the distance of two points of the unit square, with room to spare: four coordinates
 #: are rounded, and so are difference, squares and sum. As a place on the earth it is 40 m.
@@ -124,7 +124,7 @@ def limit_of(threshold):
     return np.float32(radius * radius * _WIDER)
 
 
-@borrowing
+@njit_no_refcount
 def push(v, at, slot, x, y, limit):
     """Append a posting to list `at`; False if the pool has no room (nothing has changed)."""
     count = v.count[at]
@@ -149,7 +149,7 @@ def push(v, at, slot, x, y, limit):
     return True
 
 
-@borrowing
+@njit_no_refcount
 def drop(v, at, place):
     """Take the posting at `place` out of list `at`; the last one fills the gap."""
     last = v.start[at] + v.count[at] - 1
@@ -163,7 +163,7 @@ def drop(v, at, place):
         v.start[at] = NOWHERE
 
 
-@borrowing
+@njit_no_refcount
 def _free(v, at):
     if v.start[at] >= 0:
         # a free block keeps the next one in its own first place, so the chain costs no memory

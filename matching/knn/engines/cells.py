@@ -13,9 +13,9 @@ overlaps and which cell a message is in is decided by the same monotone function
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.knn.engines.balls import NOWHERE, SLACK, BallLists, Balls, drop, limit_of, make_headers, push
 from matching.model import Int64
+from matching.njit import njit_no_refcount
 from matching.storage.slots import home_of
 
 #: Longer runs of linear probing cost more than the 24 bytes an empty place takes.
@@ -151,7 +151,7 @@ def _enter_all(old, v):
     return entered
 
 
-@borrowing
+@njit_no_refcount
 def post_cells(c, v, sides, held, entered, slot, grid, reach):
     """Put a subscription into all cells of a grid that its ball overlaps; False if there was no room for all."""
     x, y, side = c.x[slot], c.y[slot], sides[grid]
@@ -175,7 +175,7 @@ def post_cells(c, v, sides, held, entered, slot, grid, reach):
     return True
 
 
-@borrowing
+@njit_no_refcount
 def unpost_cells(c, v, sides, held, slot, grid, reach):
     """Take a subscription out of all cells it was put into with this reach; some it may have left before."""
     x, y, side = c.x[slot], c.y[slot], sides[grid]

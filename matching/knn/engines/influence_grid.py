@@ -15,7 +15,8 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
+from matching.cumulative.engine import LastingEngine
+from matching.cumulative.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
 from matching.knn.engines.balls import NOWHERE, SLACK, drop, limit_of
 from matching.knn.engines.cells import (
     CellLists,
@@ -29,8 +30,7 @@ from matching.knn.engines.cells import (
     unpost_cells,
 )
 from matching.knn.engines.terms import TermLists, is_first_common, post_terms, unpost_terms
-from matching.lasting.engine import LastingEngine
-from matching.lasting.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
+from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
@@ -119,7 +119,7 @@ class SingleGrid(InfluenceGrid):
     widest = 4.0
 
 
-@borrowing
+@njit_no_refcount
 def _take_out_one(c, lists, cells, sides, held, grid, reach, slot):
     if grid[slot] == _BY_TERM:
         unpost_terms(c, lists, slot)
@@ -128,13 +128,13 @@ def _take_out_one(c, lists, cells, sides, held, grid, reach, slot):
     grid[slot] = _NEW
 
 
-@borrowing
+@njit_no_refcount
 def _take_out(c, lists, cells, sides, held, grid, reach, slots):
     for slot in slots:
         _take_out_one(c, lists, cells, sides, held, grid, reach, slot)
 
 
-@borrowing
+@njit_no_refcount
 def _place(c, lists, cells, sides, held, entered, widest, grid, reach, slots, first):
     """Move slots from `first` on; how many are done, and where there was no room for the next (a grid)."""
     for i in range(first, slots.shape[0]):
@@ -190,7 +190,7 @@ def _scan(c, best, lists, cells, sides, held, batch, first_row, counters):
     return rows
 
 
-@borrowing
+@njit_no_refcount
 def _look_up(lists, cells, sides, held, batch, first, last, asked):
     """Find the lists of the rows: (row, ordinal of the term, grid or -1, list) for each, in this order; how many."""
     keys, places, count = cells.key, cells.key.shape[0], 0
@@ -231,7 +231,7 @@ def _look_up(lists, cells, sides, held, batch, first, last, asked):
     return there
 
 
-@borrowing
+@njit_no_refcount
 def _count(lists, cells, asked, there, first, scanned):
     """Count the postings of each row; the most that one has."""
     scanned[:] = 0
@@ -243,7 +243,7 @@ def _count(lists, cells, asked, there, first, scanned):
     return most
 
 
-@borrowing
+@njit_no_refcount
 def _gather(lists, cells, batch, first, last, asked, there, scanned, found, row_end):
     """Find in whose balls the messages may lie: (slot, place of the posting, its list in `asked`, 0) for each.
 
@@ -273,7 +273,7 @@ def _gather(lists, cells, batch, first, last, asked, there, scanned, found, row_
     return last
 
 
-@borrowing
+@njit_no_refcount
 def _offer_all(c, best, lists, cells, sides, held, batch, first, last, asked, found, row_end, scanned, counters):
     """Offer messages to whom they were found for, row by row; returns the row without room for a result, or `last`."""
     terms, term_start, threshold = c.terms, c.term_start, c.threshold

@@ -8,9 +8,9 @@ list of hundreds of thousands without a search. Read on in
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.knn.engines.balls import NOWHERE, BallLists, drop, limit_of, push
 from matching.model import Int32
+from matching.njit import njit_no_refcount
 from matching.storage.point_subscriptions import Subscriptions
 
 
@@ -44,7 +44,7 @@ def _unposted(c, slots):
     return largest
 
 
-@borrowing
+@njit_no_refcount
 def post_terms(c, v, slot):
     """Put a subscription into the lists of its terms; False if the pool has no room: some postings are in."""
     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
@@ -60,7 +60,7 @@ def post_terms(c, v, slot):
     return True
 
 
-@borrowing
+@njit_no_refcount
 def unpost_terms(c, v, slot):
     """Take a subscription out of the lists of its terms, where it is in any."""
     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):

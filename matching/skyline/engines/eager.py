@@ -16,8 +16,8 @@ matters here: a message that was dropped has another above it that lives as long
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.skyline.engine import Offers, SkylineEngine
 from matching.skyline.results import (
     UNDOMINATED,
@@ -68,7 +68,7 @@ class Eager(SkylineEngine):
                 self.candidates.make_room()
 
 
-@borrowing
+@njit_no_refcount
 def expire(v, slots, floor):
     """Drop the dead of slots that are due. Those that join the skyline say so themselves, by `until`."""
     for slot in slots:
@@ -96,7 +96,7 @@ def sort_by_slot(slots, capacity, order):
         ends[slots[i]] += 1
 
 
-@borrowing
+@njit_no_refcount
 def offer(v, offers, order, first, seen):
     """Offer messages in this order from the `first` on; returns the one that found no room in the pool, or the end.
 
@@ -117,7 +117,7 @@ def offer(v, offers, order, first, seen):
     return count
 
 
-@borrowing
+@njit_no_refcount
 def _read_ahead(v, offers, some):
     """Read something of every line that the offers and the blocks of their slots lie in."""
     seen, last = 0.0, v.seq.shape[0] - 1
@@ -136,7 +136,7 @@ def _read_ahead(v, offers, some):
     return seen
 
 
-@borrowing
+@njit_no_refcount
 def arrive(v, slot, seq, life, spatial, text):
     """Compare a message with what a slot keeps, and keep it if it is of use; False if the pool has no room for it.
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Float64, Int64
+from matching.njit import njit_no_refcount
 from matching.skyline.results import UNDOMINATED, copy_entry, dominates, has_room_for, place_of, put
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
@@ -68,7 +68,7 @@ def clear(tails, slots):
             tails.reals[slot, i] = -1.0  # below every relevance, so that such a member dominates nothing
 
 
-@borrowing
+@njit_no_refcount
 def note_members(v, tails, slots, floor):
     """Write those members of the skylines at this floor into the records that dominate most; O(entries)."""
     for slot in slots:
@@ -97,7 +97,7 @@ def _scratch():
     return seq, life, until, np.empty(_TAIL), np.empty(_TAIL)
 
 
-@borrowing
+@njit_no_refcount
 def settle(v, tails, slot, scratch):
     """Let the newcomers in a tail meet the block, all at once; False if the pool has no room, to be called again.
 
@@ -176,7 +176,7 @@ def settle_all(v, tails, slots, first):
     return slots.shape[0]
 
 
-@borrowing
+@njit_no_refcount
 def ask_for_blocks(v, slots):
     """Have the blocks of some slots come from memory together."""
     for slot in slots:
@@ -250,7 +250,7 @@ def defer(v, tails, offers, done, full, left):
     done[0] = count
 
 
-@borrowing
+@njit_no_refcount
 def _settle_full(v, tails, full, done, scratch):
     """Settle the slots in `full`; False if the pool has no room."""
     ask_for_blocks(v, full[: done[1]])
@@ -262,7 +262,7 @@ def _settle_full(v, tails, full, done, scratch):
     return True
 
 
-@borrowing
+@njit_no_refcount
 def forget_ended(v, tails, slots, seqs, left):
     """Take ended messages out of the tails; into `left` (int32[n]) go positions of those kept in blocks, how many."""
     count, words = 0, tails.words

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Int64
+from matching.njit import njit_no_refcount
 
 #: Fingerprint bits, as in the paper; 0 is no fingerprint.
 _MASK = 1023
@@ -139,7 +139,7 @@ def holds(words, start, bits, hashed):
     return ((((one - _ONES) & ~one) | ((two - _ONES) & ~two)) & _HIGHEST) != 0
 
 
-@borrowing
+@njit_no_refcount
 def add(words, start, bits, hashed, shape):
     """Add a term: 0 if its fingerprint was there (then it counts once more, in a leaf), 1 if it takes a new place, -1
     if there was no place: some term has been lost and the filter has to be built anew.

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.storage.slots import home_of
 
 _EMPTY = -(2**62)
@@ -85,7 +85,7 @@ def note_ended(memo, number, stamp):
     memo.obsolete[entry] += 1
 
 
-@borrowing
+@njit_no_refcount
 def is_superseded(memo, number, stamp):
     """Whether an entry of an object with this stamp is obsolete."""
     # nothing has ended that is still in the tree: no search

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Float64, Int32, Int64, MessageBatch
+from matching.njit import njit_no_refcount
 from matching.storage.slots import SlotMap, grown_length, resized
 
 #: Below this many terms the heap is never rewritten.
@@ -156,7 +156,7 @@ def object_of(log, slot):
     return log.object[slot]
 
 
-@borrowing
+@njit_no_refcount
 def lived_at(log, slot, as_of):
     """Whether a message was alive at a boundary; of a log without a past, that it is in the tree says so already."""
     if log.ended.shape[0] == 0:
@@ -189,7 +189,7 @@ def text_relevance(keywords, terms, common):
 # ----------------------------------------------------------------------------------------------- slots by life
 
 
-@borrowing
+@njit_no_refcount
 def heap_push(heap, place, size, life, slots):
     """Put slots on the heap of `size` entries; returns the new size. heap, place : int32[slots of the log]."""
     for slot in slots:
@@ -199,7 +199,7 @@ def heap_push(heap, place, size, life, slots):
     return size
 
 
-@borrowing
+@njit_no_refcount
 def heap_remove(heap, place, size, life, slots):
     """Take slots off the heap wherever they are, which makes their place -1; returns the new size."""
     for slot in slots:
@@ -215,7 +215,7 @@ def heap_remove(heap, place, size, life, slots):
     return size
 
 
-@borrowing
+@njit_no_refcount
 def heap_expired(heap, place, size, life, floor, out):
     """Take every slot with life <= floor off the heap, into `out`; returns how many."""
     count = 0
@@ -232,7 +232,7 @@ def heap_expired(heap, place, size, life, floor, out):
     return count
 
 
-@borrowing
+@njit_no_refcount
 def _rise(heap, place, life, at):
     slot = heap[at]
     while at > 0:
@@ -245,7 +245,7 @@ def _rise(heap, place, life, at):
     heap[at], place[slot] = slot, at
 
 
-@borrowing
+@njit_no_refcount
 def _sink(heap, place, life, at, size):
     slot = heap[at]
     while 2 * at + 1 < size:

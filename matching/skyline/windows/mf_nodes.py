@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Int8, Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.skyline.windows import filters as filters_module
 from matching.skyline.windows import memo as memo_module
 from matching.skyline.windows.filters import FULLEST, INNER, LEAF, Filters
@@ -110,13 +110,13 @@ def hash_terms(log, slot, out):
     return hashed
 
 
-@borrowing
+@njit_no_refcount
 def has_filter(mf, node):
     # inner nodes always; leaves have marks, and filters only to compare with the paper
     return mf.tree.level[node] > 0 or mf.nodes.state[LEAF_FILTERS] != 0
 
 
-@borrowing
+@njit_no_refcount
 def add_keywords(mf, node, hashed):
     """Add hashed terms to a node's filter: 0 if nothing changed, 1 if something did, -1 if it is full."""
     nodes = mf.nodes
@@ -228,7 +228,7 @@ def holds_too_much(mf, node):
     return nodes.stale[node] * 2 > nodes.below[node] + FANOUT
 
 
-@borrowing
+@njit_no_refcount
 def places_of(mf, log, node):
     """Places that a filter of what is below takes, for a leaf without one at most."""
     if has_filter(mf, node):
@@ -239,7 +239,7 @@ def places_of(mf, log, node):
     return places
 
 
-@borrowing
+@njit_no_refcount
 def needed_words(mf, log, leaf, terms):
     """Words that an insertion into a leaf may take at most."""
     words, node = np.int64(terms), np.int64(leaf)
@@ -254,7 +254,7 @@ def needed_words(mf, log, leaf, terms):
 # -------------------------------------------------------------------------------------------------- lookup tables
 
 
-@borrowing
+@njit_no_refcount
 def is_obsolete(mf, log, slot):
     """Whether an entry counts no more, by the memo."""
     return memo_module.is_superseded(mf.memo, object_of(log, slot), log.seq[slot])
@@ -272,7 +272,7 @@ def _look_up(mf, log, leaf, number):
     return count
 
 
-@borrowing
+@njit_no_refcount
 def push(mf, log, leaf, slot):
     """Put a message on top of the versions of its object."""
     tree, stack, mark = mf.tree, mf.nodes.stack[leaf], mf.nodes.mark[leaf]

@@ -15,8 +15,8 @@ data", with the memo's bookkeeping after Silva, Xiong and Aref, "The RUM-tree". 
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.errors import ConfigError, EngineError
+from matching.njit import njit_no_refcount
 from matching.skyline.windows import filters as filters_module
 from matching.skyline.windows import memo as memo_module
 from matching.skyline.windows import rtree as rtree_module
@@ -199,7 +199,7 @@ class MfRtree(TreeWindow):
         return tables_of(**self.mf._asdict())
 
 
-@borrowing
+@njit_no_refcount
 def _clean(mf, log, leaf, limit, oldest, removed, progress):
     """Remove obsolete entries from a leaf: of each object those that are more than `limit`, all of them or none.
 
@@ -249,7 +249,7 @@ def _clean(mf, log, leaf, limit, oldest, removed, progress):
     return count - before
 
 
-@borrowing
+@njit_no_refcount
 def _forget_keywords(mf, log, leaf, slots):
     """Take the keywords of removed entries out of a leaf's filter, if it has one, and note above that filters hold too
     much."""

@@ -13,7 +13,7 @@ may be the one that lived.
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
+from matching.njit import njit_no_refcount
 from matching.skyline.windows import filters as filters_module
 from matching.skyline.windows.filters import LEAF
 from matching.skyline.windows.messages import spatial_relevance, text_relevance
@@ -109,7 +109,7 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
     return region.shape[0]
 
 
-@borrowing
+@njit_no_refcount
 def _may_hold(mf, node, hashed):
     """Whether a node's filter, if it has one, may hold one of the hashed keywords."""
     if not has_filter(mf, node):
@@ -162,7 +162,7 @@ def _pick(mf, leaves, wanted, past, hits, picked, asked):
     return taken
 
 
-@borrowing
+@njit_no_refcount
 def _verify(log, place, as_of, picked, asked, rectangle, keywords, seen, seen_place, found, row):
     """Write those of the picked messages that are candidates; returns the next free row."""
     west, south, east, north = rectangle[0], rectangle[1], rectangle[2], rectangle[3]

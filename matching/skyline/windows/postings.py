@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matching.borrowing import borrowing
 from matching.model import Float32, Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.storage.slots import grown_length, resized
 
 #: Places of the first chunk of a list and of the longest; in front of its postings, two of a chunk say where the one
@@ -71,7 +71,7 @@ def linked(postings: Postings, term_offsets: Int64, terms: Int32, lon, lat, firs
     return postings
 
 
-@borrowing
+@njit_no_refcount
 def _link(p, term_offsets, terms, lon, lat, progress, end):
     """Go on from `progress` (row, place of the texts); False if the pool is full, to be called again."""
     row, place = progress

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Float64, Int8, Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.storage.slots import resized
 
 #: Entries of a node at most: the capacity C of the paper's formula.
@@ -82,7 +82,7 @@ def nodes_left(tree):
     return tree.count.shape[0] - tree.meta[USED]
 
 
-@borrowing
+@njit_no_refcount
 def new_node(tree, level):
     """An empty node; there must be one left."""
     node = tree.meta[_FREE]
@@ -173,7 +173,7 @@ def put(tree, node, i, child):
     tree.count[node] += 1
 
 
-@borrowing
+@njit_no_refcount
 def new_root(tree):
     """Put a node above the root, with the old root as its only entry and with its box; returns it."""
     old = tree.meta[ROOT]
@@ -296,7 +296,7 @@ def shorten(tree, gone):
     return count
 
 
-@borrowing
+@njit_no_refcount
 def meets(box, region):
     """Whether two closed rectangles have a point in common."""
     return box[0] <= region[2] and region[0] <= box[2] and box[1] <= region[3] and region[1] <= box[3]

@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
+from matching.njit import njit_no_refcount
 from matching.topk.engines.skype_tree import (
     FLOATS,
     INTS,
@@ -23,7 +23,7 @@ DEAD_SHARE = 0.25
 _STALE_SHARE = 0.25
 
 
-@borrowing
+@njit_no_refcount
 def copy_place(v, c, source, target):
     """Copy a posting and tell its subscription where it now is."""
     slot = v.slot[source]
@@ -148,7 +148,7 @@ def _text_statistics(c, v, start, n, text):
         text[p, 3] = factor * peak
 
 
-@borrowing
+@njit_no_refcount
 def _permute_column(column, start, n, order, kept):
     if column.shape[0]:
         for p in range(n):
@@ -157,7 +157,7 @@ def _permute_column(column, start, n, order, kept):
             column[start + p] = kept[p]
 
 
-@borrowing
+@njit_no_refcount
 def _permute(v, c, start, n, order, kept, kept_ints):
     """Bring the postings of a list into `order`."""
     _permute_column(v.slot, start, n, order, kept_ints)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Float32, Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
 from matching.topk.engines.skype_build import DEAD_SHARE, build_lists, copy_place, find_due
@@ -246,7 +246,7 @@ def _count_added(c, slots, posted, v, added):
     return needed
 
 
-@borrowing
+@njit_no_refcount
 def _append(c, slots, posted, v, added, max_distance):
     """Append postings to the tails, moving each list that is too small once; zeroes `added` again."""
     before = 0
@@ -294,7 +294,7 @@ def _append(c, slots, posted, v, added, max_distance):
         before += count
 
 
-@borrowing
+@njit_no_refcount
 def _move_list(v, c, term, added):
     """Move a list to the end of the pool, with room for `added` more."""
     old, count = v.start[term], v.count[term]
@@ -366,7 +366,7 @@ def _set_base(c, slots, v):
                 v.base[place] = base
 
 
-@borrowing
+@njit_no_refcount
 def _compact(order, v, c):
     """Close the gaps of the pool, list by list in `order` of their places; rooms are kept."""
     end = 0

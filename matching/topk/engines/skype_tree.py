@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Float32, Int32
+from matching.njit import njit_no_refcount
 
 #: Columns of node_floats: box west, south, east, north, least slope, envelope at 0, NEAR and FAR, and the maxima of
 #: own, rest, total and peak (see `matching.topk.engines.skype_lists`).
@@ -237,7 +237,7 @@ def _select(order, first, last, nth, key):
             return
 
 
-@borrowing
+@njit_no_refcount
 def change_base(tree, local, base, path):
     """Set the base of a built posting and keep every maximum above it exact.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from matching.model import MessageBatch
 from matching.space import Space
-from matching.topk.window import WindowIndex
+from matching.topk.window import TopkWindowIndex
 from matching.topk.windows.search import (
     Asked,
     Span,
@@ -49,7 +49,7 @@ class Generation(NamedTuple):
     last_life: int
 
 
-class GenerationIndex(WindowIndex):
+class GenerationIndex(TopkWindowIndex):
     """Messages in generations, oldest first; implementations say how one is indexed and searched."""
 
     def __init__(self, space: Space, kept_boundaries: int = 0):

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.borrowing import borrowing
 from matching.model import Float32, Int32, Int64
+from matching.njit import njit_no_refcount
 from matching.topk.windows.search import (
     SLACK,
     WindowRows,
@@ -140,7 +140,7 @@ def upper_bound(nodes, n, x, y, alpha, own, rest, max_distance):
     return alpha * spatial + own * nodes[n, 4] + rest * nodes[n, 5] + _SLACK
 
 
-@borrowing
+@njit_no_refcount
 def push_reaching(queue, count, nodes, first, last, sign, j, x, y, alpha, own, rest, max_distance, bar):
     """Enter those of nodes first to last - 1 into the queue that may reach the bar for the row's j-th term.
 
@@ -156,7 +156,7 @@ def push_reaching(queue, count, nodes, first, last, sign, j, x, y, alpha, own, r
     return count
 
 
-@borrowing
+@njit_no_refcount
 def visit_postings(near, link, begin, end, ring, rows, asked, span, r, j, own, rest, messages, scores, found):
     """Look at postings begin to end - 1 of the row's j-th term; returns how many have now been found.
 

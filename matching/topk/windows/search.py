@@ -17,8 +17,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from matching.borrowing import borrowing
 from matching.model import Float32, Float64, Int32, Int64, MessageBatch
+from matching.njit import njit_no_refcount
 
 #: More than float32 coordinates, weights and norms can be wrong by in a bound. A literal in all kernels' eyes.
 SLACK = 1e-5
@@ -155,7 +155,7 @@ def scan_rows(rows, asked, span):
     return messages[:found].copy(), scores[:found].copy()
 
 
-@borrowing
+@njit_no_refcount
 def _scan_some(rows, begin, end, asked, r, span, messages, scores, found):
     """Look at messages begin to end - 1 for row r."""
     head, point, message_terms, message_weights = rows
@@ -182,7 +182,7 @@ def _scan_some(rows, begin, end, asked, r, span, messages, scores, found):
     return found
 
 
-@borrowing
+@njit_no_refcount
 def within(head, row, span):
     """Whether a message lies in the span."""
     return head[row, 0] > span.after_seq and head[row, 0] <= span.through_seq and head[row, 1] > span.floor
@@ -253,7 +253,7 @@ def most_terms(term_offsets):
     return most
 
 
-@borrowing
+@njit_no_refcount
 def find_term(terms, term):
     """Position of a term among ascending ones, -1 if it is not there. O(log n)."""
     low, high = 0, terms.shape[0]

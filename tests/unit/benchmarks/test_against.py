@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from benchmarks import against
-from gateway.packages import PACKAGES
+from gateway.shell.packages import PACKAGES
 from matching.errors import ConfigError
 
 #: One engine takes its time, and drops an update of every batch but those that are checked.

@@ -19,7 +19,7 @@ from benchmarks.workload import (
     widened,
 )
 from gateway.commands.bench import run_bench
-from gateway.terminal import Terminal
+from gateway.shell.terminal import Terminal
 from matching.boolean.engines.cell_term import CellTerm
 from matching.errors import ConfigError
 from tests.support.etl_folder import random_rows, write_etl

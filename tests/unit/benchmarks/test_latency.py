@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import latency
-from gateway import loadtest
+from gateway.load import loadtest
 from tests.support.losing import spoil_one
 
 

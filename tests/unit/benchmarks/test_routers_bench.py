@@ -123,13 +123,13 @@ def test_filled_stream_goes_on_behind_the_batch_that_brought_everybody():
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("lost", [0, 1])
 def test_topology_that_tells_other_updates_than_the_room_alone_is_noticed(lost, monkeypatch):
-    class Losing(topology_cost.Alone):
+    class Losing(topology_cost.LocalEngine):
         def process(self, *args):
             step = super().process(*args)
             return step._replace(updates=type(step.updates)(*(column[lost:] for column in step.updates)))
 
     monkeypatch.setattr(cases, "_HISTORY", 2_000)
-    monkeypatch.setattr(topology_cost, "Alone", Losing)
+    monkeypatch.setattr(topology_cost, "LocalEngine", Losing)
     report = topology_cost.bench(9_000, 1_200, 100, rounds=1, ways=("ray_two",), tell=lambda _: None)
     assert report["compared"] > 10 and report["same_updates"] is report["exact"] is (lost == 0)
     assert report["share"] > 0 and report["workload"]["timed"] == 1_200 - credits_for(100) * 100

@@ -12,7 +12,7 @@ from benchmarks import run
 from benchmarks.cases import make_case
 from benchmarks.harness import NO_REMOVALS, Bench
 from benchmarks.workload import WORLD
-from matching.alone import Alone
+from matching.local_engine import LocalEngine
 from matching.model import NO_MESSAGES
 
 TOPK = WITH_BASELINES.named("topk")
@@ -56,7 +56,7 @@ def test_topk_bench_asks_the_window_index_that_is_named():
 def test_filled_buffers_are_those_of_a_refill_of_everybody_at_once():
     bench = Bench(make_case(TOPK, 300, 200, 1_000, 1, 4), 1)
     held = bench.build("skype").alone.results()
-    alone = Alone([TOPK], WORLD, bench.case.window)
+    alone = LocalEngine([TOPK], WORLD, bench.case.window)
     empty = alone.states()
     alone.restore(bench._full, bench.case.messages.take(np.arange(1_000)), empty)
 

@@ -152,11 +152,11 @@ def test_delivery_holds_acknowledgements_while_a_refill_is_slack_behind(tmp_path
     for number in (1, 2, 3, 4):
         run_batch(bolt, number, complete=0)
     assert context.acknowledged == [0, 1, 2]
-    assert bolt.complete_through == 0
+    assert bolt.watermark == 0
     deliver(bolt, Late(2, updates((8, 0, 7, ENTER, 0.5))))
     assert context.acknowledged == [0, 1, 2, 3, 4]
     deliver(bolt, Late(4, updates()))
-    assert bolt.complete_through == 4
+    assert bolt.watermark == 4
 
 
 def test_delivery_late_update_of_a_task_ahead_waits_for_its_batch(tmp_path):
@@ -168,7 +168,7 @@ def test_delivery_late_update_of_a_task_ahead_waits_for_its_batch(tmp_path):
     deliver(bolt, Closed(boundary(0), 0, updates()), Closed(boundary(1), 1, updates()), task=1)
     deliver(bolt, changes(1), ids(boundary(1)))
     assert bolt.report()["updates"]["enter"] == 1
-    assert bolt.complete_through == 1
+    assert bolt.watermark == 1
 
 
 def test_delivery_latency_counts_from_the_batch_an_update_tells_about(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bolts.payloads import Closed, Late
-from bolts.succession import Succession
+from bolts.replacements import ReplacementOrder
 from matching.errors import TopologyError
 from matching.model import (
     BOOLEAN,
@@ -260,7 +260,7 @@ def test_delivery_random_successions_read_in_file_order_are_right(tmp_path, seed
 
 
 def test_succession_keeps_nothing_where_no_id_comes_back():
-    succession = Succession()
+    succession = ReplacementOrder()
     table = changes(0, [(0, "a", -1, TOPK)])
     for batch, told in enumerate((-1, -1, 1, 2)):
         succession.change(table._replace(batch=batch), told)
@@ -273,7 +273,7 @@ def test_succession_keeps_nothing_where_no_id_comes_back():
 
 
 def test_succession_frees_what_waited():
-    succession = Succession()
+    succession = ReplacementOrder()
     succession.change(changes(0, [(0, "a", -1, TOPK), (1, "b", -1, TOPK)]), -1)
     succession.change(changes(1, [(2, "a", 0, TOPK)], [0]), 0)
     succession.change(changes(2, [(3, "b", 1, TOPK)], [1]), 0)
@@ -297,7 +297,7 @@ def test_delivery_impossible_follows_raise(tmp_path):
 
 
 def test_delivery_updates_left_waiting_at_the_end_raise(tmp_path):
-    class NeverReleases(Succession):
+    class NeverReleases(ReplacementOrder):
         def release(self, told):
             return None
 

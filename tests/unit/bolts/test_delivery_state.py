@@ -153,7 +153,7 @@ def test_delivery_saved_behind_every_batch_goes_on_the_same(tmp_path, whole, aft
     assert context.acknowledged == list(range(after + 1))
     resumed, context = make(tmp_path / "second", tasks)
     resumed.restore(saved)
-    assert resumed.quiet() and resumed.complete_through == after
+    assert resumed.quiet() and resumed.watermark == after
     drive(resumed, after + 1, BATCHES - 1, tasks)
     figures = finish(resumed, tasks)
     assert context.acknowledged == list(range(after + 1, BATCHES))

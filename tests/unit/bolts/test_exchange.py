@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bolts.exchange import Exchange
 from bolts.payloads import Addressed
 from matching.errors import TopologyError
-from matching.kind import Matched
+from matching.operator import Matched
 
 
 class Finds(NamedTuple):

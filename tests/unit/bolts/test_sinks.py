@@ -13,7 +13,7 @@ from bolts.sinks import FORMS, GROUP_ROWS, ParquetPart, PartSink
 from matching.errors import DeliveryError
 from matching.model import Names, UpdateBatch
 from tests.support.deliveries import updates
-from topology.core.committing import publish_all
+from topology.core.checkpoint.coordinator import publish_all
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import pytest
 
 from baselines.kinds import WITH_BASELINES
 from matching.errors import EngineError
-from matching.kind import Owned, Site, Step, Turn
 from matching.model import (
     MATCH,
     NO_MESSAGES,
@@ -17,6 +16,7 @@ from matching.model import (
     empty,
 )
 from matching.naive import tally
+from matching.operator import OperatorContext, OperatorInput, OperatorOutput, Owned
 from matching.window import NO_FLOOR, Boundary, Window
 from tests.support.boolean_tables import SPACE, batch, no_removals, removals, table
 from tests.support.rooms import Tasks
@@ -33,7 +33,7 @@ class Feed:
 
     def __init__(self, engine: str):
         self.engine = engine
-        self.room = KIND.make_room(Site(SPACE, COUNT), engine)
+        self.room = KIND.make_operator(OperatorContext(SPACE, COUNT), engine)
 
     def __len__(self) -> int:
         return len(self.room)
@@ -45,10 +45,10 @@ class Feed:
         added: SubscriptionTable,
         removed: Removals,
         owned: Owned | None = None,
-    ) -> Step:
-        boundary = boundary._replace(number=self.room.complete_through + 1)
+    ) -> OperatorOutput:
+        boundary = boundary._replace(number=self.room.watermark + 1)
         home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
-        turn = Turn(boundary, messages, NO_MESSAGES, added, home, held, removed, owned)
+        turn = OperatorInput(boundary, messages, NO_MESSAGES, added, home, held, removed, owned)
         return self.room.close(self.room.match(turn).mine, [])
 
     def process(self, *turn) -> UpdateBatch:
@@ -155,7 +155,7 @@ def test_room_pairs_of_range_messages_are_told_by_their_owner(stream):
 
 def test_room_that_forgets_to_filter_changes_is_caught(monkeypatch):
     world = make_world(Recipe(kinds=(0,), subscriptions=150, terms=6, churn=0.9), 1)
-    monkeypatch.setattr("matching.boolean.room._alive", lambda changed, since, until, number, seq: (number, seq))
+    monkeypatch.setattr("matching.boolean.operator._alive", lambda changed, since, until, number, seq: (number, seq))
     expected, _ = world.expected()
     found = told_of(world, Tasks(KIND, SPACE, world.window))
     assert found != expected

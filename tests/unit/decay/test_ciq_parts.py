@@ -15,7 +15,7 @@ from matching.decay.engines.ciq_bounds import factor_of, scaled_of
 from matching.decay.engines.ciq_history import MessageHistory
 from matching.decay.scores import key_of, lift
 from matching.errors import ConfigError
-from matching.fading import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, Fading
+from matching.half_life import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, DecayParameters
 from matching.space import EARTH, Space
 
 
@@ -25,7 +25,7 @@ def least_text(key, alpha, reach, lifted, away=0.0):
     return needed_text(scaled_of(key, alpha, reference), reach, factor_of(reference, lifted))
 
 
-FADING = Fading.of(30.0, 0.2, np.array([0, 1, 2, 5]), 8)
+FADING = DecayParameters.of(30.0, 0.2, np.array([0, 1, 2, 5]), 8)
 
 
 @pytest.mark.parametrize("x", [0.0, 0.25, 0.5, 0.75, 1.0, np.nextafter(0.5, 0.0), np.nextafter(0.5, 1.0), 1.5])
@@ -107,12 +107,12 @@ def test_buckets_ascend_with_reach_and_place_alone_has_its_own():
 @pytest.mark.parametrize("half_life_s", [1e-304, 5e-324, 9e-7, 1.1e12, 1e308, 0.0, -1.0, math.nan, math.inf])
 def test_fading_half_life_that_no_time_can_be_told_by_is_refused(half_life_s):
     with pytest.raises(ConfigError, match="give seconds between 1e-06 and 1e\\+12"):
-        Fading.of(half_life_s, 0.2, np.array([1]), 1)
+        DecayParameters.of(half_life_s, 0.2, np.array([1]), 1)
 
 
 @pytest.mark.parametrize("half_life_s", [SHORTEST_HALF_LIFE_S, LONGEST_HALF_LIFE_S])
 def test_fading_keys_of_the_shortest_and_longest_half_life_are_numbers(half_life_s):
-    fading = Fading.of(half_life_s, 0.2, np.array([1]), 1)
+    fading = DecayParameters.of(half_life_s, 0.2, np.array([1]), 1)
     for year in (1, 9999):
         lifted = lift((year - 1970) * 31_556_952_000_000, fading)
         assert math.isfinite(key_of(1e-300, lifted)) and math.isfinite(2.0 * lifted * lifted)

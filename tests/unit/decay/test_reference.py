@@ -3,11 +3,11 @@
 import numpy as np
 
 from matching.decay.reference import Reference
-from matching.fading import Fading
+from matching.half_life import DecayParameters
 from matching.model import MessageBatch, empty
 from matching.window import NO_FLOOR
 
-FADING = Fading.of(1.0, 0.2, np.array([1, 1]), 2, 0)
+FADING = DecayParameters.of(1.0, 0.2, np.array([1, 1]), 2, 0)
 
 
 def batch_at(*seconds) -> MessageBatch:

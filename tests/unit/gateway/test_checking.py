@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gateway import cli
-from gateway.checking import check_subscriptions
-from gateway.reaching import reach
+from gateway.runs.reaching import reach
+from gateway.subscriptions.checking import check_subscriptions
 from matching.errors import ConfigError, InputError
 from matching.fields import FIRST_US, LAST_US
 from matching.kinds import KINDS

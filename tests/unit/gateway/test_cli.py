@@ -19,9 +19,9 @@ import typer
 import gateway.cli as cli
 import gateway.commands.etl as etl_command
 import gateway.commands.run as run_command
-from gateway import leftovers
 from gateway.commands.topology import LEGEND
-from gateway.generate import generate_subscriptions
+from gateway.shell import leftovers
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import ConfigError, DeliveryError, InputError, OverloadError, PackagingError, TopologyError
 from spark_etl.options import EtlOptions
 from topology import settings
@@ -217,7 +217,7 @@ def test_cli_help_without_heavy_imports():
 
 
 def cli_home():
-    from gateway.packages import home
+    from gateway.shell.packages import home
 
     return home()
 
@@ -321,7 +321,7 @@ def test_cli_error_in_command_gives_its_exit_code(monkeypatch, capsys, error, co
     def broken(*_args):
         raise error
 
-    monkeypatch.setattr("gateway.doctor.examine", broken)
+    monkeypatch.setattr("gateway.shell.doctor.examine", broken)
     assert cli.main(["doctor"]) == code
     printed = capsys.readouterr()
     assert printed.err.startswith("error: ")
@@ -335,7 +335,7 @@ def test_cli_traceback_of_a_component_is_shown_where_the_program_is_to_blame(mon
         raise error
 
     error.args = ("query:0 failed in execute: no disk\nTraceback (most recent call last):\n  File x\nOSError: no disk",)
-    monkeypatch.setattr("gateway.doctor.examine", broken)
+    monkeypatch.setattr("gateway.shell.doctor.examine", broken)
     cli.main(["doctor"])
     printed = capsys.readouterr().err
     assert printed.startswith("error: query:0 failed in execute: no disk\n")
@@ -403,7 +403,7 @@ def test_cli_closed_pipe_ends_quietly(monkeypatch, capsys):
 def test_cli_signal_unwinds_and_gives_its_exit_code(number, code):
     """A command that waits is told to stop: what it holds is given back before the process ends."""
     script = (
-        "import sys, threading, gateway.cli as cli, gateway.doctor as doctor\n"
+        "import sys, threading, gateway.cli as cli, gateway.shell.doctor as doctor\n"
         "import subprocess\n"
         "def wait(_folder):\n"
         "    child = subprocess.Popen(['sleep', '60'])\n"

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from gateway.demo import _clear, _dullness, _unlike, sample_updates
-from gateway.distance import distance_km
-from gateway.live import component_table, headline, print_summary
-from gateway.places import places, write_places
-from gateway.terminal import Terminal, cell, plain, table
+from gateway.runs.distance import distance_km
+from gateway.shell.demo import _clear, _dullness, _unlike, sample_updates
+from gateway.shell.places import places, write_places
+from gateway.shell.progress import component_table, headline, print_summary
+from gateway.shell.terminal import Terminal, cell, plain, table
 from matching.errors import ConfigError
 from matching.kinds import KINDS
 from matching.model import CHANGES

@@ -7,7 +7,7 @@ import stat
 import pytest
 
 import gateway.cli as cli
-from gateway import doctor
+from gateway.shell import doctor
 
 
 def found(name, findings):

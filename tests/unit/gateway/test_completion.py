@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from gateway.packages import home
+from gateway.shell.packages import home
 
 
 def skyray(words, **environment):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway import cli
-from gateway.loadtest import write_report
+from gateway.load.loadtest import write_report
 from matching.errors import DeliveryError
 from tests.support.small_runs import small_run
 

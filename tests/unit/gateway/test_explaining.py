@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gateway import cli
-from gateway.explaining import explain
+from gateway.runs.explaining import explain
 from matching.errors import ConfigError, InputError
 from tests.support.small_runs import MESSAGES, small_run
 

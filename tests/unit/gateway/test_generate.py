@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gateway.generate import CHUNK, generate_subscriptions
+from gateway.subscriptions.generate import CHUNK, generate_subscriptions
 from matching.errors import ConfigError, DeliveryError, InputError
 from matching.kind_table import Kind, Kinds, Recipe
 from matching.kinds import KINDS

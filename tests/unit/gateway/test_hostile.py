@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import cli
-from gateway.generate import generate_subscriptions
-from gateway.terminal import Terminal, as_json, cell, fail, say, shown
+from gateway.shell.terminal import Terminal, as_json, cell, fail, say, shown
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from tests.support.etl_folder import SCHEMA, random_rows, write_etl
 from topology import running

@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from gateway.interrupts import DEEP_S, exit_code
+from gateway.shell.interrupts import DEEP_S, exit_code
 from tests.support.processes import Command
 
 BEGIN = """
 import signal, subprocess, sys, threading, time
-from gateway.interrupts import Interrupts, run_interruptible
+from gateway.shell.interrupts import Interrupts, run_interruptible
 
 def say(word):
     print(word, flush=True)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bolts.names import IdColumn
-from bolts.telling import Teller, Told, decode, encode
-from gateway.in_flight import InFlight
-from gateway.listening import Listener, Said
+from bolts.publishing import PublishedUpdates, UpdatePublisher, decode, encode
+from gateway.live.in_flight import InFlight
+from gateway.live.update_listener import Listener, MessageText
 from matching.errors import DeliveryError
 from matching.model import CHANGES, MATCH, Names, UpdateBatch
 
@@ -33,7 +33,7 @@ def ids(*names):
 
 
 def said(seqs):
-    return {seq: Said(f"m{seq}", "é", 1.0, 2.0) for seq in seqs}
+    return {seq: MessageText(f"m{seq}", "é", 1.0, 2.0) for seq in seqs}
 
 
 class Heard(Listener):
@@ -53,7 +53,7 @@ class Heard(Listener):
 
 def test_listener_writes_what_is_told_with_text_and_place():
     with Heard() as heard:
-        teller = Teller(heard.address, 0)
+        teller = UpdatePublisher(heard.address, 0)
         teller.add(updates((3, 1, 2, ENTER, 0.5), (3, 0, 3, MATCH, np.nan)))
         teller.add(updates((3, 1, 3, ENTER, 0.25)))
         teller.tell(3, ids("a", "ü"))
@@ -70,7 +70,7 @@ def test_listener_writes_what_is_told_with_text_and_place():
 
 def test_listener_writes_nothing_of_an_older_incarnation_nor_what_was_told_to_its_end():
     with Heard() as heard:
-        first, second = (Teller(heard.address, incarnation) for incarnation in (4, 5))
+        first, second = (UpdatePublisher(heard.address, incarnation) for incarnation in (4, 5))
         for teller, last in ((first, 7), (second, 9)):
             teller.add(updates(*((seq, 0, seq, MATCH, np.nan) for seq in range(5, last + 1))))
             teller.tell(last, ids("a"))
@@ -90,7 +90,7 @@ def test_listener_that_cannot_write_keeps_why_and_listens_on():
         raise BrokenPipeError
 
     with Listener(refuse, said, InFlight(1)) as listener:
-        teller = Teller(listener.address, 0)
+        teller = UpdatePublisher(listener.address, 0)
         for last in range(300):
             teller.add(updates(*((last, 0, last, MATCH, np.nan) for _ in range(100))))
             teller.tell(last, ids("a"))
@@ -107,7 +107,7 @@ def test_listener_lets_go_of_who_sends_what_is_no_frame():
         stranger.sendall(b"x" * 32)
         stranger.settimeout(20)
         assert stranger.recv(1) == b""
-        teller = Teller(heard.address, 0)
+        teller = UpdatePublisher(heard.address, 0)
         teller.tell(1, ids("a"))
         heard.await_through(1)
         teller.close()
@@ -115,7 +115,7 @@ def test_listener_lets_go_of_who_sends_what_is_no_frame():
 
 def test_teller_to_whom_nobody_listens_says_so(tmp_path):
     with pytest.raises(DeliveryError, match="nobody is there to be told"):
-        Teller(str(tmp_path / "nobody"), 0)
+        UpdatePublisher(str(tmp_path / "nobody"), 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(-2, 2**60), st.floats(width=64)), max_size=20))
@@ -123,8 +123,8 @@ def test_teller_to_whom_nobody_listens_says_so(tmp_path):
 def test_told_frame_gives_back_what_was_told(rows):
     who, seq, score = ([row[place] for row in rows] for place in range(3))
     seqs = np.array(seq, np.int64)
-    told = Told(7, 5, seqs, seqs, np.zeros(len(rows), np.int8), np.array(score, np.float64), np.array(who, np.int32),
-                Names.of(["a", "", "ü"]))  # fmt: skip
+    change, score, who = np.zeros(len(rows), np.int8), np.array(score, np.float64), np.array(who, np.int32)
+    told = PublishedUpdates(7, 5, seqs, seqs, change, score, who, Names.of(["a", "", "ü"]))
     again = decode(encode(told))
     assert (again.incarnation, again.through, again.names.strings()) == (7, 5, ["a", "", "ü"])
     for name in ("as_of", "seq", "change", "score", "who"):

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress import MofNCompleteColumn, Progress, TextColumn
 
-from gateway.live import Drawing, component_table, live_run, short
-from gateway.terminal import Terminal
+from gateway.shell.progress import ProgressDisplay, component_table, live_run, short
+from gateway.shell.terminal import Terminal
 from matching.warmup import Warmed
 from tests.support.example_topologies import word_count
-from topology.core.local import run_local
+from topology.core.executors.local import run_local
 from topology.core.metrics import BUSY_SPAN_S, Meter, TaskStatus
 
 LARGEST = {
@@ -59,11 +59,11 @@ def test_component_table_of_the_largest_figures_fits_80_columns():
 
 
 def drawn(run):
-    """What the screen showed while `run` had a `Drawing` to call."""
+    """What the screen showed while `run` had a `ProgressDisplay` to call."""
     out = io.StringIO()
     progress = Progress(TextColumn("{task.description}"), MofNCompleteColumn())
     with Live(progress, console=Console(file=out, width=80, force_terminal=True), auto_refresh=False) as live:
-        drawing = Drawing(live, progress, 12)
+        drawing = ProgressDisplay(live, progress, 12)
         seen = []
         starting = drawing.starting
 

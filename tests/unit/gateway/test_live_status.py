@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from gateway.live_status import read_status
+from gateway.live.status import read_status
 from matching.errors import ConfigError
 from spouts.log import LogReader, encode_record
 from tests.support.etl_folder import random_rows, write_etl

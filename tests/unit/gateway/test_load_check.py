@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 import gateway.cli as cli
-from gateway import load_check, loadtest
-from gateway.loadtest import Executor, load_test, render
+from gateway.load import check as load_check
+from gateway.load import loadtest
+from gateway.load.loadtest import Executor, load_test, render
 from matching.kinds import KINDS
 from tests.support.losing import spoil_one
 

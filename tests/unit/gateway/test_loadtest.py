@@ -12,13 +12,13 @@ import pytest
 
 import gateway.cli as cli
 from distribution.routers import ROUTERS
-from gateway.loadtest import Executor, Pace, load_plan, load_test, render
-from gateway.packages import home
-from gateway.per_kind import each_kind, words_of
+from gateway.load.loadtest import Executor, Pace, load_plan, load_test, render
+from gateway.shell.packages import home
+from gateway.shell.per_kind import each_kind, words_of
 from matching.errors import ConfigError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
-from topology.core.local import run_local
+from topology.core.executors.local import run_local
 
 LOAD = {"boolean": 300, "topk": 60}
 
@@ -159,7 +159,7 @@ def test_cli_loadtest_passes_on_what_was_given_and_nothing_else(monkeypatch):
         told.update(options)
         raise ConfigError("enough")
 
-    monkeypatch.setattr("gateway.loadtest.load_test", load)
+    monkeypatch.setattr("gateway.load.loadtest.load_test", load)
     cli.main(["loadtest", "--rate", "5", "--query-bolts", "3", "--topk", "7"])
     assert told == {"rate": 5.0, "query_bolts": 3, "subscriptions": {"topk": 7}}
 

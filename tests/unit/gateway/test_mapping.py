@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from gateway.gate import Refused
-from gateway.mapping import ColumnMapping
+from gateway.live.admission import Refused
+from gateway.live.mapping import ColumnMapping
 from matching.errors import ConfigError
 from spouts.subscriptions import load_vocabulary
 from tests.support.beside import Beside, random_message, random_subscription

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.verify import verify_run
+from gateway.runs.verify import verify_run
 from matching.reasons import MAX_LINE_BYTES
 from spouts.log import read_records
 from spouts.subscriptions import load_vocabulary

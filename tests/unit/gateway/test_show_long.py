@@ -13,13 +13,15 @@ import tracemalloc
 import pyarrow.parquet as pq
 import pytest
 
-from gateway import cli, showing, terminal
-from gateway.distance import kilometres
-from gateway.explaining import explain
-from gateway.listing import cells, listing
-from gateway.message_rows import MessageRows
-from gateway.reading import Reading
-from gateway.showing import result_lines, result_stream
+from gateway import cli
+from gateway.runs import showing
+from gateway.runs.distance import kilometres
+from gateway.runs.explaining import explain
+from gateway.runs.message_rows import MessageRows
+from gateway.runs.reader import RunReader
+from gateway.runs.showing import result_lines, result_stream
+from gateway.shell import terminal
+from gateway.shell.listing import cells, listing
 from tests.support.small_runs import small_run
 
 
@@ -116,7 +118,7 @@ def test_show_prints_the_command_that_explains(run, capsys, form):
 
 def scores(run, kind):
     """Of each result of a kind: the row, and its score as printed."""
-    reading = Reading(run)
+    reading = RunReader(run)
     payload = result_stream(reading, [], 0)
     found = []
     for one in payload["subscriptions"]:

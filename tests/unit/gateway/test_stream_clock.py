@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gateway.live_status import read_status
-from gateway.stream_clock import StreamClock
-from gateway.verify import verify_run
+from gateway.live.status import read_status
+from gateway.live.stream_clock import StreamClock
+from gateway.runs.verify import verify_run
 from matching.fields import LAST_US
 from matching.window import NO_FLOOR, Window
 from spouts.log import encode_record, read_records

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
-from gateway.generate import generate_subscriptions
-from gateway.rerun import choose, open_run, score_bits
-from gateway.verify import verify_run
+from gateway.runs.oracle_replay import choose, open_run, score_bits
+from gateway.runs.verify import verify_run
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import ConfigError, InputError
 from matching.model import CHANGES
 from matching.naive import DecayModel

@@ -11,10 +11,11 @@ import pytest
 
 import gateway.cli as cli
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
-from gateway import oracles, terminal
-from gateway.generate import generate_subscriptions
-from gateway.rerun import MessageExtras
-from gateway.verify import verify_run
+from gateway.runs import oracles
+from gateway.runs.oracle_replay import MessageExtras
+from gateway.runs.verify import verify_run
+from gateway.shell import terminal
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from topology import running

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bolts.sinks import UPDATE_SCHEMA
-from gateway.replay import follow
-from gateway.verify import VerifyReport, verify_run
+from gateway.runs.update_order import follow
+from gateway.runs.verify import VerifyReport, verify_run
 from matching.model import ENTER, LEAVE, MATCH
 from tests.support.etl_folder import random_rows, write_etl
 from topology import running

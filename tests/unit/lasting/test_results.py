@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from matching.lasting.results import A_RESULT, NO_RESULT, NO_ROOM, BestResults, ResultRows, offer
+from matching.cumulative.results import A_RESULT, NO_RESULT, NO_ROOM, BestResults, ResultRows, offer
 from matching.model import DECAY, ENTER, LEAVE
 from matching.storage.point_subscriptions import PointSubscriptions
 from tests.support.naive_tables import subscription, table

@@ -12,7 +12,7 @@ import pytest
 from numba.core.errors import NumbaError
 
 import matching
-from matching import borrowing
+from matching import njit
 
 ROOT = Path(matching.__file__).parents[1]
 FILES = sorted(path for package in ("matching", "baselines", "distribution") for path in (ROOT / package).rglob("*.py"))
@@ -79,7 +79,7 @@ def test_borrowing_kernel_that_hands_out_an_array_is_found_out():
 
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
 def test_borrowing_kernel_cannot_allocate():
-    @borrowing.borrowing
+    @njit.njit_no_refcount
     def twice(column):
         return np.concatenate((column, column)).sum()
 

@@ -15,7 +15,7 @@ SOURCES = sorted(path for folder in ("matching", "baselines", "distribution") fo
 
 
 def kernels() -> list[tuple[str, str, dict[str, object]]]:
-    """(file, function, options) of every function that is compiled, by `njit` or by `borrowing`."""
+    """(file, function, options) of every function that is compiled, by `njit` or by `njit_no_refcount`."""
     found = []
     borrowed = options_of(borrowing_call())
     for path in SOURCES:
@@ -38,7 +38,7 @@ def options_of(decorator: ast.expr) -> dict[str, object]:
 
 
 def borrowing_call() -> ast.expr:
-    """What `borrowing` is, in the source of its module."""
+    """What `njit_no_refcount` is, in the source of its module."""
     (value,) = (
         node.value
         for node in ast.parse((ROOT / "matching" / "borrowing.py").read_text()).body

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from matching.errors import EngineError
-from matching.kind import Ask
 from matching.model import ENTER, LEAVE, UpdateBatch, concatenate, empty
-from matching.pending import Lacking, News, Pending
+from matching.operator import WindowRequest
+from matching.refill import BatchDelta, RefillCoordinator, RefillNeeded
 from matching.window import NO_FLOOR, Boundary
 
 
@@ -82,7 +82,7 @@ class Keeper:
             told.append(self.tell(news.boundary, np.array([slot], np.int32), [before[slot]]))
             if slot in news.leaving:
                 del self.held[slot]
-        return _joined(told), Lacking(np.array(lacking, np.int32), [before[slot] for slot in lacking])
+        return _joined(told), RefillNeeded(np.array(lacking, np.int32), [before[slot] for slot in lacking])
 
     def tell(self, boundary, slots, before):
         rows = []
@@ -126,7 +126,7 @@ class Run:
     def __init__(self, short: dict[int, int] | None = None, resuming: bool = False):
         resumer = Resumer(short)
         self.keeper = resumer if resuming else Keeper(short)
-        self.pending = Pending(self.keeper, resumer if resuming else None)
+        self.pending = RefillCoordinator(self.keeper, resumer if resuming else None)
         self.resumed = resumer.resumed
         self.pending.ensure_slots(8)
 
@@ -135,9 +135,11 @@ class Run:
         boundary = bound(self.pending.closed.number + 1)
         self.pending.closed = boundary
         gone = np.array([seq for _, seq in lost], np.int64)
-        self.pending.defer(News(boundary, offers(*pairs), slots(*leaving), slots(*(one for one, _ in lost)), gone))
+        self.pending.defer(
+            BatchDelta(boundary, offers(*pairs), slots(*leaving), slots(*(one for one, _ in lost)), gone)
+        )
 
-    def pend(self, *who: int, before: list | None = None) -> Ask:
+    def pend(self, *who: int, before: list | None = None) -> WindowRequest:
         nothing = [frozenset()] * len(who) if before is None else before
         return self.pending.pend(self.pending.closed, slots(*who), nothing)
 
@@ -157,7 +159,7 @@ def test_pending_nobody_keeps_nothing():
     run = Run()
     for _ in range(5):
         run.close((1, 3))
-    assert not run.pending and run.kept == [] and run.pending.complete_through == 4
+    assert not run.pending and run.kept == [] and run.pending.watermark == 4
     assert run.pending.early() == [] and run.pending.requests == run.pending.asked == 0
 
 
@@ -167,7 +169,7 @@ def test_pending_answer_leads_through_what_was_put_by_one_difference_a_boundary(
     ask = run.pend(1, 2, before=[frozenset({3}), frozenset()])
     assert (ask.request, ask.question.as_of, ask.question.up_to) == (0, bound(0), 0)
     assert ask.question.rows.slot.tolist() == [1, 2]
-    assert run.pending.complete_through == -1 and run.pending and run.pending.waits.nonzero()[0].tolist() == [1, 2]
+    assert run.pending.watermark == -1 and run.pending and run.pending.waits.nonzero()[0].tolist() == [1, 2]
     run.close((1, 11), (2, 12))
     run.close(lost=[(1, 11)])
     run.close((2, 31))
@@ -180,7 +182,7 @@ def test_pending_answer_leads_through_what_was_put_by_one_difference_a_boundary(
     ]  # fmt: skip
     assert asks == [] and caught_up == [1, 2]
     assert not run.pending and not run.pending.waits.any() and run.kept == []
-    assert run.pending.complete_through == 3
+    assert run.pending.watermark == 3
     assert (run.pending.requests, run.pending.asked) == (1, 2)
 
 
@@ -190,7 +192,7 @@ def test_pending_answer_at_once_tells_of_the_boundary_asked_about_alone():
     run.pend(4)
     told, asks, caught_up = run.install(0, {4: {7}})
     assert (told, asks, caught_up) == ([(0, 4, 7, 1)], [], [4])
-    assert run.keeper.led == [] and run.pending.complete_through == 0
+    assert run.keeper.led == [] and run.pending.watermark == 0
 
 
 def test_pending_answer_to_what_was_not_asked_raises():
@@ -233,7 +235,7 @@ def test_pending_answer_before_its_time_is_kept_until_the_last_batch_it_speaks_o
     run.close((1, 15))
     run.close()
     assert run.pending.install(0, body) is None
-    assert run.pending.early() == [] and run.pending.waits[1] and run.pending.complete_through == -1
+    assert run.pending.early() == [] and run.pending.waits[1] and run.pending.watermark == -1
     run.close()
     (ready,) = run.pending.early()
     assert ready == (0, body) and run.pending.early() == [], "handed out once"
@@ -253,7 +255,7 @@ def test_pending_answers_before_their_time_are_handed_out_as_theirs_comes():
     assert [request for request, _ in run.pending.early()] == [1]
     run.install(1, {2: set()}, offers())
     run.close()
-    assert [request for request, _ in run.pending.early()] == [0, 2] and run.pending.complete_through == -1
+    assert [request for request, _ in run.pending.early()] == [0, 2] and run.pending.watermark == -1
 
 
 def test_pending_again_on_the_way_asks_as_of_there_and_tells_nothing_of_it():
@@ -268,13 +270,13 @@ def test_pending_again_on_the_way_asks_as_of_there_and_tells_nothing_of_it():
     assert ask.question.rows.slot.tolist() == [1]
     assert [row for row in told if row[1] == 1] == [(0, 1, 1, 1), (1, 1, 11, 1)]
     assert [row[0] for row in told if row[1] == 2] == [0, 1, 2, 3] and caught_up == [2]
-    assert run.pending.complete_through == 1 and run.pending.waits.nonzero()[0].tolist() == [1]
+    assert run.pending.watermark == 1 and run.pending.waits.nonzero()[0].tolist() == [1]
     assert run.kept == [3], "what lies before the boundary asked about serves nobody"
     run.close((1, 41))
     told, asks, caught_up = run.install(1, {1: {21}})
     # it was told to hold 1 and 11 before boundary 2
     assert told == [(2, 1, 1, -1), (2, 1, 11, -1), (2, 1, 21, 1), (3, 1, 31, 1), (4, 1, 41, 1)]
-    assert asks == [] and caught_up == [1] and run.kept == [] and run.pending.complete_through == 4
+    assert asks == [] and caught_up == [1] and run.kept == [] and run.pending.watermark == 4
 
 
 def test_pending_again_within_what_an_answer_says_asks_up_to_there_again():
@@ -332,7 +334,7 @@ def test_pending_not_matched_takes_all_from_an_answer_that_speaks_of_every_batch
     # the window is ahead: batch 3 is still to be closed here, and will be matched
     told, asks, caught_up = run.install(0, {1: {2}}, offers((1, 11), (1, 21), (1, 31)), up_to=3)
     assert told == [(0, 1, 2, 1), (1, 1, 11, 1), (2, 1, 21, 1)]
-    assert (asks, caught_up, run.resumed, run.kept) == ([], [1], [], []) and run.pending.complete_through == 2
+    assert (asks, caught_up, run.resumed, run.kept) == ([], [1], [], []) and run.pending.watermark == 2
 
 
 def test_pending_not_matched_asks_once_more_for_batches_closed_since():
@@ -345,7 +347,7 @@ def test_pending_not_matched_asks_once_more_for_batches_closed_since():
     assert (told, caught_up, run.resumed) == ([], [], [[1, 2]])
     assert ask.request == 0 and ask.question.more and not ask.question.onward
     assert (ask.question.as_of, ask.question.up_to) == (bound(1), 3)
-    assert run.pending.waits[[1, 2]].all() and run.pending.complete_through == -1
+    assert run.pending.waits[[1, 2]].all() and run.pending.watermark == -1
     assert run.pending.asked == 2, "the same two"
     run.close((1, 41))
     run.close((2, 52))
@@ -430,16 +432,14 @@ def test_pending_several_blocks_are_led_each_from_its_own_boundary(order):
         run.close(*((other, 10 * slot + other - 10) for other in range(1, slot)))
         run.pend(slot)
     run.close((1, 31), (2, 32), (3, 33))
-    assert run.pending.complete_through == -1 and run.kept == [1, 2, 3]
+    assert run.pending.watermark == -1 and run.kept == [1, 2, 3]
     answered: set[int] = set()
     for request in order:
         told[request + 1], _, caught_up = run.install(request, {request + 1: {request * 10}})
         assert caught_up == [request + 1]
         answered.add(request)
         waiting = min({0, 1, 2} - answered, default=3)
-        assert run.kept == list(range(waiting + 1, 4)) and run.pending.complete_through == (
-            waiting - 1 if waiting < 3 else 3
-        )
+        assert run.kept == list(range(waiting + 1, 4)) and run.pending.watermark == (waiting - 1 if waiting < 3 else 3)
     assert told == {
         1: [(0, 1, 0, 1), (1, 1, 11, 1), (2, 1, 21, 1), (3, 1, 31, 1)],
         2: [(1, 2, 10, 1), (2, 2, 22, 1), (3, 2, 32, 1)],
@@ -459,15 +459,15 @@ def test_pending_thousand_times_leaves_nothing_behind():
             assert run.kept == []
         assert len(run.kept) < 5
     assert not run.pending and not run.pending._blocks and not run.pending._early and not run.pending.waits.any()
-    assert run.pending.requests == 1000 and run.pending.complete_through == 999
+    assert run.pending.requests == 1000 and run.pending.watermark == 999
 
 
 def test_pending_begun_behind_a_boundary_goes_on_from_there():
     run = Run()
     run.pending.start_at(bound(6))
-    assert run.pending.complete_through == 6
+    assert run.pending.watermark == 6
     ask = run.pend(1)
-    assert ask.question.as_of == bound(6) and run.pending.complete_through == 5
+    assert ask.question.as_of == bound(6) and run.pending.watermark == 5
     run.close((1, 71))
     told, _, _ = run.install(ask.request, {1: {60}})
     assert told == [(6, 1, 60, 1), (7, 1, 71, 1)]

@@ -7,10 +7,10 @@ import pytest
 
 from benchmarks.cases import make_case
 from benchmarks.workload import NO_REMOVALS, WORLD
+from matching.bulk_oracle import expected
 from matching.kinds import KINDS
 from matching.model import LEAVE, MessageBatch, SubscriptionTable, empty
 from matching.naive import Extras, Oracle, tally
-from matching.recount import expected
 from matching.window import Boundary
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from baselines.kinds import WITH_BASELINES
-from matching.alone import Alone
 from matching.errors import EngineError
-from matching.kind import Room, Site, Turn
 from matching.kind_table import Kind
+from matching.local_engine import LocalEngine
 from matching.model import NO_MESSAGES, MessageBatch, SubscriptionTable
 from matching.naive import tally
+from matching.operator import KindOperator, OperatorContext, OperatorInput
 from matching.storage.state import State
 from matching.window import Boundary, Window
 from tests.support.any_kind import (
@@ -43,8 +43,8 @@ def kind(request) -> Kind:
 
 
 @pytest.fixture
-def room(kind) -> Room:
-    return kind.make_room(Site(SPACE, WINDOW, fading=FADING))
+def room(kind) -> KindOperator:
+    return kind.make_operator(OperatorContext(SPACE, WINDOW, fading=FADING))
 
 
 def boundary_of(number: int) -> Boundary:
@@ -56,18 +56,18 @@ def batch_of(rng, number: int) -> MessageBatch:
     return messages_of(rng, number * BATCH, BATCH)
 
 
-def turn_of(boundary: Boundary, messages: MessageBatch, added=NOBODY, removed=NOTHING, home: int = 0) -> Turn:
+def turn_of(boundary: Boundary, messages: MessageBatch, added=NOBODY, removed=NOTHING, home: int = 0) -> OperatorInput:
     rows = len(added)
-    return Turn(boundary, messages, NO_MESSAGES, added, np.full(rows, home), np.ones(rows, np.bool_), removed)
+    return OperatorInput(boundary, messages, NO_MESSAGES, added, np.full(rows, home), np.ones(rows, np.bool_), removed)
 
 
-def step_of(room: Room, turn: Turn):
+def step_of(room: KindOperator, turn: OperatorInput):
     return room.close(room.match(turn).mine, [])
 
 
 def test_room_with_nobody_in_it_has_nothing_to_say(kind, room):
     numbers = np.array([0, 7])
-    assert (len(room), room.complete_through) == (0, -1)
+    assert (len(room), room.watermark) == (0, -1)
     assert room.holds(numbers).tolist() == [False, False] and room.met.size == 0
     assert [column.shape[0] for column in room.claims(numbers)] == [0, 0]
     assert len(room.results()) == 0 and len(room.state().table) == 0
@@ -77,7 +77,7 @@ def test_room_with_nobody_in_it_has_nothing_to_say(kind, room):
     for number, messages in enumerate((batch_of(rng, 0), NO_MESSAGES, batch_of(rng, 2).take(np.array([3])))):
         step = step_of(room, turn_of(boundary_of(number), messages))
         assert len(step.updates) == 0 and step.asks == () == step.relaxes and step.raised.number.size == 0
-        assert room.complete_through == number and room.met.size == 0
+        assert room.watermark == number and room.met.size == 0
     assert len(room.results()) == 0 and len(room.state().table) == 0
 
 
@@ -88,13 +88,13 @@ def test_room_batch_out_of_order_is_refused(room, kind, number):
         step_of(room, turn_of(boundary_of(earlier), batch_of(rng, earlier)))
     with pytest.raises(EngineError):
         room.match(turn_of(boundary_of(number), batch_of(rng, number)))
-    assert room.complete_through == 1
+    assert room.watermark == 1
 
 
 def test_room_number_added_twice_is_refused(kind):
     rng = np.random.default_rng(2)
     for twice in ([3, 3], [4]):
-        room = kind.make_room(Site(SPACE, WINDOW, fading=FADING))
+        room = kind.make_operator(OperatorContext(SPACE, WINDOW, fading=FADING))
         step_of(room, turn_of(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, [4])))
         with pytest.raises(EngineError, match=f"subscription ({twice[0]}|of this batch) cannot be added"):
             step_of(room, turn_of(boundary_of(1), batch_of(rng, 1), subscriptions_of(rng, kind, twice)))
@@ -102,7 +102,7 @@ def test_room_number_added_twice_is_refused(kind):
 
 def test_room_removal_of_who_is_not_here_is_passed_over(kind):
     """Every task hears of every removal, wherever the subscription is."""
-    rng, alone = np.random.default_rng(3), Alone([kind], SPACE, WINDOW, fading=FADING)
+    rng, alone = np.random.default_rng(3), LocalEngine([kind], SPACE, WINDOW, fading=FADING)
     alone.process(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, [1, 2]), NOTHING)
     alone.process(boundary_of(1), batch_of(rng, 1), NOBODY, removals_of(kind, 9, 1, at=25))
     assert len(alone.room) == 1 and alone.room.holds(np.array([1, 2, 9])).tolist() == [False, True, False]
@@ -111,7 +111,7 @@ def test_room_removal_of_who_is_not_here_is_passed_over(kind):
 
 
 def test_room_subscription_added_and_removed_in_one_batch_is_gone_behind_it(kind):
-    alone, oracle = Alone([kind], SPACE, WINDOW, fading=FADING), oracle_of(WINDOW)
+    alone, oracle = LocalEngine([kind], SPACE, WINDOW, fading=FADING), oracle_of(WINDOW)
     rng = np.random.default_rng(4)
     for number in range(4):
         boundary, messages = boundary_of(number), batch_of(rng, number)
@@ -138,7 +138,7 @@ def test_room_over_any_small_stream_tells_what_the_oracle_tells(kind):
                 tasks.go_on()
         assert without_text(tasks.results()) == results
         live = sum(len(turn.added) - turn.removed.number.size for turn in turns)
-        assert len(tasks.room) == live and tasks.room.complete_through == len(turns) - 1
+        assert len(tasks.room) == live and tasks.room.watermark == len(turns) - 1
     assert count > 60, "a stream in which nothing happens proves nothing"
 
 
@@ -159,7 +159,7 @@ def test_room_that_grows_and_shrinks_by_hundreds_tells_what_the_oracle_tells(kin
 
 
 def test_room_that_everybody_has_left_is_as_new(kind):
-    alone, oracle, told = Alone([kind], SPACE, WINDOW, fading=FADING), oracle_of(WINDOW), []
+    alone, oracle, told = LocalEngine([kind], SPACE, WINDOW, fading=FADING), oracle_of(WINDOW), []
     rng = np.random.default_rng(12)
     for number in range(6):
         boundary, messages = boundary_of(number), batch_of(rng, number)
@@ -190,7 +190,7 @@ def test_room_beside_other_kinds_tells_of_its_own_alone(kind):
 def test_room_is_complete_through_what_it_has_told(kind):
     """Whoever asks the window is late, and says so; the others are not."""
     rng = np.random.default_rng(6)
-    room = kind.make_room(Site(SPACE, WINDOW, fading=FADING))
+    room = kind.make_operator(OperatorContext(SPACE, WINDOW, fading=FADING))
     oracle, share = oracle_of(WINDOW), kind.window()(SPACE, 9) if kind.windowed else None
     wanted, told, asks = tally([]), tally([]), []
     for number in range(6):
@@ -202,7 +202,7 @@ def test_room_is_complete_through_what_it_has_told(kind):
         step = step_of(room, turn_of(boundary, messages, added))
         asks += step.asks
         told += tally(step.updates)
-        assert room.complete_through == (number if share is None or number < 2 else 1)
+        assert room.watermark == (number if share is None or number < 2 else 1)
     assert (len(asks) > 0) == kind.windowed
     for ask in asks:
         assert share is not None and told != wanted
@@ -210,14 +210,14 @@ def test_room_is_complete_through_what_it_has_told(kind):
         told += tally(step.updates)
         asks += step.asks
     assert told == wanted and sum(told.values()) > 0
-    assert room.complete_through == 5
+    assert room.watermark == 5
 
 
 @pytest.mark.parametrize("shorter", [True, False], ids=["own way", "empty batch"])
 def test_room_that_was_passed_over_goes_on_with_whoever_comes(kind, shorter):
     """Also once all have left again."""
     rng = np.random.default_rng(11)
-    room = kind.make_room(Site(SPACE, WINDOW, fading=FADING))
+    room = kind.make_operator(OperatorContext(SPACE, WINDOW, fading=FADING))
     oracle, share = oracle_of(WINDOW), kind.window()(SPACE, 9) if kind.windowed else None
     told_in_all = 0
     for number in range(12):
@@ -230,7 +230,7 @@ def test_room_that_was_passed_over_goes_on_with_whoever_comes(kind, shorter):
         if share is not None:
             share.store(boundary, messages, NO_MESSAGES.seq)
         if not len(room) and not len(added):
-            room.pass_over(boundary) if shorter else Room.pass_over(room, boundary)
+            room.pass_over(boundary) if shorter else KindOperator.pass_over(room, boundary)
             assert not wanted and room.met.size == 0
         else:
             step = step_of(room, turn_of(boundary, messages, added, removed))
@@ -240,7 +240,7 @@ def test_room_that_was_passed_over_goes_on_with_whoever_comes(kind, shorter):
                 told += tally(room.answer(ask.request, share.merge([share.answer(ask.question)])).updates)
             assert told == wanted
             told_in_all += sum(told.values())
-        assert room.complete_through == number
+        assert room.watermark == number
     assert told_in_all > 20
 
 
@@ -260,7 +260,7 @@ def test_room_restored_from_an_empty_state_goes_on_behind_the_boundary(kind):
         if number == 3:
             tasks.go_on(3)
             assert [len(each.room) for each in tasks.tasks] == [0, 0, 0]
-            assert {each.room.complete_through for each in tasks.tasks} == {3}
+            assert {each.room.watermark for each in tasks.tasks} == {3}
             assert len(tasks.results()) == 0
             with pytest.raises(EngineError):
                 tasks.room.match(turn_of(boundary_of(3), messages))
@@ -269,7 +269,7 @@ def test_room_restored_from_an_empty_state_goes_on_behind_the_boundary(kind):
 
 
 def test_room_says_of_every_subscription_what_it_asks(kind):
-    rng, alone = np.random.default_rng(8), Alone([kind], SPACE, WINDOW, fading=FADING)
+    rng, alone = np.random.default_rng(8), LocalEngine([kind], SPACE, WINDOW, fading=FADING)
     added = subscriptions_of(rng, kind, [5, 2, 9, 4])
     alone.process(boundary_of(0), batch_of(rng, 0), added, NOTHING)
     alone.process(boundary_of(1), batch_of(rng, 1), NOBODY, removals_of(kind, 2, at=20))
@@ -292,7 +292,7 @@ def test_room_keeps_no_result_of_who_is_at_home_elsewhere(kind):
     if not kind.standing:
         return  # pairs are told by whoever finds them: there is no home
     rng = np.random.default_rng(9)
-    room = kind.make_room(Site(SPACE, WINDOW, task=0, tasks=2, fading=FADING))
+    room = kind.make_operator(OperatorContext(SPACE, WINDOW, task=0, tasks=2, fading=FADING))
     if kind.place == "point" and not kind.replicas:  # each is matched at its home, and nowhere else
         with pytest.raises(EngineError, match="whose home is another task"):
             room.match(turn_of(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, np.arange(10)), home=1))
@@ -300,7 +300,7 @@ def test_room_keeps_no_result_of_who_is_at_home_elsewhere(kind):
     for number in range(3):
         added = subscriptions_of(rng, kind, np.arange(10) if number == 0 else [])
         step = step_of(room, turn_of(boundary_of(number), batch_of(rng, number), added, home=1))
-        assert len(step.updates) == 0 and step.asks == () and room.complete_through == number
+        assert len(step.updates) == 0 and step.asks == () and room.watermark == number
     assert len(room.results()) == 0 and len(room.state().table) == 0
 
 

@@ -29,8 +29,8 @@ def test_lint_kinds_knows_every_row_of_the_table():
         'edge("query", "found_skyline", "query")',
         'setting = "KIND=boolean,cell_term"',
         'if b"decay" in block:\n        pass',
-        "from matching.topk.room import TopkRoom",
-        "import matching.skyline.room",
+        "from matching.topk.operator import TopkRoom",
+        "import matching.skyline.operator",
         "match kind:\n        case 'knn':\n            pass",
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.packages import PACKAGES, check_packages, from_checkout, home
+from gateway.shell.packages import PACKAGES, check_packages, from_checkout, home
 from matching.errors import ConfigError, PackagingError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -75,7 +75,7 @@ def test_check_packages_missing_one_is_named():
 
 
 def test_from_checkout_without_checkout_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr("gateway.packages.home", lambda: tmp_path)
+    monkeypatch.setattr("gateway.shell.packages.home", lambda: tmp_path)
     with pytest.raises(ConfigError, match="needs a checkout"):
         from_checkout("benchmarks.run", "`skyray bench`")
 

@@ -12,10 +12,10 @@ import pytest
 from bolts.delivery import DeliveryBolt
 from bolts.payloads import Closed, MessageIds
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
-from gateway.generate import generate_subscriptions
-from gateway.verify import verify_run
-from matching.alone import Alone
+from gateway.runs.verify import verify_run
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
+from matching.local_engine import LocalEngine
 from matching.model import SKYLINE
 from matching.space import Space
 from matching.window import Window
@@ -24,8 +24,8 @@ from spouts.subscriptions import load_changes, load_vocabulary
 from tests.support.deliveries import RecordingContext as DeliveryContext
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from tests.support.message_files import RecordingContext as SpoutContext
-from topology.core.committing import publish_all
-from topology.core.component import Delivery
+from topology.core.api.component import Delivery
+from topology.core.checkpoint.coordinator import publish_all
 
 MESSAGES, BATCH = 400, 30
 
@@ -61,7 +61,7 @@ def execute(etl: Path, files: list[Path], out: Path, window="count:70", sink="pa
     spout.open(emitted)
     delivery = DeliveryBolt(str(out), span, 2, sink=sink)
     delivery.prepare(DeliveryContext())
-    alone = Alone([KINDS.named("boolean"), KINDS.named("skyline")], space, span)
+    alone = LocalEngine([KINDS.named("boolean"), KINDS.named("skyline")], space, span)
     tick = spout.next_batch(0, None)
     while tick is not None:
         boundary, published_s, messages, names, ended = emitted.emitted.pop()[1]

@@ -6,7 +6,6 @@ import pytest
 from baselines.kinds import WITH_BASELINES
 from baselines.skyline.sweep import mark_undominated
 from matching.errors import EngineError
-from matching.kind import Turn as RoomTurn
 from matching.model import (
     ENTER,
     KEYWORDS_BY_KIND,
@@ -19,6 +18,7 @@ from matching.model import (
     empty,
     join_messages,
 )
+from matching.operator import OperatorInput as RoomTurn
 from matching.skyline.engines.eager import sort_by_slot
 from matching.skyline.engines.eager_star import EagerStar
 from matching.skyline.results import CandidatePool, block_size
@@ -27,7 +27,17 @@ from matching.skyline.windows.inverted import InvertedWindow
 from matching.window import Boundary, Window
 from tests.support import skyline_streams
 from tests.support.rooms import NO_CHANGES, Tasks, kind_of
-from tests.support.skyline_worlds import SPACE, Recipe, Turn, differences, ended_of, expected, make_world, replayed, run
+from tests.support.skyline_worlds import (
+    SPACE,
+    Recipe,
+    Turn,
+    differences,
+    ended_of,
+    expected,
+    make_world,
+    replayed,
+    run,
+)
 
 ENGINES = tuple(WITH_BASELINES.named("skyline").engines)
 NOBODY = np.zeros(0, np.int64)

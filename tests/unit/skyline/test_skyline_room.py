@@ -10,10 +10,10 @@ from bolts.tuples import TupleBolt
 from distribution.hashing import HashingRouter
 from distribution.location import LocationRouter
 from matching.errors import EngineError
-from matching.kind import Question
 from matching.kinds import KINDS
 from matching.model import SKYLINE, TOPK
 from matching.naive import dominates
+from matching.operator import WindowQuery
 from matching.skyline.answers import SkylineQueries
 from matching.skyline.windows.inverted import InvertedWindow
 from matching.topk.window import WindowQueries
@@ -23,7 +23,7 @@ from tests.support.skyline_streams import Model, Recipe, Step, differences, make
 from tests.support.skyline_topologies import SkylineWorld, router_of
 from tests.support.skyline_worlds import SPACE, make_world
 from tests.support.skyline_worlds import Recipe as WorldRecipe
-from topology.core.component import Delivery
+from topology.core.api.component import Delivery
 
 
 class AsOf:
@@ -71,7 +71,7 @@ def test_answers_of_shares_merge_to_what_is_of_use_of_the_whole():
             window.store(*split(step, 3, share))
     queries = make_queries(recipe, 1, 200)
     as_of = windows[0].boundary
-    merged = InvertedWindow.merge([window.answer(Question(as_of, as_of.number, queries)) for window in windows])
+    merged = InvertedWindow.merge([window.answer(WindowQuery(as_of, as_of.number, queries)) for window in windows])
     for row, (a, b) in enumerate(itertools.pairwise(merged.offsets.tolist())):
         first, last = queries.term_offsets[row : row + 2]
         rows = model.candidates(queries.region[row].tolist(), queries.terms[first:last].tolist())
@@ -149,7 +149,7 @@ def answers_of(restored_as: int | None) -> list:
             bolt.execute(Delivery("window", "distribution", 0, Part(turn.boundary, 0.0, mine, ended)))
     merged = []
     for kind, rows in ((SKYLINE, everything), (TOPK, best)):
-        question = Question(as_of, as_of.number, rows)
+        question = WindowQuery(as_of, as_of.number, rows)
         for bolt in bolts:
             bolt.execute(Delivery("ask", "query", 0, Addressed(kind, 0, 0, question)))
         merged.append(KINDS[kind].window().merge([context.emitted[-1].body for context in contexts]))
@@ -175,6 +175,6 @@ def tuple_bolt(context: Recorder, asking=None) -> TupleBolt:
 def test_tuple_bolt_without_a_window_for_skylines_says_so():
     bolt = tuple_bolt(Recorder(0, 1), asking=("topk",))
     rows = SkylineQueries(np.zeros((1, 4)), np.array([0, 1]), np.zeros(1, np.int32))
-    ask = Addressed(SKYLINE, 0, 0, Question(Boundary(0, 0, 0, 0), 0, rows))
+    ask = Addressed(SKYLINE, 0, 0, WindowQuery(Boundary(0, 0, 0, 0), 0, rows))
     with pytest.raises(EngineError, match="kind skyline asks .* `asking`"):
         bolt.execute(Delivery("ask", "query", 0, ask))

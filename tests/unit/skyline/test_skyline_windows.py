@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from matching.errors import EngineError
-from matching.kind import Question
 from matching.model import concatenate
 from matching.naive import dominates
+from matching.operator import WindowQuery
 from matching.skyline.window import SkylineQueries
 from matching.window import NO_FLOOR, Boundary
 from tests.support.skyline_streams import (
@@ -49,7 +49,7 @@ def test_answers_of_shares_merge_to_what_is_of_use_of_the_whole(name, recipe):
             share.store(step.boundary, step.messages.take(mine), ended)
     queries = make_queries(recipe, 1, 60)
     for as_of in whole.known:
-        question = Question(as_of, as_of.number, queries)
+        question = WindowQuery(as_of, as_of.number, queries)
         merged = rows_of(kind.merge([share.answer(question) for share in shares]))
         assert merged == rows_of(kind.merge([whole.answer(question)]))
         for row, got in enumerate(merged):

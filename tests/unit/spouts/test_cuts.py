@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gateway.rerun import _ends_by_time
-from gateway.verify import verify_run
+from gateway.runs.oracle_replay import _ends_by_time
+from gateway.runs.verify import verify_run
 from matching.errors import ConfigError
 from matching.space import EARTH, Space
 from matching.window import Window

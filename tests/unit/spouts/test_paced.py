@@ -21,8 +21,8 @@ from matching.space import EARTH, Space
 from matching.window import Window
 from spouts.generated import Recipe
 from spouts.paced import GeneratedSubscriptions, PacedSpout
-from topology.core.component import Delivery
-from topology.core.local import run_local
+from topology.core.api.component import Delivery
+from topology.core.executors.local import run_local
 from topology.wiring import wire
 
 SPACE, WINDOW, RECIPE = Space(*EARTH), Window.parse("count:2000"), Recipe(seed=3, vocabulary=500)

@@ -13,7 +13,7 @@ from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.space import Space
 from matching.text import Vocabulary
-from spouts.kinds import first_that, named_in
+from spouts.scan import first_that, named_in
 
 ASKED = ("skyline", "topk", "knn")
 ROWS = [{"subscription_id": f"s{n}", "kind": "topk", "keywords": ["x" * 40]} for n in range(40_000)]

@@ -15,8 +15,8 @@ from spouts.subscriptions import SubscriptionSpout
 from tests.support.message_files import COUNT, EARTH, RecordingContext, message, write, write_manifest
 from tests.support.saving import through_frames
 from tests.support.subscription_rows import WORDS, boolean, gone, topk
-from topology.core.clock import FakeClock
-from topology.core.component import Tick
+from topology.core.api.component import Tick
+from topology.core.executors.clock import FakeClock
 
 ROWS = 61
 

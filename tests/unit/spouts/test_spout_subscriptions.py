@@ -21,7 +21,7 @@ from matching.text import Vocabulary
 from spouts.lines import read_lines, read_rows
 from spouts.subscriptions import NEVER, SubscriptionSpout, load_changes, load_vocabulary
 from tests.support.subscription_rows import WORDS, boolean, gone, topk
-from topology.core.component import Tick
+from topology.core.api.component import Tick
 
 EARTH = Space(-180.0, -90.0, 180.0, 90.0)
 

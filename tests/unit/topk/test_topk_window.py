@@ -13,10 +13,10 @@ from baselines.kinds import WITH_BASELINES
 from baselines.topk import inverted_ring as window_ring
 from baselines.topk.inverted_ring import InvertedRing
 from matching.errors import ConfigError, EngineError
-from matching.kind import Question
 from matching.model import MessageBatch, join_messages
+from matching.operator import WindowQuery
 from matching.space import Space
-from matching.topk.window import WindowIndex, WindowQueries
+from matching.topk.window import TopkWindowIndex, WindowQueries
 from matching.topk.windows import generations as window_generations
 from matching.topk.windows import postings as window_postings
 from matching.topk.windows import search as window_search
@@ -49,16 +49,18 @@ def make_messages(rng, first: int, rows: int, terms: int = 9, longest: int = 6, 
     return MessageBatch(seq, x, y, x, y, x, y, life, *make_texts(rng, seq.size, terms, longest, grid))
 
 
-def make_question(rng, as_of: Boundary, up_to: int, rows: int, terms: int = 9, grid=False, largest_rank=5) -> Question:
+def make_question(
+    rng, as_of: Boundary, up_to: int, rows: int, terms: int = 9, grid=False, largest_rank=5
+) -> WindowQuery:
     """Rows anywhere, alpha 0 and 1 among them, a term that no message has in some."""
     x, y = make_places(rng, rows, grid)
     alpha = rng.choice([0.0, 1.0, 0.25, 0.75] if grid else [0.0, 1.0, *rng.random(6)], rows)
     rank = rng.integers(1, largest_rank + 1, rows).astype(np.int32)
     offsets, flat, weights = make_texts(rng, rows, terms + 2, 4, grid)
-    return Question(as_of, up_to, WindowQueries(np.arange(rows), x, y, alpha, rank, offsets, flat, weights))
+    return WindowQuery(as_of, up_to, WindowQueries(np.arange(rows), x, y, alpha, rank, offsets, flat, weights))
 
 
-def expected(batches: list[tuple[Boundary, MessageBatch]], question: Question) -> list[tuple[float, set]]:
+def expected(batches: list[tuple[Boundary, MessageBatch]], question: WindowQuery) -> list[tuple[float, set]]:
     """For each row its threshold and the (seq, life, score, after) it should be told, looking at every message."""
     as_of, up_to, asked, onward, more = question
     known = {boundary.number: boundary for boundary, _ in batches}
@@ -101,7 +103,7 @@ def expected(batches: list[tuple[Boundary, MessageBatch]], question: Question) -
     return told
 
 
-def answered(index, question: Question) -> list[tuple[float, set]]:
+def answered(index, question: WindowQuery) -> list[tuple[float, set]]:
     """What an index answers, in the form of `expected`; no message is told twice."""
     answers = index.answer(question)
     last = index.boundaries[-1].number if question.onward else max(question.up_to, question.as_of.number)
@@ -291,7 +293,7 @@ def test_window_index_parts_merged_equal_one_window(name):
         for task, part in enumerate(parts):
             part.store(boundary, stored[-1][1].take(np.flatnonzero(stored[-1][1].seq % 3 == task)))
     asked = make_question(rng, stored[2][0], 3, 30, grid=True)
-    one, merged = whole.answer(asked), WindowIndex.merge([part.answer(asked) for part in parts])
+    one, merged = whole.answer(asked), TopkWindowIndex.merge([part.answer(asked) for part in parts])
     np.testing.assert_array_equal(one.threshold, merged.threshold)
     for answers in (one, merged):
         row = np.repeat(np.arange(30), np.diff(answers.offsets))
@@ -315,7 +317,7 @@ def test_window_index_parts_that_have_stored_more_or_less_speak_of_what_all_have
         if number <= 2:
             whole.store(*stored[-1])
     asked = make_question(rng, stored[1][0], 1, 30)._replace(onward=True)
-    merged = WindowIndex.merge([part.answer(asked) for part in parts])
+    merged = TopkWindowIndex.merge([part.answer(asked) for part in parts])
     assert (merged.up_to, merged.last_seq) == (2, 149)
     one = whole.answer(asked)
     assert merged.after.sum() == one.after.sum() > 20
@@ -326,7 +328,7 @@ def test_window_index_parts_that_have_stored_more_or_less_speak_of_what_all_have
         for number in missing:
             part.store(stored[number][0], stored[number][1].take(np.flatnonzero(stored[number][1].seq % 3 == 2)))
     more = asked._replace(as_of=stored[2][0], up_to=3, rows=rows, onward=False, more=True)
-    merged = WindowIndex.merge([part.answer(more) for part in parts])
+    merged = TopkWindowIndex.merge([part.answer(more) for part in parts])
     whole.store(*stored[3])
     assert (merged.up_to, merged.last_seq) == (3, 199) and merged.after.all()
     assert set(merged.seq.tolist()) == set(whole.answer(more).seq.tolist()) and merged.seq.shape[0] > 20

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.support.example_topologies import keyed
-from topology.core.balancing import Balance, Balancer
-from topology.core.task import TaskHost
+from topology.core.executors.balancing import Balance, Balancer
+from topology.core.tasks.task import TaskHost
 
 
 class Ledger:

@@ -5,8 +5,8 @@ import pytest
 
 from matching.errors import CheckpointError
 from topology.core import frames
-from topology.core.checkpoint import TaskState, from_frames, join, pack_task, to_frames, unpack_task
-from topology.core.component import Saved
+from topology.core.api.component import Saved
+from topology.core.checkpoint.task_states import TaskState, from_frames, join, pack_task, to_frames, unpack_task
 
 
 def saved(number=4):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from topology.core.disk import LocalDisk, Output, publish, written
+from topology.core.checkpoint.storage import LocalDisk, Output, publish, written
 
 
 @pytest.fixture

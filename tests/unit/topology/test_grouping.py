@@ -2,7 +2,7 @@
 
 import pytest
 
-from topology.core.grouping import Chooser, task_of_key
+from topology.core.api.grouping import Chooser, task_of_key
 
 
 def test_task_of_key_is_the_same_for_ever():

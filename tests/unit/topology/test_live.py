@@ -6,16 +6,16 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
-from gateway.generate import generate_subscriptions
-from gateway.verify import verify_run
+from gateway.runs.verify import verify_run
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import ConfigError
 from matching.kinds import KINDS
-from spouts.aside import NOBODY
+from spouts.quarantine import NOBODY
 from tests.support.beside import BOX
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream, counted, digest_of_run
 from tests.support.poisoned import poisoned
-from topology.core.store import CheckpointStore
+from topology.core.checkpoint.store import CheckpointStore
 from topology.wiring import build_live_plan
 
 MESSAGES, BATCH = 600, 25
@@ -186,7 +186,7 @@ def test_live_stream_in_which_nothing_comes_is_not_saved_again(given, tmp_path):
 def test_live_text_of_messages_that_are_long_gone_is_looked_up_in_the_log(given, tmp_path, monkeypatch):
     _, lines = given
     usual, _ = whole(given, tmp_path / "usual")
-    monkeypatch.setattr("gateway.journal._RECENT", 10)
+    monkeypatch.setattr("gateway.live.write_ahead_log._RECENT", 10)
     late, _ = whole(given, tmp_path / "late")
     by_seq = {row["seq"]: row["text"] for row in late.told}
     assert len(by_seq) > 200 and late.told == usual.told

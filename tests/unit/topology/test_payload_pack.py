@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from matching.model import MessageBatch, Names, UpdateBatch, empty
-from topology.core.component import Tick
+from topology.core.api.component import Tick
 from topology.core.payload import pack, seal, unpack
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from matching.errors import TopologyError
 from tests.support.example_topologies import AckBolt, MarkerSpout, NumberSpout, PassBolt, word_count
-from topology.core.builder import TopologyBuilder
-from topology.core.plan import TaskId
+from topology.core.api.builder import TopologyBuilder
+from topology.core.api.plan import TaskId
 
 
 def sound() -> TopologyBuilder:
@@ -74,7 +74,7 @@ FAULTS = {
     ),
     "spout as bolt": (
         lambda b: b.bolt("s", MarkerSpout()).edge("pass", "x", "s", "all"),
-        ["'s' is a MarkerSpout", "topology.core.component.Bolt"],
+        ["'s' is a MarkerSpout", "topology.core.api.component.Bolt"],
     ),
     "unpicklable field": (
         lambda b: b.bolt("locked", Locked()).edge("pass", "x", "locked", "all"),

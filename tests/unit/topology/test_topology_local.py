@@ -15,10 +15,10 @@ from tests.support.example_topologies import (
     pipeline,
     word_count,
 )
-from topology.core.builder import TopologyBuilder
-from topology.core.clock import FakeClock
-from topology.core.component import Bolt, Tick
-from topology.core.local import run_local
+from topology.core.api.builder import TopologyBuilder
+from topology.core.api.component import Bolt, Tick
+from topology.core.executors.clock import FakeClock
+from topology.core.executors.local import run_local
 
 
 def figures(report, name, task=0):

@@ -8,11 +8,11 @@ import pytest
 
 from matching.errors import OverloadError, TopologyError
 from matching.model import MessageBatch, empty
-from topology.core.backpressure import Credits
-from topology.core.clock import FakeClock
-from topology.core.logs import LogBuffer, show
+from topology.core.executors.clock import FakeClock
+from topology.core.executors.logs import LogBuffer, show
 from topology.core.metrics import LatencyHistogram
 from topology.core.payload import fingerprint, seal
+from topology.core.tasks.backpressure import Credits
 
 
 class Pair(NamedTuple):

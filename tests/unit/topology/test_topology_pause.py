@@ -14,9 +14,9 @@ from tests.support.example_topologies import (
     word_count,
 )
 from tests.support.resumable_topologies import ledger
-from topology.core.builder import TopologyBuilder
-from topology.core.component import Saved
-from topology.core.local import pause_local, run_local
+from topology.core.api.builder import TopologyBuilder
+from topology.core.api.component import Saved
+from topology.core.executors.local import pause_local, run_local
 
 
 def plan_of(bolt):

@@ -8,10 +8,10 @@ import pytest
 
 from matching.errors import TopologyError
 from tests.support.example_topologies import NumberSpout, deadlocked, expected_totals, pipeline, word_count
-from topology.core.clock import SystemClock
-from topology.core.local import run_local
+from topology.core.executors.clock import SystemClock
+from topology.core.executors.local import run_local
 from topology.core.payload import pack, unpack
-from topology.core.worker import Parcel, Worker, place
+from topology.core.tasks.worker import Parcel, Worker, place
 
 
 class Wires:

@@ -4,11 +4,11 @@ import threading
 
 import numpy as np
 
-from topology.core.checkpoint import Copied, TaskState
-from topology.core.committing import Checkpoints, Committer
-from topology.core.disk import ArrowDisk, Output
-from topology.core.marking import Cadence
-from topology.core.store import CheckpointStore, Manifest, Writer
+from topology.core.checkpoint.barriers import Cadence
+from topology.core.checkpoint.coordinator import CheckpointCoordinator, Checkpoints
+from topology.core.checkpoint.storage import ArrowDisk, Output
+from topology.core.checkpoint.store import CheckpointStore, Manifest, Writer
+from topology.core.checkpoint.task_states import Copied, TaskState
 
 STATE = TaskState("count", 0, 1, 7, {"totals": np.arange(5)})
 
@@ -67,7 +67,7 @@ def test_store_on_a_file_system_of_arrow_writes_the_manifest_last_and_reads_it_b
 def test_committer_leaves_nothing_of_a_checkpoint_that_failed(tmp_path):
     """What is left of it would take up the room that the next one needs; the one before stays."""
     store = CheckpointStore(str(tmp_path))
-    committer = Committer(Checkpoints(store, Cadence(seconds=1.0), str(tmp_path)), (0, 1))
+    committer = CheckpointCoordinator(Checkpoints(store, Cadence(seconds=1.0), str(tmp_path)), (0, 1))
     writer = Writer(store, 0, behind=False)
     for task in (0, 1):
         writer.write(Copied(task, 0, STATE._replace(task=task, tasks=2), [], 0.0))

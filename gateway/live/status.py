@@ -1,0 +1,63 @@
+"""How far a live stream has come, by its folder: while it goes on, after it was killed, and after it ended.
+
+A producer that can send again from any line asks here which one comes next. Used by `gateway.commands.live`; what is
+read is the log (`spouts.log`), whose records are whole or not there.
+"""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from gateway.live.write_ahead_log import LOG, has_begun
+from spouts.log import LogReader
+from topology.folder import RUNNING, RunFolder
+
+#: No line was ever taken; the process of a stream that was running is gone.
+NEW, KILLED = "new", "killed"
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """State and progress of the live stream of a folder.
+
+    Returns
+    -------
+    dict
+        `folder`; `state`: new, running, killed, interrupted, failed or finished; `process` that runs it, or None;
+        `line`, the last line of input that nothing can undo, 0 if none; `next_line`, the one that comes after it;
+        `messages` (without marks of a clock) and `batches` in the log; `error` that ended it, or None.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds something else.
+    CheckpointError
+        If the log is damaged.
+
+    Notes
+    -----
+    Reads the heads of the log's records: some microseconds a batch. What a process wrote and has not yet forced to disk
+    is forced here.
+    """
+    run, line, seq, batches, marks = RunFolder(folder), 0, -1, 0, 0
+    told: dict[str, Any] = {}
+    state = NEW
+    process = run.writer()
+    if has_begun(folder):
+        told = run.report()
+        state = KILLED if told["state"] == RUNNING else told["state"]
+        with closing(LogReader(folder / LOG)) as log:
+            log.force()
+            while (record := log.skim()) is not None:
+                line, marks = record.line, marks + record.mark
+                if record.last_seq >= 0:
+                    seq, batches = record.last_seq, batches + 1
+    return {
+        "folder": str(folder),
+        "state": state if process is None else RUNNING,
+        "process": process,
+        "line": line,
+        "next_line": line + 1,
+        "messages": seq + 1 - marks,
+        "batches": batches,
+        "error": told.get("error") if process is None else None,
+    }

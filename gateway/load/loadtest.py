@@ -1,0 +1,311 @@
+"""Drive a topology at a set rate and report throughput and latency from publish to update.
+
+Latency is corrected for coordinated omission: it counts from the moment a message was due by the schedule, see
+`spouts.paced`, the file to read next, and `gateway.load.check`, which holds what was told against what had to be. What
+people type is `gateway/commands/loadtest.py`.
+"""
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from distribution.placement.costs import SampleCosts
+from distribution.routers import PLACING, ROUTERS, placeable, router_named
+from gateway.shell.terminal import writing_to
+from matching.errors import ConfigError
+from matching.half_life import HALF_LIFE_S, SMOOTHING, DecayParameters
+from matching.kind_table import Kinds
+from matching.kinds import KINDS
+from matching.model import Float64, MessageBatch
+from matching.space import EARTH, Space
+from matching.window import Window
+from topology.core.api.plan import Plan
+from topology.core.checkpoint.barriers import Cadence
+from topology.core.checkpoint.coordinator import Checkpoints
+from topology.core.checkpoint.store import CheckpointStore
+from topology.core.metrics import RunReport
+from topology.running import shared_by_default
+from topology.settings import LIVE_CREDITS
+
+if TYPE_CHECKING:
+    from spouts.paced import GeneratedSubscriptions, PacedSpout
+
+#: The peak is what is reached over so many messages that are all due at once, in batches of so many.
+PEAK_MESSAGES, _PEAK_BATCH, _AT_ONCE = 60_000, 500, 1e9
+
+
+class Executor(StrEnum):
+    """Where the tasks of a load test run."""
+
+    ray = "ray"
+    local = "local"
+
+
+def load_test(
+    *,
+    rate: Annotated[float | None, typer.Option(help="Messages a second; half the peak, which is found first.")] = None,
+    seconds: Annotated[float, typer.Option(help="How long to publish and measure.")] = 30.0,
+    warm_up: Annotated[float, typer.Option(min=0.0, help="Seconds before that, which are told apart.")] = 5.0,
+    window: Annotated[str, typer.Option(help="count:N or time:SECONDS, also time:5m, time:1h.")] = "count:20000",
+    batch: Annotated[int | None, typer.Option(min=1, help="Messages of a batch at most; rate / 10.")] = None,
+    linger_ms: Annotated[float, typer.Option(min=0.0, help="How long a message waits for others; 0: for all.")] = 10.0,
+    query_bolts: Annotated[int, typer.Option(min=1, help="Tasks that hold subscriptions.")] = 1,
+    router: Annotated[str, typer.Option(help=f"{', '.join(ROUTERS[:-1])} or {ROUTERS[-1]}.")] = "hashing",
+    credits: Annotated[int, typer.Option(min=1, help="Batches in flight at most.")] = LIVE_CREDITS,
+    checkpoint_every: Annotated[float, typer.Option(min=0.0, help="Seconds between checkpoints; 0: none.")] = 10.0,
+    executor: Annotated[Executor, typer.Option(help="ray, or local: in one process.")] = Executor.ray,
+    address: Annotated[str | None, typer.Option(help="Ray cluster to join, HOST:PORT or auto; else one's own.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of messages and subscriptions.")] = 0,
+    check: Annotated[bool, typer.Option("--check", help="Hold what a sample is told against what has to be.")] = False,
+    subscriptions: Mapping[str, int] | None = None,
+    on_progress: Callable[[Any], None] | None = None,
+    kinds: Kinds = KINDS,
+) -> dict[str, Any]:
+    """Run one load test; what is annotated is an option of `skyray loadtest`.
+
+    Parameters
+    ----------
+    rate : float, optional
+        By default half of what is reached where `PEAK_MESSAGES` messages are all due at once.
+    warm_up : float
+        For so long messages are published that do not count: all subscriptions come with the first batch.
+    batch, linger_ms
+        A batch closes when it is full, or when its first message has waited for so long, which is part of latency.
+    router : str
+        One of `distribution.routers.ROUTERS`.
+    checkpoint_every : float
+        The run is saved into a folder that is removed at the end.
+    check : bool
+        Updates are written to files in that folder, as a run does, and looked at when the test has ended.
+    subscriptions : mapping of kind to int, optional
+        How many of a kind, all there before the first message; by default as many as its recipe says.
+    kinds : Kinds
+        Those that subscriptions are made of, where they run.
+
+    Returns
+    -------
+    dict
+        `rate`, `peak_per_s` (None where the rate was given), `reached_rate`, `kept_up`, `latency` (count, p50_s, p99_s,
+        max_s), `warm_up` (the same of what came before), `updates_per_s`, `batches`, `checkpoints` (how many),
+        `behind_at_end_s`, `furthest_behind_s`, `check` (as `gateway.load.check.check` says, None without), the
+        settings, and `topology` (the whole report).
+
+    Raises
+    ------
+    ConfigError, TopologyError
+        With what is wrong and where; what the router cannot place is refused before anything starts.
+    """
+    if not seconds > 0:
+        raise ConfigError(f"{seconds} seconds is no message at all: raise it")
+    counts = {kind.name: kind.recipe.load for kind in kinds.run} | dict(subscriptions or {})
+
+    def run(pace: Pace, compared: bool) -> tuple[RunReport, dict[str, Any] | None]:
+        """A run, with files of updates where anything is checked, and what comparing them says."""
+        with tempfile.TemporaryDirectory(prefix="skyray-loadtest-") as folder:
+            out, saved = folder if check else None, None
+            plan = load_plan(pace, counts, window, query_bolts, router, credits, seed, kinds, out)
+            if checkpoint_every:
+                store = CheckpointStore(os.path.join(folder, "checkpoints"))
+                saved = Checkpoints(store, Cadence(checkpoint_every), folder)
+            report = _execute(plan, executor, address, on_progress, saved)
+            ends = report.components["messages"].tasks[0].figures.pop("ends")  # of use to a check alone
+            if not compared:
+                return report, None
+            from gateway.load.check import check as held_against
+
+            return report, held_against(*_parts(pace, counts, window, seed, kinds), ends, Path(folder))
+
+    peak = None
+    if rate is None:
+        at_once, _ = run(Pace(_AT_ONCE, PEAK_MESSAGES, batch or _PEAK_BATCH), False)
+        peak = PEAK_MESSAGES / at_once.elapsed_s
+        rate = peak / 2
+    limit, warming = round(rate * (seconds + warm_up)), round(rate * warm_up)
+    if limit <= warming:
+        raise ConfigError(f"rate {rate} for {seconds} s is no message at all: raise one of them")
+    batch = batch or max(1, round(rate / 10))
+    report, judged = run(Pace(rate, limit, batch, linger_ms / 1e3 or None, warming), check)
+    delivery = report.components["delivery"].tasks[0].figures
+    source = report.components["messages"].tasks[0].figures
+    updates = sum(delivery["updates"].values())
+    return {
+        "rate": rate,
+        "peak_per_s": peak,
+        "reached_rate": source["reached_rate"],
+        "kept_up": source["behind_at_end_s"] < max(1.0, 2 * batch / rate),
+        "behind_at_end_s": source["behind_at_end_s"],
+        "furthest_behind_s": source["furthest_behind_s"],
+        "messages": limit,
+        "batches": source["batches"],
+        "updates": updates,
+        "updates_per_s": updates / report.elapsed_s,
+        "latency": report.components["delivery"].latency,
+        "warm_up": delivery["warm_up"],
+        "checkpoints": len(report.checkpoints),
+        "check": judged,
+        "settings": {
+            "seconds": seconds, "warm_up": warm_up, **counts, "window": window, "batch": batch, "linger_ms": linger_ms,
+            "query_bolts": query_bolts, "router": router, "credits": credits, "checkpoint_every": checkpoint_every,
+            "executor": str(executor), "address": address, "seed": seed,
+        },
+        "topology": report.as_dict(),
+    }  # fmt: skip
+
+
+def _execute(
+    plan: Plan,
+    executor: Executor,
+    address: str | None,
+    on_progress: Callable[[Any], None] | None,
+    checkpoints: Checkpoints | None,
+) -> RunReport:
+    """Run a plan as `skyray run` does."""
+    if executor == Executor.local:
+        from topology.core.executors.local import run_local
+
+        return run_local(plan, on_progress=on_progress, checkpoints=checkpoints)
+    from topology.core.executors.ray import run_ray
+
+    together = shared_by_default(plan, address)
+    return run_ray(plan, address=address, on_progress=on_progress, together=together, checkpoints=checkpoints)
+
+
+class Pace(NamedTuple):
+    """When messages are published: `rate` a second, `limit` in all, of which the first `warming` do not count, in
+    batches of `batch` at most that close after `linger_s`, None: when they are full."""
+
+    rate: float
+    limit: int
+    batch: int
+    linger_s: float | None = None
+    warming: int = 0
+
+
+def load_plan(
+    pace: Pace,
+    counts: Mapping[str, int],
+    window: str,
+    query_bolts: int,
+    router: str,
+    credits: int = LIVE_CREDITS,
+    seed: int = 0,
+    kinds: Kinds = KINDS,
+    out: str | None = None,
+) -> Plan:
+    """The topology of a load test; parameters and errors as in `load_test`. Files of updates go below `out`, if any."""
+    from bolts.delivery import DeliveryBolt
+    from spouts.generated import GeneratedSource
+    from topology.wiring import wire
+
+    messages, subscriptions, fading = _parts(pace, counts, window, seed, kinds)
+    space, span = messages.space, messages.cutter.window
+
+    def sample() -> MessageBatch:
+        return GeneratedSource(messages.recipe, span, space).read().messages
+
+    def load() -> tuple[Float64, Float64]:
+        return sample().x, sample().y
+
+    def costs() -> SampleCosts:
+        return SampleCosts(space, sample())
+
+    lasting, sink = tuple(kind.code for kind in kinds if kind.lasting), "count" if out is None else "parquet"
+    _check_placeable(router, counts, kinds)
+    return wire(
+        messages,
+        subscriptions,
+        router_named(router, query_bolts, space, load, kinds=kinds, costs=costs),
+        space,
+        span,
+        DeliveryBolt(out or os.devnull, span, credits, sink=sink, lasting=lasting, steady_from=pace.warming),
+        kinds=kinds,
+        fading=fading,
+        credits=credits,
+    )
+
+
+def _parts(
+    pace: Pace, counts: Mapping[str, int], window: str, seed: int, kinds: Kinds
+) -> "tuple[PacedSpout, GeneratedSubscriptions, DecayParameters]":
+    """What is published, who is subscribed, and how scores fade; the clock watches where batches end for a check."""
+    from gateway.load.check import watched
+    from spouts.generated import Recipe
+    from spouts.paced import GeneratedSubscriptions, PacedSpout
+
+    space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed)
+    asked = sorted({column for name, count in counts.items() if count for column in kinds.named(name).columns})
+    seen = watched(pace.warming, pace.batch)
+    return (
+        PacedSpout(recipe, span, space, pace.batch, pace.limit, pace.rate, asked, pace.linger_s, seen),
+        GeneratedSubscriptions(recipe, span, space, counts, kinds),
+        DecayParameters(math.log(2.0) / HALF_LIFE_S, SMOOTHING, recipe.term_shares(), recipe.start_us),
+    )
+
+
+def _check_placeable(router: str, counts: Mapping[str, int], kinds: Kinds) -> None:
+    """Refuse a load that the router cannot place.
+
+    Raises
+    ------
+    ConfigError
+        That names router, kind and remedy.
+    """
+    for name in (name for name, count in counts.items() if count):
+        if finding := placeable(router, kinds, name, row_wants_any=False):
+            # those that place by cost can place anything, too, but are not what somebody looks for who asked for this
+            able = [each for each in ROUTERS if each not in PLACING and not placeable(each, kinds, name, False)]
+            raise ConfigError(
+                f"--router {router}: a subscription of the load {finding}; use --router {' or '.join(able)}, "
+                f"or --{name} 0"
+            )
+
+
+def render(report: dict[str, Any]) -> str:
+    """The report as lines for people."""
+    peak = report["peak_per_s"]
+    asked = "" if peak is None else f", half of {peak:,.0f} at most"
+    lines = [
+        f"rate asked for   {report['rate']:,.0f} messages/s{asked}",
+        f"rate reached     {report['reached_rate']:,.0f} messages/s" + ("" if report["kept_up"] else "   NOT KEPT UP"),
+        f"behind schedule  {report['behind_at_end_s']:.2f} s at the end, {report['furthest_behind_s']:.2f} s at worst",
+        f"updates          {report['updates']:,} ({report['updates_per_s']:,.0f}/s)",
+        f"batches          {report['batches']:,}, {report['checkpoints']:,} checkpoints",
+    ]
+    for name, latency in (("latency", report["latency"]), ("while warming up", report["warm_up"])):
+        if latency.get("count"):
+            lines.append(
+                f"{name:17}p50 {latency['p50_s'] * 1e3:,.0f} ms, p99 {latency['p99_s'] * 1e3:,.0f} ms, "
+                f"longest {latency['max_s'] * 1e3:,.0f} ms, from due to update"
+            )
+    if report["check"] is not None:
+        lines.append(f"{'check':17}{_in_words(report['check'])}")
+    return "\n".join(lines)
+
+
+def _in_words(check: dict[str, Any]) -> str:
+    """What became of a check, in a line."""
+    by_kind = check["by_kind"].items()
+    wrong = [name for name, told in by_kind if not told["exact"]]
+    wrong += [f"{check['misnamed']:,} ids"] if check["misnamed"] else []
+    parts = ", ".join(f"{name} {told['compared']:,}" for name, told in by_kind)
+    line = f"{check['compared']:,} updates of {check['compared_subscriptions']:,} subscriptions ({parts or 'none'})"
+    if wrong:
+        line = f"WRONG: {', '.join(wrong)}; {line}"
+    else:
+        line = f"exact: {line}" if check["exact"] else f"NOTHING TO COMPARE: {line}"
+    return line + (f"; not checked: {', '.join(check['not_checked'])}" if check["not_checked"] else "")
+
+
+def write_report(report: dict[str, Any], out: Path) -> None:
+    """Write the whole report as JSON, wholly or not at all. Raises DeliveryError if it cannot be written."""
+    partial = out.with_name(f".{out.name}.tmp")
+    with writing_to(out):
+        partial.write_text(json.dumps(report, indent=1))
+        os.replace(partial, out)

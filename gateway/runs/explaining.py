@@ -1,0 +1,302 @@
+"""Why a message is, or is not, in a subscription's result in a run: `skyray explain RUN SUBSCRIPTION MESSAGE`.
+
+The messages of the run that share a keyword are read back and given to `gateway.runs.match_rules`, whose verdict is put
+into words here: terms as words, seqs as ids and texts. Read on there for the rules.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+from gateway.runs.match_rules import REASONS, Scene, Verdict, judge
+from gateway.runs.reader import RunReader, Row, Subscriber, broken_file
+from gateway.runs.oracle_replay import CHUNK, FinishedRun, MessageExtras, open_run, relevant_rows
+from gateway.runs.showing import known_subscribers
+from matching.errors import ConfigError, InputError
+from matching.kind_table import Kind, Kinds
+from matching.kinds import KINDS
+from matching.model import MessageBatch, concatenate
+from matching.naive import Message, Subscription, messages_of, subscriptions_of
+from matching.text import Vocabulary
+from matching.window import NO_FLOOR, stream_time
+from spouts.quarantine import without_terms
+from spouts.parquet import is_live, list_message_files, read_manifest, read_messages
+from spouts.subscriptions import NEVER
+
+#: How many rivals are told of.
+RIVALS = 5
+pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
+
+#: Reasons that only runs have, beside those of `gateway.runs.match_rules`.
+RUN_REASONS = {
+    "outside_world": "the message lies outside the world of the run, so that it matches nothing",
+    "ahead": "the message is dated too long after the start of the run, or after it came (--max-ahead), so that it "
+    "matches nothing",
+    "message_aside": "a component has raised on the message, which was set aside",
+    "subscription_aside": "a component has raised on the subscription, which was set aside",
+}
+
+
+def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = KINDS) -> dict[str, Any]:
+    """Why a message is, or is not, in a subscription's result as of the last boundary that the run has told of.
+
+    Parameters
+    ----------
+    folder : Path
+    subscription_id : str
+        Of several that replaced each other under one id, the last.
+    message_id : str
+        Of several messages of one id the last; or `seq:N`, the number of the message in the stream.
+
+    Returns
+    -------
+    dict
+        `held`, `reason` (a code), `why` in words, `as_of`, `subscription`, `message`, `words` found, `missing`,
+        `distance_km` (None for a region), `parts` of the score and `by_word`, `score`, `rank`, `threshold` (the score
+        of the k-th), `rivals` (the first that are before it; of a skyline those that dominate it), `rivals_in_all`, and
+        `told`: the updates of the pair.
+
+    Raises
+    ------
+    ConfigError
+        For a subscription that the run does not have.
+    InputError
+        For a message that the run does not have, or a run that has told nothing yet.
+
+    Notes
+    -----
+    Reads the stream once: a second for a million messages, and 10 us for each that shares a keyword.
+    """
+    reading = RunReader(folder, kinds)
+    owner = known_subscribers(reading, [subscription_id])[subscription_id][-1]
+    run = open_run(folder, kinds, ended=False)
+    last_seq = _last_seq(reading, run)
+    seq = find_message(reading.etl, message_id)
+    number = _last_number(run, subscription_id)
+    scene, subscription, message = _scene(run, number, seq, last_seq)
+    verdict = judge(scene, subscription, message)
+    aside = _set_aside(run, number, seq, reading.messages([seq])[seq])
+    if aside:
+        verdict.held, verdict.reason = False, aside
+    said = reading.messages([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
+    kind = run.changes.kinds[subscription.kind]
+    answer = answer_of(verdict, scene, kind, run.vocabulary, owner, seq, said)
+    return answer | {"told": _told(reading, subscription_id, seq)}
+
+
+def answer_of(
+    verdict: Verdict,
+    scene: Scene,
+    kind: Kind,
+    vocabulary: Vocabulary,
+    owner: Subscriber,
+    seq: int,
+    said: Mapping[int, Row],
+) -> dict[str, Any]:
+    """A verdict in words; `said` has the message and the first of its rivals."""
+    row, rivals, words = said[seq], verdict.rivals[:RIVALS], vocabulary.terms
+    known = {vocabulary.id_of(word): word for word in owner.words}
+    unknown = [word for word in owner.words if vocabulary.id_of(word) is None]
+    found = [known.get(term, words[term]) for term in verdict.common]
+    lacking = [word for word in owner.words if word not in found]
+    answer = {
+        "held": verdict.held,
+        "reason": verdict.reason,
+        "as_of": scene.last_seq,
+        "subscription": {**owner._asdict(), "words": list(owner.words)},
+        "message": {**row._asdict(), "seq": seq, "event_time": _iso(row.event_time)},
+        "words": found,
+        "missing": lacking,
+        "unknown": unknown,
+        "distance_km": owner.kilometres(row.lon, row.lat),
+        "parts": verdict.parts,
+        "by_word": {known.get(term) or words[term]: value for term, value in verdict.by_term.items()},
+        "score": verdict.score,
+        "rank": verdict.rank,
+        "threshold": verdict.threshold,
+        "rivals": [
+            {
+                "message_id": said[rival.seq].message_id,
+                "seq": rival.seq,
+                "score": rival.score,
+                "text_score": None if np.isnan(rival.text_score) else rival.text_score,
+                "text": said[rival.seq].text,
+            }
+            for rival in rivals
+        ],
+        "rivals_in_all": len(verdict.rivals),
+    }
+    del answer["message"]["terms"], answer["message"]["ahead"]
+    answer["why"] = _in_words(answer, verdict, kind, scene, owner.at)
+    return answer
+
+
+def find_message(etl: Path, message_id: str) -> int:
+    """The seq of a message by its id, of several the last, or by `seq:N`. Reads the column of ids.
+
+    Raises InputError if it is not there.
+    """
+    first, found = 0, None
+    named = message_id.removeprefix("seq:")
+    by_seq = int(named) if message_id.startswith("seq:") and named.isdecimal() and len(named) < 19 else None
+    for path in list_message_files(etl):
+        try:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(CHUNK, columns=["message_id"], use_threads=False):
+                    places = pc.indices_nonzero(pc.equal(batch.column(0).cast(pa.string()), message_id))
+                    if len(places):
+                        found = first + places[-1].as_py()
+                    first += len(batch)
+        except (OSError, KeyError, pa.ArrowException, UnicodeEncodeError) as error:
+            raise broken_file(path, error) from error
+    if found is not None:
+        return found
+    if by_seq is not None and by_seq < first:
+        return by_seq
+    raise InputError(
+        "unknown_message",
+        f"message {message_id}: {etl} has none of that id; `seq:N` names one by its number, below {first:,}",
+    )
+
+
+def _last_seq(reading: RunReader, run: FinishedRun) -> int:
+    """The last boundary of which all is told."""
+    kept = (read_manifest(run.etl) or {}).get("kept")
+    if not isinstance(kept, int):
+        raise InputError("missing_file", f"{run.etl}: has no manifest.json that says how many messages there are")
+    ends = run.ends(min(kept, run.limit or kept))
+    if "digest" in reading.facts:
+        return int(ends[-1]) if ends.size else -1
+    told = max(
+        (int(pc.max(reading.updates(parts=[path])["as_of"]).as_py() or 0) for path in reading.parts()), default=-1
+    )
+    before = ends[ends <= told]
+    if not before.size:
+        raise InputError(
+            "no_run", f"{reading.folder}: this run is {reading.state} and has told nothing yet; look again in a while"
+        )
+    return int(before[-1])
+
+
+def _last_number(run: FinishedRun, subscription_id: str) -> int:
+    numbers = [number for number, name in enumerate(run.changes.names.strings()) if name == subscription_id]
+    if not numbers:
+        raise ConfigError(f"subscription {subscription_id}: was replaced or ended before it took effect")
+    return numbers[-1]
+
+
+def _scene(run: FinishedRun, number: int, seq: int, last_seq: int) -> tuple[Scene, Subscription, Message]:
+    """What decides about a subscription, and the two in question."""
+    table = run.changes.table.take(np.array([number]))
+    subscription = next(subscriptions_of(table))
+    kind = run.changes.kinds[subscription.kind]
+    asked = {*run.asked, *kind.columns}
+    relevant = np.zeros(len(run.vocabulary) + 1, bool)
+    relevant[table.terms[table.terms < len(run.vocabulary)]] = True
+    parts: list[MessageBatch] = []
+    target: list[MessageBatch] = []
+    clock = NO_FLOOR
+    for _, batch, _ in read_messages(run.etl, run.window, run.space, CHUNK, None, asked, run.latest_us):
+        messages = without_terms(batch, run.aside.messages)
+        if messages.seq[0] <= seq <= messages.seq[-1]:
+            target.append(messages.take(np.array([seq - int(messages.seq[0])])))
+        inside = messages.take(np.flatnonzero(messages.seq <= last_seq))
+        clock = stream_time(inside.life, clock)
+        rows = relevant_rows(inside, relevant)
+        if not kind.windowed:
+            rows = rows[inside.seq[rows] >= subscription.at]
+        parts.append(inside.take(rows))
+        if messages.seq[-1] >= max(last_seq, seq):
+            break
+    floor = run.window.floor(last_seq, clock)
+    found = concatenate(parts)
+    if kind.windowed:
+        found = found.take(np.flatnonzero(found.life > floor))
+    extras = MessageExtras(run.etl, [kind])
+    messages = [] if not kind.standing else list(messages_of(found, extras.of(found)))
+    message = next(messages_of(target[0], extras.of(target[0])))
+    end = int(run.changes.end[number])
+    scene = Scene(
+        messages,
+        last_seq,
+        floor,
+        None if end >= NEVER else end,
+        extras.ends(last_seq),
+        run.space.max_distance,
+        run.decay,
+    )
+    return scene, subscription, message
+
+
+def _set_aside(run: FinishedRun, number: int, seq: int, row: Row) -> str:
+    """Why one of the two takes no part in the run; "" if both do."""
+    if any(first <= number <= last for first, last in run.aside.subscriptions):
+        return "subscription_aside"
+    if any(first <= seq <= last for first, last in run.aside.messages):
+        return "message_aside"
+    if not run.space.contains(np.float64(row.lon), np.float64(row.lat)):  # type: ignore[arg-type]
+        return "outside_world"
+    late = run.latest_us is not None and row.event_time is not None and row.event_time.timestamp() * 1e6 > run.latest_us
+    if row.ahead or (late and not is_live(run.etl)):
+        return "ahead"
+    return ""
+
+
+def _told(reading: RunReader, subscription_id: str, seq: int) -> list[dict[str, Any]]:
+    updates = reading.updates([subscription_id])
+    rows = updates.filter(pc.equal(updates["seq"], seq)).to_pylist()
+    return [{name: row[name] for name in ("as_of", "change", "score")} for row in rows]
+
+
+def _iso(time: Any) -> str | None:
+    return None if time is None else time.isoformat()
+
+
+# ------------------------------------------------------------------------------------------------------ in words
+
+
+def _in_words(answer: Mapping[str, Any], verdict: Verdict, kind: Kind, scene: Scene, at: int) -> str:
+    """One sentence for a verdict, with the figures that decided."""
+    k, rank, rivals = answer["subscription"]["k"], verdict.rank, answer["rivals"]
+    reason = verdict.reason
+    if reason == "held" and rank is not None:
+        return f"it is held: number {rank:,} of the {k:,} that the result may hold"
+    if reason == "held":
+        return "it is held: nothing in the window beats it both ways"
+    if reason == "matched":
+        return "it matched: the words are there and the place is right"
+    what = REASONS.get(reason) or RUN_REASONS[reason]
+    more = ""
+    if reason in ("missing_keyword", "no_common_word"):
+        more = f"not there: {', '.join(answer['missing'])}"
+        if answer["unknown"]:
+            more += f" (no message has {', '.join(answer['unknown'])})"
+    elif reason == "outside_region":
+        west, south, east, north = answer["subscription"]["region"]
+        place = f"{answer['message']['lon']:g} {answer['message']['lat']:g}"
+        more = f"{place} is not within {west:g} to {east:g}, {south:g} to {north:g}"
+    elif reason == "before_registration":
+        more = f"it is number {answer['message']['seq']:,}, the subscription begins before number {at:,}"
+    elif reason in ("after_end", "subscription_ended"):
+        more = f"it ended before message {scene.end:,}"
+    elif reason == "object_ended":
+        more = f"by message {scene.ends[answer['message']['seq']]:,}"
+    elif reason == "out_of_window":
+        more = f"the window held what is above {scene.floor:,} as of message {scene.last_seq:,}"
+    elif reason == "rivals":
+        far = "farther than" if kind.nearest else "below"
+        more = (
+            f"it is number {rank:,} and {k:,} are held; its score {verdict.score:.6g} is {far} {verdict.threshold:.6g}"
+        )
+        if verdict.score == verdict.threshold:
+            more = f"it is number {rank:,} and {k:,} are held; its score is that of the last of them, who wins the tie"
+    elif reason == "dominated":
+        more = f"by {answer['rivals_in_all']:,}, first {rivals[0]['message_id']}"
+    elif reason in ("not_reached", "not_registered"):
+        more = f"all is told up to message {scene.last_seq:,}"
+    return f"{what}: {more}" if more else what

@@ -1,0 +1,288 @@
+"""Why a message is, or is not, in the result of a subscription: the rules of `matching.naive`, told one by one.
+
+Scores and tests are the oracle's own functions. What stands here is the rest: which rule decided, what the parts of the
+score were, who was better. A test holds every verdict against the oracle. Read on in `gateway.runs.explaining`, which
+asks it about runs.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from matching.errors import ConfigError
+from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KNN, SKYLINE, TOPK
+from matching.naive import (
+    DecayModel,
+    Message,
+    Subscription,
+    boxes,
+    boxes_meet,
+    common_terms,
+    decay_key,
+    distance,
+    dominates,
+    skyline_scores,
+    topk_score,
+)
+from matching.window import NO_FLOOR
+
+
+class Scene(NamedTuple):
+    """What decides about one subscription, as of the end of a batch.
+
+    messages : sequence of Message    ascending seq; all that share a keyword and may matter, others may be among them
+    last_seq, floor : int             the boundary
+    end : int or None                 the seq before which the subscription ended
+    ends : mapping                    seq of a message whose object is alive no more -> seq of what ended it
+    max_distance : float              of the unit square
+    decay : DecayModel or None        needed for scores that fade
+    """
+
+    messages: Sequence[Message]
+    last_seq: int
+    floor: int
+    end: int | None
+    ends: Mapping[int, int]
+    max_distance: float
+    decay: DecayModel | None = None
+
+
+class Rival(NamedTuple):
+    """A message that is before another; `text_score` is NaN but for skylines."""
+
+    seq: int
+    score: float
+    text_score: float = math.nan
+
+
+@dataclass
+class Verdict:
+    """What became of a message.
+
+    held : bool            in the result at the end; where there is no standing result: told
+    reason : str           a code: held, matched, or one of `REASONS`
+    common, missing        terms of the subscription that the message has, and that it lacks
+    parts : dict           name -> value of each part of the score
+    by_term : dict         term -> what it adds to (for fading scores: multiplies into) the text score
+    score : float or None  as results have it; None where there is none
+    rank : int or None     among all that could be held
+    threshold : float      score of the k-th of them, None while there are fewer
+    rivals : list          who is before it, best first; of a skyline: who dominates it
+    """
+
+    held: bool = False
+    reason: str = ""
+    common: list[int] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+    parts: dict[str, float] = field(default_factory=dict)
+    by_term: dict[int, float] = field(default_factory=dict)
+    score: float | None = None
+    rank: int | None = None
+    threshold: float | None = None
+    rivals: list[Rival] = field(default_factory=list)
+
+
+#: Code -> what it means, for people.
+REASONS = {
+    "not_reached": "the run has not come to the message",
+    "not_registered": "the run has not come to where the subscription begins",
+    "no_common_word": "the message has none of the keywords",
+    "missing_keyword": "the message lacks a keyword, and all are needed",
+    "outside_region": "the message lies outside the region",
+    "before_registration": "the message came before the subscription, which starts empty",
+    "after_end": "the subscription had ended before the message came",
+    "subscription_ended": "the subscription has ended, and holds nothing any more",
+    "object_ended": "a later version of the message's object, or its deletion, has ended it",
+    "out_of_window": "the message has left the window, or came too late for it",
+    "no_time": "the message has no time, which the window, or a score that fades, goes by",
+    "rivals": "as many messages as the result holds are better",
+    "dominated": "another message is no farther from the middle, has as much in common, and more of one of the two",
+}
+
+
+def judge(scene: Scene, subscription: Subscription, message: Message) -> Verdict:
+    """What became of a message as of the end of a batch.
+
+    Raises
+    ------
+    ConfigError
+        For a kind that is not of the oracle's.
+
+    Notes
+    -----
+    O(messages of the scene); of a skyline too, but only with those that are alive.
+    """
+    if subscription.kind not in _JUDGES:
+        raise ConfigError(f"kind {subscription.kind}: nothing is known of how it ranks messages")
+    verdict = Verdict(common=common_terms(subscription, message))
+    verdict.missing = [term for term in sorted(subscription.weights) if term not in message.weights]
+    reason = ""
+    if message.seq > scene.last_seq:
+        reason = "not_reached"
+    elif subscription.at > scene.last_seq:
+        reason = "not_registered"
+    elif not verdict.common:
+        reason = "missing_keyword" if _needs_all(subscription) else "no_common_word"
+    found = _JUDGES[subscription.kind](scene, subscription, message, verdict)
+    verdict.reason = reason or found
+    verdict.held = verdict.reason in ("held", "matched")
+    return verdict
+
+
+def _needs_all(subscription: Subscription) -> bool:
+    return subscription.kind == BOOLEAN and subscription.match != ANY_KEYWORD
+
+
+def _boolean(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
+    if verdict.missing and _needs_all(subscription):
+        return "missing_keyword"
+    if not verdict.common:
+        return "no_common_word"
+    place = (message.west, message.south, message.east, message.north)
+    if not any(boxes_meet(box, place) for box in boxes(subscription.region)):
+        return "outside_region"
+    if message.seq < subscription.at:
+        return "before_registration"
+    if scene.end is not None and message.seq >= scene.end:
+        return "after_end"
+    return "matched"
+
+
+def _topk(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
+    def score(each: Message) -> float:
+        return topk_score(subscription, each, scene.max_distance)
+
+    if verdict.common:
+        _spatial(scene, subscription, message, verdict)
+        verdict.by_term = {term: subscription.weights[term] * message.weights[term] for term in verdict.common}
+        verdict.parts |= {"text": sum(verdict.by_term.values()), "alpha": subscription.alpha}
+        verdict.score = score(message)
+    if _has_ended(scene):
+        return "subscription_ended"
+    eligible = [each for each in scene.messages if each.life > scene.floor]
+    found = _among(eligible, subscription, message, verdict, score, best=lambda value, seq: (-value, -seq))
+    return found or _not_alive(message)
+
+
+def _decay(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
+    model = scene.decay
+    if model is None:
+        raise ConfigError("scores fade, and it is not known how; the run says nothing under 'fading'")
+
+    def score(each: Message) -> float:
+        return decay_key(subscription, each, scene.max_distance, model)
+
+    timed = message.event_time_us != NO_FLOOR
+    if verdict.common and timed:
+        _spatial(scene, subscription, message, verdict)
+        length = sum(message.counts.values())
+        for term in sorted(subscription.weights):
+            here = (1.0 - model.smoothing) * (message.counts.get(term, 0) / length)
+            everywhere = model.smoothing * (model.collection_count.get(term, 0) / model.total_tokens)
+            verdict.by_term[term] = here + everywhere
+        text = math.prod(verdict.by_term.values())
+        relevance = subscription.alpha * verdict.parts["spatial"] + (1.0 - subscription.alpha) * text
+        time = (message.event_time_us - model.epoch_us) / 1e6 * model.log_base_per_s
+        verdict.parts |= {"text": text, "alpha": subscription.alpha, "relevance": relevance, "time": time}
+        verdict.score = score(message)
+    if _has_ended(scene):
+        return "subscription_ended"
+    if not timed:
+        return "no_time"
+    those = scene._replace(messages=[each for each in scene.messages if each.event_time_us != NO_FLOOR])
+    return _since_registration(those, subscription, message, verdict, score, best=lambda value, seq: (-value, seq))
+
+
+def _knn(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
+    if verdict.common:
+        verdict.score = verdict.parts["distance"] = distance(subscription, message)
+    if _has_ended(scene):
+        return "subscription_ended"
+    return _since_registration(
+        scene,
+        subscription,
+        message,
+        verdict,
+        lambda each: distance(subscription, each),
+        best=lambda far, seq: (far, seq),
+    )
+
+
+def _skyline(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
+    own = skyline_scores(subscription, message)
+    if own is None:
+        return "outside_region"
+    if verdict.common:
+        verdict.score = own[0]
+        verdict.parts |= {"spatial": own[0], "text": own[1]}
+    if _has_ended(scene):
+        return "subscription_ended"
+    if message.seq in scene.ends:
+        return "object_ended"
+    if message.life <= scene.floor:
+        return _not_alive(message)
+    for each in scene.messages:
+        if each.life > scene.floor and each.seq not in scene.ends and common_terms(subscription, each):
+            scores = skyline_scores(subscription, each)
+            if scores is not None and dominates(scores, own):
+                verdict.rivals.append(Rival(each.seq, *scores))
+    verdict.rivals.sort(key=lambda rival: (-rival.score, rival.seq))
+    return "dominated" if verdict.rivals else "held"
+
+
+_JUDGES: dict[int, Callable[[Scene, Subscription, Message, Verdict], str]] = {
+    BOOLEAN: _boolean,
+    TOPK: _topk,
+    DECAY: _decay,
+    KNN: _knn,
+    SKYLINE: _skyline,
+}
+
+
+def _spatial(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> None:
+    far = distance(subscription, message)
+    verdict.parts |= {"distance": far, "spatial": 1.0 - far / scene.max_distance}
+
+
+def _not_alive(message: Message) -> str:
+    return "no_time" if message.life == NO_FLOOR else "out_of_window"
+
+
+def _has_ended(scene: Scene) -> bool:
+    return scene.end is not None and scene.end <= scene.last_seq
+
+
+def _since_registration(
+    scene: Scene,
+    subscription: Subscription,
+    message: Message,
+    verdict: Verdict,
+    score: Callable[[Message], float],
+    best: Callable[[float, int], tuple[float, int]],
+) -> str:
+    eligible = [each for each in scene.messages if each.seq >= subscription.at]
+    return _among(eligible, subscription, message, verdict, score, best) or "before_registration"
+
+
+def _among(
+    eligible: Sequence[Message],
+    subscription: Subscription,
+    message: Message,
+    verdict: Verdict,
+    score: Callable[[Message], float],
+    best: Callable[[float, int], tuple[float, int]],
+) -> str:
+    """`held` or `rivals` by the rank of a message among those that may be held; "" if it is none of them."""
+    ranked = sorted(
+        ((score(each), each.seq) for each in eligible if common_terms(subscription, each)),
+        key=lambda entry: best(*entry),
+    )
+    if len(ranked) >= subscription.k:
+        verdict.threshold = ranked[subscription.k - 1][0]
+    before = next((place for place, (_, seq) in enumerate(ranked) if seq == message.seq), None)
+    if before is None:
+        return ""
+    verdict.rank = before + 1
+    verdict.rivals = [Rival(seq, value) for value, seq in ranked[:before]]
+    return "held" if before < subscription.k else "rivals"

@@ -1,0 +1,130 @@
+"""Messages of an ETL folder by their number in the stream, as `gateway.runs.reader` shows them.
+
+Those who read a long list of results or updates come back to the same row groups again and again: the last ones are
+kept, up to so many bytes. Read on in `gateway.runs.reader`.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from matching.errors import InputError
+from spouts.columns import AHEAD
+from spouts.parquet import list_message_files
+
+_COLUMNS = ("message_id", "lon", "lat", "event_time", "text", "terms", AHEAD)
+#: Bytes of row groups that are kept: some 800,000 messages as short as tweets.
+KEPT_BYTES = 128 * 2**20
+
+
+class Row(NamedTuple):
+    """A message as the ETL wrote it; degrees, `terms` by id, `event_time` a datetime or None.
+
+    `ahead`: a live stream has set it aside, since it was dated too long after its arrival.
+    """
+
+    message_id: str
+    lon: float
+    lat: float
+    event_time: Any
+    text: str
+    terms: frozenset[int]
+    ahead: bool = False
+
+
+class _Group(NamedTuple):
+    """A row group of a file: the number of its first message, and of how many."""
+
+    path: Path
+    number: int
+    first: int
+    rows: int
+
+
+class MessageRows:
+    """The messages of an ETL folder.
+
+    Parameters
+    ----------
+    etl : Path
+    kept_bytes : int
+        Row groups are kept up to this size, and one in any case.
+    """
+
+    def __init__(self, etl: Path, kept_bytes: int = KEPT_BYTES):
+        self._etl = etl
+        self._kept_bytes = kept_bytes
+        self._groups: list[_Group] = []
+        self._kept: OrderedDict[_Group, pa.Table] = OrderedDict()
+
+    def read(self, seqs: Iterable[int]) -> dict[int, Row]:
+        """Messages by seq; those that the folder does not have are left out.
+
+        Raises
+        ------
+        InputError
+            If a file cannot be read.
+        """
+        wanted = np.unique(np.fromiter(seqs, np.int64))
+        if not self._groups or (wanted.size and wanted[-1] >= self._groups[-1].first + self._groups[-1].rows):
+            self._groups = _list_groups(self._etl)  # of a run that goes on there may be new ones
+        found: dict[int, Row] = {}
+        for group in self._groups:
+            here = wanted[(wanted >= group.first) & (wanted < group.first + group.rows)]
+            if here.size:
+                rows = self._rows(group).take(pa.array(here - group.first)).to_pylist()
+                found.update(zip(here.tolist(), map(_row, rows), strict=True))
+        return found
+
+    def _rows(self, group: _Group) -> pa.Table:
+        table = self._kept.get(group)
+        if table is None:
+            table = _read_group(group)
+            self._kept[group] = table
+            while len(self._kept) > 1 and sum(each.nbytes for each in self._kept.values()) > self._kept_bytes:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(group)
+        return table
+
+
+def broken_file(path: Path, error: Exception) -> InputError:
+    """The error for a file that cannot be read."""
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return InputError("broken_file", f"{path}: cannot be read ({reason}); run again")
+
+
+def _list_groups(etl: Path) -> list[_Group]:
+    groups: list[_Group] = []
+    first = 0
+    for path in list_message_files(etl):
+        try:
+            with pq.ParquetFile(path) as file:
+                for number in range(file.metadata.num_row_groups):
+                    rows = file.metadata.row_group(number).num_rows
+                    groups.append(_Group(path, number, first, rows))
+                    first += rows
+        except (OSError, pa.ArrowException) as error:
+            raise broken_file(path, error) from error
+    return groups
+
+
+def _read_group(group: _Group) -> pa.Table:
+    try:
+        with pq.ParquetFile(group.path) as file:
+            present = set(file.schema_arrow.names)
+            table = file.read_row_group(group.number, [name for name in _COLUMNS if name in present])
+            table.validate(full=True)
+            return table
+    except (OSError, pa.ArrowException) as error:
+        raise broken_file(group.path, error) from error
+
+
+def _row(row: dict[str, Any]) -> Row:
+    terms = frozenset(row["terms"] or ())
+    place = row["message_id"], row["lon"], row["lat"]
+    return Row(*place, row.get("event_time"), row.get("text") or "", terms, bool(row.get(AHEAD)))

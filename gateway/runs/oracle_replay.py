@@ -1,0 +1,333 @@
+"""What a finished run must have delivered: its settings read back, its messages fed to the oracle again.
+
+The messages and subscriptions are read by the loaders of the run, since they define the numbering; batches are cut
+and floors worked out here anew. `gateway.runs.verify` compares the outcome with what the run has delivered.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from gateway.runs.facts import read_facts
+from gateway.runs.oracles import BulkRun, PlainRun
+from gateway.runs.reader import broken_file, read_table
+from matching.errors import ConfigError, InputError
+from matching.kind_table import Kind, Kinds
+from matching.kinds import KINDS
+from matching.model import Int64, MessageBatch, ResultBatch, UpdateBatch, concatenate, empty
+from matching.naive import DecayModel, Extras
+from matching.bulk_oracle import NEVER
+from matching.space import Space
+from matching.text import Vocabulary
+from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from spouts.quarantine import NOBODY, Quarantine, without_terms
+from spouts.columns import AHEAD
+from spouts.cuts import read_ends
+from spouts.parquet import list_message_files, read_manifest, read_messages
+from spouts.subscriptions import Changes, load_changes, load_vocabulary
+from topology.folder import FINISHED, REPORT, RunFolder
+
+#: Messages of a batch at most, where only time ends it.
+_MOST_AT_ONCE = 1_000_000
+#: Messages read at a time.
+CHUNK = 20_000
+#: Columns of an event as integers: as_of, subscription (row of the sampled ids), seq, change, bits of the score.
+AS_OF, WHO, SEQ, CHANGE, SCORE = range(5)
+
+#: Called as `on_progress(messages=done, of=all, updates=so_far)`.
+Progress = Callable[..., None]
+
+pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
+
+
+class FinishedRun(NamedTuple):
+    """What `run.json` says, and the inputs it names."""
+
+    folder: Path
+    etl: Path
+    space: Space
+    window: Window
+    limit: int | None
+    ends: Callable[[int], Int64]  # number of messages -> last seq of each boundary
+    vocabulary: Vocabulary
+    changes: Changes
+    decay: DecayModel | None
+    asked: tuple[str, ...] = ()  # columns of messages that the kinds of the run asked for
+    latest_us: int | None = None
+    aside: Quarantine = NOBODY
+
+
+class Sample(NamedTuple):
+    """The external ids to compare, and the numbers that stand for them."""
+
+    ids: pa.Array
+    everyone: pa.Array
+    numbers: Int64
+    who: Int64  # for each number of `numbers` the row of its id
+
+
+class Truth(NamedTuple):
+    """The oracle's events (int64[n, 5], see `AS_OF`...) and results, all message ids by seq, and counts by kind."""
+
+    events: Int64
+    results: ResultBatch
+    message_ids: pa.ChunkedArray
+    subscriptions: dict[str, int]
+    updates: dict[str, int]
+    messages: int
+    boundaries: int
+    judge: str  # which oracle it was
+
+
+# -------------------------------------------------------------------------------------------------- what was run
+
+
+def open_run(folder: Path, kinds: Kinds = KINDS, ended: bool = True) -> FinishedRun:
+    """Read `run.json` and load what it names.
+
+    Parameters
+    ----------
+    folder : Path
+    kinds : Kinds
+        Those that the run knew.
+    ended : bool
+        Refuse a run that has no results.
+    """
+    facts, _ = read_facts(folder)
+    if ended and facts.state != FINISHED and facts.digest is None:
+        raise InputError(
+            "no_run",
+            f"{folder}: this run is {RunFolder(folder).state()} and has no results to compare; let it end, or go on "
+            f"with it: skyray run --resume {folder}",
+        )
+    space, window, vocabulary = facts.space(), facts.span(), load_vocabulary(facts.etl)
+    decay = None
+    if facts.fading is not None:
+        counts = dict(enumerate(np.asarray(vocabulary.collection_count).tolist()))
+        rates = facts.fading.log_base_per_s, facts.fading.smoothing
+        decay = DecayModel(*rates, counts, vocabulary.total_tokens, facts.fading.epoch_us)
+    try:
+        ends = _ends(folder, facts.etl, facts.boundaries, facts.latest_us)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            "broken_file", f"{folder / REPORT}: lacks what a run says of itself ({error!r}); run again"
+        ) from error
+    aside = facts.set_aside()
+    changes = load_changes(facts.subscriptions, vocabulary, space, kinds=kinds, aside=aside)
+    asked = tuple(facts.asked)
+    return FinishedRun(
+        folder, facts.etl, space, window, facts.limit, ends, vocabulary, changes, decay, asked, facts.latest_us, aside
+    )
+
+
+def _ends(folder: Path, etl: Path, cuts: dict[str, Any], latest_us: int | None) -> Callable[[int], Int64]:
+    """Where batches end: multiples of a size, where the time of the stream says so, or as the run has logged them."""
+    if "batch" in cuts:
+        size, step_us = int(cuts["batch"]), int(cuts.get("time_us", 0))
+        if size < 0 or step_us < 0 or not size + step_us:
+            raise ValueError(f"batches of {size} messages and {step_us} us")
+        if step_us:
+            return lambda messages: _ends_by_time(etl, messages, size or _MOST_AT_ONCE, step_us, latest_us)
+        return lambda messages: np.minimum(np.arange(size, messages + size, size), messages) - 1
+    last = read_ends(folder / str(cuts.get("logged", "boundaries.parquet")))
+    return lambda messages: np.minimum(last[: np.searchsorted(last, messages - 1) + 1], messages - 1)
+
+
+def _ends_by_time(etl: Path, messages: int, size: int, step_us: int, latest_us: int | None) -> Int64:
+    """Last seqs of batches that end after `size` messages or before the first one of a later multiple of `step_us`."""
+    times: list[int | None] = []
+    for path in list_message_files(etl):
+        live = AHEAD in pq.read_schema(path).names
+        table = read_table(path, ["event_time", *([AHEAD] if live else [])])
+        column = table.column("event_time").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        times += (pc.if_else(table[AHEAD], None, column) if live else column).to_pylist()
+    ends, first, latest = [], 0, None
+    for seq, time_us in enumerate(times[:messages]):
+        if latest_us is not None and time_us is not None and time_us > latest_us:
+            time_us = None  # set aside: it moves no time
+        later = time_us is not None and latest is not None and time_us // step_us > latest // step_us
+        if seq > first and (later or seq - first == size):
+            ends.append(seq - 1)
+            first = seq
+        if time_us is not None:
+            latest = time_us if latest is None else max(latest, time_us)
+    return np.array([*ends, messages - 1] if messages else [], np.int64)
+
+
+def choose(changes: Changes, sample: int | None, seed: int) -> Sample:
+    """Draw external ids, so many of each kind, and find every number that any of them has had."""
+    names = pa.array(changes.names.strings(), pa.string()).dictionary_encode()
+    everyone, code = names.dictionary, names.indices.to_numpy().astype(np.int64)
+    wanted = np.zeros(len(everyone), bool)
+    rng = np.random.default_rng(seed)
+    for kind in range(len(changes.kinds)):
+        of_kind = np.unique(code[changes.table.kind == kind])
+        if sample is not None and sample < of_kind.shape[0]:
+            of_kind = rng.choice(of_kind, sample, replace=False)
+        wanted[of_kind] = True
+    numbers = np.flatnonzero(wanted[code])
+    row = np.cumsum(wanted) - 1
+    return Sample(everyone.take(pa.array(np.flatnonzero(wanted))), everyone, numbers, row[code[numbers]])
+
+
+# ------------------------------------------------------------------------------------------------ what must be
+
+
+def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None, plain: bool = False) -> Truth:
+    """Feed the whole stream and the changes of the sample to the bulk oracle, or to the plain one.
+
+    O(eligible pairs of the sample).
+    """
+    table = run.changes.table.take(chosen.numbers)
+    kinds = [run.changes.kinds[code] for code in np.unique(table.kind).tolist()]
+    if run.decay is None and any(kind.fades for kind in kinds):
+        raise ConfigError(f"{run.folder / 'run.json'}: says nothing under 'fading', and the run had such subscriptions")
+    asked = {*run.asked, *(column for kind in kinds for column in kind.columns)}
+    extras = MessageExtras(run.etl, kinds)
+    relevant = np.zeros(len(run.vocabulary) + 1, bool)
+    known = table.terms[table.terms < len(run.vocabulary)]
+    relevant[known] = True
+    kept = _messages_of(run)
+    end, max_distance = run.changes.end[chosen.numbers], run.space.max_distance
+    if plain:
+        oracle = PlainRun(table, end, run.window, max_distance, run.decay, extras.of)
+    else:
+        oracle = BulkRun(table, end, max_distance, run.decay, _alive_to(extras, kept))
+    parts: list[UpdateBatch] = [empty(UpdateBatch)]
+    names: list[pa.Array] = []
+    reached = boundaries = 0
+
+    def show(messages: int, updates: int) -> None:
+        if on_progress is not None:
+            on_progress(messages=messages, of=kept, updates=updates)
+
+    for boundary, messages in _boundaries(run, names, asked):
+        if not (plain and extras.all_rows):
+            messages = messages.take(relevant_rows(messages, relevant))
+        parts.append(oracle.advance(boundary, messages, show))
+        boundaries, reached = boundaries + 1, boundary.last_seq + 1
+    parts.append(oracle.finish(show))
+    updates = concatenate(parts)
+    place = np.searchsorted(chosen.numbers, updates.number)
+    counts = np.bincount(table.kind[place], minlength=len(run.changes.kinds))
+    columns = (updates.as_of, chosen.who[place], updates.seq, updates.change, score_bits(updates.score))
+    return Truth(
+        np.stack(columns, axis=1).astype(np.int64),
+        oracle.results(),
+        pa.chunked_array(names, pa.string()),
+        {kind.name: int((table.kind == kind.code).sum()) for kind in kinds},
+        {kind.name: int(counts[kind.code]) for kind in kinds},
+        reached,
+        boundaries,
+        oracle.name,
+    )
+
+
+def _messages_of(run: FinishedRun) -> int:
+    """How many messages the run took."""
+    kept = int((read_manifest(run.etl) or {})["kept"])
+    return min(kept, run.limit or kept)
+
+
+def _alive_to(extras: "MessageExtras", messages: int) -> Int64 | None:
+    """By seq, the message that ends each one; None where none does."""
+    ends = extras.ends(messages - 1)
+    if not ends:
+        return None
+    alive_to = np.full(messages, NEVER)
+    alive_to[np.array(list(ends))] = list(ends.values())
+    return alive_to
+
+
+def _boundaries(
+    run: FinishedRun, names: list[pa.Array], asked: Collection[str]
+) -> Iterator[tuple[Boundary, MessageBatch]]:
+    """The batches of the run, cut and bounded here; message ids go to `names` on the way."""
+    ends = run.ends(_messages_of(run))
+    number, first, clock = 0, 0, NO_FLOOR
+    held: MessageBatch = empty(MessageBatch)
+    for _, messages, ids in read_messages(run.etl, run.window, run.space, CHUNK, run.limit, asked, run.latest_us):
+        held = concatenate([held, without_terms(messages, run.aside.messages)])
+        names.append(pa.array(ids.strings(), pa.string()))
+        start = first
+        while number < ends.shape[0] and ends[number] <= held.seq[-1]:
+            last = int(ends[number])
+            batch = held.take(np.arange(first - start, last + 1 - start))
+            clock = stream_time(batch.life, clock)
+            yield Boundary(number, first, last, run.window.floor(last, clock)), batch
+            number, first = number + 1, last + 1
+        held = held.take(np.arange(first - start, len(held)))
+
+
+def relevant_rows(messages: MessageBatch, relevant: NDArray[np.bool_]) -> Int64:
+    """Messages with a term that anybody in the sample asks for; the others cannot matter to the oracle."""
+    hits = np.concatenate([np.zeros(1, np.int64), np.cumsum(relevant[messages.terms])])
+    return np.flatnonzero(hits[messages.term_offsets[1:]] > hits[messages.term_offsets[:-1]])
+
+
+class MessageExtras:
+    """What the oracle asks of messages beside their batch: objects are read here, from the files."""
+
+    def __init__(self, etl: Path, kinds: Sequence[Kind]):
+        self.object_id: list[str] | None = None
+        self.op: list[int] | None = None
+        if any(kind.needs_ended for kind in kinds):
+            objects, deletes = _read_objects(etl)
+            if any(deletes) or len(set(objects)) < len(objects):
+                self.object_id, self.op = objects, deletes
+
+    @property
+    def all_rows(self) -> bool:
+        """Whether a message without any term of interest may matter: it may replace or delete one that has."""
+        return self.object_id is not None
+
+    def ends(self, last_seq: int) -> dict[int, int]:
+        """Of the messages up to this one, those whose object is alive no more, with the seq that ended them."""
+        latest: dict[str, int] = {}
+        ends: dict[int, int] = {}
+        for seq, (name, op) in enumerate(zip(self.object_id or (), self.op or (), strict=True)):
+            if seq > last_seq:
+                break
+            if name in latest:
+                ends.setdefault(latest[name], seq)  # what a deletion has ended is not ended again
+            if op == 1:
+                ends[seq] = seq
+            latest[name] = seq
+        return ends
+
+    def of(self, messages: MessageBatch) -> Extras:
+        """The extras of some messages."""
+        objects = ops = None
+        if self.object_id is not None and self.op is not None:
+            objects = [self.object_id[seq] for seq in messages.seq.tolist()]
+            ops = [self.op[seq] for seq in messages.seq.tolist()]
+        times = messages.event_time_us.tolist() if messages.event_time_us.shape[0] else None
+        counts = messages.counts.tolist() if messages.counts.shape[0] else None
+        return Extras(times, counts, objects, ops)
+
+
+def score_bits(score: NDArray[np.float64]) -> Int64:
+    """Scores as integers that are equal when the scores are; every NaN is one, both zeros are one."""
+    clean = np.where(np.isnan(score), np.nan, score + 0.0)
+    return np.ascontiguousarray(clean).view(np.int64)
+
+
+def _read_objects(etl: Path) -> tuple[list[str], list[int]]:
+    """`object_id` and `op` of all messages, with what stands for those that have none."""
+    objects, deletes = [], []
+    for path in list_message_files(etl):
+        try:
+            present = pq.read_schema(path).names
+        except (OSError, pa.ArrowException) as error:
+            raise broken_file(path, error) from error
+        names = ["message_id", *(name for name in ("object_id", "op") if name in present)]
+        for row in read_table(path, names).to_pylist():
+            objects.append(row["message_id"] if row.get("object_id") is None else row["object_id"])
+            deletes.append(row.get("op") or 0)
+    return objects, deletes

@@ -1,0 +1,215 @@
+"""A picture of results: where the messages lie that subscriptions hold, over the outline of the land.
+
+Matplotlib draws it; nothing is looked up elsewhere (`gateway/world/README.md` says where the outline is from). Used by
+`skyray show --map`; read on in `gateway.runs.glyphs` for words in scripts that the usual font does not have.
+"""
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.runs.distance import EARTH_RADIUS_KM, distance_km, kilometres
+from gateway.shell.terminal import shown, writing_to
+from matching.errors import ConfigError
+
+#: Colours that are told apart, also by those who see few; and the marks of points, each in all colours.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7b3294", "#8c510a")
+MARKS = ("o", "s", "^")
+#: Subscriptions that get a colour and mark of their own, and a line in the legend; the others share a grey.
+DISTINCT = len(COLOURS) * len(MARKS)
+#: Endings that are understood.
+FORMS = (".png", ".svg", ".pdf")
+#: Share of the extent of what is shown that is left free around it, and the least of it.
+MARGIN, LEAST_KM = 0.08, 0.5
+#: How much wider than high a map is at most.
+WIDEST = 2.0
+#: A message that is farther than this from its subscription's point has no line to it.
+LONGEST_LINE_KM = 1_500.0
+#: Maps below this many degrees of latitude are stretched so that a kilometre is as long on both axes; below the second
+#: there is no outline, which is too coarse.
+STRETCHED_DEGREES, OUTLINED_DEGREES = 90.0, 2.0
+_LAND, _SHORE, _SEA, _OTHER = "#e9e5dc", "#b5ae9e", "#f7fafc", "#8a8f98"
+_KM_PER_DEGREE = math.radians(1.0) * EARTH_RADIUS_KM
+
+
+def draw_results(payload: Mapping[str, Any], path: Path) -> list[str]:
+    """Draw what subscriptions hold.
+
+    Parameters
+    ----------
+    payload : mapping
+        Of `gateway.runs.showing.who_got_what`.
+    path : Path
+        Ends in .png, .svg or .pdf.
+
+    Returns
+    -------
+    list of str
+        What is not in the picture, as it says itself.
+
+    Raises
+    ------
+    ConfigError
+        For another ending, where matplotlib is missing, or where there is nothing to draw.
+    DeliveryError
+        If the file cannot be written.
+    """
+    if path.suffix.lower() not in FORMS:
+        raise ConfigError(f"--map {path}: end the name in one of {', '.join(FORMS)}")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError("--map needs matplotlib: pip install 'skyray[map]'") from None
+    from gateway.runs.glyphs import Glyphs
+
+    drawn = [one for one in payload["subscriptions"] if _points(one) or one.get("region")]
+    if not drawn:
+        raise ConfigError(f"--map {path}: no subscription that is shown holds a message; name others")
+    glyphs = Glyphs()
+    figure = Figure(figsize=(10, 6))
+    axes = figure.subplots()
+    seen: list[tuple[float, float]] = []
+    far = 0
+    for number, one in enumerate(drawn):
+        colour = COLOURS[number % len(COLOURS)] if number < DISTINCT else _OTHER
+        mark = MARKS[number // len(COLOURS)] if number < DISTINCT else "."
+        label = _label(one, glyphs) if number < DISTINCT else None
+        if number == DISTINCT:
+            label = f"{len(drawn) - DISTINCT:,} more subscriptions, which share a colour"
+        points, without_line = _draw(axes, one, colour, mark, label)
+        seen += points
+        far += without_line
+    _frame(axes, seen)
+    title = glyphs.drawn(f"{Path(payload['run']).name}: what subscriptions hold ({payload['state']})")
+    axes.set_title(_no_mathematics(title), loc="left", fontsize=10, family=glyphs.families)
+    notes = [*_left_out(payload, drawn), *glyphs.notes()]
+    if far:
+        notes.append(f"{far:,} messages farther than {LONGEST_LINE_KM:,.0f} km from their subscription have no line")
+    said = (["stars are the places of subscriptions"] if any("lon" in one for one in drawn) else []) + notes
+    legend = axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(0.0, -0.12),
+        fontsize=8,
+        frameon=False,
+        ncols=2,
+        title=textwrap.fill("; ".join(said), 120) or None,
+        title_fontsize=8,
+        prop={"family": glyphs.families, "size": 8},
+    )
+    legend.set_alignment("left")
+    with writing_to(path):
+        figure.savefig(path, dpi=150, bbox_inches="tight")
+    return notes
+
+
+def _draw(
+    axes: Any, one: Mapping[str, Any], colour: str, mark: str, label: str | None
+) -> tuple[list[tuple[float, float]], int]:
+    """One subscription: where it stands, what it holds, and lines between.
+
+    Returns the points that must be in the picture, and how many of them are too far for a line.
+    """
+    points, seen, far = _points(one), [], 0
+    if points:
+        lon, lat = zip(*points, strict=True)
+        axes.scatter(lon, lat, s=22, color=colour, marker=mark, label=label, zorder=4, edgecolors="white", lw=0.4)
+        seen += points
+    for west, south, east, north in _boxes(one.get("region")):
+        corners = ((west, south), (east, south), (east, north), (west, north), (west, south))
+        axes.plot(*zip(*corners, strict=True), color=colour, linewidth=1.0, zorder=3, label=None if points else label)
+        seen += corners
+    if one.get("lon") is not None:
+        home = (one["lon"], one["lat"])
+        for point in points:
+            if distance_km(*home, *point) > LONGEST_LINE_KM or abs(home[0] - point[0]) > 180.0:
+                far += 1
+            else:
+                axes.plot(*zip(home, point, strict=True), color=colour, linewidth=0.5, alpha=0.5, zorder=3)
+        axes.scatter(*home, s=70, marker="*", color=colour, zorder=5, edgecolors="black", linewidths=0.4)
+        seen.append(home)
+    return seen, far
+
+
+def _label(one: Mapping[str, Any], glyphs: Any) -> str:
+    """As the legend has it: what is from left to right in any case, then the words as far as there are glyphs."""
+    words = glyphs.words(map(shown, one["keywords"]))
+    some = " ".join(words[:3]) + (" ..." if len(words) > 3 else "")
+    points = len(_points(one))
+    many = f"{points:,}" if points == one["held"] else f"{points:,} of {one['held']:,}"
+    name = glyphs.drawn(shown(one["subscription_id"]))
+    some = textwrap.shorten(some, 36, placeholder=" ...") or "(no glyphs)"
+    return _no_mathematics(f"{one['kind']} {name[:24]} ({many}): {some}")
+
+
+def _no_mathematics(text: str) -> str:
+    """Matplotlib would take what is between dollar signs for it."""
+    return text.replace("$", r"\$")
+
+
+def _left_out(payload: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is not drawn, for the limits."""
+    notes = []
+    points, held = sum(len(_points(one)) for one in drawn), sum(one["held"] for one in drawn)
+    if points < held:
+        notes.append(f"{points:,} of the {held:,} messages that they hold are drawn (--limit for more)")
+    shown_ones, holding = len(payload["subscriptions"]), payload["holding"]
+    if holding is not None and holding > shown_ones:
+        notes.append(f"{shown_ones:,} of the {holding:,} subscriptions that hold something are drawn")
+    return notes
+
+
+def _points(one: Mapping[str, Any]) -> list[tuple[float, float]]:
+    return [(row["lon"], row["lat"]) for row in one["results"] if "lon" in row]
+
+
+def _boxes(region: Sequence[float] | None) -> list[tuple[float, ...]]:
+    """One rectangle, or two where the region crosses the antimeridian."""
+    if region is None:
+        return []
+    west, south, east, north = region
+    if west <= east:
+        return [(west, south, east, north)]
+    return [(west, south, 180.0, north), (-180.0, south, east, north)]
+
+
+def _frame(axes: Any, seen: Sequence[tuple[float, float]]) -> None:
+    """Show the part of the earth in which everything lies, with some margin, and the land there."""
+    lon, lat = zip(*seen, strict=True)
+    span = max(max(lon) - min(lon), max(lat) - min(lat))
+    middle = (max(lat) + min(lat)) / 2
+    # degrees of longitude that are as long as one of latitude
+    stretch = 1.0 / max(0.05, math.cos(math.radians(middle))) if span < STRETCHED_DEGREES else 1.0
+    extent = max((max(lon) - min(lon)) / stretch, max(lat) - min(lat))
+    around = max(LEAST_KM / _KM_PER_DEGREE, MARGIN * extent)
+    width, height = (max(lon) - min(lon)) / stretch + 2 * around, max(lat) - min(lat) + 2 * around
+    width, height = max(width, height), max(height, width / WIDEST)
+    west, south = _from_middle(lon, width * stretch, 180.0), _from_middle(lat, height, 90.0)
+    axes.set_xlim(west, min(180.0, west + width * stretch))
+    axes.set_ylim(south, min(90.0, south + height))
+    axes.set_aspect(stretch, adjustable="box")
+    axes.ticklabel_format(useOffset=False)
+    axes.locator_params(nbins=6)
+    across = f" ({kilometres(width * _KM_PER_DEGREE)} km across)" if span < STRETCHED_DEGREES else ""
+    axes.set_xlabel(f"longitude{across}")
+    axes.set_ylabel("latitude")
+    if span < OUTLINED_DEGREES:
+        return
+    axes.set_facecolor(_SEA)
+    for ring in _land():
+        axes.fill(*zip(*ring, strict=True), facecolor=_LAND, edgecolor=_SHORE, linewidth=0.5)
+
+
+def _from_middle(values: Sequence[float], size: float, limit: float) -> float:
+    """Where an axis of that size begins if the values lie in the middle of it, but for the edge of the earth."""
+    return max(-limit, min(limit - size, (min(values) + max(values) - size) / 2))
+
+
+def _land() -> list[list[tuple[float, float]]]:
+    """Outer rings of the land, in degrees."""
+    outline = msgspec.json.decode(files("gateway").joinpath("world", "land.json").read_bytes())
+    return [polygon[0] for polygon in outline["coordinates"]]

@@ -1,0 +1,143 @@
+"""Which subscriptions a message would reach: `skyray match`.
+
+The message is cleaned and cut into words as the ETL does it, and held against every subscription by the oracle's rules.
+Whoever keeps the best messages of a window would hold it unless as many better ones are there, which only a run knows
+(`skyray explain`). Read on in `gateway.runs.match_rules`.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gateway.runs.match_rules import REASONS, Scene, judge
+from matching.errors import ConfigError
+from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
+from matching.kind_table import Kinds
+from matching.kinds import KINDS
+from matching.naive import DecayModel, Message, subscriptions_of
+from matching.reasons import explain as what_is
+from matching.space import Space
+from matching.text import Vocabulary
+from matching.validate import RawMessage, message_row
+from matching.window import NO_FLOOR
+from spouts.parquet import read_manifest
+from spouts.subscriptions import FILE_REASONS, load_changes, load_vocabulary
+
+
+def reach(
+    subscriptions: Sequence[Path], etl: Path, text: str, place: str, world: str = "extent", kinds: Kinds = KINDS
+) -> dict[str, Any]:
+    """Hold one message against all subscriptions of some files.
+
+    Parameters
+    ----------
+    subscriptions : sequence of Path
+    etl : Path
+        Whose vocabulary and world are in force.
+    text : str
+    place : str
+        LON,LAT in degrees.
+    world : str
+        As a run has it.
+
+    Returns
+    -------
+    dict
+        `words` of the message, those that are `unknown`, `reached` (each with `subscription_id`, `kind`, `words`,
+        `score`, `parts`), `subscriptions` (how many there are), `not_reached` and `rejected` (counts by reason).
+
+    Raises
+    ------
+    ConfigError
+        If the message could not be published, with the reason.
+
+    Notes
+    -----
+    30 us a row of the files, 10 us a subscription with a word of the message.
+    """
+    vocabulary = load_vocabulary(etl)
+    extent = (read_manifest(etl) or {}).get("extent")
+    space = Space.parse(world, tuple(extent) if extent else None)
+    message, unknown = _message(text, place, vocabulary, space, kinds)
+    changes = load_changes(subscriptions, vocabulary, space, kinds=kinds)
+    scene = Scene([message], 0, NO_FLOOR, None, {}, space.max_distance, _decay(vocabulary))
+    table = changes.table
+    meets = np.isin(table.terms, list(message.weights))
+    hits = np.concatenate([[0], np.cumsum(meets)])
+    met = hits[table.term_offsets[1:]] > hits[table.term_offsets[:-1]]
+    reasons: Counter[str] = Counter()
+    reached = []
+    names = changes.names.strings()
+    rows = np.flatnonzero(met)
+    for row, subscription in zip(rows.tolist(), subscriptions_of(table.take(rows)), strict=True):
+        # one that begins later is asked as if it were there
+        verdict = judge(scene, subscription._replace(at=0), message)
+        if not verdict.held:
+            reasons[verdict.reason] += 1
+            continue
+        reached.append(
+            {
+                "subscription_id": names[row],
+                "kind": kinds[subscription.kind].name,
+                "words": [vocabulary.terms[term] for term in verdict.common],
+                "score": verdict.score,
+                "parts": verdict.parts,
+            }
+        )
+    if nobody := int((~met).sum()):
+        reasons["no_common_word"] += nobody
+    return {
+        "words": [vocabulary.terms[term] for term in message.weights],
+        "unknown": unknown,
+        "subscriptions": len(table),
+        "reached": reached,
+        "not_reached": dict(reasons.most_common()),
+        "rejected": changes.rejected_by_reason,
+    }
+
+
+def meaning_of(reason: str, kinds: Kinds = KINDS) -> str:
+    """What a reason of `reach` means, for people."""
+    known = REASONS | FILE_REASONS
+    return known[reason] if reason in known else what_is(reason, kinds)
+
+
+def _message(text: str, place: str, vocabulary: Vocabulary, space: Space, kinds: Kinds) -> tuple[Message, list[str]]:
+    """The message as the engine would see it, and its words that the vocabulary lacks."""
+    lon, comma, lat = place.partition(",")
+    if not comma:
+        raise ConfigError(f"--at {place}: give LON,LAT in degrees, as 139.7,35.7")
+    parsed = message_row(RawMessage(text=text, lon=lon, lat=lat), space)
+    if isinstance(parsed, str):
+        raise ConfigError(f"this message would be rejected as {parsed}: {what_is(parsed, kinds)}")
+    counts = vocabulary.count_terms(parsed.text)
+    vector = vocabulary.unit_vector(counts)
+    x, y = space.project(np.float64(parsed.lon), np.float64(parsed.lat))  # type: ignore[arg-type]
+    terms = vector.terms.tolist()
+    message = Message(
+        0,
+        float(x),
+        float(y),
+        parsed.lon,
+        parsed.lat,
+        parsed.lon,
+        parsed.lat,
+        0,
+        dict(zip(terms, vector.weights.tolist(), strict=True)),
+        dict(zip(terms, vector.counts.tolist(), strict=True)),
+        EPOCH_US,
+        parsed.object_id,
+        0,
+    )
+    return message, [word for word in counts if vocabulary.id_of(word) is None]
+
+
+def _decay(vocabulary: Vocabulary) -> DecayModel:
+    """Fading by the defaults of a run; as of the message's own time, so that no time adds to its score."""
+    counts = np.asarray(vocabulary.collection_count)
+    fading = DecayParameters.of(HALF_LIFE_S, SMOOTHING, counts, vocabulary.total_tokens)
+    collected: Mapping[int, int] = dict(enumerate(counts.tolist()))
+    return DecayModel(fading.log_base_per_s, SMOOTHING, collected, vocabulary.total_tokens, EPOCH_US)

@@ -1,0 +1,491 @@
+"""Who got what, for people: results and updates joined with words, texts and places.
+
+A result or an update names a subscription and a message; here stands what they said: which of the words were found, the
+text, where it lies, how far away, and the score. All of it comes row by row, so that a long list takes no more memory
+than a short one. Read on in `gateway.runs.reader`, which reads it all back, and in `gateway.shell.listing`, which
+prints it.
+"""
+
+import csv
+import difflib
+import math
+import shlex
+import sys
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain, islice, pairwise
+from textwrap import wrap
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from gateway.runs.distance import distance_km, kilometres
+from gateway.shell.listing import cells, fitted, listing
+from gateway.runs.reader import RunReader, Subscriber
+from gateway.shell.terminal import cell, flushed, plain, shown
+from matching.errors import ConfigError
+from matching.fields import identifier
+from matching.model import Int64
+
+pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
+
+#: Longest text of a short list, and longest id that is printed where `seq:N` will do.
+LONGEST_TEXT, LONGEST_ID = 48, 36
+#: Decimals of degrees (about 1 km).
+PLACE_DECIMALS = 2
+#: Updates that are read at a time with the subscriptions they are of, the first time and then.
+FIRST_GROUP, GROUP = 2_000, 200_000
+#: Rows that get their texts at a time, the first time and then.
+JOINED_FIRST, JOINED = 128, 4_096
+#: Subscriptions that are remembered while updates are read.
+KNOWN = 200_000
+#: Cells that a text gets at least where an update is on one line.
+LEAST_FOLLOWED = 24
+#: Columns of CSV, beside those of the subscriptions' owners.
+_MESSAGE_COLUMNS = ("kind", "words", "distance_km", "text", "lon", "lat", "event_time")
+RESULT_COLUMNS = ("rank", "message_id", "seq", "score", "text_score", *_MESSAGE_COLUMNS)
+UPDATE_COLUMNS = ("as_of", "subscription_id", "message_id", "seq", "change", "score", *_MESSAGE_COLUMNS)
+#: What a spreadsheet takes for a formula when a field begins with it.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def who_got_what(reading: RunReader, wanted: Sequence[str], limit: int) -> dict[str, Any]:
+    """What subscriptions hold, and how many updates they have had: `result_stream` in memory, for a few of them."""
+    payload = result_stream(reading, wanted, limit)
+    held = [one | {"results": list(one["results"])} for one in payload["subscriptions"]]
+    return payload | {"subscriptions": held}
+
+
+def result_stream(reading: RunReader, wanted: Sequence[str], limit: int) -> dict[str, Any]:
+    """What subscriptions hold, and how many updates they have had.
+
+    Parameters
+    ----------
+    reading : Reading
+    wanted : sequence of str
+        Subscription ids; none: as many as `limit` of those that hold anything, spread over all of them.
+    limit : int
+        Results of each subscription at most, and, where none is named, subscriptions; 0 for all.
+
+    Returns
+    -------
+    dict
+        `run`, `state`, `updates` (counts by change, of all), `holding` (how many subscriptions hold anything) and
+        `subscriptions`, an iterator: each with what its owner wrote, its counts of `updates`, how many `held` and its
+        `results`, an iterator that is to be read before the next subscription is.
+
+    Raises
+    ------
+    ConfigError
+        If a subscription is named that the run does not have, with the reason if it was rejected.
+
+    Notes
+    -----
+    O(updates), a second for a million, before the first and again for each `GROUP` of them that is shown. Memory is for
+    the subscriptions that are shown, and for a group of updates.
+    """
+    ids = list(dict.fromkeys(map(str, wanted))) or None
+    if ids:
+        known_subscribers(reading, ids)
+    counts = reading.counts()
+    holding = [] if ids else reading.holding(counts)
+    by_change = counts.group_by("change").aggregate([("count", "sum")]).to_pylist()
+    return {
+        "run": str(reading.folder),
+        "state": reading.state,
+        "updates": {row["change"]: row["count_sum"] for row in sorted(by_change, key=lambda row: row["change"])},
+        "holding": None if ids else len(holding),
+        "subscriptions": _holders(reading, ids or _spread(holding, limit), counts, limit),
+    }
+
+
+def _holders(reading: RunReader, chosen: Sequence[str], counts: pa.Table, limit: int) -> Iterator[dict[str, Any]]:
+    """Subscriptions with what they hold, in this order."""
+    for group in _groups(chosen, counts):
+        known = known_subscribers(reading, group)
+        told: dict[str, dict[str, int]] = {}
+        for row in counts.filter(pc.is_in(counts["subscription_id"], pa.array(group))).to_pylist():
+            told.setdefault(row["subscription_id"], {})[row["change"]] = row["count"]
+        results = reading.results(group)
+        of_each = _rows_of_each(results, group)
+        first = [each[: limit or None] for each in of_each]
+        joined = (row for row, _ in _joined(reading, results.take(pa.array(np.concatenate(first))), known))
+        for name, held, picked in zip(group, of_each, first, strict=True):
+            rows = islice(joined, len(picked))
+            yield _described(known[name][-1]) | {"updates": told.get(name, {}), "held": len(held), "results": rows}
+            deque(rows, maxlen=0)  # those that were left are not the next one's
+
+
+def _groups(chosen: Sequence[str], counts: pa.Table) -> Iterator[list[str]]:
+    """So many subscriptions at a time that their updates fit into memory; few at first, which are soon there."""
+    summed = counts.group_by("subscription_id").aggregate([("count", "sum")])
+    rows = dict(zip(summed["subscription_id"].to_pylist(), summed["count_sum"].to_pylist(), strict=True))
+    group: list[str] = []
+    size, most = 0, FIRST_GROUP
+    for name in chosen:
+        more = rows.get(name, 0) + 10  # a subscription itself takes as much as some updates
+        if group and size + more > most:
+            yield group
+            group, size, most = [], 0, GROUP
+        group.append(name)
+        size += more
+    if group:
+        yield group
+
+
+def _rows_of_each(results: pa.Table, group: Sequence[str]) -> list[Int64]:
+    """Of each subscription its rows, best first; of what has no rank the latest comes first."""
+    who = pc.index_in(results["subscription_id"], value_set=pa.array(group)).to_numpy()
+    ranked = pc.is_valid(results["rank"]).to_numpy()
+    order = np.argsort(who, kind="stable")
+    bounds = np.searchsorted(who[order], np.arange(len(group) + 1))
+    each = [order[begin:end] for begin, end in pairwise(bounds)]
+    return [rows if rows.size == 0 or ranked[rows[0]] else rows[::-1] for rows in each]
+
+
+def update_stream(
+    reading: RunReader, wanted: Sequence[str], limit: int = 0, parts: Sequence[Any] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Updates with what they are about, in the order of the files: the last `limit` of them, 0 for all.
+
+    parts : sequence of path, optional    files of updates instead of all that have names
+
+    Notes
+    -----
+    Memory is for a piece of a file, and for the subscriptions that have updates, up to `KNOWN`.
+    """
+    pieces = reading.pieces([str(one) for one in wanted] or None, parts)
+    known: dict[str, list[Subscriber]] = {}
+    for piece in _first_rows_apart(_last(pieces, limit) if limit else pieces):
+        ids = set(pc.unique(piece["subscription_id"]).to_pylist())
+        if len(known) > KNOWN:
+            known.clear()
+        known |= known_subscribers(reading, sorted(ids - known.keys()))
+        for row, of in _joined(reading, piece, known):
+            yield row | {name: value for name, value in of.more.items() if name not in row}
+
+
+def _last(pieces: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
+    """The last rows of all."""
+    kept: deque[pa.Table] = deque()
+    rows = 0
+    for piece in pieces:
+        kept.append(piece)
+        rows += len(piece)
+        while rows - len(kept[0]) >= limit:
+            rows -= len(kept.popleft())
+    if kept:
+        yield pa.concat_tables(kept).slice(max(0, rows - limit))
+
+
+def _first_rows_apart(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows; what is about the first of them is soon there."""
+    for number, piece in enumerate(pieces):
+        if number == 0:
+            yield piece.slice(0, JOINED_FIRST)
+            piece = piece.slice(JOINED_FIRST)
+        yield piece
+
+
+def _joined(
+    reading: RunReader, table: pa.Table, known: Mapping[str, Sequence[Subscriber]]
+) -> Iterator[tuple[dict[str, Any], Subscriber]]:
+    """`join`, some rows at a time, and the subscription beside the row."""
+    begin, many = 0, JOINED_FIRST
+    while begin < len(table):
+        for row in join(reading, table.slice(begin, many).to_pylist(), known):
+            of = row.pop("subscription")
+            yield row, of
+        begin, many = begin + many, JOINED
+
+
+def known_subscribers(reading: RunReader, ids: Collection[str]) -> dict[str, list[Subscriber]]:
+    """The subscriptions of these ids. Raises ConfigError for one that the run does not have."""
+    found, refused = reading.subscribers(ids)
+    for name in ids:
+        if name in found:
+            continue
+        if name in refused:
+            raise ConfigError(f"subscription {name}: the run has rejected it ({refused[name]}); see rejected.jsonl")
+        near = difflib.get_close_matches(name, _all_ids(reading), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"subscription {name}: is in none of the files of {reading.folder}{hint}")
+    return found
+
+
+def join(
+    reading: RunReader, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[Subscriber]]
+) -> list[dict[str, Any]]:
+    """Rows of results or updates with `words` found, `text`, `lon`, `lat`, `event_time`, `distance_km` (None for a
+    region) and `subscription`."""
+    messages = reading.messages({row["seq"] for row in rows})
+    vocabulary = reading.vocabulary if rows else None
+    joined = []
+    for row in rows:
+        subscription = _at(known[row["subscription_id"]], row.get("as_of"))
+        message = messages.get(row["seq"])
+        more: dict[str, Any] = {"kind": subscription.kind, "subscription": subscription}
+        if message is not None and vocabulary is not None:
+            there = [word for word in subscription.words if vocabulary.id_of(word) in message.terms]
+            far = None
+            if subscription.lon is not None and subscription.lat is not None:
+                far = distance_km(subscription.lon, subscription.lat, message.lon, message.lat)
+            time = None if message.event_time is None else message.event_time.isoformat()
+            more |= {"words": there, "distance_km": far, "text": message.text}
+            more |= {"lon": message.lon, "lat": message.lat, "event_time": time}
+        joined.append({**row, **more})
+    return joined
+
+
+# -------------------------------------------------------------------------------------------------- for people
+
+
+def result_lines(payload: Mapping[str, Any], reading: RunReader, width: int) -> Iterator[str]:
+    """`result_stream` as lines: of each subscription a heading and its results, then what the scores are."""
+    told = cell({change: f"{count:,}" for change, count in payload["updates"].items()}) or "nothing yet"
+    yield from wrap(f"{cell(payload['run'])}: {payload['state']}; updates: {told}", width, subsequent_indent="    ")
+    kinds: dict[str, None] = {}
+    example, many = None, 0
+    for one in payload["subscriptions"]:
+        many += 1
+        yield ""
+        yield from (fitted(line, width) for line in _heading(one))
+        rows = iter(one["results"])
+        first = next(rows, None)
+        if first is None:
+            yield "    nothing yet"
+            continue
+        kinds[one["kind"]] = None
+        example = example or (one["subscription_id"], first["seq"])
+        kind = reading.kinds.named(one["kind"])
+        columns = _columns(reading, ranked=kind.standing, far=kind.place == "point")
+        yield from _listing(columns, chain([first], rows), width)
+    yield from _footnotes(reading, kinds, example, width)
+    if payload["holding"] is not None and payload["holding"] > many:
+        yield f"{payload['holding']:,} subscriptions hold something; name some, or give --limit 0 for all"
+
+
+def update_lines(rows: Iterable[Mapping[str, Any]], reading: RunReader, width: int) -> Iterator[str]:
+    """`update_stream` as lines."""
+    kinds: dict[str, None] = {}
+    example = None
+
+    def seen() -> Iterator[Mapping[str, Any]]:
+        nonlocal example
+        for row in rows:
+            kinds[row["kind"]] = None
+            example = example or (row["subscription_id"], row["seq"])
+            yield row
+
+    yield from _listing(_columns(reading, told=True), seen(), width)
+    if example is None:
+        yield "no updates yet"
+    yield from _footnotes(reading, kinds, example, width)
+
+
+def update_line(row: Mapping[str, Any], reading: RunReader, width: int) -> str:
+    """An update for those who follow: one line, or two where it is too much for one."""
+    values = {column.heading: cell(column.value(row)) for column in _columns(reading, told=True)}
+    begin = f"{values['as of']:>10} {values['change']:<5} {values['subscription']}  {values['message']}"
+    figures = f"{values['time (UTC)']}  {values['km']} km  {values['score']}"
+    texts = f"{values['place']}  {values['words found']}: {values['text']}"
+    if cells(f"{begin}  {figures}  {values['place']}  {values['words found']}") + LEAST_FOLLOWED <= width:
+        return fitted(f"{begin}  {figures}  {texts}", width)
+    return "\n".join((fitted(begin, width), fitted(f"    {figures}  {texts}", width)))
+
+
+def legend(reading: RunReader, kinds: Iterable[str]) -> Iterator[str]:
+    """What the scores of these kinds are."""
+    for name in kinds:
+        kind = reading.kinds.named(name)
+        if not kind.standing:
+            continue
+        if kind.nearest:
+            what = "the distance on the map of the run, in degrees; km is along the earth"
+        elif kind.fades and reading.fading is not None:
+            hours = math.log(2.0) / reading.fading.log_base_per_s / 3600
+            what = f"0 to 1 when the message was published, and halved every {hours:,.4g} h since"
+        elif kind.place == "region":
+            what = "0 to 1, how near to the middle of the region; then 0 to 1, how alike the words"
+        else:
+            what = "0 to 1, how near and how alike the words, weighed by alpha"
+        yield f"score of {name}: {what}"
+
+
+def _footnotes(reading: RunReader, kinds: Iterable[str], example: tuple[str, int] | None, width: int) -> Iterator[str]:
+    if example is None:
+        return
+    yield ""
+    for line in legend(reading, kinds):
+        yield from wrap(line, width, subsequent_indent="    ")
+    name, seq = example
+    dashes = "-- " if name.startswith("-") else ""
+    command = f"skyray explain {dashes}{shlex.quote(str(reading.folder))} {shlex.quote(name)} seq:{seq}"
+    yield f"why: {shown(command)}"
+
+
+def _heading(one: Mapping[str, Any]) -> Iterator[str]:
+    """What a subscription asks for, and what it has got."""
+    yield f"{cell(one['subscription_id'])}: {one['kind']} of {cell(' '.join(one['keywords']))}"
+    if one.get("lon") is not None:
+        parts = [f"at {_place(one)}"]
+    else:
+        west, south, east, north = one["region"]
+        parts = [f"in {west:.{PLACE_DECIMALS}f} to {east:.{PLACE_DECIMALS}f}, "
+                 f"{south:.{PLACE_DECIMALS}f} to {north:.{PLACE_DECIMALS}f}"]  # fmt: skip
+    parts += [f"{name} {one[name]:g}" for name in ("k", "alpha") if one.get(name) is not None]
+    parts += [f"holds {one['held']:,}", *(f"{change} {count:,}" for change, count in sorted(one["updates"].items()))]
+    parts += [f"{cell(name)} {cell(value)}" for name, value in one["more"].items()]
+    yield f"    {', '.join(parts)}"
+
+
+class _Column(NamedTuple):
+    """A column of joined rows; `below`: which of them is the first to go to a second line, 0 for none that does."""
+
+    heading: str
+    value: Callable[[Mapping[str, Any]], Any]
+    below: int = 0
+    figure: bool = False
+
+
+def _columns(reading: RunReader, told: bool = False, ranked: bool = False, far: bool = False) -> list[_Column]:
+    """The columns of updates, or of results with rank and distance where the kind has them."""
+    columns: list[_Column] = []
+    if told:
+        columns.append(_Column("as of", lambda row: row["as_of"], 5, figure=True))
+        columns.append(_Column("change", lambda row: row["change"]))
+        columns.append(_Column("subscription", lambda row: fitted(shown(row["subscription_id"]), LONGEST_ID)))
+    if ranked:
+        columns.append(_Column("rank", lambda row: row["rank"], figure=True))
+    columns.append(_Column("seq", lambda row: str(row["seq"]), 6 if told else 0, figure=True))
+    columns.append(_Column("message", _message_name, 9 if told else 0))
+    columns.append(_Column("time (UTC)", _time, 4))
+    if told or far:
+        columns.append(_Column("km", lambda row: kilometres(row.get("distance_km")), 7, figure=True))
+    if told or ranked:
+        columns.append(_Column("score", lambda row: _score(row, reading), 8, figure=True))
+    columns.append(_Column("place", _place, 3))
+    columns.append(_Column("words found", lambda row: " ".join(row.get("words", ())), 2))
+    columns.append(_Column("text", lambda row: " ".join(row.get("text", "").split()), 1))
+    return columns
+
+
+def _listing(columns: Sequence[_Column], rows: Iterable[Mapping[str, Any]], width: int) -> Iterator[str]:
+    return listing(
+        [column.heading for column in columns],
+        ([column.value(row) for column in columns] for row in rows),
+        width,
+        right=[column.heading for column in columns if column.figure],
+        below=[column.heading for column in sorted(columns, key=lambda column: column.below) if column.below],
+    )
+
+
+def _message_name(row: Mapping[str, Any]) -> str:
+    """As `skyray explain` takes it."""
+    name = row["message_id"]
+    return name if cells(shown(name)) <= LONGEST_ID else f"seq:{row['seq']}"
+
+
+def _time(row: Mapping[str, Any]) -> str | None:
+    time = row.get("event_time")
+    return None if time is None else datetime.fromisoformat(time).strftime("%Y-%m-%d %H:%M")
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    if "lon" not in row:
+        return ""
+    return f"{row['lon']:.{PLACE_DECIMALS}f} {row['lat']:.{PLACE_DECIMALS}f}"
+
+
+def _score(row: Mapping[str, Any], reading: RunReader) -> str:
+    """The score of a joined row in the unit that `legend` names."""
+    score, kind, fading = row["score"], reading.kinds.named(row["kind"]), reading.fading
+    if score is None or math.isnan(score) or not kind.standing:
+        return "-"
+    if kind.nearest:
+        return f"{score * reading.unit_degrees:.3g}°"
+    if kind.fades and fading is not None and row.get("event_time") is not None:
+        time = datetime.fromisoformat(row["event_time"])
+        age_s = time.replace(tzinfo=time.tzinfo or UTC).timestamp() - fading.epoch_us / 1e6
+        return f"{math.exp(min(0.0, score - age_s * fading.log_base_per_s)):.3g}"
+    both = [score] if row.get("text_score") is None else [score, row["text_score"]]
+    return ", ".join(f"{one:.3g}" for one in both)
+
+
+def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
+    """The beginning of a text, on one line."""
+    text = " ".join(text.split())
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+# ------------------------------------------------------------------------------------------------ for machines
+
+
+def write_csv(rows: Iterable[Mapping[str, Any]], names: Sequence[str], header: bool = True) -> bool:
+    """Rows as CSV, one header before the first; whether there were any.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe before it.
+    """
+    out = sys.stdout
+    # a terminal would obey what a file may hold
+    made_safe = shown if out.isatty() else str
+    writer = csv.writer(out, lineterminator="\n")
+    begun = False
+    for row in flushed(rows):
+        if header and not begun:
+            writer.writerow([made_safe(_unformed(name)) for name in names])
+        begun = True
+        writer.writerow([made_safe(_unformed(_field(row.get(name)))) for name in names])
+    return begun
+
+
+def flat_results(payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """`result_stream` as one row a result, with the free columns of the subscription."""
+    for one in payload["subscriptions"]:
+        for row in one["results"]:
+            yield {"subscription_id": one["subscription_id"], **one["more"], **row}
+
+
+def update_columns(reading: RunReader, wanted: Sequence[str]) -> list[str]:
+    """The columns of updates as CSV."""
+    return list(dict.fromkeys([*UPDATE_COLUMNS, *reading.free_columns(set(wanted) or None)]))
+
+
+def _field(value: Any) -> Any:
+    value = plain(value)
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "" if value is None else value
+
+
+def _unformed(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def _described(subscription: Subscriber) -> dict[str, Any]:
+    told = subscription._asdict()
+    told["keywords"] = list(told.pop("words"))
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _at(several: Sequence[Subscriber], as_of: int | None) -> Subscriber:
+    """Who had the id as of a message: the last to begin before it."""
+    begun = [one for one in several if as_of is None or one.at <= as_of]
+    return begun[-1] if begun else several[0]
+
+
+def _spread(ids: Sequence[str], limit: int) -> list[str]:
+    """So many of them, evenly."""
+    if not limit or len(ids) <= limit:
+        return list(ids)
+    return [ids[int(row)] for row in np.linspace(0, len(ids) - 1, limit)]
+
+
+def _all_ids(reading: RunReader) -> list[str]:
+    from spouts.lines import read_rows
+
+    rows = (row for path in reading.files for _, row in read_rows(path))
+    return [name for row in rows if isinstance(row, dict) and (name := identifier(row.get("subscription_id")))]

@@ -1,0 +1,290 @@
+"""A finished run against the oracle: `skyray verify RUN_DIR`.
+
+What a run has delivered (its updates and its results at the end) is compared with what the bulk oracle
+(`matching.bulk_oracle`) or, for those who ask for it, the plain one (`matching.naive`) says it must be, over all its
+messages and all its boundaries, for all subscriptions or a sample of each kind. Then the updates are followed in the
+order of the files, as a subscriber would: right ones in a wrong order end wrong.
+
+A run folder holds `run.json` (where messages and subscriptions are, window, world, projection, batch, limit,
+boundaries), `updates/*.parquet` or `updates/*.jsonl`, and `results.parquet`. Subscriptions that replaced each other
+share an external id, so ids are sampled and compared, not numbers. Read on in `gateway.runs.oracle_replay`, which asks
+the oracle, and in `gateway.runs.update_order`, which follows the order.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+from rich.text import Text
+
+from gateway.runs.reader import read_results, read_updates
+from gateway.runs.update_order import follow, owners
+from gateway.runs.oracle_replay import (
+    FinishedRun,
+    Progress,
+    Sample,
+    Truth,
+    ask_oracle,
+    choose,
+    open_run,
+    score_bits,
+)
+from gateway.shell.terminal import shown
+from matching.errors import ConfigError
+from matching.kind_table import Kinds
+from matching.kinds import KINDS
+from matching.model import CHANGES, MATCH, Int64
+
+#: How many missing and how many extra events are named.
+NAMED = 5
+pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
+
+
+@dataclass
+class VerifyReport:
+    """The verdict: `exact` if every update and result row compared is the oracle's, and updates are in order.
+
+    The counts are by kind: subscriptions compared, updates of the oracle, updates delivered, and of those missing or
+    extra. `vacuous` names the kinds with subscriptions but not one update of the oracle, of which a verdict says
+    little. `judge` is the oracle that said so. `faults` says in words what else is wrong; `examples` names the first
+    missing and extra events.
+    """
+
+    exact: bool = False
+    sampled: bool = False
+    judge: str = ""
+    messages: int = 0
+    boundaries: int = 0
+    subscriptions: dict[str, int] = field(default_factory=dict)
+    oracle_updates: dict[str, int] = field(default_factory=dict)
+    delivered_updates: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
+    extra: dict[str, int] = field(default_factory=dict)
+    oracle_results: int = 0
+    missing_results: int = 0
+    extra_results: int = 0
+    vacuous: list[str] = field(default_factory=list)
+    examples: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """All fields, JSON-ready."""
+        return dict(vars(self))
+
+    def render(self) -> Text:
+        """The verdict for people, a few lines; no text of an id is taken for markup."""
+        who = f"{sum(self.subscriptions.values()):,} {'sampled ' if self.sampled else ''}subscriptions"
+        lines = [
+            f"{'exact' if self.exact else 'NOT EXACT'}: {who} over {self.messages:,} messages and "
+            f"{self.boundaries:,} boundaries, {sum(self.oracle_updates.values()):,} updates and "
+            f"{self.oracle_results:,} results of the {self.judge}"
+        ]
+        for kind, count in self.subscriptions.items():
+            lines.append(
+                f"  {kind}: {count:,} subscriptions, {self.oracle_updates[kind]:,} updates expected, "
+                f"{self.delivered_updates[kind]:,} delivered, {self.missing[kind]:,} missing, "
+                f"{self.extra[kind]:,} extra"
+            )
+        if self.missing_results or self.extra_results:
+            lines.append(f"  results at the end: {self.missing_results:,} missing, {self.extra_results:,} extra")
+        lines += [f"  {fault}" for fault in self.faults]
+        lines += [f"  {example}" for example in self.examples]
+        if self.vacuous:
+            lines.append(f"  nothing to compare for {', '.join(self.vacuous)}: the oracle has no updates there")
+        return Text("\n".join(map(shown, lines)))
+
+
+def verify_run(
+    run_dir: str | os.PathLike[str],
+    sample: int | None = None,
+    all: bool = False,
+    seed: int = 0,
+    on_progress: Progress | None = None,
+    kinds: Kinds = KINDS,
+    plain: bool = False,
+) -> VerifyReport:
+    """Compare a finished run with the oracle.
+
+    Parameters
+    ----------
+    run_dir : path
+        The `--out` of a finished `skyray run`.
+    sample : int, optional
+        Subscriptions of each kind to compare; None for all of them, as does `all`.
+    seed : int
+        Which ones are drawn.
+    on_progress : callable, optional
+        Called as `on_progress(messages=done, of=all, updates=so_far)`.
+    kinds : Kinds
+        Those that the run knew; the oracle has to know them too.
+    plain : bool
+        Ask the oracle of plain Python (`matching.naive`) in place of the bulk oracle (`matching.bulk_oracle`).
+
+    Raises
+    ------
+    InputError
+        If the folder holds no finished run, or something in it or in its inputs cannot be read.
+    ConfigError
+        For a sample below one, or a run without the settings that the comparison needs.
+
+    Notes
+    -----
+    A few seconds for 500 subscriptions over 100,000 messages; holds all events compared in memory. In order are the
+    updates of an external id, in the order of the files and their rows, if they go boundary by boundary, leaves before
+    enters, those of a replaced subscription before its successor's, if nothing enters that is held and nothing leaves
+    that is not, and if what is held in the end is what `results.parquet` says.
+    """
+    if sample is not None and sample < 1:
+        raise ConfigError(f"sample {sample}: compare at least one subscription of each kind, or all")
+    run = open_run(Path(run_dir), kinds)
+    chosen = choose(run.changes, None if all else sample, seed)
+    truth = ask_oracle(run, chosen, on_progress, plain)
+    report = VerifyReport(
+        sampled=len(chosen.ids) < len(chosen.everyone),
+        messages=truth.messages,
+        boundaries=truth.boundaries,
+        subscriptions=truth.subscriptions,
+        oracle_updates=truth.updates,
+        oracle_results=len(truth.results),
+        judge=truth.judge,
+        vacuous=[kind for kind, count in truth.updates.items() if not count],
+    )
+    _compare_updates(run, chosen, truth, report)
+    _compare_results(run, chosen, truth, report)
+    wrong = sum(report.missing.values()) + sum(report.extra.values()) + report.missing_results + report.extra_results
+    report.exact = not wrong and not report.faults
+    return report
+
+
+# --------------------------------------------------------------------------------------------- what was delivered
+
+
+def _compare_updates(run: FinishedRun, chosen: Sample, truth: Truth, report: VerifyReport) -> None:
+    """Compare as multisets of (as_of, subscription, message, change, score); message ids by seq."""
+    message_ids = truth.message_ids
+    parts = [np.zeros((0, 5), np.int64)]
+    strangers = misnamed = beyond = 0
+    for table in read_updates(run.folder):
+        strangers += len(table) - (pc.sum(pc.is_in(table["subscription_id"], chosen.everyone)).as_py() or 0)
+        table = table.filter(pc.is_in(table["subscription_id"], chosen.ids))
+        who = pc.index_in(table["subscription_id"], chosen.ids).to_numpy()
+        seq = table["seq"].to_numpy()
+        inside = (seq >= 0) & (seq < len(message_ids))
+        beyond += int((~inside).sum())
+        names = message_ids.take(pa.array(seq[inside]))
+        same = pc.equal(names, table["message_id"].filter(pa.array(inside)).cast(pa.string()))
+        misnamed += int(inside.sum()) - (pc.sum(same).as_py() or 0)
+        change = pc.index_in(table["change"].cast(pa.string()), pa.array(CHANGES)).fill_null(-1).to_numpy()
+        score = table["score"].cast(pa.float64()).fill_null(np.nan).to_numpy()
+        parts.append(
+            np.stack([table["as_of"].to_numpy(), who, seq, change, score_bits(score)], axis=1).astype(np.int64)
+        )
+    delivered = np.concatenate(parts)
+    for count, what in (
+        (strangers, "updates delivered to subscription ids that the subscription files do not have"),
+        (misnamed, "updates delivered with the id of another message than that of their seq"),
+        (beyond, "updates delivered with a seq beyond the stream"),
+    ):
+        if count:
+            report.faults.append(f"{count:,} {what}")
+    surplus, difference = _difference(delivered, truth.events)
+    lost = difference < 0
+    ends, table = run.ends(truth.messages), run.changes.table.take(chosen.numbers)
+    of_delivered, of_surplus = (table.kind[owners(rows, ends, chosen.who, table.at)] for rows in (delivered, surplus))
+    for code, kind in enumerate(run.changes.kinds.names):
+        if kind in report.subscriptions:
+            of_kind = of_surplus == code
+            report.delivered_updates[kind] = int((of_delivered == code).sum())
+            report.missing[kind] = int(-difference[lost & of_kind].sum())
+            report.extra[kind] = int(difference[~lost & of_kind].sum())
+    for rows, label in ((surplus[lost], "missing"), (surplus[~lost], "extra")):
+        report.examples += [f"{label}: {_name(row, chosen, message_ids)}" for row in rows[:NAMED].tolist()]
+    report.faults += _compare_replay(run, chosen, truth, delivered)
+
+
+def _compare_replay(run: FinishedRun, chosen: Sample, truth: Truth, delivered: Int64) -> list[str]:
+    """A subscriber who follows the delivered updates must not stumble, and end at what `results.parquet` says."""
+    registered_at = run.changes.table.at[chosen.numbers]
+    followed = follow(delivered, run.ends(truth.messages), chosen.who, registered_at)
+    faults = [
+        f"{rows.shape[0]:,} {what}; the first: {_name(delivered[rows.min()].tolist(), chosen, truth.message_ids)}"
+        for rows, what in followed.faults
+    ]
+    results = read_results(run.folder)
+    results = results.filter(pc.is_in(results["subscription_id"], chosen.ids))
+    who = pc.index_in(results["subscription_id"], chosen.ids).to_numpy()
+    standing = np.stack([who, results["seq"].to_numpy()], axis=1).astype(np.int64)
+    rows, difference = _difference(standing, followed.held)
+    if rows.shape[0]:
+        faults.append(
+            f"following the updates ends elsewhere than results.parquet: {int((difference < 0).sum()):,} messages only "
+            f"by the updates, {int((difference > 0).sum()):,} only in the file"
+        )
+    return faults
+
+
+def _compare_results(run: FinishedRun, chosen: Sample, truth: Truth, report: VerifyReport) -> None:
+    """Compare `results.parquet` row by row: subscription, rank, message, score and text score."""
+    results, message_ids = truth.results, truth.message_ids
+    text = np.full(len(results), np.nan) if results.text_score is None else results.text_score
+    who = chosen.who[np.searchsorted(chosen.numbers, results.number)]
+    expected = np.stack([who, results.rank, results.seq, score_bits(results.score), score_bits(text)], axis=1)
+    expected = expected.astype(np.int64)
+    table = read_results(run.folder)
+    strangers = len(table) - (pc.sum(pc.is_in(table["subscription_id"], chosen.everyone)).as_py() or 0)
+    if strangers:
+        report.faults.append(f"{strangers:,} results of subscription ids that the subscription files do not have")
+    table = table.filter(pc.is_in(table["subscription_id"], chosen.ids))
+    columns = [pc.index_in(table["subscription_id"], chosen.ids), table["rank"], table["seq"]]
+    scores = [
+        score_bits(table[name].cast(pa.float64()).fill_null(np.nan).to_numpy()) for name in ("score", "text_score")
+    ]
+    found = np.stack([*(column.to_numpy() for column in columns), *scores], axis=1).astype(np.int64)
+    rows, difference = _difference(found, expected)
+    report.missing_results = int(-difference[difference < 0].sum())
+    report.extra_results = int(difference[difference > 0].sum())
+    for label, some in (("missing result", rows[difference < 0]), ("extra result", rows[difference > 0])):
+        for who, rank, seq, score, _ in some[:NAMED].tolist():
+            report.examples.append(f"{label}: {chosen.ids[who]} has {_message(seq, message_ids)} at rank {rank}, "
+                                   f"score {_score(score)}")  # fmt: skip
+    inside = pc.and_(pc.greater_equal(table["seq"], 0), pc.less(table["seq"], len(message_ids)))
+    table = table.filter(inside)
+    same = pc.equal(message_ids.take(table["seq"]), table["message_id"])
+    if misnamed := len(table) - (pc.sum(same).as_py() or 0):
+        report.faults.append(f"{misnamed:,} results with the id of another message than that of their seq")
+
+
+def _difference(found: Int64, expected: Int64) -> tuple[Int64, Int64]:
+    """Rows that do not occur equally often in both, and how much more often they were found (negative: missing)."""
+    both = np.concatenate([found, expected])
+    sign = np.concatenate([np.ones(found.shape[0], np.int64), np.full(expected.shape[0], -1)])
+    if not both.shape[0]:
+        return both, sign
+    order = np.lexsort(both.T[::-1])
+    both, sign = both[order], sign[order]
+    starts = np.flatnonzero(np.concatenate([[True], (both[1:] != both[:-1]).any(axis=1)]))
+    total = np.add.reduceat(sign, starts)
+    return both[starts[total != 0]], total[total != 0]
+
+
+# ------------------------------------------------------------------------------------------------------ in words
+
+
+def _name(row: list[int], chosen: Sample, message_ids: pa.ChunkedArray) -> str:
+    """An event as people read it."""
+    as_of, who, seq, change, score = row
+    word = CHANGES[change] if 0 <= change < len(CHANGES) else "unknown change"
+    told = f"as of {as_of}: {word} of {_message(seq, message_ids)} for {chosen.ids[who]}"
+    return told if change == MATCH else f"{told}, score {_score(score)}"
+
+
+def _message(seq: int, message_ids: pa.ChunkedArray) -> str:
+    return f"message {message_ids[seq] if 0 <= seq < len(message_ids) else '?'} (seq {seq})"
+
+
+def _score(bits: int) -> str:
+    return repr(float(np.int64(bits).view(np.float64)))

@@ -1,0 +1,201 @@
+"""What this machine needs for Skyray, checked, with the remedy beside each fault.
+
+`skyray doctor` prints it; the demo asks the same before it starts. Thresholds are what the demo was seen to need.
+"""
+
+import importlib.metadata
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from gateway.shell.packages import check_packages
+from matching import kernel_cache
+from matching.errors import PackagingError
+
+GIB = 2**30
+NEWEST_PYTHON = (3, 14)
+MIN_JAVA = 17
+MIN_CORES = 2
+#: Ray takes about 1 GiB, Spark's JVM as much, the tasks of the demo another.
+MIN_MEMORY_BYTES, GOOD_MEMORY_BYTES = 3 * GIB, 6 * GIB
+#: Below this, Ray's object store moves from shared memory to a file and every large batch is copied to disk.
+MIN_SHARED_BYTES = GIB
+MIN_DISK_BYTES, GOOD_DISK_BYTES = GIB, 5 * GIB
+#: Ray opens sockets and pipes for every task.
+MIN_OPEN_FILES = 4096
+
+
+class Finding(NamedTuple):
+    """One thing looked at: `state`, what was found, and what to do (empty when fine)."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    found: str
+    remedy: str = ""
+
+
+def examine(folder: Path = Path(".")) -> list[Finding]:
+    """Look at everything; `folder` is where runs will be written. Takes about a second; makes the folder of compiled
+    kernels, and changes nothing else."""
+    checks: tuple[Callable[[], Iterator[Finding]], ...] = (
+        _python,
+        _distribution,
+        _java,
+        _cores,
+        _memory,
+        _shared_memory,
+        lambda: _disk("disk for runs", folder),
+        lambda: _disk("disk for Ray's session", Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())),
+        _kernel_cache,
+        _open_files,
+    )
+    return [finding for check in checks for finding in check()]
+
+
+def _python() -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] <= NEWEST_PYTHON:  # an older one than 3.11 could not have read this file
+        yield Finding("Python", "ok", f"{version} at {sys.executable}")
+    else:
+        yield Finding(
+            "Python", "warn", version, f"newer than Numba knows: use 3.11 to {NEWEST_PYTHON[0]}.{NEWEST_PYTHON[1]}"
+        )
+
+
+def _distribution() -> Iterator[Finding]:
+    """Our own packages, and every pinned dependency at its pin."""
+    try:
+        check_packages()
+    except PackagingError as error:
+        yield Finding("packages", "fail", "shadowed", str(error))
+    try:
+        requirements = importlib.metadata.requires("skyray") or []
+    except importlib.metadata.PackageNotFoundError:
+        yield Finding("dependencies", "warn", "skyray is not installed", "run `make setup`, or `pip install skyray`")
+        return
+    missing, differing = [], []
+    for requirement in requirements:
+        pinned = re.match(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^;\s]+)\s*$", requirement)
+        if pinned is None:  # extras carry a marker after the pin
+            continue
+        try:
+            version = importlib.metadata.version(pinned[1])
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(pinned[1])
+            continue
+        if version != pinned[2]:
+            differing.append(f"{pinned[1]} {version} instead of {pinned[2]}")
+    if missing:
+        yield Finding("dependencies", "fail", f"missing: {', '.join(missing)}", "run `pip install skyray` again")
+    if differing:
+        yield Finding(
+            "dependencies",
+            "warn",
+            "; ".join(differing),
+            "run `pip install skyray` again",
+        )
+    if not missing and not differing:
+        yield Finding("dependencies", "ok", f"{len(requirements)} pins met")
+
+
+def _java() -> Iterator[Finding]:
+    remedy = (
+        f"install a JDK or JRE {MIN_JAVA} or newer (Debian, Ubuntu: apt install openjdk-17-jre-headless; "
+        "macOS: brew install openjdk@17), or point JAVA_HOME to one; only the ETL needs it"
+    )
+    java_home = os.environ.get("JAVA_HOME")
+    java = str(Path(java_home) / "bin" / "java") if java_home else shutil.which("java")
+    if java is None:
+        yield Finding("Java", "fail", "none on PATH, and JAVA_HOME is not set", remedy)
+        return
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Finding("Java", "fail", f"{java} does not start: {error}", remedy)
+        return
+    version = re.search(r'version "(?:1\.)?(\d+)[^"]*"', answer.stderr + answer.stdout)
+    if version is None:
+        yield Finding("Java", "fail", f"{java} does not tell its version", remedy)
+    elif int(version[1]) < MIN_JAVA:
+        yield Finding("Java", "fail", f"{java} is version {version[1]}", remedy)
+    else:
+        yield Finding("Java", "ok", f"version {version[1]} at {java}")
+
+
+def _cores() -> Iterator[Finding]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if cores >= MIN_CORES:
+        yield Finding("cores", "ok", str(cores))
+    else:
+        yield Finding("cores", "warn", str(cores), "works, but slowly: give the machine or container two cores")
+
+
+def _memory() -> Iterator[Finding]:
+    import psutil
+
+    available = psutil.virtual_memory().available
+    limit = Path("/sys/fs/cgroup/memory.max")  # a container's limit, which psutil does not see
+    if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+        used = Path("/sys/fs/cgroup/memory.current")
+        available = min(available, int(text) - (int(used.read_text()) if used.is_file() else 0))
+    found = f"{available / GIB:.1f} GiB free"
+    if available < MIN_MEMORY_BYTES:
+        yield Finding("memory", "fail", found, f"free some: Ray and Spark need {MIN_MEMORY_BYTES // GIB} GiB")
+    elif available < GOOD_MEMORY_BYTES:
+        yield Finding("memory", "warn", found, "enough for the demo; use --query-bolts 1 for large runs")
+    else:
+        yield Finding("memory", "ok", found)
+
+
+def _shared_memory() -> Iterator[Finding]:
+    folder = Path("/dev/shm")
+    if not folder.is_dir():
+        yield Finding("shared memory", "ok", "Ray uses files on this system")
+        return
+    free = shutil.disk_usage(folder).free
+    found = f"{free / GIB:.1f} GiB free in {folder}"
+    if free < MIN_SHARED_BYTES:
+        yield Finding("shared memory", "warn", found, "Ray falls back to disk: start the container with --shm-size=2g")
+    else:
+        yield Finding("shared memory", "ok", found)
+
+
+def _disk(name: str, folder: Path) -> Iterator[Finding]:
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    usage = shutil.disk_usage(place)
+    found = f"{usage.free / GIB:.1f} GiB free at {place}"
+    if not os.access(place, os.W_OK):
+        yield Finding(name, "fail", f"{place} cannot be written", "choose another folder with --out, or RAY_TMPDIR")
+    elif usage.free < MIN_DISK_BYTES:
+        yield Finding(name, "fail", found, "free some space, or choose another folder")
+    elif usage.free < GOOD_DISK_BYTES or usage.free < 0.05 * usage.total:
+        yield Finding(name, "warn", found, "Ray stops storing large objects when a disk is 95 % full")
+    else:
+        yield Finding(name, "ok", found)
+
+
+def _kernel_cache() -> Iterator[Finding]:
+    folder, why = kernel_cache.choose()
+    if folder is not None:
+        compiled = sum(1 for _ in folder.rglob("*.nbc"))
+        yield Finding("kernel cache", "ok", f"{compiled} compiled kernels in {folder}")
+    else:
+        found = f"none: every process compiles them anew ({why})"
+        yield Finding("kernel cache", "warn", found, "set SKYRAY_KERNEL_CACHE to a folder that only you can write to")
+
+
+def _open_files() -> Iterator[Finding]:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= MIN_OPEN_FILES:
+        yield Finding("open files", "ok", "no limit" if hard == resource.RLIM_INFINITY else f"up to {hard}")
+    else:
+        yield Finding("open files", "warn", f"up to {hard}", f"raise the limit: ulimit -n {MIN_OPEN_FILES}")

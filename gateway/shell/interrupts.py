@@ -1,0 +1,246 @@
+"""Ctrl-C and a polite kill: a command unwinds, whatever it is doing, and is gone within seconds.
+
+A signal raises KeyboardInterrupt in the main thread, so that everything held is given back on the way out; on that way
+further ones change nothing. What does not unwind in time is ended together with its children. Used by `gateway.cli`;
+read on in `gateway.shell.leftovers` for the children.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Self
+
+from gateway.shell.leftovers import children, end_children
+from gateway.shell.terminal import fail
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: How long a command may take to unwind. Ray takes up to 5 s to end, Spark up to 10.
+PATIENCE_S = 15.0
+#: How long the main thread may be deep in a library that looks at no signal, where it cannot even begin to unwind.
+DEEP_S = 5.0
+#: How soon a signal comes again, in case what it raised was swallowed.
+_AGAIN_S = 0.25
+#: Signals that come so close together are one press of a key.
+_ONE_PRESS_S = 0.3
+
+
+class Interrupts:
+    """A block that SIGINT and SIGTERM end by KeyboardInterrupt; a signal that was ignored before still is.
+
+    Does nothing outside the main thread, where no signal arrives.
+
+    Parameters
+    ----------
+    patience_s : float
+        How long the block may take to end after the first signal, before the process and its children are ended.
+
+    Attributes
+    ----------
+    came : int or None
+        The first signal.
+    """
+
+    def __init__(self, patience_s: float = PATIENCE_S):
+        self.came: int | None = None
+        self._patience_s = patience_s
+        self._heard_s = 0.0
+        self._settled = False
+        self._lenient = False
+        self._first_s: dict[str, float] = {}
+        self._told = threading.Lock()
+        self._over = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._handlers: dict[int, Any] = {}
+        self._earlier: set[int] = set()
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        self._earlier = children()
+        self._main = threading.get_ident()
+        # Python's handlers wait for the main thread, which may be deep in a library. What arrives at this pipe is seen
+        # at once, also when Ray or Spark has put a handler of its own in place.
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        self._watcher = threading.Thread(target=self._watch, name="interrupts", daemon=True)
+        self._watcher.start()
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._swallowed
+        self._wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        for number in SIGNALS:
+            before = signal.getsignal(number)
+            if before is not signal.SIG_IGN:  # which is what a shell asks for what it puts into the background
+                self._handlers[number] = before
+                signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._watcher is None:
+            return
+        self._over.set()
+        for number, before in self._handlers.items():
+            signal.signal(number, before)
+        signal.set_wakeup_fd(self._wakeup)
+        sys.unraisablehook = self._hook
+        os.close(self._writing)  # which ends the watcher's reading
+        self._watcher.join()
+        os.close(self._reading)
+
+    def settle(self) -> None:
+        """From here on a signal is noted, but raises nothing."""
+        self._settled = True
+
+    @contextmanager
+    def draining(self) -> Iterator[Callable[[], bool]]:
+        """A block that the first signal does not end: what it is asked then says so. A second one is as ever.
+
+        It begins with the first question; before that nothing is running that could drain.
+        """
+
+        def asked() -> bool:
+            self._lenient = self._watcher is not None
+            return self.came is not None
+
+        try:
+            yield asked
+        finally:
+            self._lenient = False
+
+    def _is_first(self, hearer: str) -> bool:
+        """Whether the signal that came now is the first one, which is noted; one press may arrive twice.
+
+        Handler and watcher each have a time of their own: on a busy machine the main thread hears of the same signal
+        much later.
+        """
+        now_s = time.monotonic()
+        return now_s - self._first_s.setdefault(hearer, now_s) <= _ONE_PRESS_S
+
+    def tell(self, more: str = "") -> None:
+        """Say once, on standard error, that the command was ended."""
+        if not self._told.acquire(blocking=False):
+            return
+        fail(("terminated" if self.came == signal.SIGTERM else "interrupted") + more)
+
+    def end_children(self) -> None:
+        """End what the block has started and left behind."""
+        end_children(self._earlier)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.came = self.came or number
+        if self._lenient and self._is_first("handler"):
+            return
+        self._heard_s = time.monotonic()
+        if not self._settled and not _unwinding() and not _giving_birth(frame):
+            raise KeyboardInterrupt
+
+    def _swallowed(self, what: "sys.UnraisableHookArgs") -> None:
+        """Python tells at length of what is raised where nobody can catch it; an interrupt comes again."""
+        if what.exc_type is not KeyboardInterrupt:
+            self._hook(what)
+
+    def _watch(self) -> None:
+        """Wait for the first signal, then for the end."""
+        while not self._over.is_set():
+            heard = os.read(self._reading, 1)
+            if heard and heard[0] in SIGNALS:
+                self.came = self.came or heard[0]
+                if self._lenient and self._is_first("watcher"):
+                    continue
+                break
+        began_s = self._heard_s = time.monotonic()
+        while not self._over.wait(_AGAIN_S):
+            now_s = time.monotonic()
+            ours = self.came is not None and signal.getsignal(self.came) == self._handle
+            if now_s - began_s > self._patience_s or (ours and now_s - self._heard_s > DEEP_S):
+                self._end(now_s - began_s)
+            elif self.came is not None and ours:
+                # Some libraries swallow whatever is raised while they are imported or finalised.
+                signal.pthread_kill(self._main, self.came)
+
+    def _end(self, waited_s: float) -> None:
+        """The main thread has not ended in time: end without it."""
+        try:
+            end_children(self._earlier, patience_s=0.0)
+            if sys.stderr.isatty():
+                sys.stderr.write("\x1b[?25h")  # a live display hides the cursor
+            self.tell(f"; what had not ended after {waited_s:.0f} s was killed")
+        finally:
+            os._exit(exit_code(self.came))
+
+
+#: The block that this process is in.
+_CURRENT: list[Interrupts] = []
+
+
+@contextmanager
+def draining() -> Iterator[Callable[[], bool]]:
+    """`Interrupts.draining` of the command that is running; without one nothing is ever asked for."""
+    if not _CURRENT:
+        yield lambda: False
+        return
+    with _CURRENT[-1].draining() as asked:
+        yield asked
+
+
+def tell(more: str) -> None:
+    """`Interrupts.tell` of the command that is running."""
+    if _CURRENT:
+        _CURRENT[-1].tell(more)
+
+
+def run_interruptible(command: Callable[[Interrupts], int]) -> int:
+    """Run a command that may be interrupted.
+
+    Parameters
+    ----------
+    command : callable
+        Gets the `Interrupts`, whose `came` tells whether an error is worth telling; returns its exit code.
+
+    Returns
+    -------
+    int
+        The command's exit code. After a signal nothing is returned: the process ends, with 130 after SIGINT and 143
+        after SIGTERM, one line about it on standard error, and nothing left of what the command has started.
+    """
+    with Interrupts() as interrupts:
+        _CURRENT[:] = [interrupts]
+        try:
+            code = command(interrupts)
+            interrupts.settle()
+        except KeyboardInterrupt:
+            interrupts.settle()
+            code = exit_code(interrupts.came)
+        if interrupts.came is not None or code == exit_code(None):
+            interrupts.tell()
+            interrupts.end_children()
+            code = exit_code(interrupts.came)
+        if interrupts.came is not None:
+            # An interpreter that takes its leave runs into what was interrupted half-built: Ray's parts in C++ crash.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    return code
+
+
+def exit_code(number: int | None) -> int:
+    """What a shell expects of a process that a signal has ended; KeyboardInterrupt without one counts as SIGINT."""
+    return 128 + (number or signal.SIGINT)
+
+
+def _unwinding() -> bool:
+    """Whether this thread is giving things back because of an interrupt."""
+    error = sys.exception()
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+def _giving_birth(frame: FrameType | None) -> bool:
+    """Whether a process is being started: nobody could end it yet, and forking swallows what is raised."""
+    while frame is not None and frame.f_code.co_name != "_execute_child":
+        frame = frame.f_back
+    return frame is not None

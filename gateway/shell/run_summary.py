@@ -1,0 +1,63 @@
+"""The end of a run for people: its figures, five of its results, what was rejected and why, and where everything is.
+
+Used by `gateway.commands.run`; read on in `gateway.shell.progress` for the figures and in `gateway.runs.showing` for
+the results.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gateway.shell.progress import headline, print_summary
+from gateway.shell.terminal import cell, table
+
+#: How many results end a run.
+SHOWN = 5
+
+
+def print_ending(out: Any, report: Mapping[str, Any]) -> None:
+    """Print the report of `topology.running.run`."""
+    print_summary(out, report)
+    rejected = report.get("spouts", {}).get("subscriptions", {}).get("rejected_by_reason", {})
+    folder = Path(report["settings"]["out"])
+    if report["settings"].get("sink") != "count":
+        rows = _some_results(folder)
+        if rows:
+            out.print(table(("subscription", "words found", "text", "place"), rows, title="Some of the results"))
+    if rejected:
+        out.print(f"rejected subscriptions: {cell(rejected)}; {cell(folder / 'rejected.jsonl')} has the rows")
+    out.print(f"everything is in {cell(folder)}; see skyray show {cell(folder)}")
+
+
+def nothing_usable(report: Mapping[str, Any]) -> str | None:
+    """Why a run had nothing to match, if all subscriptions or all messages were rejected."""
+    of_subscriptions = report.get("spouts", {}).get("subscriptions", {})
+    of_messages = report.get("spouts", {}).get("messages", {})
+    folder = report["settings"]["out"]
+    if headline(report)["subscriptions"] == 0 and of_subscriptions.get("rejected"):
+        reasons = cell(of_subscriptions.get("rejected_by_reason", {}))
+        return (
+            f"all {of_subscriptions['rejected']:,} subscriptions were rejected ({reasons}); see {folder}/rejected.jsonl"
+        )
+    aside = {name: of_messages.get(name, 0) for name in ("outside_world", "ahead")}
+    if of_messages.get("messages") and sum(aside.values()) >= of_messages["messages"]:
+        reasons = cell({name: count for name, count in aside.items() if count})
+        return (
+            f"all {of_messages['messages']:,} messages were set aside ({reasons}); look at --world, --max-ahead and "
+            "the times of the messages"
+        )
+    return None
+
+
+def _some_results(folder: Path) -> list[list[Any]]:
+    """Subscription, words, text and place of a few results of different subscriptions."""
+    from gateway.runs.reader import RunReader
+    from gateway.runs.showing import flat_results, shortened, who_got_what
+
+    payload = who_got_what(RunReader(folder), [], SHOWN)
+    firsts = [one | {"results": one["results"][:1]} for one in payload["subscriptions"]]
+    return [
+        [row["subscription_id"], " ".join(row["words"]), shortened(row["text"]), f"{row['lon']:.2f} {row['lat']:.2f}"]
+        for row in flat_results({"subscriptions": firsts})
+        if "text" in row
+    ]

@@ -1,0 +1,319 @@
+"""Subscriptions made from real messages, by the recipes of the papers: `skyray subscriptions generate`.
+
+A subscription takes its place and its keywords from one message drawn at random, so that subscriptions follow the
+distribution of the stream in space and in words. How many keywords, how large a region, which k: that says the recipe
+of the kind (`matching.kind_table.Recipe`), in its row of `matching.kinds`. Same messages, kind, count, seed and
+options: the same bytes.
+
+What comes out is read by `spouts.subscriptions`; a run of it is checked by `gateway.runs.verify`.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+
+from gateway.shell.terminal import remedy_of
+from matching.errors import ConfigError, DeliveryError, InputError
+from matching.kind_table import Kind, Kinds, Recipe
+from matching.kinds import KINDS
+from matching.model import Float64, Int32, Int64, take_ragged
+from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
+from spouts.parquet import list_message_files
+
+#: Subscriptions made at a time. Part of the recipe: another number draws other subscriptions from the same seed.
+CHUNK = 50_000
+#: A word that a larger share of the messages has is a stop word: in English tweets these are "the", "at", "be".
+MAX_FREQUENCY = 0.05
+#: How many keywords must be there.
+MATCHES = ("all", "any")
+#: Degrees are written with so many decimals (about 0.1 m).
+DECIMALS = 6
+
+
+class _Stream(NamedTuple):
+    """What the recipes take from the messages: those with terms, and how often each term occurs."""
+
+    lon: Float64
+    lat: Float64
+    offsets: Int64
+    terms: Int32
+    words: list[str]
+    frequency: Int64
+    messages: int
+
+
+def generate_subscriptions(
+    etl_dir: str | os.PathLike[str],
+    kind: str,
+    count: int,
+    seed: int,
+    out: str | os.PathLike[str],
+    *,
+    k: Annotated[int | None, typer.Option(help="Size of a result, for kinds that have one.")] = None,
+    min_keywords: Annotated[int | None, typer.Option(help="Fewest keywords.")] = None,
+    max_keywords: Annotated[int | None, typer.Option(help="Most keywords.")] = None,
+    region_share: Annotated[
+        float | None, typer.Option(help="Largest side of a region, as a share of the world's; kinds with a region.")
+    ] = None,
+    until_share: Annotated[float, typer.Option(help="Share of subscriptions that end early.")] = 0.0,
+    match: Annotated[
+        str | None, typer.Option(help="all or any of the keywords, for {match}; the other kinds ask for any.")
+    ] = None,
+    max_frequency: Annotated[
+        float, typer.Option(help="Leave out words that more than this share of the messages have; 1 leaves none out.")
+    ] = MAX_FREQUENCY,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of that name.")] = False,
+    kinds: Kinds = KINDS,
+) -> dict[str, Any]:
+    """Write `count` subscriptions of one kind as JSON Lines; what is annotated is an option of the command.
+
+    Parameters
+    ----------
+    etl_dir : path
+        Output folder of `skyray etl`.
+    kind : str
+        One of `kinds`.
+    count, seed : int
+    out : path
+        File to write; it appears whole or not at all.
+    k : int, optional
+        Size of every result, instead of the recipe's range.
+    min_keywords, max_keywords : int, optional
+        Their number is uniform in between, and less where the message has fewer terms. By default the recipe's.
+    region_share : float, optional
+        Largest side of a region as a share of the extent's, in (0, 1], instead of the recipe's.
+    until_share : float
+        Share of the subscriptions that end before a message drawn at random.
+    match : str, optional
+        Of kinds that have it: "all" keywords must be there, as without it, or "any" one will do. The other kinds ask
+        for any by themselves and take neither. What is drawn is the same.
+    max_frequency : float
+        Words that a larger share of the messages have are stop words, in (0, 1]: a message that has other words gives
+        those alone, one that has none gives its rarest.
+    overwrite : bool
+        Replace a file of that name.
+    kinds : Kinds
+
+    Returns
+    -------
+    dict
+        `kind`, `count`, `seed`, `out`, `keywords` (in all) and `ending` (how many have an `until`).
+
+    Raises
+    ------
+    ConfigError
+        For an option outside its range, or a file that is there and may not be replaced.
+    InputError
+        If the folder is not what the ETL writes, or no message in it has a term.
+    DeliveryError
+        If the file cannot be written.
+
+    Notes
+    -----
+    O(messages + count), a million in well under a minute; holds the terms of all messages in memory.
+    """
+    path = Path(out)
+    if path.exists() and not (overwrite and path.is_file()):
+        remedy = "name another, or add --overwrite to replace it" if path.is_file() else "it is no file; name another"
+        raise ConfigError(f"output file {path} is in use: {remedy}")
+    made = _check(
+        kinds, kind, count, seed, k, min_keywords, max_keywords, region_share, until_share, match, max_frequency
+    )
+    stream = _read(Path(etl_dir))
+    rng = np.random.default_rng([seed, made.code])  # files of several kinds with one seed are not copies of each other
+    encoder = msgspec.json.Encoder()
+    keywords = ending = 0
+    partial = path.with_name(f".{path.name}.tmp")
+    try:
+        with partial.open("wb") as file:
+            for start in range(0, count, CHUNK):
+                size = min(CHUNK, count - start)
+                rows = rng.integers(0, stream.lon.shape[0], size)
+                offsets, terms = _draw_keywords(rng, stream, rows, made.recipe, max_frequency)
+                columns: dict[str, list] = {
+                    "subscription_id": [f"{kind}-{seed}-{number}" for number in range(start, start + size)],
+                    "kind": [kind] * size,
+                    "keywords": _words(stream.words, offsets, terms),
+                }
+                columns |= _draw_place(rng, stream, rows, made)
+                columns |= _draw_taste(rng, size, made)
+                if match is not None:
+                    columns["match"] = [match] * size
+                ends = rng.random(size) < until_share
+                until = rng.integers(1, stream.messages + 1, size)
+                columns["until"] = [end if has else None for end, has in zip(until.tolist(), ends, strict=True)]
+                file.write(encoder.encode_lines(_rows(columns)))
+                keywords += terms.shape[0]
+                ending += int(ends.sum())
+        os.replace(partial, path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise DeliveryError(
+            f"{path}: subscriptions cannot be written ({error.strerror}); {remedy_of(error)}"
+        ) from error
+    return {"kind": kind, "count": count, "seed": seed, "out": str(path), "keywords": keywords, "ending": ending}
+
+
+def _check(
+    kinds: Kinds,
+    name: str,
+    count: int,
+    seed: int,
+    k: int | None,
+    min_keywords: int | None,
+    max_keywords: int | None,
+    region_share: float | None,
+    until_share: float,
+    match: str | None,
+    max_frequency: float,
+) -> Kind:
+    """The kind, with what is asked for instead of its recipe; ConfigError for anything that cannot be."""
+    if name not in kinds:
+        raise ConfigError(f"kind {name!r}: choose one of {', '.join(kinds.names)}")
+    kind = kinds.named(name)
+    fewest, most = kind.recipe.keywords
+    fewest, most = fewest if min_keywords is None else min_keywords, most if max_keywords is None else max_keywords
+    if count < 1 or seed < 0:
+        raise ConfigError(f"count {count}, seed {seed}: need at least one subscription and a seed of 0 or more")
+    if not 1 <= fewest <= most <= MAX_SUBSCRIPTION_TERMS:
+        raise ConfigError(f"keywords from {fewest} to {most}: need 1 <= fewest <= most <= {MAX_SUBSCRIPTION_TERMS}")
+    if k is not None and ("k" not in kind.fields or not 1 <= k <= MAX_K):
+        having = ", ".join(one.name for one in kinds if "k" in one.fields)
+        raise ConfigError(f"k {k}: must be from 1 to {MAX_K:,}, and only {having} have it")
+    if region_share is not None and (kind.place != "region" or not 0.0 < region_share <= 1.0):
+        having = " and ".join(one.name for one in kinds if one.place == "region")
+        raise ConfigError(f"region share {region_share}: must lie in (0, 1], and only {having} have regions")
+    if not 0.0 <= until_share <= 1.0:
+        raise ConfigError(f"until share {until_share}: must lie between 0 and 1")
+    if match is not None and ("match" not in kind.fields or match not in MATCHES):
+        having = " and ".join(one.name for one in kinds if "match" in one.fields)
+        raise ConfigError(f"match {match!r}: must be {' or '.join(MATCHES)}, and only {having} subscriptions have it")
+    if not 0.0 < max_frequency <= 1.0:
+        raise ConfigError(f"max frequency {max_frequency}: must be above 0 and at most 1, which leaves no word out")
+    k_range = kind.recipe.k if k is None else (k, k)
+    recipe = replace(kind.recipe, keywords=(fewest, most), k=k_range, side=region_share or kind.recipe.side)
+    return replace(kind, recipe=recipe)
+
+
+def _read(directory: Path) -> _Stream:
+    """Places and terms of all messages that have terms, and the vocabulary."""
+    files = list_message_files(directory)
+    if not files:
+        raise InputError("missing_file", f"{directory}: has no messages/*.parquet; give what `skyray etl` wrote")
+    path = directory / "vocabulary.parquet"
+    try:
+        vocabulary = pq.read_table(path, columns=["term", "document_frequency"])
+        vocabulary.validate(full=True)
+        words = vocabulary.column("term").to_pylist()
+        frequency = vocabulary.column("document_frequency").to_numpy().astype(np.int64)
+        tables = []
+        for path in files:
+            tables.append(pq.read_table(path, columns=["lon", "lat", "terms"]))
+        table = pa.concat_tables(tables)
+        lists = table.column("terms").combine_chunks()
+        counts = lists.value_lengths().fill_null(0).to_numpy().astype(np.int64)
+        terms = lists.flatten().to_numpy().astype(np.int32)
+        lon, lat = table.column("lon").to_numpy(), table.column("lat").to_numpy()
+    except (OSError, KeyError, pa.ArrowException) as error:
+        reason = (str(error).splitlines() or ["damaged"])[0]
+        raise InputError("broken_file", f"{path}: cannot be read ({reason}); run the ETL again") from error
+    if terms.size and not (terms.min() >= 0 and terms.max() < len(words)):
+        raise InputError("broken_file", f"{path}: names terms that vocabulary.parquet lacks; run the ETL again")
+    full = counts > 0
+    if not full.any():
+        raise InputError("no_terms", f"{directory}: no message has a term to make subscriptions from")
+    # Messages without terms own none of the flat terms, so leaving them out moves nothing.
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[full])])
+    return _Stream(lon[full], lat[full], offsets, terms, words, frequency, counts.shape[0])
+
+
+def _draw_keywords(
+    rng: np.random.Generator, stream: _Stream, rows: Int64, recipe: Recipe, max_frequency: float
+) -> tuple[Int64, Int32]:
+    """Draw terms of each message without replacement: ragged (offsets, ascending terms).
+
+    The terms with the smallest of exponential variates divided by a weight are such a draw (Efraimidis and
+    Spirakis); the weight is the document frequency where frequent terms are preferred, else one. Stop words come last,
+    the rarest first, and are taken where a message has nothing else.
+    """
+    offsets, picked = take_ragged(stream.offsets, rows)
+    terms = stream.terms[picked]
+    key = rng.exponential(size=terms.shape[0])
+    if recipe.frequent:
+        key /= np.maximum(stream.frequency[terms], 1)
+    stops = stream.frequency[terms] > max_frequency * stream.messages
+    key[stops] = np.inf
+    lengths = np.diff(offsets)
+    owner = np.repeat(np.arange(rows.shape[0]), lengths)
+    usable = np.maximum(1, np.bincount(owner[~stops], minlength=rows.shape[0]))
+    terms = terms[np.lexsort((key, owner))]
+    fewest, most = recipe.keywords
+    wanted = np.minimum(rng.integers(fewest, most + 1, rows.shape[0]), usable)
+    place = np.arange(terms.shape[0]) - np.repeat(offsets[:-1], lengths)
+    chosen = place < np.repeat(wanted, lengths)
+    terms, owner = terms[chosen], owner[chosen]
+    terms = terms[np.lexsort((terms, owner))]
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(wanted)]), terms
+
+
+def _words(words: list[str], offsets: Int64, terms: Int32) -> list[list[str]]:
+    texts = [words[term] for term in terms.tolist()]
+    cuts = offsets.tolist()
+    return [texts[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+
+
+def _draw_place(rng: np.random.Generator, stream: _Stream, rows: Int64, kind: Kind) -> dict[str, list[Any]]:
+    """`lon` and `lat` of the message, or a `region` around it."""
+    lon, lat = stream.lon[rows], stream.lat[rows]
+    if kind.place != "region":
+        return {"lon": lon.tolist(), "lat": lat.tolist()}
+    width, height = _extent(stream)
+    sides = rng.uniform(0.01, 1.0, (2, rows.shape[0]))
+    across, up = kind.recipe.side * (np.sqrt(sides) if kind.recipe.square else sides)
+    smallest = 2 * 10.0**-DECIMALS
+    half_width = np.maximum(across * width, smallest) / 2
+    half_height = np.maximum(up * height, smallest) / 2
+    south = np.maximum(lat - half_height, -90.0)
+    north = np.minimum(lat + half_height, 90.0)
+    west, east = lon - half_width, lon + half_width
+    if kind.wraps:  # may go on across the antimeridian, unless it would meet itself there
+        crosses = 2 * half_width < 360.0
+        west = np.where(crosses & (west < -180.0), west + 360.0, west)
+        east = np.where(crosses & (east > 180.0), east - 360.0, east)
+    west, east = np.maximum(west, -180.0), np.minimum(east, 180.0)
+    return {"region": np.round(np.stack([west, south, east, north], axis=1), DECIMALS).tolist()}
+
+
+def _extent(stream: _Stream) -> tuple[float, float]:
+    """Width and height in degrees of the box of the messages; the earth's where that has no size."""
+    width, height = float(np.ptp(stream.lon)), float(np.ptp(stream.lat))
+    return (width, height) if width > 0 and height > 0 else (360.0, 180.0)
+
+
+def _draw_taste(rng: np.random.Generator, size: int, kind: Kind) -> dict[str, list[Any]]:
+    """`k` and `alpha` for the kinds that have them."""
+    columns: dict[str, list[Any]] = {}
+    if "k" in kind.fields:
+        low, high = kind.recipe.k
+        columns["k"] = rng.integers(low, high + 1, size).tolist()
+    if "alpha" in kind.fields:
+        columns["alpha"] = np.round(rng.random(size), DECIMALS).tolist()
+    return columns
+
+
+def _rows(columns: dict[str, list]) -> list[dict[str, Any]]:
+    """Columns as one dict a row, without the empty ones."""
+    names = list(columns)
+    return [
+        {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        for values in zip(*columns.values(), strict=True)
+    ]

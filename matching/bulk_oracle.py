@@ -1,0 +1,526 @@
+"""The bulk oracle: what every kind must answer, computed with NumPy over many messages at once.
+
+`matching.naive` is the oracle: what stands there is right. It is plain Python, and too slow for hundreds of
+subscriptions over long streams. `BulkOracle` gives the same updates and results, to the last bit of every score, and
+property tests hold it against the oracle kind by kind. It shares no code with engines, rooms or windows: the messages
+that share a word with a subscription are found by sorting the words of all messages, scores are the oracle's
+expressions in the oracle's order, and a result is chosen anew from what is alive. As in the oracle, each kind is a
+function or two and a row of `RULES`. Read on in `gateway.runs.oracles`, which feeds it finished runs, and in
+`gateway.load.check`, which holds load tests against `expected`.
+"""
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from matching.errors import TopologyError
+from matching.model import (
+    ANY_KEYWORD,
+    BOOLEAN,
+    DECAY,
+    ENTER,
+    KNN,
+    LEAVE,
+    MATCH,
+    SKYLINE,
+    TOPK,
+    Float64,
+    Int64,
+    MessageBatch,
+    ResultBatch,
+    SubscriptionTable,
+    UpdateBatch,
+    concatenate,
+    empty,
+    take_rows,
+)
+from matching.naive import DecayModel, tally
+from matching.window import NO_FLOOR, Boundary
+
+#: Stands for the end of a subscription that does not end, and of a message that nothing ends.
+NEVER = 2**62
+#: Subscriptions between two calls of `on_progress`.
+_STEP = 16
+
+
+class Eligible(NamedTuple):
+    """Messages that may be of a subscription's result, ascending: `row` of the messages given (int64[n]), `score` and
+    `text` (float64[n]): of a region spatial relevance and Jaccard, of a point the whole score and its text part."""
+
+    row: Int64
+    score: Float64
+    text: Float64
+
+
+class Words(NamedTuple):
+    """Messages by word, ascending in each: of every place its term (int64[nnz]), the row of its message (int64[nnz]),
+    its weight (float64[nnz]) and its count there (int64[nnz], empty where messages have no counts)."""
+
+    term: Int64
+    owner: Int64
+    weights: Float64
+    counts: Int64
+
+    @classmethod
+    def of(cls, messages: MessageBatch) -> "Words":
+        """O(terms log terms)."""
+        order = np.argsort(messages.terms, kind="stable")
+        owner = np.repeat(np.arange(len(messages)), np.diff(messages.term_offsets))
+        counts = messages.counts[order] if messages.counts.shape[0] else messages.counts
+        return cls(
+            messages.terms[order].astype(np.int64),
+            owner[order],
+            messages.weights[order].astype(np.float64),
+            counts.astype(np.int64),
+        )
+
+    def lists(self, terms: np.ndarray) -> list[slice]:
+        """Where the places of each term are."""
+        wanted = terms.astype(np.int64)
+        first, end = np.searchsorted(self.term, wanted), np.searchsorted(self.term, wanted, "right")
+        return [slice(*cut) for cut in zip(first.tolist(), end.tolist(), strict=True)]
+
+
+class Expected(NamedTuple):
+    """Updates as `matching.naive.tally` counts them, and results as `counted`."""
+
+    updates: Counter
+    results: Counter
+
+
+def counted(rows) -> Counter:
+    """Results, counted: (number, rank, seq, score), and text score where the kind has one and it is not NaN."""
+    columns = (column.tolist() for column in rows._asdict().values() if column is not None)
+    return Counter(tuple(value for value in row if value == value) for row in zip(*columns, strict=True))
+
+
+def of_numbers(rows, numbers: Int64):
+    """Those rows of updates or results that are of these subscriptions."""
+    mine = np.isin(rows.number, numbers)
+    return type(rows)(**{name: column if column is None else column[mine] for name, column in rows._asdict().items()})
+
+
+def expected(
+    messages: MessageBatch, table: SubscriptionTable, boundaries: Sequence[Boundary], max_distance: float,
+    ends: Int64 | None = None, decay: DecayModel | None = None,
+) -> Expected:  # fmt: skip
+    """The updates of subscriptions at the boundaries behind the first, and their results at the last.
+
+    Parameters
+    ----------
+    messages : MessageBatch
+        Ascending: all that may be alive at any of the boundaries; for kinds without a window all that come after the
+        first registration.
+    table : SubscriptionTable
+        None of them ends.
+    boundaries : sequence of Boundary
+    max_distance : float
+    ends : int64[n], optional
+        By seq, which message each one of the stream ends; -1 for none.
+    decay : DecayModel, optional
+        For kinds whose scores fade.
+    """
+    first, last = boundaries[0].last_seq, boundaries[-1].last_seq
+    alive_to = None
+    if ends is not None:
+        alive_to = np.full(last + 1, NEVER)
+        by = np.flatnonzero(ends[: last + 1] >= 0)
+        alive_to[ends[by]] = by
+    oracle = BulkOracle(table, np.full(len(table), NEVER), max_distance, decay)
+    updates = oracle.advance(boundaries, messages.take(np.flatnonzero(messages.seq <= last)), alive_to)
+    return Expected(tally(take_rows(updates, updates.as_of > first)), counted(oracle.results()))
+
+
+def sampled(table: SubscriptionTable, told: UpdateBatch, evenly: int, most: int) -> SubscriptionTable:
+    """So many spread evenly, and so many of those told most, of a table whose numbers ascend.
+
+    A few thousand out of a million may well be told nothing at all.
+    """
+    some = np.arange(0, len(table), max(1, len(table) // evenly))[:evenly]
+    number, times = np.unique(told.number[np.isin(told.number, table.number)], return_counts=True)
+    often = np.searchsorted(table.number, number[np.argsort(-times, kind="stable")][:most])
+    return table.take(np.union1d(some, often))
+
+
+# ------------------------------------------------------------------------------------------ what a score is, by kind
+
+
+class Chunk:
+    """Messages of some successive boundaries, indexed by word; `max_distance` and `decay` as of the oracle."""
+
+    def __init__(self, messages: MessageBatch, max_distance: float, decay: DecayModel | None):
+        self.messages, self.max_distance, self.decay = messages, max_distance, decay
+        self.words = Words.of(messages)
+        self._met = np.zeros(len(messages), np.bool_)
+        self._place = np.zeros(len(messages), np.int64)
+        before = np.concatenate([[0], np.cumsum(messages.counts, dtype=np.int64)])
+        #: Words of each message, repetitions included; empty where messages have no counts.
+        self.lengths = np.diff(before[messages.term_offsets]) if messages.counts.shape[0] else messages.counts
+
+    def meeting(self, terms: np.ndarray) -> tuple[Int64, list[slice], list[Int64]]:
+        """Rows with any of the terms, ascending; and of each term its places in `words`, and in these rows."""
+        lists = self.words.lists(terms)
+        owners = [self.words.owner[each] for each in lists]
+        for owner in owners:
+            self._met[owner] = True
+        row = np.flatnonzero(self._met)
+        self._met[row] = False
+        self._place[row] = np.arange(row.shape[0])
+        return row, lists, [self._place[owner] for owner in owners]
+
+    def distance(self, table: SubscriptionTable, at: int, row: Int64) -> Float64:
+        """Euclidean, in the unit square."""
+        dx, dy = table.x[at] - self.messages.x[row], table.y[at] - self.messages.y[row]
+        return np.sqrt(dx * dx + dy * dy)
+
+
+def _terms(table: SubscriptionTable, at: int) -> slice:
+    return slice(*table.term_offsets[at : at + 2].tolist())
+
+
+def matching_rows(chunk: Chunk, table: SubscriptionTable, at: int) -> Int64:
+    """`boolean`: the messages with all keywords, or any, whose rectangle meets the region. O(their postings)."""
+    terms = table.terms[_terms(table, at)]
+    row, _, places = chunk.meeting(terms)
+    if table.match[at] != ANY_KEYWORD and row.shape[0]:
+        times = np.bincount(np.concatenate(places), minlength=row.shape[0])
+        row = row[times == terms.shape[0]]
+    west, south, east, north = table.region[at].tolist()
+    boxes = [(west, east)] if west <= east else [(west, 180.0), (-180.0, east)]
+    there, messages = np.zeros(row.shape[0], np.bool_), chunk.messages
+    for left, right in boxes:
+        there |= (left <= messages.east[row]) & (messages.west[row] <= right)
+    return row[there & (south <= messages.north[row]) & (messages.south[row] <= north)]
+
+
+def _topk(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
+    own = _terms(table, at)
+    row, lists, places = chunk.meeting(table.terms[own])
+    # term by term, ascending: a message has each once, and sums have the last bits of the oracle's
+    text = np.zeros(row.shape[0])
+    for place, each, weight in zip(places, lists, table.weights[own].tolist(), strict=True):
+        text[place] += weight * chunk.words.weights[each]
+    spatial = 1.0 - chunk.distance(table, at, row) / chunk.max_distance
+    alpha = float(table.alpha[at])
+    return Eligible(row, alpha * spatial + (1.0 - alpha) * text, text)
+
+
+def _decay(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
+    """Logarithms are those of the C library, one by one: NumPy's own differ in the last bit."""
+    terms, messages, model = table.terms[_terms(table, at)], chunk.messages, chunk.decay
+    row, lists, places = chunk.meeting(terms)
+    text = np.ones(row.shape[0])
+    if not row.shape[0]:
+        return Eligible(row, text, text)
+    if model is None or not chunk.lengths.shape[0]:
+        what = "decay model" if model is None else "counts of terms"
+        raise TopologyError(f"decay subscription {table.number[at]}: the bulk oracle was given no {what}")
+    length = chunk.lengths[row]
+    for term, each, place in zip(terms.tolist(), lists, places, strict=True):
+        in_message = np.zeros(row.shape[0])
+        in_message[place] = chunk.words.counts[each] / length[place]
+        in_collection = model.collection_count.get(term, 0) / model.total_tokens
+        text *= (1.0 - model.smoothing) * in_message + model.smoothing * in_collection
+    alpha = float(table.alpha[at])
+    relevance = alpha * (1.0 - chunk.distance(table, at, row) / chunk.max_distance) + (1.0 - alpha) * text
+    logs, positive = np.full(row.shape, -math.inf), relevance > 0.0
+    logs[positive] = list(map(math.log, relevance[positive].tolist()))
+    time_us = messages.event_time_us[row]
+    timed = time_us != NO_FLOOR  # a message without a time is nothing to those whose scores fade
+    score = logs + (time_us - model.epoch_us) / 1e6 * model.log_base_per_s
+    return Eligible(row[timed], score[timed], text[timed])
+
+
+def _knn(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
+    row, _, _ = chunk.meeting(table.terms[_terms(table, at)])
+    far = chunk.distance(table, at, row)
+    return Eligible(row, far, far)
+
+
+def _skyline(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
+    lists = [chunk.words.owner[each] for each in chunk.words.lists(table.terms[_terms(table, at)])]
+    return in_region(chunk.messages, table.region[at], lists)
+
+
+def in_region(messages: MessageBatch, region: np.ndarray, lists: Sequence[Int64]) -> Eligible:
+    """Those inside a region with a keyword, and both relevances to it; `lists`: rows by keyword. O(lists)."""
+    west, south, east, north = region.tolist()
+    there = []
+    for each in lists:
+        lon = (messages.west[each] + messages.east[each]) / 2.0
+        each = each[(west <= lon) & (lon <= east)]
+        lat = (messages.south[each] + messages.north[each]) / 2.0
+        there.append(each[(south <= lat) & (lat <= north)])
+    row, common = np.unique(np.concatenate(there), return_counts=True)
+    dx = (messages.west[row] + messages.east[row]) / 2.0 - (west + east) / 2.0
+    dy = (messages.south[row] + messages.north[row]) / 2.0 - (south + north) / 2.0
+    half = math.sqrt((east - west) * (east - west) + (north - south) * (north - south)) / 2.0
+    spatial = np.maximum(0.0, 1.0 - np.sqrt(dx * dx + dy * dy) / half) if half > 0.0 else np.ones(row.shape[0])
+    lengths = messages.term_offsets[row + 1] - messages.term_offsets[row]
+    return Eligible(row, spatial, common / (len(lists) + lengths - common))
+
+
+# ----------------------------------------------------------------------------------------------- what a result holds
+
+
+class Found(NamedTuple):
+    """Messages that may be of a result, ascending by seq: `seq`, `score`, `text`, and the positions of the boundaries
+    at which each one `comes` and from which on it is gone (`goes`; int64[n] each)."""
+
+    seq: Int64
+    score: Float64
+    text: Float64
+    comes: Int64
+    goes: Int64
+
+
+def _highest(found: Found, among: Int64, k: int, newer: bool = False) -> Int64:
+    """The k best of these rows, best first; of equal scores the older first, or the newer."""
+    score = found.score[among]
+    if among.shape[0] > k:
+        kept = score >= np.partition(score, -k)[-k]
+        among, score = among[kept], score[kept]
+    return among[np.lexsort((-among if newer else among, -score))][:k]
+
+
+def _highest_newer_first(found: Found, among: Int64, k: int) -> Int64:
+    return _highest(found, among, k, newer=True)
+
+
+def _nearest(found: Found, among: Int64, k: int) -> Int64:
+    return _highest(found._replace(score=-found.score), among, k)
+
+
+def _not_dominated(found: Found, among: Int64, k: int) -> Int64:
+    """Those that nothing is as good as in both and better than in one, by spatial relevance and then seq."""
+    if not among.shape[0]:
+        return among
+    pairs, which = np.unique(found.score[among] + 1j * found.text[among], return_inverse=True)
+    # ascending by relevance and then text: what comes behind is as near at least, and must have less text
+    behind = np.append(np.maximum.accumulate(pairs.imag[::-1])[::-1], -1.0)[1:]
+    kept = among[(pairs.imag > behind)[which]]
+    return kept[np.lexsort((kept, -found.score[kept]))]
+
+
+class Rule(NamedTuple):
+    """How a kind with a result scores messages, and which of them it holds.
+
+    windowed : bool    only what is alive counts, and what came before the registration does, too
+    ended : bool       a message that a later one has ended counts no more
+    text : bool        results say the text score
+    """
+
+    score: Callable[[Chunk, SubscriptionTable, int], Eligible]
+    choose: Callable[[Found, Int64, int], Int64]
+    windowed: bool = False
+    ended: bool = False
+    text: bool = False
+
+
+#: Every kind with a result, by its code; `boolean` has none (`matching_rows`).
+RULES = {
+    TOPK: Rule(_topk, _highest_newer_first, windowed=True),
+    DECAY: Rule(_decay, _highest),
+    KNN: Rule(_knn, _nearest),
+    SKYLINE: Rule(_skyline, _not_dominated, windowed=True, ended=True, text=True),
+}
+
+
+# ---------------------------------------------------------------------------------------------------- the bulk oracle
+
+
+class BulkOracle:
+    """Subscriptions of any kinds over one stream, fed some boundaries at a time.
+
+    Parameters
+    ----------
+    table : SubscriptionTable
+        All that ever are registered.
+    end : int64[n]
+        The seq before which each one of the table ends; `NEVER` if it does not.
+    max_distance : float
+        Diagonal of the scaled world box (`matching.space.Space.max_distance`).
+    decay : DecayModel, optional
+        Needed as soon as a `decay` subscription meets a message.
+    rules : mapping of kind to Rule, optional
+        For tests, which put a broken one here to see it caught.
+
+    Notes
+    -----
+    A call of `advance` takes O(terms log terms) once and, for each subscription, O(n) for the n messages that share a
+    word with it and O(n) for each boundary at which its result loses a message. Memory: the messages of one call, what
+    is alive behind them, and the results.
+    """
+
+    def __init__(
+        self,
+        table: SubscriptionTable,
+        end: Int64,
+        max_distance: float,
+        decay: DecayModel | None = None,
+        rules: dict[int, Rule] | None = None,
+    ):
+        self.table, self.max_distance, self.decay = table, max_distance, decay
+        self.rules = RULES | (rules or {})
+        self._end = end
+        self._kept: MessageBatch | None = None  # what may be alive behind the last boundary
+        self._last_seq = -1
+        self._held: dict[int, Found] = {}  # by row of the table, where something is held; best first
+        self._windowed = any(self.rules[kind].windowed for kind in np.unique(table.kind).tolist() if kind != BOOLEAN)
+
+    @property
+    def kept(self) -> int:
+        """Messages that are kept from one call to the next."""
+        return 0 if self._kept is None else len(self._kept)
+
+    def advance(
+        self,
+        boundaries: Sequence[Boundary],
+        messages: MessageBatch,
+        alive_to: Int64 | None = None,
+        on_progress: Callable[[float, int], Any] | None = None,
+    ) -> UpdateBatch:
+        """Publish the messages of the next boundaries.
+
+        Parameters
+        ----------
+        boundaries : sequence of Boundary
+            At least one, in order, behind those of earlier calls.
+        messages : MessageBatch
+            Ascending: those of these boundaries; gaps are messages without any of the keywords.
+        alive_to : int64[m], optional
+            By seq, the message that ends each one of the stream (its own seq if it is a deletion); `NEVER` for none.
+        on_progress : callable, optional
+            Called now and then as `on_progress(share of the subscriptions done, updates of this call so far)`.
+
+        Returns
+        -------
+        UpdateBatch
+            Subscription by subscription, boundary by boundary.
+
+        Raises
+        ------
+        TopologyError
+            If the boundaries are not behind those of earlier calls, or `decay` lacks its model or counts.
+        """
+        last_seqs = np.array([boundary.last_seq for boundary in boundaries], np.int64)
+        floors = np.array([boundary.floor for boundary in boundaries], np.int64)
+        if last_seqs[0] < self._last_seq or (np.diff(last_seqs) < 0).any() or (np.diff(floors) < 0).any():
+            raise TopologyError(f"{boundaries[0]}: boundaries must follow those before; {self._last_seq} was the last")
+        if self._kept is not None:
+            messages = concatenate([self._kept, messages])
+        chunk = Chunk(messages, self.max_distance, self.decay)
+        comes = np.searchsorted(last_seqs, messages.seq)
+        expires = np.searchsorted(floors, messages.life)
+        ended = expires
+        if alive_to is not None:
+            ended = np.minimum(expires, np.searchsorted(last_seqs, alive_to[messages.seq]))
+        starts, stops = np.searchsorted(last_seqs, self.table.at), np.searchsorted(last_seqs, self._end)
+        parts, count = [empty(UpdateBatch)], 0
+        for at in np.flatnonzero((self.table.at <= last_seqs[-1]) & (self._end > self._last_seq)).tolist():
+            kind = int(self.table.kind[at])
+            if kind == BOOLEAN:
+                part = self._matches(chunk, at)
+            else:
+                rule = self.rules[kind]
+                goes = None if not rule.windowed else ended if rule.ended else expires
+                part = self._changes(rule, chunk, at, (comes, goes), int(starts[at]), int(stops[at]), last_seqs)
+            parts.append(part)
+            count += len(part)
+            if on_progress is not None and at % _STEP == 0:
+                on_progress(at / len(self.table), count)
+        self._last_seq = int(last_seqs[-1])
+        if self._windowed:
+            self._kept = messages.take(np.flatnonzero(messages.life > floors[-1]))
+        return concatenate(parts)
+
+    def results(self) -> ResultBatch:
+        """All results as of the last boundary, by number and rank."""
+        order = sorted(self._held, key=lambda at: self.table.number[at])
+        held = [self._held[at] for at in order]
+        sizes = [each.seq.shape[0] for each in held]
+        texts = [
+            each.text if self.rules[int(self.table.kind[at])].text else np.full(each.seq.shape[0], np.nan)
+            for at, each in zip(order, held, strict=True)
+        ]
+        return ResultBatch(
+            np.repeat(self.table.number[np.array(order, np.int64)], sizes),
+            np.concatenate([np.zeros(0, np.int32), *(np.arange(1, size + 1, dtype=np.int32) for size in sizes)]),
+            np.concatenate([np.zeros(0, np.int64), *(each.seq for each in held)]),
+            np.concatenate([np.zeros(0), *(each.score for each in held)]),
+            np.concatenate([np.zeros(0), *texts]),
+        )
+
+    def _matches(self, chunk: Chunk, at: int) -> UpdateBatch:
+        """The matches of a subscription that has no result."""
+        seq = chunk.messages.seq[matching_rows(chunk, self.table, at)]
+        seq = seq[(seq > self._last_seq) & (seq >= self.table.at[at]) & (seq < self._end[at])]
+        number, change = np.full(seq.shape, self.table.number[at]), np.full(seq.shape, MATCH, np.int8)
+        return UpdateBatch(seq, number, seq, change, np.full(seq.shape, np.nan))
+
+    def _changes(
+        self, rule: Rule, chunk: Chunk, at: int, when: tuple[Int64, Int64 | None], start: int, stop: int,
+        last_seqs: Int64,
+    ) -> UpdateBatch:  # fmt: skip
+        """What enters and leaves the result of one subscription, which lives from a boundary to before another.
+
+        The result changes only where a message comes or one that is held goes. While none goes, only what is held and
+        what comes can be of it; otherwise all that is alive competes again.
+        """
+        found, held, done = self._found(rule.score(chunk, self.table, at), chunk.messages, at, *when, start)
+        k, comes, goes = int(self.table.k[at]), found.comes.tolist(), found.goes
+        rows, changes, places = [], [], []
+        told = set(held.tolist())
+        while True:
+            lost = int(goes[held].min()) if rule.windowed and held.shape[0] else NEVER
+            now = min(comes[done] if done < len(comes) else NEVER, lost)
+            if now >= min(stop, last_seqs.shape[0]):
+                break
+            upto = bisect_right(comes, now, done)
+            among = np.arange(done if lost > now else 0, upto)
+            if lost > now:
+                among = np.concatenate([held, among])
+            held = rule.choose(found, among[goes[among] > now] if rule.windowed else among, k)
+            done, holds = upto, set(held.tolist())
+            for change, some in ((LEAVE, told - holds), (ENTER, holds - told)):
+                rows += some
+                changes += [change] * len(some)
+                places += [now] * len(some)
+            told = holds
+        if stop < last_seqs.shape[0]:
+            rows += told
+            changes += [LEAVE] * len(told)
+            places += [stop] * len(told)
+            held = held[:0]
+        self._held.pop(at, None)
+        if held.shape[0]:
+            self._held[at] = take_rows(found, held)
+        row = np.array(rows, np.int64)
+        number = np.full(row.shape, self.table.number[at])
+        as_of = last_seqs[np.array(places, np.int64)]
+        return UpdateBatch(as_of, number, found.seq[row], np.array(changes, np.int8), found.score[row])
+
+    def _found(
+        self, some: Eligible, messages: MessageBatch, at: int, comes: Int64, goes: Int64 | None, start: int
+    ) -> tuple[Found, Int64, int]:
+        """What the result may hold, what it holds already (rows, best first), and how many rows came before.
+
+        `goes` is None where nothing ever goes.
+        """
+        before, seq = self._held.get(at), messages.seq[some.row]
+        if goes is not None:  # everything that is alive is among the messages, also what is held
+            found = Found(seq, some.score, some.text, np.maximum(comes[some.row], start), goes[some.row])
+            held = np.zeros(0, np.int64) if before is None else np.searchsorted(seq, before.seq)
+            met = int(np.searchsorted(seq, self._last_seq, "right")) if self.table.at[at] <= self._last_seq else 0
+            return found, held, met
+        new = np.flatnonzero((seq > self._last_seq) & (seq >= self.table.at[at]))
+        found = Found(seq[new], some.score[new], some.text[new], comes[some.row[new]], np.full(new.shape, NEVER))
+        if before is None:
+            return found, np.zeros(0, np.int64), 0
+        older = take_rows(before, np.argsort(before.seq))._replace(comes=np.full(before.seq.shape, -1))
+        held = np.searchsorted(older.seq, before.seq)
+        return concatenate([older, found]), held, held.shape[0]

@@ -1,0 +1,274 @@
+"""Results that only get better: for each subscription the k best messages since it came, as flat arrays.
+
+Nothing leaves such a result but for something better, so it needs no window and no threshold below its k-th: what is
+kept is what is told. Entries of a slot lie in one block of a pool, best first, of equal keys the older first. A larger
+key is better; kinds of which less is better turn the sign.
+
+An engine offers pair by pair, message by message, and the k-th key rises at once. What a boundary has to tell follows
+without a copy of the former result: what entered is what has a seq of the batch, and what was pushed out, of earlier
+ones, is written down when it happens. Results are met at random, so what is read together lies together: the columns
+of a slot are views of one array of rows, seq and key of an entry of another. Read on in `matching.cumulative.engine`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.model import ENTER, LEAVE, Float64, Int32, Int64, UpdateBatch
+from matching.njit import njit_no_refcount
+from matching.storage.block_pool import NO_BLOCK, allocate_block, free_block
+from matching.storage.point_subscriptions import Subscriptions, take_ragged_at
+from matching.storage.slots import resized
+
+#: Room that is always there: with a row or none, numpy and so Numba would take a view for contiguous. A slot: start,
+#: after, stamp in 8 bytes each; count and size_class in 4.
+_FEWEST, RESULT_WORDS = 16, 4
+#: Block sizes by class: a result grows through them while it fills, so that one which never does costs little.
+_SIZES = np.array([4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128] + [192 << i for i in range(24)], np.int64)
+#: Places in `Best.used`.
+_POOL_END, _TOUCHED, _PUSHED, _STAMP, _FIRST_SEQ = range(5)
+#: What `offer` says: no room (nothing has changed: grow, and offer again), not a result, a result.
+NO_ROOM, NO_RESULT, A_RESULT = -1, 0, 1
+
+
+class Best(NamedTuple):
+    """Kernel view of the results; n slots.
+
+    start : int64[n]        place of the slot's block in the pool, -1 if it has none
+    after : int64[n]        the last message it took; messages up to this one are none of its business
+    stamp : int64[n]        the last batch in which it changed
+    count : int32[n]        entries in use
+    size_class : int32[n]   size of the block, as position in `sizes`
+    seq : int64[pool], key : float64[pool]
+                            (those by slot and by entry are strided)
+    free : int64[classes]   see `matching.storage.block_pool`
+    sizes : int64[classes]
+    touched : int32[t]      slots that have changed in this batch
+    pushed_slot : int32[p], pushed_seq : int64[p], pushed_key : float64[p]
+                            what was in a result at the last boundary, and was pushed out in this batch
+    used : int64[5]         end of the used part of the pool; entries of `touched`, of `pushed_*`; number and first seq
+                            of the batch
+    """
+
+    start: Int64
+    after: Int64
+    stamp: Int64
+    count: Int32
+    size_class: Int32
+    seq: Int64
+    key: Float64
+    free: Int64
+    sizes: Int64
+    touched: Int32
+    pushed_slot: Int32
+    pushed_seq: Int64
+    pushed_key: Float64
+    used: Int64
+
+
+class ResultRows(NamedTuple):
+    """Results of some slots, row after row: `offsets` int64[rows + 1], `seq` int64, `key` float64; best first."""
+
+    offsets: Int64
+    seq: Int64
+    key: Float64
+
+
+class BestResults:
+    """The results of all slots of an engine."""
+
+    def __init__(self):
+        room = 1 << 12
+        self._rows, self._pool = _new_rows(_FEWEST), np.zeros((_FEWEST, 2), np.int64)
+        self.view = Best(
+            *_columns(self._rows, self._pool), free=np.full(_SIZES.shape[0], NO_BLOCK, np.int64), sizes=_SIZES,
+            touched=np.zeros(_FEWEST, np.int32), pushed_slot=np.zeros(room, np.int32),
+            pushed_seq=np.zeros(room, np.int64), pushed_key=np.zeros(room), used=np.zeros(5, np.int64),
+        )  # fmt: skip
+
+    def begin(self, slots: Int32, since: Int64, capacity: int) -> None:
+        """New slots without results, which see messages from `since` (int64[n]) on. O(n), amortised."""
+        have = self._rows.shape[0]
+        if have < capacity:
+            rows = _new_rows(capacity)
+            rows[:have] = self._rows
+            self._rows = rows
+            self._renew(touched=np.zeros(capacity, np.int32))
+        v = self.view
+        v.count[slots], v.after[slots], v.stamp[slots] = 0, since - 1, -1
+
+    def _renew(self, **more: np.ndarray) -> None:
+        """Another view, of arrays that have grown."""
+        columns = dict(zip(Best._fields, _columns(self._rows, self._pool), strict=False))
+        self.view = self.view._replace(**columns, **more)
+
+    def _grow_pool(self, length: int) -> None:
+        pool = np.zeros((length, 2), np.int64)
+        pool[: self._pool.shape[0]] = self._pool
+        self._pool = pool
+        self._renew()
+
+    def begin_batch(self, number: int, first_seq: int) -> None:
+        """From now on what changes is told as of the end of this batch."""
+        self.view.used[_TOUCHED:] = 0, 0, number, first_seq
+
+    def end_batch(self, c: Subscriptions, as_of: int) -> UpdateBatch:
+        """What led from the results of the last boundary to those of now: what left, then what entered. O(changes)."""
+        v = self.view
+        touched, pushed = v.touched[: v.used[_TOUCHED]], int(v.used[_PUSHED])
+        slot, seq, key = v.pushed_slot[:pushed], v.pushed_seq[:pushed], v.pushed_key[:pushed]
+        entered = _entered(v, touched)
+        slots, seqs = np.concatenate([slot, entered[0]]), np.concatenate([seq, entered[1]])
+        change = np.full(slots.shape[0], ENTER, np.int8)
+        change[:pushed] = LEAVE
+        number = c.number[slots]
+        return UpdateBatch(
+            np.full(slots.shape[0], as_of, np.int64), number, seqs, change, np.concatenate([key, entered[2]])
+        )
+
+    @property
+    def touched(self) -> Int32:
+        """Slots whose result has changed in this batch."""
+        return self.view.touched[: self.view.used[_TOUCHED]]
+
+    def grow(self) -> None:
+        """More room for entries and for what is pushed out: one of them had none left."""
+        v = self.view
+        pool, room = v.seq.shape[0], v.pushed_slot.shape[0]
+        if int(v.used[_PUSHED]) * 2 > room:
+            self.view = v._replace(
+                pushed_slot=resized(v.pushed_slot, 2 * room),
+                pushed_seq=resized(v.pushed_seq, 2 * room),
+                pushed_key=resized(v.pushed_key, 2 * room),
+            )
+        # one block may be larger than all that is there
+        if int(v.used[_POOL_END]) + int(v.sizes[v.size_class.max(initial=0) + 1]) > pool:
+            self._grow_pool(pool + max(1 << 10, pool // 2, 2 * int(v.sizes[v.size_class.max(initial=0) + 1])))
+
+    def load(self, c: Subscriptions, slots: Int32, rows: ResultRows) -> None:
+        """Give new slots their results, and the columns their k-th keys. O(entries)."""
+        counts = np.diff(rows.offsets).astype(np.int32)
+        classes = np.searchsorted(_SIZES, counts)
+        needed = int(_SIZES[classes[counts > 0]].sum())
+        end = int(self.view.used[_POOL_END])
+        if end + needed > self._pool.shape[0]:
+            self._grow_pool(end + needed)
+        v = self.view
+        sizes = np.where(counts > 0, _SIZES[classes], 0)
+        starts = end + np.cumsum(sizes) - sizes
+        v.used[_POOL_END] = end + needed
+        v.start[slots] = np.where(counts > 0, starts, NO_BLOCK)
+        v.size_class[slots], v.count[slots] = classes, counts
+        places = np.arange(rows.seq.shape[0]) + np.repeat(starts - rows.offsets[:-1], counts)
+        v.seq[places], v.key[places] = rows.seq, rows.key
+        full = np.flatnonzero((counts > 0) & (counts == c.k[slots]))
+        c.threshold[slots[full]] = rows.key[rows.offsets[full + 1] - 1]
+
+    def held(self, slots: Int32) -> ResultRows:
+        """Results of these slots. O(entries)."""
+        v = self.view
+        offsets, places = take_ragged_at(v.start[slots], v.count[slots])
+        return ResultRows(offsets, v.seq[places], v.key[places])
+
+    def clear(self, slots: Int32) -> None:
+        """Forget the results of slots that go. O(n)."""
+        _clear(self.view, slots)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array held, for figures of size, trimmed to what is in use."""
+        v = self.view._asdict()
+        others = {name: v[name] for name in Best._fields[Best._fields.index("free") :]}
+        return others | {"rows": self._rows, "pool": self._pool[: int(self.view.used[_POOL_END])]}
+
+
+def _new_rows(count: int) -> Int64:
+    """Rows of slots without blocks."""
+    rows = np.zeros((count, RESULT_WORDS), np.int64)
+    rows[:, 0] = NO_BLOCK
+    rows[:, 2] = -1
+    return rows
+
+
+def _columns(rows: Int64, pool: Int64) -> tuple[np.ndarray, ...]:
+    """The first columns of `Best`, as views of the rows of slots and of the pool of entries."""
+    halves = rows.view(np.int32)
+    by_slot = rows[:, 0], rows[:, 1], rows[:, 2], halves[:, 6], halves[:, 7]
+    return *by_slot, pool[:, 0], pool.view(np.float64)[:, 1]
+
+
+@njit_no_refcount
+def offer(c, v, slot, seq, key):
+    """Offer a message to a result: `NO_ROOM`, `NO_RESULT` or `A_RESULT`.
+
+    Messages come in order of seq. The threshold of the slot becomes the k-th key once there are k. To offer a pair
+    again changes nothing, so whoever had no room for a message begins it anew. O(k).
+    """
+    # strictly better: of equal keys the older stays. A threshold of minus infinity says nothing of how many there are
+    if (key <= c.threshold[slot] and key != -np.inf) or seq <= v.after[slot]:
+        return NO_RESULT
+    start, count = v.start[slot], v.count[slot]
+    full = count == c.k[slot]
+    if full and key <= v.key[start + count - 1]:
+        return NO_RESULT
+    at = count
+    while at > 0 and v.key[start + at - 1] < key:
+        at -= 1
+    last = start + count - 1
+    pushes = full and v.seq[last] < v.used[_FIRST_SEQ]
+    # every refusal before the first change
+    if pushes and v.used[_PUSHED] == v.pushed_slot.shape[0]:
+        return NO_ROOM
+    if not full and (start < 0 or count == v.sizes[v.size_class[slot]]):
+        size_class = 0 if start < 0 else v.size_class[slot] + 1
+        block = allocate_block(v, size_class, v.sizes[size_class])
+        if block < 0:
+            return NO_ROOM
+        for i in range(count):
+            v.seq[block + i], v.key[block + i] = v.seq[start + i], v.key[start + i]
+        if start >= 0:
+            free_block(v, slot)
+        v.start[slot], v.size_class[slot] = block, size_class
+        start = block
+    v.after[slot] = seq
+    if v.stamp[slot] != v.used[_STAMP]:
+        v.stamp[slot] = v.used[_STAMP]
+        v.touched[v.used[_TOUCHED]] = slot
+        v.used[_TOUCHED] += 1
+    if pushes:
+        pushed = v.used[_PUSHED]
+        v.pushed_slot[pushed], v.pushed_seq[pushed], v.pushed_key[pushed] = slot, v.seq[last], v.key[last]
+        v.used[_PUSHED] += 1
+    if not full:
+        v.count[slot] = count = count + 1
+    for i in range(start + count - 1, start + at, -1):
+        v.seq[i], v.key[i] = v.seq[i - 1], v.key[i - 1]
+    v.seq[start + at], v.key[start + at] = seq, key
+    if count == c.k[slot]:
+        c.threshold[slot] = v.key[start + count - 1]
+    return A_RESULT
+
+
+@njit(cache=True, nogil=True)
+def _entered(v, touched):
+    """Slot, seq and key of the entries of these slots that came in this batch."""
+    first, total = v.used[_FIRST_SEQ], 0
+    for slot in touched:
+        for i in range(v.start[slot], v.start[slot] + v.count[slot]):
+            total += v.seq[i] >= first
+    slots, seqs, keys = np.empty(total, np.int32), np.empty(total, np.int64), np.empty(total)
+    total = 0
+    for slot in touched:
+        for i in range(v.start[slot], v.start[slot] + v.count[slot]):
+            if v.seq[i] >= first:
+                slots[total], seqs[total], keys[total] = slot, v.seq[i], v.key[i]
+                total += 1
+    return slots, seqs, keys
+
+
+@njit(cache=True, nogil=True)
+def _clear(v, slots):
+    for slot in slots:
+        if v.start[slot] >= 0:
+            free_block(v, slot)
+        v.count[slot] = 0

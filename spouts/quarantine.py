@@ -1,0 +1,97 @@
+"""What is set aside: messages and subscriptions that no bolt can work on, so that the run goes on without them.
+
+A message keeps its seq and loses its terms; a subscription keeps its number and becomes one that matches nothing. So
+numbers, boundaries and everybody else's results are what they were. Who is set aside is found in `topology.poison`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from matching.kind_table import Kinds
+from matching.model import KEYWORDS_BY_KIND, UNKNOWN_TERM, Int64, MessageBatch, SubscriptionTable, take_ragged
+
+
+class Quarantine(NamedTuple):
+    """Ranges of seqs and of subscription numbers, first and last of each."""
+
+    messages: tuple[tuple[int, int], ...] = ()
+    subscriptions: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, told: Mapping[str, Sequence[Sequence[int]]]) -> "Quarantine":
+        """What `as_json` has told."""
+        return cls(*(tuple((int(first), int(last)) for first, last in told.get(name, ())) for name in cls._fields))
+
+    def as_json(self) -> dict[str, list[list[int]]]:
+        """JSON-ready."""
+        return {name: [list(each) for each in ranges] for name, ranges in self._asdict().items()}
+
+    def with_more(self, messages: Sequence[tuple[int, int]] = (), subscriptions: Sequence[tuple[int, int]] = ()) -> Any:
+        """These, too."""
+        return Quarantine((*self.messages, *messages), (*self.subscriptions, *subscriptions))
+
+
+NOBODY = Quarantine()
+
+
+def drop_terms(offsets: Int64, keep: Any, *columns: Any) -> tuple[Int64, tuple[Any, ...]]:
+    """Ragged columns (or such without entries) with rows that are not kept made empty."""
+    lengths = np.diff(offsets)
+    kept = np.repeat(keep, lengths)
+    new_offsets = np.zeros_like(offsets)
+    np.cumsum(np.where(keep, lengths, 0), out=new_offsets[1:])
+    return new_offsets, tuple(column[kept] if column.shape[0] else column for column in columns)
+
+
+def without_terms(messages: MessageBatch, ranges: Sequence[tuple[int, int]]) -> MessageBatch:
+    """The messages, those within the ranges of seqs without terms. O(n + terms) if there are any ranges."""
+    inside = _inside(messages.seq, ranges)
+    if not inside.any():
+        return messages
+    columns = messages.terms, messages.weights, messages.counts
+    offsets, (terms, weights, counts) = drop_terms(messages.term_offsets, ~inside, *columns)
+    changed = {"term_offsets": offsets, "terms": terms, "weights": weights, "counts": counts}
+    return MessageBatch(**(messages._asdict() | changed))
+
+
+def matching_nothing(table: SubscriptionTable, ranges: Sequence[tuple[int, int]], kinds: Kinds) -> SubscriptionTable:
+    """The table, in which those within the ranges of numbers match nothing. O(n + terms) if there are any ranges.
+
+    They become subscriptions to a region, of a kind that keeps no result, with a keyword that no message has.
+    """
+    inside = _inside(table.number, ranges)
+    if not inside.any():
+        return table
+    harmless = next(kind.code for kind in kinds.run if kind.place == "region" and not kind.standing)
+    rows = np.flatnonzero(~inside)
+    _, picked = take_ragged(table.term_offsets, rows)
+    lengths = np.where(inside, 1, np.diff(table.term_offsets))
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    terms = np.full(offsets[-1], UNKNOWN_TERM, np.int32)
+    weights = np.zeros(offsets[-1], np.float32)
+    fill = np.repeat(~inside, lengths)
+    terms[fill], weights[fill] = table.terms[picked], table.weights[picked]
+    nan = np.where(inside, np.nan, 1.0)
+    changed = {
+        "kind": np.where(inside, np.int8(harmless), table.kind),
+        "x": table.x * nan,
+        "y": table.y * nan,
+        "region": np.where(inside[:, None], 0.0, table.region),
+        "match": np.where(inside, np.int8(KEYWORDS_BY_KIND), table.match),
+        "k": np.where(inside, np.int32(0), table.k),
+        "alpha": table.alpha * nan,
+        "term_offsets": offsets,
+        "terms": terms,
+        "weights": weights,
+    }
+    columns: Any = table._asdict() | changed
+    return SubscriptionTable(**columns)
+
+
+def _inside(numbers: np.ndarray, ranges: Sequence[tuple[int, int]]) -> np.ndarray:
+    inside = np.zeros(numbers.shape[0], np.bool_)
+    for first, last in ranges:
+        inside |= (numbers >= first) & (numbers <= last)
+    return inside

@@ -1,0 +1,248 @@
+"""What a topology is made of: spouts bring batches in, bolts work on them, a context connects them to the rest.
+
+Spouts and bolts are plain classes that know nothing of Ray. A component is built unprepared, pickled once per task, and
+prepared where it runs; the same object runs in one process (`topology.core.executors.local`) or in a Ray actor
+(`topology.core.executors.ray`). Clock, random numbers, logger and counters come from the context: nothing else may be
+asked for the time.
+
+What the executors promise, and all a component may rely on:
+
+- What one task emits to another task arrives in the order of emission. Nothing is promised between two senders.
+- `execute` is never entered twice at once for one task.
+- Every task of a component gets the same options and knows its own `task` number and every component's size.
+- When all forward inputs of a task have ended, its `finish` is called once, and its own end is told downstream as
+  soon as `idle` says so; feedback edges may still deliver until then, and after it.
+- A run may stop behind a batch where nothing is on its way (a quiet boundary) and go on from there in another process,
+  with other numbers of tasks: what the tasks say in `state` there is all that the new ones are given in `restore`.
+
+Read on in `topology.core.api.builder` (how components are wired) and `topology.wiring` (the topology of this product).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from matching.errors import CheckpointError
+from topology.core.checkpoint.storage import Output
+
+
+class Delivery(NamedTuple):
+    """One payload that arrived: on which stream, from which component and task of it."""
+
+    stream: str
+    source: str
+    task: int
+    payload: Any
+
+
+class Saved(NamedTuple):
+    """A run at a quiet boundary.
+
+    number : int    the last batch done, -1 before the first
+    parts : mapping of component to named arrays of each of its tasks, in order of task
+        As `state` of each gave them. There may have been more tasks of a component than there are now, or fewer.
+    work : mapping of component to what each of its tasks has worked of late, in ns
+        Where loads are to be dealt out anew by it; else empty.
+    """
+
+    number: int
+    parts: Mapping[str, Sequence[Mapping[str, np.ndarray]]]
+    work: Mapping[str, Sequence[int]] = MappingProxyType({})
+
+    def tasks(self, component: str) -> Sequence[Mapping[str, np.ndarray]]:
+        """What each task of a component said.
+
+        Raises
+        ------
+        CheckpointError
+            If there was no such component.
+        """
+        if component not in self.parts:
+            raise CheckpointError(
+                f"nothing was saved of {component!r}, only of {', '.join(self.parts) or 'nobody'}: "
+                "go on with the topology that was saved, or start without what was saved"
+            )
+        return self.parts[component]
+
+    def single(self, component: str) -> Mapping[str, np.ndarray]:
+        """What the only task of a component said.
+
+        Raises
+        ------
+        CheckpointError
+            If there was no such component, or it had several tasks.
+        """
+        tasks = self.tasks(component)
+        if len(tasks) != 1:
+            raise CheckpointError(f"{component!r} was saved by {len(tasks)} tasks, and is known as one: give it 1")
+        return tasks[0]
+
+
+class Context(Protocol):
+    """A task's only door to the outside; made by the executor, handed over in `open` / `prepare`."""
+
+    component: str
+    task: int
+    tasks: int
+    log: Any
+    rng: np.random.Generator
+    #: How often the run has been gone on with: a part of every name in the making, so that none is used twice.
+    incarnation: int
+
+    def size_of(self, component: str) -> int:
+        """How many tasks a component of the topology has."""
+        ...
+
+    def emit(self, stream: str, payload: Any, *, to: int | None = None, key: int | None = None) -> None:
+        """Send a payload along every edge of `stream` that leaves this component.
+
+        `to` names the receiving task on direct edges, `key` the value that a fields grouping hashes. A payload is a
+        NamedTuple of arrays and scalars (or of such); the receiver sees read-only views, perhaps of the same memory,
+        so do not write to an array after emitting it. A stream without edges is counted and dropped. Not before the
+        run has begun (so not in `open`, `prepare` or `restore`), and on forward edges not after this task's end.
+        """
+        ...
+
+    def acknowledge(self, batch: int) -> None:
+        """Say that batch `batch` of the clock spout is wholly done.
+
+        Only for tasks of the plan's acknowledging components; once each of them has said so, exactly once, the credit
+        goes back to the spout. A run in which a batch stays unacknowledged fails.
+        """
+        ...
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter of this task (in, out and busy time are counted by the executor itself)."""
+        ...
+
+    def record_latency(self, seconds: np.ndarray | float, counts: np.ndarray | int = 1) -> None:
+        """Add to this task's latency histogram: each of `seconds`, `counts` times."""
+        ...
+
+    def now(self) -> float:
+        """Seconds since the epoch by the topology's clock (a fake one in tests)."""
+        ...
+
+
+class Tick(NamedTuple):
+    """What the clock spout has just emitted, for the spouts that follow it.
+
+    `number` of the batch, and the first and last seq in it (`last_seq < first_seq` if it is empty).
+    """
+
+    number: int
+    first_seq: int
+    last_seq: int
+
+
+class Component:
+    """What spouts and bolts have in common: figures, what is saved of them, and their end."""
+
+    def report(self) -> dict[str, Any]:
+        """Figures for the end of the run, JSON-ready."""
+        return {}
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What cannot be derived, at a quiet boundary: all that was published is taken and told to its end.
+
+        Arrays as `topology.core.frames` can hold them, under any names; nobody writes to them, so they must be copies
+        of what this task goes on writing to.
+        """
+        return {}
+
+    def restore(self, saved: Saved) -> None:
+        """Go on behind batch `saved.number`, in place of a new component.
+
+        Called at most once, after `open` or `prepare` and before any batch, with what all tasks of all components have
+        said: what is held may be dealt out anew. The arrays are read-only. Nothing can be emitted yet.
+
+        Raises
+        ------
+        CheckpointError
+            If this component cannot go on from there: says why.
+        """
+
+    def rewind(self, saved: Saved) -> bool:
+        """Go back to a boundary in place, as `restore` would take a new component there; False if a new one must.
+
+        For those to whom being made anew is dear. What was emitted since reaches nobody any more.
+        """
+        return False
+
+    def cut(self) -> Sequence[Callable[[], Output]]:
+        """A checkpoint is about to copy `state`: what is left to do for each file that it is to cover.
+
+        It is done behind the stream, by another thread, and what it raises ends the run. From now on `state` must hold
+        whatever was told and is in no such file.
+        """
+        return ()
+
+    def outputs(self) -> Sequence[Output]:
+        """Files that have become whole since the last call, forced to disk and not named: the driver does that."""
+        return ()
+
+    def close(self) -> None:
+        """Release resources; called once, also after a failure."""
+
+
+class Spout(Component, ABC):
+    """A source. One spout of a topology is its clock: it cuts the stream into numbered batches.
+
+    Every other spout follows the clock: after each batch of the clock it is told the tick and emits what belongs
+    to the same span (perhaps nothing, but receivers that align on batch numbers want a marker).
+    """
+
+    #: Whether `next_batch` waits for what is still to come: where tasks share a process, all others go first.
+    patient = False
+
+    @abstractmethod
+    def open(self, context: Context) -> None:
+        """Acquire resources; called once, where the task runs."""
+
+    @abstractmethod
+    def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
+        """Emit batch `number` (0, 1, 2, ...) and return its tick.
+
+        The clock spout gets `tick=None` and returns None when the stream has ended, without emitting. A following
+        spout gets the clock's tick and returns it. A live source with nothing to tell returns an empty batch within
+        seconds: a task that does not come back for long is taken for stalled.
+        """
+
+    def ready(self) -> bool:
+        """Whether the clock's next batch can be had at once, so that what the last one brings about may go with it.
+
+        A no is always safe: what goes out does not wait then. Asked before each batch, so it must take no time.
+        """
+        return not self.patient
+
+
+class Bolt(Component, ABC):
+    """A worker on streams."""
+
+    @abstractmethod
+    def prepare(self, context: Context) -> None:
+        """Acquire resources; called once, where the task runs, before any delivery."""
+
+    @abstractmethod
+    def execute(self, delivery: Delivery) -> None:
+        """Work on one payload, emitting any number of others through the context. Must not block on other tasks."""
+
+    def finish(self) -> None:
+        """All forward inputs have ended. Emit what is left; more may follow from `execute` while not `idle`.
+
+        A bolt with feedback inputs only is finished when all others have ended and nothing is on its way.
+        """
+
+    def idle(self) -> bool:
+        """Whether nothing is awaited over feedback edges; the task's end is passed on once this is true."""
+        return True
+
+    def quiet(self) -> bool:
+        """Whether nothing is awaited, before `finish` was called: all that was taken is told to its end.
+
+        Asked at a boundary behind which nothing was published, once nothing is on its way.
+        """
+        return True

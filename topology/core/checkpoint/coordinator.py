@@ -1,0 +1,177 @@
+"""The driver's part of a checkpoint: when all tasks have written, the manifest, and then names for what it covers.
+
+Only the driver names files that others may read, whether they are covered by a checkpoint or the run has ended. What
+was told since the last checkpoint has no name yet; if the run goes back, it is dropped and told again.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from matching.errors import CheckpointError, DeliveryError
+from topology.core.checkpoint.barriers import Cadence
+from topology.core.checkpoint.storage import Output, open_disk, publish, split
+from topology.core.checkpoint.store import CheckpointStore, Manifest, SavedFile, Written
+from topology.core.executors.logs import driver_log
+
+
+class Checkpoints(NamedTuple):
+    """How a run is saved.
+
+    Parameters
+    ----------
+    store : CheckpointStore
+    cadence : Cadence
+    root : str
+        Folder of the run; names of outputs are kept relative to it.
+    facts : callable
+        Gives JSON values that whoever goes on must know; kept in every manifest.
+    incarnation : int
+        How often the run has been gone on with: larger each time.
+    restarts : int
+        How often at most the same failure is recovered from without any checkpoint in between.
+    """
+
+    store: CheckpointStore
+    cadence: Cadence
+    root: str
+    facts: Callable[[], Mapping[str, Any]] = dict
+    incarnation: int = 0
+    restarts: int = 5
+
+
+class CheckpointCoordinator:
+    """Collects what tasks have written, epoch by epoch.
+
+    Parameters
+    ----------
+    settings : Checkpoints
+    addresses : collection of int
+        The tasks that take part.
+
+    Attributes
+    ----------
+    incarnation : int
+        The one the run is in.
+    committed, number : int
+        The newest epoch that is whole and the last batch it covers, -1 if none.
+    figures : list of dict
+        Of every epoch: size, longest copy, time from the first copy to the manifest, or why there is none.
+    """
+
+    def __init__(self, settings: Checkpoints, addresses: Collection[int]):
+        self._settings = settings
+        self._addresses = frozenset(addresses)
+        self._parts: dict[int, dict[int, Written]] = {}
+        self._unnamed: list[Output] = []
+        self.incarnation = settings.incarnation
+        self.committed = -1
+        self.number = -1
+        self.figures: list[dict[str, Any]] = []
+
+    def take(self, written: Iterable[Written]) -> list[int]:
+        """Take what tasks have done; returns the epochs that are settled by it, whole or given up.
+
+        Raises
+        ------
+        DeliveryError
+            If an output could not be finished, or cannot be given its name.
+        """
+        settled = []
+        for part in written:
+            if part.fatal:
+                raise DeliveryError(part.fatal)
+            mine = self._parts.setdefault(part.epoch, {})
+            mine[part.address] = part
+            self._unnamed += part.outputs
+            if mine.keys() == self._addresses:
+                del self._parts[part.epoch]
+                self._commit(part.epoch, list(mine.values()))
+                settled.append(part.epoch)
+        return settled
+
+    def finish(self, outputs: Sequence[Output]) -> None:
+        """The run has ended well: name all that it has written. Raises DeliveryError."""
+        self._name([*self._unnamed, *outputs])
+        self._unnamed = []
+
+    def go_back(self, manifest: Manifest | None, incarnation: int | None = None) -> None:
+        """The run goes on from there, in that incarnation: what was told since is dropped; what the checkpoint covers
+        has its name afterwards."""
+        self.incarnation = self.incarnation if incarnation is None else incarnation
+        self._parts = {}
+        self._unnamed = []
+        self.committed, self.number = (-1, -1) if manifest is None else (manifest.epoch, manifest.number)
+        if manifest is not None:
+            complete(self._settings.root, manifest)
+
+    def _commit(self, epoch: int, parts: list[Written]) -> None:
+        settings = self._settings
+        files: list[SavedFile] = [part.file for part in parts if part.file is not None]
+        number = parts[0].number
+        told: dict[str, Any] = {
+            "epoch": epoch,
+            "number": number,
+            "size_bytes": sum(file.size_bytes for file in files),
+            "longest_copy_s": max(part.pause_s for part in parts),
+            "copies_s": {part.task: round(part.pause_s, 4) for part in parts},
+            "longest_write_s": max(part.write_s for part in parts),
+        }
+        errors = [part.error for part in parts if part.file is None]
+        try:
+            if errors:
+                raise CheckpointError(errors[0])
+            files.sort(key=lambda file: (file.component, file.task))
+            names = tuple(_relative(output, settings.root) for output in self._unnamed)
+            manifest = Manifest(epoch, number, self.incarnation, tuple(files), names, settings.facts())
+            settings.store.commit(manifest)
+        except CheckpointError as error:
+            self.figures.append(told | {"failed": str(error)})
+            driver_log().warning("checkpoint_failed", checkpoint=epoch, why=str(error))
+            if errors:  # what the others have written of it takes up the room that the next one needs
+                with suppress(CheckpointError):
+                    settings.store.clear_above(self.committed)
+            return
+        self.committed, self.number = epoch, number
+        self.figures.append(told)
+        self._name(self._unnamed)
+        self._unnamed = []
+        try:
+            settings.store.prune()
+        except CheckpointError as error:
+            told["not_removed"] = str(error)
+
+    def _name(self, outputs: Iterable[Output]) -> None:
+        for output in outputs:
+            _publish(output)
+
+
+def complete(root: str, manifest: Manifest) -> None:
+    """Give what a checkpoint covers its names, where that was cut off. Raises DeliveryError.
+
+    What has neither name any more was read and removed by whoever it was written for.
+    """
+    for temporary, name in manifest.outputs:
+        output = Output(os.path.join(root, temporary), os.path.join(root, name))
+        folder, short = split(output.temporary)
+        if short in open_disk(folder).names():
+            _publish(output)
+
+
+def publish_all(outputs: Iterable[Output]) -> None:
+    """Name what a run without checkpoints has written. Raises DeliveryError."""
+    for output in outputs:
+        _publish(output)
+
+
+def _publish(output: Output) -> None:
+    try:
+        publish(output)
+    except OSError as error:
+        raise DeliveryError(f"{output.name}: cannot be given its name ({error.strerror or error})") from error
+
+
+def _relative(output: Output, root: str) -> tuple[str, str]:
+    prefix = root.rstrip("/") + "/"
+    return output.temporary.removeprefix(prefix), output.name.removeprefix(prefix)

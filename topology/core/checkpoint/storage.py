@@ -1,0 +1,198 @@
+"""Where files lie: the few things that are done to them, so that a store of objects or a test can stand in.
+
+A folder is named by its path, or by a URI (`s3://bucket/runs`) that `pyarrow.fs` knows. Whoever writes a file writes it
+under a hidden name, forces it to disk and renames it: a reader sees the whole file or none, whenever the machine stops.
+Used by `topology.core.checkpoint.store` (checkpoints) and by sinks, whose parts get their names when a checkpoint
+covers them.
+"""
+
+import contextlib
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol
+
+from topology.core.frames import Buffer
+
+
+class Output(NamedTuple):
+    """A file that is whole and forced to disk, under a name in the making; both are paths (or URIs) of one folder."""
+
+    temporary: str
+    name: str
+
+
+class Disk(Protocol):
+    """A folder. Every method raises OSError where the disk does, FileNotFoundError for what is not there."""
+
+    #: Whether `rename` is one step; if not, what must come last is written last, under its own name.
+    renames: bool
+
+    def create(self, name: str) -> IO[bytes]:
+        """A new empty file, in place of any of that name."""
+        ...
+
+    def sync(self, name: str) -> int:
+        """Force a closed file and its name to disk; its size in bytes."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, in place of any of that name, and force that to disk."""
+        ...
+
+    def read(self, name: str) -> Buffer:
+        """All bytes of a file; they stay readable when it is removed."""
+        ...
+
+    def names(self) -> list[str]:
+        """Names of all files, ascending; none if the folder is not there."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        ...
+
+
+class LocalDisk:
+    """A folder of this machine, made when something is first written to it."""
+
+    renames = True
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        self.folder = Path(folder)
+        self._lasts = False  # whether the folder's own name is known to be on disk
+
+    def create(self, name: str) -> IO[bytes]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return open(self.folder / name, "wb")  # whoever asks for it closes it
+
+    def sync(self, name: str) -> int:
+        size_bytes = _force(self.folder / name)
+        _force(self.folder)  # a manifest elsewhere may rely on the name before it is changed
+        if not self._lasts:
+            _force(self.folder.absolute().parent)
+            self._lasts = True
+        return size_bytes
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(self.folder / old, self.folder / new)
+        _force(self.folder)  # the rename itself
+
+    def read(self, name: str) -> Buffer:
+        with open(self.folder / name, "rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                return b""
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+    def names(self) -> list[str]:
+        try:
+            return sorted(entry.name for entry in os.scandir(self.folder) if entry.is_file())
+        except FileNotFoundError:
+            return []
+
+    def remove(self, name: str) -> None:
+        (self.folder / name).unlink(missing_ok=True)
+
+
+def _force(path: Path) -> int:
+    """Force a file, or the names in a folder, to disk; the size in bytes."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+class ArrowDisk:
+    """A folder of a store that `pyarrow.fs` knows: HDFS, S3, Google's, Azure's. Nothing is renamed in one step."""
+
+    renames = False
+
+    def __init__(self, uri: str):
+        from pyarrow import fs
+
+        self._files, folder = fs.FileSystem.from_uri(uri)
+        self._folder = folder.rstrip("/")
+
+    def create(self, name: str) -> IO[bytes]:
+        self._files.create_dir(self._folder, recursive=True)
+        return self._files.open_output_stream(self._path(name))
+
+    def sync(self, name: str) -> int:
+        return self._files.get_file_info(self._path(name)).size
+
+    def rename(self, old: str, new: str) -> None:
+        self._files.move(self._path(old), self._path(new))
+
+    def read(self, name: str) -> Buffer:
+        with self._files.open_input_stream(self._path(name)) as file:
+            return memoryview(file.readall())
+
+    def names(self) -> list[str]:
+        from pyarrow import fs
+
+        found = self._files.get_file_info(fs.FileSelector(self._folder, allow_not_found=True))
+        return sorted(info.base_name for info in found if info.is_file)
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.delete_file(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+
+#: Who opens folders of a scheme; all others are asked of `pyarrow.fs`. A test adds its own.
+SCHEMES: dict[str, Callable[[str], Disk]] = {"file": lambda uri: LocalDisk(uri.removeprefix("file://"))}
+
+
+def open_disk(folder: str | os.PathLike[str]) -> Disk:
+    """The folder of that path or URI.
+
+    Raises
+    ------
+    OSError, ValueError
+        If `pyarrow.fs` does not know the URI.
+    """
+    scheme, separator, _ = os.fspath(folder).partition("://")
+    if not separator:
+        return LocalDisk(folder)
+    return SCHEMES.get(scheme, ArrowDisk)(os.fspath(folder))
+
+
+def publish(output: Output) -> None:
+    """Give a file its name; nothing happens to one that has it already. Raises OSError."""
+    folder, name = split(output.name)
+    disk, temporary = open_disk(folder), split(output.temporary)[1]
+    if temporary in disk.names() or name not in disk.names():
+        disk.rename(temporary, name)
+
+
+def split(path: str) -> tuple[str, str]:
+    """Folder and name of a path or URI."""
+    folder, _, name = path.rpartition("/")
+    return folder or ".", name
+
+
+@contextlib.contextmanager
+def written(disk: Disk, name: str, temporary: str) -> Iterator[Any]:
+    """A new file to write to, which has its name once the block has ended well, and is gone if it has not.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; a file of that name that was there before is then untouched.
+    """
+    making = temporary if disk.renames else name
+    try:
+        with disk.create(making) as file:
+            yield file
+        disk.sync(making)
+        if disk.renames:
+            disk.rename(making, name)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            disk.remove(making)
+        raise

@@ -1,0 +1,272 @@
+"""The actors of a run: started, asked all at once, replaced one by one, and ended.
+
+`topology.core.executors.ray` decides what they are asked and when; read on in `topology.core.executors.actors`, what an
+actor does.
+"""
+
+import re
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from matching.errors import TopologyError
+from topology.core.api.plan import Plan
+from topology.core.executors.actors import WorkerActor, names_of
+from topology.core.executors.heartbeat import Heartbeat, WorkersLost
+from topology.core.executors.logs import LogEvent, driver_log, show
+from topology.core.tasks.worker import Placement
+
+#: How long components may take to close when the run has failed already.
+_CLOSE_AFTER_FAILURE_S = 5.0
+#: How long an answer is waited for before the others are looked at.
+_LOOK_S = 0.25
+
+
+class ActorPool:
+    """An actor for each worker of a placement.
+
+    Parameters
+    ----------
+    plan : Plan
+    placement : Placement
+    seed : int
+        Seeds `Context.rng`.
+    task_cpus : float
+        CPUs that Ray reserves for each task.
+    silent_s : float
+        Workers that show no sign of life for so long are lost.
+    dead : callable
+        Tells which process of Ray has died (`topology.core.executors.connection.connected`).
+
+    Attributes
+    ----------
+    actors : list
+        Handles, by worker.
+    stalled : set of int
+        Workers from which no answer is to be expected.
+
+    Every method that asks raises `WorkersLost` (`topology.core.executors.heartbeat`) if an actor has died, and
+    TopologyError if Ray has.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        placement: Placement,
+        seed: int,
+        task_cpus: float,
+        silent_s: float,
+        dead: Callable[[], str | None],
+    ):
+        self.actors: list[Any] = []
+        self.stalled: set[int] = set()
+        self._plan = plan
+        self._placement = placement
+        self._seed = seed
+        self._task_cpus = task_cpus
+        self._worker_of = {address: worker for worker, mine in enumerate(placement) for address in mine}
+        self._dead = dead
+        self._pulse = Heartbeat(silent_s)
+        self._stored: Any = None
+        self._log = driver_log()
+        # the signs of life come from a thread of their own; all else is done in the order in which it was sent
+        made: Any = ray.remote
+        self._class = made(concurrency_groups={"control": 1})(WorkerActor)
+
+    def hire(self) -> None:
+        """Start all actors; returns before they have started."""
+        self._stored = ray.put(self._plan)
+        self.actors = [self._hire(worker, "SPREAD") for worker in range(len(self._placement))]
+        self._pulse.start(self.actors, ())
+
+    def replace(self, lost: Collection[int]) -> None:
+        """Start new actors in place of these, on the nodes with the fewest, of those that seem to be well."""
+        for worker in sorted(lost):
+            node = self._pulse.node_for(lost)
+            where = "SPREAD" if node is None else NodeAffinitySchedulingStrategy(node, soft=True)
+            self.actors[worker] = self._hire(worker, where)
+        self.stalled -= set(lost)
+        self._pulse.start(self.actors, lost)
+
+    def dismiss(self, worker: int) -> None:
+        """End an actor. One that is only silent may go on living: it is kept out by its incarnation."""
+        ray.kill(self.actors[worker], no_restart=True)
+
+    def at(self, address: int) -> Any:
+        """The actor of a task."""
+        return self.actors[self._worker_of[address]]
+
+    def names(self, worker: int) -> str:
+        """The tasks of a worker, for people."""
+        return names_of(self._plan, self._placement[worker])
+
+    def store_bytes(self) -> int | None:
+        """Size of the smallest object store of a node; None if Ray does not say."""
+        sizes = [node["Resources"].get("object_store_memory") for node in ray.nodes() if node["Alive"]]
+        return min((int(size) for size in sizes if size), default=None)
+
+    def warm_up(self, timeout_s: float, on_progress: Callable[[Any], None] = lambda _: None) -> float:
+        """Run the plan's warm-up once on every node; the seconds it took.
+
+        Parameters
+        ----------
+        timeout_s : float
+            How long a node may say nothing of how far it is.
+        on_progress : callable
+            Called with how far the last of the nodes is, whenever that changes.
+
+        Raises
+        ------
+        TopologyError
+            If it fails on a node, or a node says nothing for too long.
+        """
+        warm_up = self._plan.warm_up
+        if warm_up is None:
+            return 0.0
+        began = heard_s = time.perf_counter()
+        task = ray.remote(_steps)
+        calls = {}
+        for node in ray.nodes():
+            if node["Alive"]:
+                where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                options = {"num_cpus": 0, "max_retries": 0, "enable_task_events": False, "scheduling_strategy": where}
+                calls[task.options(num_returns="streaming", **options).remote(warm_up)] = node["NodeManagerAddress"]
+        reached: dict[Any, Any] = {}
+        told = None
+        pending = list(calls)
+        while pending:
+            left_s = heard_s + timeout_s - time.perf_counter()
+            done, _ = ray.wait(pending, num_returns=1, timeout=min(max(0.0, left_s), _LOOK_S))
+            if not done and left_s > 0.0:
+                self.look_for_ray()
+                continue
+            if not done:
+                raise TopologyError(f"warm-up on {calls[pending[0]]} gets no further for {timeout_s:g} s")
+            steps: Any = done[0]
+            heard_s = time.perf_counter()
+            try:
+                reached[steps] = ray.get(next(steps))
+            except StopIteration:
+                pending.remove(steps)
+            except Exception as cause:
+                raise TopologyError(f"warm-up on {calls[steps]} failed: {cause}") from cause
+            if len(reached) == len(calls) and told != (told := min(reached.values())):
+                on_progress(told)
+        return time.perf_counter() - began
+
+    def ask(self, method: str, timeout_s: float, *arguments: Any) -> list[Any]:
+        """Call one method of every actor at once; answers by worker. Any failure to answer raises TopologyError."""
+        calls = [getattr(actor, method).remote(*arguments) for actor in self.actors]
+        until = time.perf_counter() + timeout_s
+        pending = list(calls)
+        while pending:
+            left_s = max(0.0, until - time.perf_counter())
+            done, pending = ray.wait(pending, num_returns=1, timeout=min(left_s, _LOOK_S))
+            if not done and left_s > 0.0:
+                self.look_for_silence()
+                continue
+            if not done:
+                late = ", ".join(self.names(calls.index(call)) for call in pending[:8])
+                raise TopologyError(f"{late}: no answer to {method} within {timeout_s:g} s")
+            self.answer(done[0], calls.index(done[0]), method)
+        return [self.answer(call, worker, method) for worker, call in enumerate(calls)]
+
+    def ask_tasks(self, method: str, timeout_s: float, *arguments: Any) -> list[tuple[int, Any]]:
+        """As `ask`, where each answer is a list by task: pairs of address and answer in order of address."""
+        pairs = zip(self._placement, self.ask(method, timeout_s, *arguments), strict=True)
+        told = [pair for addresses, mine in pairs for pair in zip(addresses, mine, strict=True)]
+        return sorted(told, key=lambda pair: pair[0])
+
+    def answer(self, call: Any, worker: int, method: str) -> Any:
+        """What a worker has answered to a call that is done."""
+        try:
+            return ray.get(call)
+        except RayActorError as death:
+            names, why = self.names(worker), _cause_of_death(death)
+            hopeless = "No module named" in why or "creation task" in why
+            raise WorkersLost({worker}, f"{names} died", f"{names} died: {why}", hopeless) from death
+        except RayTaskError as cause:
+            raise TopologyError(f"{self.names(worker)} failed in {method}: {cause}") from cause
+
+    def look_for_ray(self) -> None:
+        """Raise TopologyError if Ray has died: what it is asked from then on may never be answered."""
+        if why := self._dead():
+            raise TopologyError(why)
+
+    def look_for_silence(self) -> None:
+        """Raise WorkersLost for workers whose process is stopped, or cannot be reached any more; see `look_for_ray`."""
+        self.look_for_ray()
+        silent = self._pulse.silent()
+        if silent:
+            self.stalled |= silent
+            names = ", ".join(map(self.names, sorted(silent)))
+            raise WorkersLost(
+                silent,
+                f"{names} silent",
+                f"{names}: no sign of life for {self._pulse.silent_s:g} s, its process is stopped or cut off",
+            )
+
+    def end(self, closing: bool) -> None:
+        """End every actor; with `closing` their components get a moment to give back what they hold."""
+        if self._dead():
+            return  # they end with Ray, and there is nobody who could be asked to end them
+        try:
+            if closing:
+                calls = {actor.close.remote(): worker for worker, actor in enumerate(self.actors)}
+                awaited = [call for call, worker in calls.items() if worker not in self.stalled]
+                done, _ = ray.wait(awaited, num_returns=len(awaited), timeout=_CLOSE_AFTER_FAILURE_S)
+                for call in done:
+                    self._show_close(calls[call], call)
+        finally:
+            for actor in self.actors:
+                ray.kill(actor, no_restart=True)
+            self.actors = []
+
+    def show(self, address: int, events: Sequence[LogEvent]) -> None:
+        """Write what a task has logged to the log of this process."""
+        show(self._log, str(self._plan.tasks[address]), events)
+
+    def _hire(self, worker: int, where: Any) -> Any:
+        options: dict[str, Any] = {
+            "num_cpus": self._task_cpus,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "enable_task_events": False,  # else driver and control service grow with every call
+            "scheduling_strategy": where,
+            "namespace": f"skyray-{uuid.uuid4().hex[:12]}",
+        }
+        name = "+".join(str(self._plan.tasks[address]) for address in self._placement[worker])
+        return self._class.options(name=name, **options).remote(self._stored, self._placement, worker, self._seed)
+
+    def _show_close(self, worker: int, call: Any) -> None:
+        try:
+            told = ray.get(call)
+        except (RayActorError, RayTaskError):
+            return  # it is the dead one that ended the run
+        for address, (failure, events) in zip(self._placement[worker], told, strict=True):
+            self.show(address, events)
+            if failure is not None and " failed in close: " in failure.summary:
+                self._log.warning("close_failed", task=str(self._plan.tasks[address]), why=failure.summary)
+
+
+def _steps(function: Callable[[], Any]) -> Iterator[Any]:
+    yield from function() or ()
+
+
+def _cause_of_death(death: RayActorError) -> str:
+    """The telling part of Ray's message, on one line."""
+    text = " ".join(str(death).split())
+    for start in ("The actor is dead because", "The actor died because"):
+        if start in text:
+            text = text[text.index(start) :]
+    missing = re.search(r"No module named '[\w.]+'", text)
+    if missing:
+        return f"{missing[0]} where the actor runs: install the project, and your components, on every node"
+    for end in (" Traceback (most recent call last)", " Some common causes include"):
+        text = text.partition(end)[0]
+    return text

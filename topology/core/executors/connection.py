@@ -1,0 +1,340 @@
+"""Ray itself: started on this machine, or joined where it runs, and left again.
+
+Without an address a run has a Ray of its own, whatever clusters run beside it or have left their address behind. With
+one, a process of our own tries the cluster first: whoever asks Ray to join an address where nobody answers waits for
+minutes and cannot be interrupted. Used by `topology.core.executors.ray`.
+
+Ray lets every user of the machine write to its folder, in which its sockets and the code of its workers lie. One of our
+own has it in a folder that nobody else may enter, which goes with it.
+"""
+
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray._common.utils import get_default_system_temp_dir, get_ray_address_file
+from ray._private import ray_constants, utils
+from ray._private import worker as ray_worker
+from ray._private.authentication import authentication_token_setup as authentication
+
+from matching.errors import ConfigError, TopologyError
+from topology.core.executors import orphan_reaper as guarding
+from topology.core.executors.orphan_reaper import MARK
+
+#: How long the head of a cluster may take to answer, once the process that asks it has started, which may take as
+#: long; a node of it on this machine may still be starting, for twice as long.
+ANSWER_S = 8
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+#: The processes of Ray without which nothing goes on.
+_VITAL = {ray_constants.PROCESS_TYPE_GCS_SERVER: "control service", ray_constants.PROCESS_TYPE_RAYLET: "raylet"}
+#: Paths of sockets may have 107 bytes, and those of Ray take up to 81 below the temporary folder.
+_PLACE_BYTES = 107 - len("/ray-12345678/ray/session_2026-01-01_00-00-00_123456_1234567/sockets/plasma_store")
+#: Said to whoever names a cluster that does not answer.
+_REMEDY = "start it (ray start --head), or leave --address out to run on this machine"
+#: What `_loopback_kept` says, for a process that starts.
+_KEEP_LOOPBACK = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
+#: Joins and leaves; the last line on standard output says why that failed, and an alarm ends what takes too long. Ray
+#: by itself would try again and again, and wait a minute for a node on this machine to appear.
+_TRIAL = """
+import os, signal, socket, sys
+address, host, port, answer_s = *sys.argv[1:4], int(sys.argv[4])
+os.environ["RAY_gcs_server_port_wait_time_s"] = "1"
+os.environ["RAY_gcs_server_request_timeout_seconds"] = str(2 * answer_s)
+signal.alarm(2 * answer_s)
+answers = False
+try:
+    socket.create_connection((host, int(port)), answer_s / 2).close()
+    import ray
+    signal.alarm(answer_s)
+    ray._raylet.GcsClient(address=address)
+    answers = True
+    signal.alarm(3 * answer_s)
+    ray.init(address=address, log_to_driver=False)
+    ray.shutdown()
+except Exception as error:
+    cause = error.__cause__ or error
+    print(f"{type(cause).__name__}:", " ".join(str(cause).split()), flush=True)
+    os._exit(2 if answers else 1)
+"""
+
+
+def _not_ours() -> str | None:
+    """Of a Ray that others have started, it is theirs to see to it that it lives."""
+    return None
+
+
+@contextmanager
+def connected(address: str | None, log_to_driver: bool = False) -> Iterator[Callable[[], str | None]]:
+    """A block with Ray in it: what this process is connected to already, else a cluster, else one of its own.
+
+    Yields what tells which process of a Ray of our own has died, None while all live. Once one has, calls of Ray may
+    wait for ever, or end this process: only the end of the block is safe.
+
+    Parameters
+    ----------
+    address : str, optional
+        HOST:PORT of the head of a running cluster, of which this machine has to be a node; `auto` for the one that
+        RAY_ADDRESS names, else `ray start` was told of here last. None, or `local`: Ray is started here, on loopback,
+        and ended with the block.
+    log_to_driver : bool
+        Whether Ray shows what worker processes print.
+
+    Raises
+    ------
+    ConfigError
+        If `address` is none of these.
+    TopologyError
+        If no cluster answers there within `ANSWER_S`, or Ray does not start on this machine.
+    """
+    if ray.is_initialized():
+        yield _not_ours
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address == "auto":
+        address = _found()
+    elif address == "local":
+        address = None
+    if address is not None:
+        _use_token()
+        _try(address)
+    with _stdout_kept(), _ended_with_the_block(own=address is None) as folder:
+        try:
+            with _signals_kept():
+                _start(address, folder, log_to_driver=log_to_driver, logging_level=logging.ERROR)
+            yield _dead if address is None else _not_ours
+        finally:
+            ray.shutdown()
+
+
+def _dead() -> str | None:
+    """Which process of our own Ray has died, if one has. Asks the system, not Ray; 10 us."""
+    node: Any = ray_worker._global_node
+    for kind, process in node.dead_processes() if node is not None else ():
+        if kind in _VITAL:
+            code = process.returncode
+            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            return f"the {_VITAL[kind]} of Ray (process {process.pid}, {how}) has died"
+    return None
+
+
+def _start(address: str | None, folder: str, **options: Any) -> None:
+    try:
+        if address is None:
+            with _loopback_kept():
+                own = {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
+                ray.init(address="local", _temp_dir=str(Path(folder, "ray")), **own, **options)
+        elif _split(address)[0] in _LOOPBACK:
+            with _loopback_kept():
+                ray.init(address=address, **options)
+        else:
+            ray.init(address=address, **options)
+    except Exception as cause:
+        what = "Ray does not start on this machine" if address is None else f"cannot join Ray at {address!r}"
+        raise TopologyError(f"{what}: {_in_a_line(cause)}; see skyray doctor") from cause
+
+
+@contextmanager
+def _loopback_kept() -> Iterator[None]:
+    """While Ray starts or is joined: 127.0.0.1 stays what it is.
+
+    Ray takes it for the address of the machine in its network, and whoever has another address than that of loopback
+    listens to all the world. It does not where it runs no clusters, so it is told that this is such a machine.
+    """
+    in_clusters, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = in_clusters
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """While Ray starts: SIGTERM goes on meaning what it meant to this process before, if that was anything.
+
+    Ray takes it twice. Its handler in Python raises what `ray.wait` turns into another exit code; its handler in C++
+    ends a process that takes more than 3 s to unwind, with a stack trace. There is a variable that turns the latter
+    off, but workers would get it too, whose stack traces are of use.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        yield
+        return
+    in_cpp, in_python = ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER, utils.set_sigterm_handler
+    ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER = True
+    utils.set_sigterm_handler = lambda _handler: None
+    try:
+        yield
+    finally:
+        ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER, utils.set_sigterm_handler = in_cpp, in_python
+
+
+@contextmanager
+def _stdout_kept() -> Iterator[None]:
+    """Standard output is the caller's, who may write one JSON document there: what Ray says goes to standard error.
+
+    Warnings of raylets it prints on standard output, also where nobody asked for what workers print.
+    """
+    printed = ray_worker.print_worker_logs
+    ray_worker.print_worker_logs = lambda data, _, ignore_prefix=False: printed(data, sys.stderr, ignore_prefix)
+    try:
+        yield
+    finally:
+        ray_worker.print_worker_logs = printed
+
+
+# -- a cluster that runs already
+
+
+def _found() -> str:
+    """The address that `auto` stands for. Ray's own search would also take what some process has started for itself."""
+    address = os.environ.get("RAY_ADDRESS") or _address_left()
+    if not address:
+        raise TopologyError(
+            "--address auto finds no Ray cluster: RAY_ADDRESS is not set, and none was started here with ray start; "
+            "name it as HOST:PORT, or leave --address out to run on this machine"
+        )
+    return address
+
+
+def _address_left() -> str | None:
+    """What `ray start` was told of here last, by this user or by root: all users can write to the folder of Ray."""
+    path = get_ray_address_file(None)
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+            owner = os.fstat(file.fileno()).st_uid
+            if owner not in (0, os.geteuid()):
+                raise TopologyError(
+                    f"--address auto: {path}, which names a Ray cluster, belongs to user {owner}: remove it, or name "
+                    "the cluster as HOST:PORT"
+                )
+            return file.read().strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise TopologyError(
+            f"--address auto: {path} cannot be read ({error}); name the cluster as HOST:PORT"
+        ) from error
+
+
+def _use_token() -> None:
+    """Show the token of this machine, as `ray start` asks for it where there is one: whoever joins has to be told."""
+    level = authentication.logger.level
+    authentication.logger.setLevel(logging.ERROR)
+    try:
+        authentication.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    finally:
+        authentication.logger.setLevel(level)
+
+
+def _try(address: str) -> None:
+    """See that a cluster answers and can be joined; raises if not. Takes two seconds."""
+    host, port = _split(address)
+    place = repr(address)
+    search = os.pathsep.join(path for path in sys.path if path)
+    trial = subprocess.run(
+        [sys.executable, "-P", "-c", _TRIAL, address, host, port, str(ANSWER_S)],
+        env={**os.environ, "PYTHONPATH": search} | (_KEEP_LOOPBACK if host in _LOOPBACK else {}),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if trial.returncode == 0:
+        return
+    if trial.returncode == -signal.SIGALRM:
+        raise TopologyError(f"no Ray cluster answers at {place} within {ANSWER_S} s: {_REMEDY}")
+    if "Unauthenticated" in trial.stderr:
+        raise TopologyError(
+            f"the Ray cluster at {place} asks for a token: set RAY_AUTH_MODE=token, and have its token in "
+            "~/.ray/auth_token or RAY_AUTH_TOKEN (ray get-auth-token prints it on the head)"
+        )
+    said = (trial.stdout.splitlines() or [f"the process that tried it ended with {trial.returncode}"])[-1]
+    if "No node info found" in said:
+        raise TopologyError(
+            f"the Ray cluster at {place} has no node on this machine: add it (ray start --address={host}:{port}), or "
+            "start the run on a node of the cluster"
+        )
+    what = "cannot join the Ray cluster at" if trial.returncode == 2 else "no Ray cluster answers at"
+    raise TopologyError(f"{what} {place} ({said}): {_REMEDY}")
+
+
+def _split(address: str) -> tuple[str, str]:
+    """Host and port."""
+    if "://" in address:
+        raise ConfigError(
+            f"--address {address}: tasks call each other, which does not go through a Ray client: name the head's "
+            "HOST:PORT, from a node of the cluster"
+        )
+    host, colon, port = address.rpartition(":")
+    if not (host and colon and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536):
+        raise ConfigError(f"--address {address}: name the head of a Ray cluster as HOST:PORT, or say auto")
+    return host.strip("[]"), port
+
+
+# -- a Ray of our own
+
+
+@contextmanager
+def _ended_with_the_block(own: bool) -> Iterator[str]:
+    """Whatever Ray starts within the block, and what that starts, has ended after it, however it was left.
+
+    Ray ends what it has a list of. A start that was interrupted left no list; and once a raylet has died of a Ctrl-C
+    that went to all, its agents are nobody's children and look for it every few seconds only. So all are marked by a
+    variable, which every process inherits, and a guard ends them when this process is killed.
+
+    Yields the folder for Ray to put its own into if it is our `own`, which nobody else may enter and which goes with
+    the block, else an empty text.
+    """
+    mark, code = uuid.uuid4().hex, str(Path(ray.__file__).parent)
+    folder = _folder_for_ray() if own else ""
+    guard = subprocess.Popen(
+        [sys.executable, "-P", guarding.__file__, mark, code, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert guard.stdin is not None
+    pipe = guard.stdin
+    os.environ[MARK] = mark
+    try:
+        yield folder
+    finally:
+        os.environ.pop(MARK, None)
+        try:
+            guarding.end_marked(mark, code, folder)
+        finally:
+            with suppress(OSError):
+                pipe.write(b".")
+                pipe.flush()
+            pipe.close()
+            guard.wait()
+            if folder:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder_for_ray() -> str:
+    """A new folder of this user alone: where Ray would have its own, or in /tmp if paths were too long for sockets."""
+    place = get_default_system_temp_dir()
+    if "RAY_TMPDIR" not in os.environ and len(os.fsencode(place)) > _PLACE_BYTES:
+        place = "/tmp"
+    try:
+        return tempfile.mkdtemp(prefix="ray-", dir=place)
+    except OSError as error:
+        raise TopologyError(f"Ray has no place on this machine: {_in_a_line(error)}; set RAY_TMPDIR") from error
+
+
+def _in_a_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

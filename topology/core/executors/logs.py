@@ -1,0 +1,66 @@
+"""How what a task logs in its worker process reaches the person who started the run.
+
+The task's logger keeps events; the driver fetches them with its questions and writes them to its own log, where
+they say which task they come from. Read on in `topology.core.executors.ray`.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import structlog
+
+#: Events a task keeps between two questions of the driver; more are counted, not kept.
+_LIMIT = 1000
+_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+class LogEvent(NamedTuple):
+    """One line of a task's log on its way to the driver."""
+
+    level: str
+    event: str
+    values: dict[str, Any]
+
+
+class LogBuffer:
+    """Keeps what a task logs until the driver fetches it; `logger` is the task's structlog logger."""
+
+    def __init__(self):
+        self._events: list[LogEvent] = []
+        self._dropped = 0
+        steps = [structlog.processors.add_log_level, structlog.processors.format_exc_info, self._keep]
+        self.logger = structlog.wrap_logger(None, processors=steps, wrapper_class=structlog.stdlib.BoundLogger)
+
+    def fetch(self) -> list[LogEvent]:
+        """What was logged since the last call."""
+        events, self._events = self._events, []
+        if self._dropped:
+            events.append(LogEvent("warning", "log_events_dropped", {"count": self._dropped}))
+            self._dropped = 0
+        return events
+
+    def _keep(self, logger: Any, method: str, values: Any) -> Any:
+        if len(self._events) < _LIMIT:
+            plain = {
+                name: value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)
+                for name, value in values.items()
+            }
+            self._events.append(LogEvent(str(plain.pop("level", method)), str(plain.pop("event", "")), plain))
+        else:
+            self._dropped += 1
+        raise structlog.DropEvent
+
+
+def driver_log() -> Any:
+    """The process's log if the program has set one up; else lines on standard error."""
+    if structlog.is_configured():
+        return structlog.get_logger("topology")
+    return structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
+
+
+def show(log: Any, task: str, events: Sequence[LogEvent]) -> None:
+    """Write what a task has logged to a log of this process, naming the task."""
+    for event in events:
+        level = event.level if event.level in _LEVELS else "info"
+        getattr(log, level)(event.event, **{**event.values, "task": task})

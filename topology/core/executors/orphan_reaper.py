@@ -1,0 +1,63 @@
+"""Ends what Ray has started here once the process that asked for it is gone, however it went.
+
+`topology.core.executors.connection` starts this file as a process of its own that holds the reading end of a pipe. The
+pipe closes with the process that writes to it, also when that is killed; Ray's own agents would take a minute to
+notice.
+"""
+
+import shutil
+import sys
+import time
+from contextlib import suppress
+
+import psutil
+
+#: Variable that marks what Ray has started for a block; children inherit it.
+MARK = "SKYRAY_STARTED_BY"
+#: How long the system may take to end what was killed, and how soon we look for what was born meanwhile.
+KILLED_S, LOOK_AGAIN_S = 5.0, 0.5
+
+
+def marked(mark: str, folder: str, session: str = "") -> list[psutil.Process]:
+    """Processes of Ray (which lies in `folder`) that run and carry this mark, or have a file of this session open.
+
+    Some write their title over their environment, so that the mark is gone.
+    """
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            ours = any(folder in word or word.startswith("ray::") for word in process.cmdline())
+            if ours and process.status() != psutil.STATUS_ZOMBIE and _belongs(process, mark, session):
+                found.append(process)
+    return found
+
+
+def _belongs(process: psutil.Process, mark: str, session: str) -> bool:
+    if process.environ().get(MARK) == mark:
+        return True
+    return bool(session) and any(file.path.startswith(session) for file in process.open_files())
+
+
+def end_marked(mark: str, folder: str, session: str = "") -> None:
+    """Kill them, and what they start meanwhile."""
+    deadline = time.monotonic() + KILLED_S
+    while (left := marked(mark, folder, session)) and time.monotonic() < deadline:
+        for process in left:
+            with suppress(psutil.Error):
+                process.kill()  # nothing that a task holds is in it
+        psutil.wait_procs(left, timeout=LOOK_AGAIN_S)
+
+
+def main(mark: str, folder: str, session: str) -> None:
+    """Wait for the end of the pipe; a dot comes through it if all is well.
+
+    `session` is the folder in which Ray's own lies, if that is ours, and goes with it.
+    """
+    if "." not in sys.stdin.read():
+        end_marked(mark, folder, session)
+        if session:
+            shutil.rmtree(session, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,533 @@
+"""The topology on Ray: every task an actor, payloads moved by calls from actor to actor.
+
+This module, `topology.core.executors.actors` and `topology.core.executors.connection`, which starts or joins Ray, are
+the only ones below `gateway` that know it. Every worker (a task, or several that share a process: see
+`topology.core.tasks.worker`) is an actor named like `query:3`, in a namespace of its own for every run. The driver
+starts the actors, then does nothing but ask each for its status about four times a second, one question outstanding at
+a time.
+
+Where a run is saved (`topology.core.checkpoint.coordinator`), what an actor's death or silence interrupts goes on by
+itself from the last checkpoint: the others go back in place, whoever was lost is started anew, and what belongs to the
+incarnation before is let pass. When a Ray that the run has started itself loses its raylet or its control service, it
+is ended as a whole, and the run goes on in a new one. Without checkpoints each ends the run.
+
+From the answers alone it knows whether the run is over or stuck: nothing is on its way if, over two rounds of
+questions of which the second began after the first was answered, as many parcels were received as sent and no count
+has moved. An actor that raises says so in its status; one that dies fails the question; one that shows no sign of life
+is lost (`topology.core.executors.heartbeat`). Each ends the run with a `TopologyError` that names it.
+
+What each task does is in `topology.core.tasks.task`, shared with `topology.core.executors.local`, the same topology in
+one process.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import ray
+
+from matching.errors import CheckpointError, TopologyError
+from topology.core.api.plan import Plan
+from topology.core.checkpoint.coordinator import CheckpointCoordinator, Checkpoints, publish_all
+from topology.core.checkpoint.storage import Output
+from topology.core.checkpoint.store import Manifest, Written
+from topology.core.executors.actor_pool import ActorPool
+from topology.core.executors.balancing import Balance, Balancer
+from topology.core.executors.connection import connected
+from topology.core.executors.heartbeat import WorkersLost
+from topology.core.executors.logs import driver_log
+from topology.core.failures import ComponentFailed, TaskFailure, never_acknowledged, who_waits
+from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus, tell_stage, tell_warmed
+from topology.core.tasks.worker import OpenRequest, Placement, WorkerStatus, place
+
+#: First pause between two rounds of questions; it doubles up to `poll_s`, so that short runs end at once.
+_FIRST_PAUSE_S = 0.02
+#: How long a gap on a link waits for the sender's word on why, before it is taken for the cause itself.
+_GAP_S = 1.0
+#: How long a part of the warm-up may take: a compiler that shares two cores with ten others took four minutes for one.
+_WARM_UP_S = 1800.0
+
+
+def run_ray(
+    plan: Plan,
+    address: str | None = None,
+    on_progress: Callable[[Snapshot], None] | None = None,
+    *,
+    together: Sequence[Sequence[str]] = (),
+    stop: Callable[[], bool] | None = None,
+    seed: int = 0,
+    poll_s: float = 0.25,
+    stall_s: float = 60.0,
+    start_s: float = 300.0,
+    task_cpus: float = 0.0,
+    log_to_driver: bool = False,
+    checkpoints: Checkpoints | None = None,
+    resume: Manifest | None = None,
+    silent_s: float = 5.0,
+    balance: Balance | None = None,
+    on_opened: Callable[[], None] = lambda: None,
+) -> RunReport:
+    """Run a topology on Ray to its end.
+
+    Uses the Ray this process is connected to; else joins the cluster at `address`; else starts Ray on this machine,
+    on loopback, and stops it afterwards, whatever other clusters run here (`topology.core.executors.connection`).
+
+    Parameters
+    ----------
+    plan : Plan
+        Its components' classes must be importable where the actors run.
+    address : str, optional
+        Of a running Ray cluster: HOST:PORT, or `auto`.
+    on_progress : callable, optional
+        Called with a `Snapshot` after each round of questions, and once at the end.
+    together : sequence of groups of component names
+        Tasks of one group with the same number share an actor (`topology.core.tasks.worker`): fewer calls, less memory,
+        less parallelism. By default every task has an actor to itself. No result depends on it.
+    stop : callable, optional
+        Asked in each round; once it says True the stream ends before the next batch and the topology drains.
+    seed : int
+        Seeds `Context.rng`.
+    poll_s : float
+        Seconds between two rounds of questions.
+    stall_s : float
+        A process that shows no sign of life for so long ends a run that is not saved, and parcels that are on their way
+        for so long end any run. An `execute` may take as long as it likes.
+    start_s : float
+        How long the opening of all components may take.
+    task_cpus : float
+        CPUs that Ray reserves for each task. 0: as many tasks as wanted share the machine.
+    log_to_driver : bool
+        Whether Ray shows what worker processes print. `Context.log` always reaches this process's log.
+    checkpoints : Checkpoints, optional
+        Save the run while it goes on, and recover from the loss of actors and nodes.
+    resume : Manifest, optional
+        Go on from this checkpoint of `checkpoints.store`.
+    silent_s : float
+        An actor that shows no sign of life for so long is given up for lost, where the run is saved.
+    balance : Balance, optional
+        Deal loads out anew behind a checkpoint, where they have been found to be uneven; needs `checkpoints`.
+    on_opened : callable
+        Called once, when all components have opened.
+
+    Returns
+    -------
+    RunReport
+
+    Raises
+    ------
+    ConfigError
+        If `address` is none.
+    TopologyError
+        If no cluster answers there, a component fails, an actor dies or stalls, nothing moves although tasks have not
+        ended, or a batch is never acknowledged: names component and task, and quotes the cause. All actors are gone by
+        then, as they are after KeyboardInterrupt.
+    """
+    for part in plan.components:
+        if part.class_name.startswith("__main__."):
+            raise TopologyError(
+                f"{part.kind} {part.name!r}: its class {part.class_name} stands in the main script, which actors "
+                "cannot import: move it to a module"
+            )
+    placement = place(plan, together)
+    run = _RayRun(plan, placement, on_progress, stop, poll_s, stall_s, start_s, checkpoints, resume, balance, on_opened)
+    while True:
+        tell_stage(on_progress, "Ray")
+        with connected(address, log_to_driver) as dead:
+            crew = ActorPool(plan, placement, seed, task_cpus, stall_s if checkpoints is None else silent_s, dead)
+            try:
+                return run.run(crew)
+            except Exception as error:
+                if (why := dead()) is None:
+                    raise
+                run.lose_ray(why, error)
+            finally:
+                run.end()
+
+
+class _RayRun:
+    """One run, as the driver sees it."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        placement: Placement,
+        on_progress: Callable[[Snapshot], None] | None,
+        stop: Callable[[], bool] | None,
+        poll_s: float,
+        stall_s: float,
+        start_s: float,
+        checkpoints: Checkpoints | None,
+        resume: Manifest | None,
+        balance: Balance | None,
+        on_opened: Callable[[], None],
+    ):
+        self._plan = plan
+        self._placement = placement
+        self._crew: ActorPool  # of the Ray that it runs on now
+        self._ray_lost: WorkersLost | None = None
+        self._ray_lost_s = 0.0
+        self._on_progress = on_progress
+        self._on_opened = on_opened
+        self._stop = stop
+        self._poll_s = poll_s
+        self._stall_s = stall_s
+        self._start_s = start_s
+        self._checkpoints = checkpoints
+        self._manifest = resume
+        self._committer = None if checkpoints is None else CheckpointCoordinator(checkpoints, plan.saved_addresses)
+        if self._committer is not None and resume is not None:
+            self._committer.go_back(resume)
+        self._incarnation = 0 if checkpoints is None else checkpoints.incarnation
+        self._losses: Counter[tuple[str, int]] = Counter()
+        self._gone: set[int] = set()
+        self._began_behind = -1 if resume is None else resume.number
+        self._recoveries: list[dict[str, Any]] = []
+        self._balancer = None if balance is None or checkpoints is None else Balancer(plan, balance)
+        self._saved_anew = False  # a checkpoint has become whole since loads were looked at
+        self._opened = False
+        self._closed = False
+        self._startup_s = self._warm_up_s = 0.0
+        self._started_s: float | None = None
+        self._stopping = False
+        self._unfed_finished = False
+        self._gap_since: float | None = None
+        self._meter = Meter(plan)
+        self._log = driver_log()
+        self._statuses: dict[int, TaskStatus] = {}
+        self._pending: dict[Any, tuple[int, float]] = {}  # outstanding question: which worker, since when
+        self._asked_s: dict[int, float] = {}  # when the question was asked that `_statuses` answers
+
+    def run(self, crew: ActorPool) -> RunReport:
+        """Start, or go on where the loss of another Ray has interrupted it; drive to the end, collect and close."""
+        began = time.perf_counter()
+        self._crew = crew
+        crew.hire()
+        tell_stage(self._on_progress, "the kernels")
+        warm_up_s = crew.warm_up(_WARM_UP_S, partial(tell_warmed, self._on_progress))  # while the processes start
+        lost, self._ray_lost = self._ray_lost, None
+        try:
+            if lost is not None:
+                self._go_on_after(lost)
+            else:
+                crew.ask("connect", self._start_s, crew.actors, self._incarnation)
+                tell_stage(self._on_progress, "the subscriptions")
+                self._opened = True  # in part, if one of them fails
+                self._open()
+                self._clock_actor.start.remote(self._incarnation)
+        except WorkersLost as another:
+            if self._checkpoints is None or another.hopeless:
+                raise
+            self._recover(another)
+        if self._started_s is None:
+            self._startup_s, self._warm_up_s = time.perf_counter() - began, warm_up_s
+            self._started_s = time.perf_counter()
+            self._on_opened()
+        while True:
+            try:
+                elapsed_s = self._drive(self._started_s)
+                figures, outputs = self._finish()
+                break
+            except WorkersLost as lost:
+                if self._checkpoints is None:
+                    raise
+                self._recover(lost)
+        self._closed = True
+        for address, (failure, events) in self._crew.ask_tasks("close", self._stall_s):
+            self._crew.show(address, events)
+            _raise_if(failure)
+        saved: list[dict[str, Any]] = []
+        if self._committer is None:
+            publish_all(outputs)
+        else:
+            self._committer.finish(outputs)
+            saved = self._committer.figures
+        balanced = [] if self._balancer is None else self._balancer.figures
+        return self._meter.report(
+            "ray",
+            self._in_order(),
+            figures,
+            elapsed_s,
+            self._startup_s,
+            self._warm_up_s,
+            saved,
+            self._recoveries,
+            balanced,
+        )
+
+    def end(self) -> None:
+        """End every actor; components that were not closed get a moment to do so."""
+        self._crew.end(closing=self._opened and not self._closed)
+
+    def _finish(self) -> tuple[list[dict[str, Any]], list[Output]]:
+        """Figures of all tasks, and the files that have no names yet."""
+        if self._committer is not None:
+            for written in self._crew.ask("written", self._stall_s):  # parts of the last checkpoint among it
+                self._commit(written)
+        figures, outputs = [], []
+        for _, (figure, finished, failure) in self._crew.ask_tasks("report", self._stall_s):
+            _raise_if(failure)
+            figures.append(figure)
+            outputs += finished
+        return figures, outputs
+
+    def _open(self, work: Mapping[str, Sequence[int]] | None = None) -> None:
+        """Have every worker open its tasks, or take them back, to where this incarnation goes on from."""
+        lease = OpenRequest(self._incarnation, store_bytes=self._crew.store_bytes())
+        if self._checkpoints is not None:
+            store = self._checkpoints.store
+            epoch = store.last_epoch() + 1
+            lease = lease._replace(
+                store=store, cadence=self._checkpoints.cadence, epoch=epoch, manifest=self._manifest, work=work
+            )
+        for _, failure in self._crew.ask_tasks("open", self._start_s, lease):
+            _raise_if(failure)
+
+    @property
+    def _clock_actor(self) -> Any:
+        return self._crew.at(self._plan.clock_address)
+
+    # -- going on after a loss
+
+    def lose_ray(self, why: str, error: Exception) -> None:
+        """Be ready to go on in another Ray. Raises TopologyError if that cannot be."""
+        if self._checkpoints is None:
+            raise TopologyError(
+                f"{why}, and this run has no checkpoints to go on from: run again with --checkpoint-every"
+            ) from error
+        lost = WorkersLost(set(), "Ray died", why)
+        self._count(lost)
+        self._ray_lost, self._ray_lost_s = lost, time.perf_counter()
+        self._pending = {}
+        self._closed = False
+
+    def _go_on_after(self, lost: WorkersLost) -> None:
+        """Go on from the last checkpoint, in a new Ray."""
+        self._opened = True
+        self._go_back(lost.workers)
+        self._note(lost, self._ray_lost_s)
+
+    def _recover(self, lost: WorkersLost) -> None:
+        """Go back to the last checkpoint with whoever lives, and with new actors in place of those that do not."""
+        began = time.perf_counter()
+        while True:
+            self._crew.look_for_ray()  # which takes its actors along
+            self._count(lost)
+            try:
+                self._go_back(lost.workers)
+                break
+            except WorkersLost as another:
+                if another.hopeless:
+                    raise
+                lost = WorkersLost(another.workers | self._gone, another.cause, str(another))
+        self._note(lost, began)
+
+    def _count(self, lost: WorkersLost) -> None:
+        """Raise TopologyError if the same has been lost too often without a checkpoint in between."""
+        assert self._checkpoints is not None and self._committer is not None
+        key = (lost.cause, self._committer.committed)
+        self._losses[key] += 1
+        if self._losses[key] > self._checkpoints.restarts:
+            raise TopologyError(
+                f"{lost}; this has happened {self._losses[key]} times behind checkpoint "
+                f"{self._committer.committed} (batch {self._committer.number}), and --restarts allows "
+                f"{self._checkpoints.restarts}: mend the cause, then go on with skyray run --resume"
+            ) from lost
+        self._log.warning("worker_lost", why=str(lost), checkpoint=self._committer.committed)
+
+    def _note(self, lost: WorkersLost, began: float) -> None:
+        """Tell of a recovery."""
+        assert self._committer is not None
+        seconds = time.perf_counter() - began
+        told = {"lost": lost.cause, "why": str(lost), "epoch": self._committer.committed, "seconds": seconds}
+        self._recoveries.append(told | {"number": self._committer.number})
+        self._log.warning("recovered", checkpoint=self._committer.committed, seconds=round(seconds, 2))
+
+    def _deal_anew(self, work: Mapping[str, Sequence[int]]) -> None:
+        """Go back to the checkpoint that has just become whole, and deal loads out by what was measured."""
+        assert self._balancer is not None and self._committer is not None
+        began = time.perf_counter()
+        clock = self._statuses[self._plan.clock_address]
+        ahead = clock.published - (self._committer.number - self._began_behind)
+        self._go_back((), work)
+        seconds = time.perf_counter() - began
+        told = {"number": self._committer.number, "batches_again": ahead, "seconds": seconds}
+        self._balancer.figures.append(told | {"work_ns": {name: list(each) for name, each in work.items()}})
+        self._log.info("rebalanced", behind_batch=self._committer.number, seconds=round(seconds, 2))
+
+    def _go_back(self, lost: Collection[int], work: Mapping[str, Sequence[int]] | None = None) -> None:
+        """Go on from the last checkpoint, with new workers in place of the lost ones, and loads dealt out by `work`."""
+        assert self._checkpoints is not None and self._committer is not None
+        store, committer = self._checkpoints.store, self._committer
+        self._incarnation += 1
+        self._gone = set(lost)
+        for worker, actor in enumerate(self._crew.actors):
+            if worker in lost:
+                self._crew.dismiss(worker)
+            else:
+                actor.fence.remote(self._incarnation)
+        statuses, self._statuses, self._pending, self._asked_s = self._in_order(), {}, {}, {}
+        self._gap_since, self._unfed_finished = None, False
+        if self._balancer is not None:
+            self._balancer.begin()
+        self._crew.replace(lost)  # they start while the checkpoint is looked at
+        self._manifest = store.newest()
+        for why in store.refused:
+            self._log.warning("checkpoint_refused", why=why)
+        if self._manifest is None and committer.committed >= 0:
+            why = "; ".join(store.refused) or "they are gone"
+            raise CheckpointError(f"none of the checkpoints can be used ({why}); run again")
+        committer.go_back(self._manifest, self._incarnation)
+        self._meter.go_back(statuses, committer.number)
+        self._crew.ask("connect", self._start_s, self._crew.actors, self._incarnation)
+        self._gone = set()
+        self._began_behind = committer.number
+        self._open(work)
+        if self._stopping:
+            self._clock_actor.stop.remote()
+        self._clock_actor.start.remote(self._incarnation)
+
+    # -- driving
+
+    def _drive(self, started: float) -> float:
+        """Ask until the run has ended; returns the seconds it took."""
+        moved = quiet_since = started
+        totals = None
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            round_began = time.perf_counter()
+            self._ask_idle()
+            self._collect(pause_s)
+            now = time.perf_counter()
+            if not self._stopping and self._stop is not None and self._stop():
+                self._stopping = True
+                self._clock_actor.stop.remote()
+            if len(self._statuses) == len(self._plan.tasks):
+                statuses = self._in_order()
+                sums = sum(status.sent for status in statuses), sum(status.received for status in statuses)
+                ended = all(status.ended for status in statuses)
+                if sums != totals or statuses[self._plan.clock_address].writing:
+                    totals, moved, quiet_since = sums, now, now
+                elif sums[0] == sums[1] and not self._pending and min(self._asked_s.values()) >= quiet_since:
+                    if not self._finish_unfed(statuses):
+                        self._tell_progress(statuses, quiet_since - started)
+                        return quiet_since - started
+                    totals = None
+                    continue
+                self._tell_progress(statuses, now - started)
+                work = self._unbalanced(statuses, now)
+                if work is not None and not ended:
+                    self._deal_anew(work)
+                    totals, moved, quiet_since = None, now, time.perf_counter()
+                    continue
+                if ended and sums[0] == sums[1] and not self._pending:
+                    pause_s = _FIRST_PAUSE_S
+                    continue
+            self._look_for_stall(now, moved)
+            self._crew.look_for_silence()
+            time.sleep(max(0.0, round_began + pause_s - time.perf_counter()))
+            pause_s = min(self._poll_s, 2 * pause_s)
+
+    def _unbalanced(self, statuses: list[TaskStatus], now_s: float) -> Mapping[str, Sequence[int]] | None:
+        """What was measured, where a checkpoint has become whole and loads are to be dealt out anew."""
+        if self._balancer is None or not self._saved_anew:
+            return None
+        self._saved_anew = False
+        return self._balancer.unbalanced(statuses, now_s)
+
+    def _ask_idle(self) -> None:
+        """Ask every worker that has answered the last question: one at a time each, so questions cannot pile up."""
+        asked = {worker for worker, _ in self._pending.values()}
+        for worker, actor in enumerate(self._crew.actors):
+            if worker not in asked:
+                self._pending[actor.status.remote()] = worker, time.perf_counter()
+
+    def _collect(self, timeout_s: float) -> None:
+        done, _ = ray.wait(list(self._pending), num_returns=len(self._pending), timeout=timeout_s)
+        deaths: list[TopologyError] = []
+        for call in done:
+            worker, asked_s = self._pending.pop(call)
+            try:
+                told: WorkerStatus = self._crew.answer(call, worker, "status")
+            except TopologyError as death:
+                deaths.append(death)
+                continue
+            for address, (status, events) in zip(self._placement[worker], told.tasks, strict=True):
+                self._crew.show(address, events)
+                self._statuses[address] = status
+                self._asked_s[address] = asked_s
+            self._commit(told.written)
+        failures = [status.failure for status in self._in_order() if status.failure is not None]
+        for failure in failures:
+            if not failure.consequence:
+                raise self._told(failure)  # before deaths: a failure says more
+        if deaths:
+            lost = [death for death in deaths if isinstance(death, WorkersLost)]
+            if self._checkpoints is None or len(lost) < len(deaths):
+                raise deaths[0]
+            raise WorkersLost(set().union(*(death.workers for death in lost)), lost[0].cause, str(lost[0]))
+        if failures:  # a gap on a link: whoever made it may be about to say why
+            self._gap_since = self._gap_since or time.perf_counter()
+            if time.perf_counter() - self._gap_since > _GAP_S:
+                raise failures[0].error()
+
+    def _told(self, failure: TaskFailure) -> ComponentFailed:
+        """A failure as an exception, with the last batch that can have had to do with it."""
+        error = failure.error()
+        clock = self._statuses.get(self._plan.clock_address)
+        done = -1 if self._manifest is None else self._manifest.number
+        # the clock may have gone on since it was asked, for as long as it had credits
+        error.last_batch = done + (0 if clock is None else clock.published) + self._plan.credits
+        return error
+
+    def _finish_unfed(self, statuses: list[TaskStatus]) -> bool:
+        """Nothing moves any more. Finish bolts with feedback inputs only; False if all is over."""
+        plan = self._plan
+        fed = {address for address in range(len(plan.tasks)) if address == plan.clock_address}
+        fed |= {address for address, task in enumerate(plan.tasks) if plan.end_sources(task.component)}
+        unfed = [status for status in statuses if status.address not in fed and not status.ended]
+        waiting = [status for status in statuses if not status.ended]
+        if not waiting:
+            clock = statuses[plan.clock_address]
+            if clock.waits_for:
+                raise never_acknowledged(plan, clock)
+            return False
+        if len(unfed) < len(waiting) or self._unfed_finished:
+            raise who_waits(plan, statuses)
+        self._unfed_finished = True
+        for status in unfed:
+            self._crew.at(status.address).finish_unfed.remote(status.address, self._incarnation)
+        return True
+
+    def _look_for_stall(self, now: float, moved: float) -> None:
+        if not self._pending and now - moved > self._stall_s and self._statuses:
+            statuses = self._in_order()
+            sent = sum(status.sent for status in statuses)
+            received = sum(status.received for status in statuses)
+            if sent != received:
+                raise TopologyError(
+                    f"{sent - received} parcels have been on their way for {now - moved:.0f} s and nothing moves: "
+                    "a connection between two nodes is lost"
+                )
+
+    def _commit(self, written: Sequence[Written]) -> None:
+        """Take what a worker has written of checkpoints, and tell the clock of those that are settled."""
+        if self._committer is None:
+            return
+        for epoch in self._committer.take(written):
+            self._saved_anew |= epoch == self._committer.committed
+            self._clock_actor.settled.remote(epoch, self._incarnation)
+
+    def _tell_progress(self, statuses: list[TaskStatus], elapsed_s: float) -> None:
+        snapshot = self._meter.snapshot(statuses, elapsed_s)  # also without listener: it notes the peaks
+        if self._on_progress is not None:
+            self._on_progress(snapshot)
+
+    def _in_order(self) -> list[TaskStatus]:
+        return [self._statuses[address] for address in sorted(self._statuses)]
+
+
+def _raise_if(failure: TaskFailure | None) -> None:
+    if failure is not None:
+        raise failure.error()
