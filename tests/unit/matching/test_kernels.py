@@ -23,7 +23,7 @@ def kernels() -> list[tuple[str, str, dict[str, object]]]:
             if not isinstance(node, ast.FunctionDef):
                 continue
             for decorator in node.decorator_list:
-                if ast.unparse(decorator) == "borrowing":
+                if ast.unparse(decorator) == "njit_no_refcount":
                     found.append((path.relative_to(ROOT).as_posix(), node.name, borrowed))
                 elif "njit" in ast.unparse(decorator):
                     found.append((path.relative_to(ROOT).as_posix(), node.name, options_of(decorator)))
@@ -41,8 +41,8 @@ def borrowing_call() -> ast.expr:
     """What `njit_no_refcount` is, in the source of its module."""
     (value,) = (
         node.value
-        for node in ast.parse((ROOT / "matching" / "borrowing.py").read_text()).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "borrowing"
+        for node in ast.parse((ROOT / "matching" / "njit.py").read_text()).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "njit_no_refcount"
     )
     return value
 

@@ -41,7 +41,7 @@ def borrowers(source: str) -> list[ast.FunctionDef]:
         node
         for node in ast.parse(source).body
         if isinstance(node, ast.FunctionDef)
-        and any(isinstance(each, ast.Name) and each.id == "borrowing" for each in node.decorator_list)
+        and any(isinstance(each, ast.Name) and each.id == "njit_no_refcount" for each in node.decorator_list)
     ]
 
 
@@ -73,7 +73,7 @@ def test_borrowing_kernels_hand_out_no_array_they_were_given():
 
 
 def test_borrowing_kernel_that_hands_out_an_array_is_found_out():
-    (function,) = borrowers("@borrowing\ndef longer(column, count):\n    column[0] = 1\n    return count, column\n")
+    (function,) = borrowers("@njit_no_refcount\ndef longer(column, count):\n    column[0] = 1\n    return count, column\n")
     assert handed_out(function) == {"column"}
 
 
