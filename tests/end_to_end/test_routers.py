@@ -178,7 +178,7 @@ class EveryTermOwns(Replicas):
 def test_broken_protocol_is_found_out(monkeypatch, where, broken, router):
     if where == "topk":
         kinds = Kinds([replace(kind, room=broken) if kind.name == where else kind for kind in WITH_BASELINES])
-        monkeypatch.setattr("tests.support.topologies.WITH_BASELINES", kinds)
+        monkeypatch.setattr("tests.support.topologies.KINDS", kinds)
     else:
         monkeypatch.setattr(where, broken)
     assert any(broken_runs(REFILLING, router, query=4, tuples=3, distribution=2, credits=8))
