@@ -25,6 +25,7 @@ from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.executors.balancing import Balance
 from topology.core.executors.local import run_local
 from topology.core.executors.logs import driver_log
+from topology.core.executors.orphan_reaper import outliving_ray
 from topology.core.failures import ComponentFailed
 from topology.core.metrics import RunReport, Snapshot
 from topology.folder import (
@@ -91,7 +92,8 @@ def run(
             raise InputError("missing_file", f"{path} does not exist: name a file of subscriptions")
     if config.executor == "local":
         return _run(config, on_progress, stop, resume)
-    from topology.core.executors.connection import connected  # Ray takes a second to import: only for those who use it
+    with outliving_ray():
+        from topology.core.executors.connection import connected  # it takes a second: only for those who use it
 
     # A cluster is joined first, so that one that does not answer is told at once and leaves the output folder as it
     # was; a Ray of our own is started last, by `run_ray`.
@@ -210,7 +212,8 @@ def execute(
             checkpoints=checkpoints,
             on_opened=on_opened,
         )
-    from topology.core.executors.ray import run_ray
+    with outliving_ray():
+        from topology.core.executors.ray import run_ray
 
     return run_ray(
         plan,

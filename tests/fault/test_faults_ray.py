@@ -10,6 +10,7 @@ import pytest
 
 from matching.errors import TopologyError
 from tests.support.faulty_runs import FaultyRun, make_work, newest_actors, ray_process, readable
+from tests.support.processes import ORPHAN
 from tests.support.writing_ledger import writing_ledger
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
@@ -83,11 +84,12 @@ def test_killed_driver_leaves_nothing_behind_and_the_run_is_gone_on_with_by_othe
 VITAL = {"raylet": ("/raylet/raylet", "the raylet of Ray"), "gcs": ("/gcs_server", "the control service of Ray")}
 
 
-@pytest.mark.parametrize("what", VITAL)
-def test_killed_ray_is_started_anew_and_every_update_is_told_once(work, tmp_path, what):
+@pytest.mark.parametrize(("what", "script"), [("raylet", ORPHAN), ("gcs", None)], ids=["raylet", "gcs"])
+def test_killed_ray_is_started_anew_and_every_update_is_told_once(work, tmp_path, what, script):
+    """Also where the run is a child of process 1, which Ray takes for a worker that has lost its raylet."""
     word, name = VITAL[what]
     run = FaultyRun(work, tmp_path / "out")
-    with run.start("--rate", 300) as command:
+    with run.start("--rate", 300, script=script) as command:
         run.await_progress(command, 2)
         run.strike(command, lambda: ray_process(command, word).kill())
         run.finish(command)

@@ -95,12 +95,14 @@ class FaultyRun:
         self.out = out
         self.struck = 0
 
-    def start(self, *more: object, environment: dict[str, str | None] | None = None) -> Command:
+    def start(
+        self, *more: object, environment: dict[str, str | None] | None = None, script: str | None = None
+    ) -> Command:
         """`skyray run` on Ray, paced and saved often."""
         arguments: list[object] = ["run", "--messages", self.work.etl, "--out", self.out]
         arguments += [word for file in self.work.files for word in ("--subscriptions", file)]
         arguments += [word for name, value in self.work.options.items() for word in (f"--{name}", value)]
-        return Command([*arguments, "--checkpoint-every", "0.3", "--json", *more], environment)
+        return Command([*arguments, "--checkpoint-every", "0.3", "--json", *more], environment, script)
 
     def resume(self, *more: object) -> Command:
         """Go on with it."""

@@ -18,6 +18,19 @@ from tests.support.etl_folder import random_rows, write_etl
 ROOT = Path(__file__).resolve().parents[2]
 #: Variable by which a process is known for one of ours; children inherit it.
 MARK = "MARK_OF_A_TEST"
+#: Runs the command line as a child of process 1, as in a container, and ends with it.
+ORPHAN = """
+import os, sys
+reading, writing = os.pipe()
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.set_inheritable(writing, True)
+        os.execv(sys.executable, [sys.executable, "-m", "gateway.cli", *sys.argv[1:]])
+    os._exit(0)
+os.close(writing)
+os.wait()
+os.read(reading, 1)
+"""
 NEAR = {"kind": "topk", "keywords": ["w1", "w2"], "lon": 0, "lat": 0, "k": 3, "alpha": 0.5}
 
 

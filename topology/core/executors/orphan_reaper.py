@@ -5,17 +5,37 @@ pipe closes with the process that writes to it, also when that is killed; Ray's 
 notice.
 """
 
+import os
 import shutil
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import psutil
 
 #: Variable that marks what Ray has started for a block; children inherit it.
 MARK = "SKYRAY_STARTED_BY"
+#: By which Ray tells a process on which raylet it depends.
+_RAYLET = "RAY_RAYLET_PID"
 #: How long the system may take to end what was killed, and how soon we look for what was born meanwhile.
 KILLED_S, LOOK_AGAIN_S = 5.0, 0.5
+
+
+@contextmanager
+def outliving_ray() -> Iterator[None]:
+    """A block in which Ray is imported: this process then goes on when its raylet dies, also as a child of process 1.
+
+    Ray takes whoever's parent is process 1, as in many containers, and knows of no raylet that it depends on, for a
+    worker whose raylet has died, and ends it at once. It reads the variable when it is imported; workers have theirs.
+    """
+    ours = _RAYLET not in os.environ
+    os.environ.setdefault(_RAYLET, str(os.getpid()))
+    try:
+        yield
+    finally:
+        if ours:
+            os.environ.pop(_RAYLET, None)
 
 
 def marked(mark: str, folder: str, session: str = "") -> list[psutil.Process]:
