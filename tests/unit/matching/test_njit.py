@@ -73,7 +73,9 @@ def test_borrowing_kernels_hand_out_no_array_they_were_given():
 
 
 def test_borrowing_kernel_that_hands_out_an_array_is_found_out():
-    (function,) = borrowers("@njit_no_refcount\ndef longer(column, count):\n    column[0] = 1\n    return count, column\n")
+    (function,) = borrowers(
+        "@njit_no_refcount\ndef longer(column, count):\n    column[0] = 1\n    return count, column\n"
+    )
     assert handed_out(function) == {"column"}
 
 
