@@ -1,6 +1,6 @@
-"""From the Arrow columns of a message file to `Rows`: what the ETL writes is checked here, and nothing is repaired.
+"""From the Arrow columns of a message file to `Rows`: checks what the ETL writes, repairs nothing.
 
-Numbers and names are handed on as numpy views of the Arrow buffers. Read on in `spouts.parquet`, which reads the files.
+Numbers and names are NumPy views of the Arrow buffers. Next: `spouts.parquet`, which reads the files.
 """
 
 from collections.abc import Collection
@@ -28,7 +28,7 @@ _REQUIRED = {
     "weights": pa.list_(pa.float32()),
 }
 OBJECT_COLUMNS = ("object_id", "op")
-#: Which messages a live stream has set aside for their date.
+#: Marks messages that a live stream quarantined for their date.
 AHEAD = "ahead"
 _TIME = pa.timestamp("us", "UTC")
 REMEDY = "run the ETL again, or restore the file"
@@ -44,11 +44,11 @@ class Columns:
     objects : bool
         Read which objects messages are about, where a file says so.
     asked : collection of str
-        What kinds ask of messages (`Kind.columns`).
+        Columns that the kinds require (`Kind.columns`).
     latest_us, timed
         See `spouts.parquet.ParquetSource`.
     untimed : bool
-        Messages may lack a time, and then are in no window that goes by time.
+        Messages may lack a time; those are in no time window.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Columns:
         self._path = Path()
 
     def of_file(self, path: Path, schema: pa.Schema) -> list[str]:
-        """Go on to this file: the names of the columns to read. Raises InputError if it is not what the ETL writes."""
+        """Switch to this file and return the columns to read. Raises InputError if the ETL did not write it."""
         self._path = path
         present = set(schema.names)
         for name, expected in _REQUIRED.items():
@@ -106,12 +106,12 @@ class Columns:
         return columns + sides
 
     def rows(self, columns: dict[str, pa.Array], first_seq: int) -> Rows:
-        """The rows of a row group of that file, whose first message must be `first_seq`. O(values).
+        """Convert a row group of that file, whose first message must be `first_seq`. O(values).
 
         Raises
         ------
         InputError
-            If they are not what the ETL writes, or not the next ones.
+            If the columns are not what the ETL writes, or the rows are not the next ones.
         """
         for name in _REQUIRED:
             if columns[name].null_count and name not in ("terms", "weights"):
@@ -126,7 +126,7 @@ class Columns:
         times = self._convert_times(columns["event_time"]) if self._times else None
         outside = ~self.space.contains(lon, lat)
         ahead = np.zeros(len(seq), np.bool_)
-        if AHEAD in columns:  # a live stream has decided
+        if AHEAD in columns:  # decided by the live stream
             ahead |= columns[AHEAD].fill_null(False).to_numpy(zero_copy_only=False)
         if times is not None and self.latest_us is not None:
             ahead |= times > self.latest_us
@@ -139,7 +139,7 @@ class Columns:
         box = self._convert_sides(columns, lon, lat, outside)
         x, y = self.space.project(lon, lat)
         if times is not None and ahead.any():
-            # dead from the first: it is in no window, and moves none
+            # expired from the start: in no window, and does not advance stream time
             times = np.where(ahead, NO_FLOOR, times)
         life = seq if times is None else self.window.lives(seq, times)
         own = times if times is not None and self._own_times else NO_TIMES
@@ -167,7 +167,7 @@ class Columns:
     def _convert_objects(self, columns: dict[str, pa.Array]) -> Objects:
         names, op = object_columns(columns)
         if strange := set(op.unique().to_pylist()) - {0, 1}:
-            raise damaged(self._path, f"column 'op' holds {sorted(strange)[0]}, which is neither publish nor delete")
+            raise damaged(self._path, f"column 'op' has {sorted(strange)[0]}, which is neither publish nor delete")
         return Objects(names.to_pylist(), op.to_numpy() == 1)
 
     def _convert_times(self, column: pa.Array) -> Int64:
@@ -181,7 +181,7 @@ class Columns:
     def _convert_sides(
         self, columns: dict[str, pa.Array], lon: Any, lat: Any, outside: Any
     ) -> tuple[Any, Any, Any, Any]:
-        """West, south, east, north: null sides mean the point, and so does `outside`."""
+        """West, south, east, north; the point itself where sides are null or the message is `outside`."""
         nulls = {columns[side].null_count for side in SIDES if side in columns}
         if not nulls or nulls == {len(lon)}:
             return lon, lat, lon, lat
@@ -242,7 +242,7 @@ def names_of(column: pa.Array) -> Names:
 
 
 def has_column(path: Path, schema: pa.Schema, name: str) -> bool:
-    """Whether a file has this one of `OBJECT_COLUMNS`; raises InputError if it is of no fitting type."""
+    """Whether a file has this one of `OBJECT_COLUMNS`; raises InputError if its type is wrong."""
     if name not in schema.names:
         return False
     found = schema.field(name).type
@@ -258,7 +258,7 @@ def _same_type(found: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def null_times(where: Path, nulls: int, window: Window) -> InputError:
-    """The error for messages without event time where the window goes by time, or a kind's scores do."""
+    """The error for messages without event time where the window or a kind's scores need one."""
     instead = "use a window of count:N" if window.kind == "time" else "leave subscriptions of that kind out"
     return InputError(
         "bad_time",
@@ -279,5 +279,5 @@ def damaged(path: Path, what: str) -> InputError:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, on one line."""
+    """First line of an error's text; its type's name where it has none."""
     return (str(error).splitlines() or [type(error).__name__])[0]

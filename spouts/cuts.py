@@ -1,7 +1,7 @@
-"""Where batches end: after so many messages, where the time of the stream reaches a multiple of so many seconds, or
-where a live stream has logged that they did.
+"""Where batches end: after N messages, where stream time reaches a multiple of S seconds, or where a live stream logged
+an end.
 
-All are the stream's own: a replay cuts where the first run did. Read on in `spouts.cutting`.
+All three depend on the stream alone: a replay cuts where the first run did. Next: `spouts.cutting`.
 """
 
 import os
@@ -19,7 +19,7 @@ from matching.window import NO_FLOOR, Window, duration_s
 
 #: Messages of a batch, unless the settings say otherwise.
 MESSAGES = 5_000
-#: With a time window a batch spans at most this part of it by default: what came and went in between is never told.
+#: With a time window a batch spans at most this part of it by default: what enters and leaves within is no update.
 PART_OF_WINDOW = 10
 _MOST = 1 << 62
 
@@ -27,9 +27,9 @@ _MOST = 1 << 62
 class Cuts(NamedTuple):
     """How a stream is cut.
 
-    messages : int    a batch has at most so many; 0: any number
+    messages : int    most messages of a batch; 0: any number
     step_us : int    a batch ends before the first message of a later multiple of this stream time; 0: never
-    log : str    a file that says where batches end, and nothing else counts (`read_ends`); empty: none does
+    log : str    a file of the batches' ends (`read_ends`), which overrides the other two; empty: none
     """
 
     messages: int = MESSAGES
@@ -72,12 +72,7 @@ class Cuts(NamedTuple):
 
 
 class Steps:
-    """The messages before which the time of a stream makes a cut, as they are fed.
-
-    Parameters
-    ----------
-    step_us : int
-    """
+    """The messages before which stream time makes a cut, as they are fed."""
 
     def __init__(self, step_us: int):
         self._step_us = step_us
@@ -85,7 +80,7 @@ class Steps:
         self._first: deque[int] = deque()
 
     def feed(self, first_seq: int, event_time_us: Int64) -> None:
-        """The event times of the next messages, from `first_seq` on."""
+        """Take the event times of the next messages, from `first_seq` on."""
         if not self._step_us or not event_time_us.shape[0]:
             return
         reached = np.maximum.accumulate(np.concatenate([[self._time_us], event_time_us]))
@@ -96,19 +91,19 @@ class Steps:
         self._time_us = int(reached[-1])
 
     def before(self, next_seq: int) -> int:
-        """How many messages from `next_seq` on there are before the next cut, as far as is known."""
+        """Number of messages from `next_seq` to the next known cut."""
         while self._first and self._first[0] <= next_seq:
             self._first.popleft()
         return self._first[0] - next_seq if self._first else _MOST
 
-    def go_on_behind(self, stream_time_us: int) -> None:
-        """The time of the stream up to the first message that will be fed."""
+    def resume_after(self, stream_time_us: int) -> None:
+        """Set the stream time before the next message."""
         self._time_us = stream_time_us
         self._first.clear()
 
 
 class Logged:
-    """The messages before which a log of boundaries makes a cut; stands for `Steps`.
+    """The messages before which a log of boundaries makes a cut; same interface as `Steps`.
 
     Parameters
     ----------
@@ -119,15 +114,15 @@ class Logged:
         self._ends = ends
 
     def feed(self, first_seq: int, event_time_us: Int64) -> None:
-        """Times make no difference."""
+        """Ignore times."""
 
     def before(self, next_seq: int) -> int:
-        """How many messages from `next_seq` on there are before the next cut; 0 behind the last one."""
+        """Number of messages from `next_seq` to the next cut; 0 after the last one."""
         place = int(np.searchsorted(self._ends, next_seq))
         return int(self._ends[place]) + 1 - next_seq if place < self._ends.shape[0] else 0
 
-    def go_on_behind(self, stream_time_us: int) -> None:
-        """The boundaries are what they were."""
+    def resume_after(self, stream_time_us: int) -> None:
+        """Ignore stream time."""
 
 
 def read_ends(path: str | os.PathLike[str]) -> Int64:
@@ -136,7 +131,7 @@ def read_ends(path: str | os.PathLike[str]) -> Int64:
     Raises
     ------
     InputError
-        If the file is missing or is none.
+        If the file is missing or is no such log.
     """
     try:
         table = pq.read_table(path, columns=["batch", "last_seq"]).sort_by("batch")
@@ -144,7 +139,7 @@ def read_ends(path: str | os.PathLike[str]) -> Int64:
     except (OSError, KeyError, pa.ArrowException) as error:
         reason = "missing_file" if isinstance(error, FileNotFoundError) else "broken_file"
         why = (str(error).splitlines() or [""])[0]
-        raise InputError(reason, f"{path}: says not where batches end ({why}); name a boundaries.parquet") from error
+        raise InputError(reason, f"{path}: no log of boundaries ({why}); name a boundaries.parquet") from error
     if (np.diff(ends) < 0).any() or (ends < 0).any():
         raise InputError("bad_order", f"{path}: last_seq falls; the log of boundaries is damaged")
     return ends

@@ -1,11 +1,11 @@
-"""From rows of any size to numbered batches: what all message spouts have in common.
+"""From rows of any size to numbered batches: the base of all message spouts.
 
-A source (a file, a generator) yields `Rows` in the order of seq, as many at a time as suits it. A `Cutter` turns them
-into batches with their boundaries, and `MessageSpout` puts those on the stream "batches". Nearly every batch lies
-inside one piece of the source and is cut out without a copy.
+A source (a file, a generator) yields `Rows` of any number in the order of seq. A `Cutter` turns them into batches with
+boundaries, and `MessageSpout` emits these on the stream "batches". Most batches lie inside one piece of the source and
+are cut out without a copy.
 
-Read on in `spouts.parquet` and `spouts.generated` (the sources), in `spouts.versions` (messages that replace others),
-then in `bolts.distribution` (the receiver).
+Next: `spouts.parquet` and `spouts.generated` (sources), `spouts.versions` (messages that replace others),
+`bolts.distribution` (the receiver).
 """
 
 import threading
@@ -32,8 +32,8 @@ class Rows(NamedTuple):
 
     event_time_us : int64[n]    microseconds; None if the window goes by count
     outside : bool[n]           outside the world box; None if no message is
-    ahead : bool[n]             dated so late that they are set aside; None if no message is
-    objects : Objects           None if every message of the stream is an object of its own and none is a deletion
+    ahead : bool[n]             dated too far ahead and quarantined; None if no message is
+    objects : Objects           None if each message of the stream is its own object and none is a deletion
     """
 
     messages: MessageBatch
@@ -60,18 +60,18 @@ class Source(Protocol):
         ...
 
     def skip_to(self, seq: int) -> None:
-        """Before anything is read: see that the first rows read are those with this message, or begin before it.
+        """Before the first `read`: position it at the rows with this message, or before it.
 
         Raises
         ------
         InputError
-            If there are not so many messages, or they cannot be read.
+            If there are fewer messages, or they cannot be read.
         """
         ...
 
     @property
     def ended(self) -> bool:
-        """Whether no more rows will ever come."""
+        """Whether there will be no more rows."""
         ...
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ def cut_messages(messages: MessageBatch, first: int, last: int) -> MessageBatch:
         offsets - offsets[0],
         messages.terms[offsets[0] : offsets[-1]],
         messages.weights[offsets[0] : offsets[-1]],
-        messages.counts[offsets[0] : offsets[-1]],  # of none there are none
+        messages.counts[offsets[0] : offsets[-1]],  # empty stays empty
         messages.event_time_us[rows],
     )
 
@@ -130,21 +130,21 @@ def cut_rows(rows: Rows, first: int, last: int) -> Rows:
     )
 
 
-#: Messages of a batch that only time or a log ends, at most: arrays of it must be had.
+#: Most messages of a batch that only time or a log ends: its arrays must fit into memory.
 _MOST_AT_ONCE = 1_000_000
 
 
 class Cutter:
-    """Cuts rows into batches of `batch` messages, or where the stream's time says so; the last one may be shorter.
+    """Cuts rows into batches of `batch` messages, or by stream time; the last one may be shorter.
 
     Parameters
     ----------
     window : Window
-        Says where each boundary's floor is.
+        Gives the floor of each boundary.
     batch : int or Cuts
-        Messages a batch, at least 1, or both of what may end it.
+        Messages a batch, at least 1, or all rules that end one.
     limit : int, optional
-        Stop after so many messages.
+        Stop after this many messages.
     """
 
     def __init__(self, window: Window, batch: int | Cuts, limit: int | None = None):
@@ -161,36 +161,36 @@ class Cutter:
         self.next_seq = 0
         self.outside_world = 0
         self.ahead = 0
-        self._held: deque[Rows] = deque()
-        self._position = 0  # in the first of the held rows
-        self._held_rows = 0
+        self._waiting: deque[Rows] = deque()
+        self._position = 0  # in the first of the waiting rows
+        self._waiting_rows = 0
         self._stream_time_us = NO_FLOOR
 
     @property
     def full(self) -> bool:
-        """Whether a whole batch, or all that the limit allows, is here: no need to `feed` before the next `cut`."""
-        return self._held_rows >= self._wanted()
+        """Whether a whole batch, or all that the limit allows, has been fed."""
+        return self._waiting_rows >= self._wanted()
 
     def feed(self, rows: Rows) -> None:
         """Take the next rows of the stream."""
         if len(rows.messages):
             if rows.event_time_us is not None:
-                self._steps.feed(self.next_seq + self._held_rows, rows.event_time_us)
-            self._held.append(rows)
-            self._held_rows += len(rows.messages)
+                self._steps.feed(self.next_seq + self._waiting_rows, rows.event_time_us)
+            self._waiting.append(rows)
+            self._waiting_rows += len(rows.messages)
 
     def cut(self) -> Batch | None:
-        """The next batch from what is here, shorter than usual if not `full`; None if nothing is here. No copy
-        unless the batch spans several pieces of the source."""
-        wanted = min(self._wanted(), self._held_rows)
+        """Cut the next batch, shorter if not `full`; None if nothing was fed. Copies only a batch that spans several
+        pieces of the source."""
+        wanted = min(self._wanted(), self._waiting_rows)
         if not wanted:
             return None
         messages, names = [], []
-        self._held_rows -= wanted
+        self._waiting_rows -= wanted
         while wanted:
             first = self._position
-            last = min(first + wanted, len(self._held[0].messages))
-            rows = cut_rows(self._held[0], first, last)
+            last = min(first + wanted, len(self._waiting[0].messages))
+            rows = cut_rows(self._waiting[0], first, last)
             messages.append(rows.messages)
             names.append(rows.names)
             if rows.event_time_us is not None:
@@ -201,13 +201,13 @@ class Cutter:
                 self.ahead += int(np.count_nonzero(rows.ahead))
             wanted -= last - first
             self._position = last
-            if last == len(self._held[0].messages):
-                self._held.popleft()
+            if last == len(self._waiting[0].messages):
+                self._waiting.popleft()
                 self._position = 0
         return self._number(join_messages(messages), join_names(names))
 
     def state(self) -> dict[str, np.ndarray]:
-        """Where the next batch starts; what was fed and is not in a batch yet must be fed again (`restore`)."""
+        """Where the next batch starts; rows fed and not yet cut must be fed again after `restore`."""
         return {
             "next_seq": np.array(self.next_seq, np.int64),
             "stream_time_us": np.array(self._stream_time_us, np.int64),
@@ -216,16 +216,16 @@ class Cutter:
         }
 
     def restore(self, number: int, state: Mapping[str, np.ndarray]) -> None:
-        """Go on with batch `number`, in place of a new cutter; `next_seq` is the first message to be fed."""
+        """Resume at batch `number`; `next_seq` is the first message to be fed."""
         self.number = number
         self.next_seq = int(state["next_seq"])
         self._stream_time_us = int(state["stream_time_us"])
-        self._steps.go_on_behind(self._stream_time_us)
+        self._steps.resume_after(self._stream_time_us)
         self.outside_world = int(state["outside_world"])
         self.ahead = int(state["ahead"])
 
     def cut_empty(self) -> Batch:
-        """A batch without messages, for a live stream in which nothing has come."""
+        """A batch without messages, for an idle live stream."""
         return self._number(NO_MESSAGES, Names.of(()))
 
     def _wanted(self) -> int:
@@ -251,11 +251,11 @@ class MessageSpout(Spout):
     receiver : str
         The component that gets the batches; batch b goes to its task b mod tasks.
     poll_s : float
-        How long to wait at most, when a live source has nothing, before an empty batch is emitted instead. Waiting
-        inside the spout for longer would keep its task from answering whoever asks how it is.
+        Longest wait for a live source before an empty batch is emitted. A longer wait inside the spout would delay
+        the task's answer to heartbeats.
     rate : float, optional
-        Messages a second at most; as fast as they are taken if None.
-    aside : Aside
+        Messages a second at most; unlimited if None.
+    aside : Quarantine
         Messages that lose their terms.
     """
 
@@ -280,7 +280,7 @@ class MessageSpout(Spout):
 
     @abstractmethod
     def open_source(self) -> Source:
-        """Open the source; called once, where the task runs."""
+        """Open the source; called once, in the task's process."""
 
     def open(self, context: Context) -> None:
         """Open the source. Raises InputError if it cannot be read."""
@@ -296,7 +296,7 @@ class MessageSpout(Spout):
         boundary = batch.boundary
         if boundary.number != number:
             raise TopologyError(
-                f"{self._context.component}: batch {boundary.number} is next, but batch {number} was asked for"
+                f"{self._context.component}: batch {boundary.number} is next, but batch {number} was requested"
             )
         ended = self._versions.pop_ended(boundary)
         messages = without_terms(batch.messages, self.aside.messages)
@@ -306,11 +306,11 @@ class MessageSpout(Spout):
         return Tick(number, boundary.first_seq, boundary.last_seq)
 
     def ready(self) -> bool:
-        """See `Spout.ready`: a whole batch has been read, and may go as soon as it is asked for."""
+        """See `Spout.ready`: a whole batch has been read and can be emitted at once."""
         return self.rate is None and self.cutter.full
 
     def state(self) -> dict[str, np.ndarray]:
-        """Where the stream stands; messages are not saved but read again, of the current versions of objects too."""
+        """Position in the stream; messages, current versions of objects included, are read again instead."""
         kept = self._versions.first_kept
         return self.cutter.state() | {
             "first_kept": np.array(self.cutter.next_seq if kept is None else kept, np.int64),
@@ -318,12 +318,12 @@ class MessageSpout(Spout):
         }
 
     def restore(self, saved: Saved) -> None:
-        """Go on behind a batch.
+        """Resume after a batch.
 
         Raises
         ------
         InputError
-            If the source has not so many messages any more, or they cannot be read.
+            If the source has fewer messages now, or they cannot be read.
         """
         assert self._source is not None, "open() comes first"
         state = saved.single(self._context.component)
@@ -337,16 +337,16 @@ class MessageSpout(Spout):
             if rows is None:
                 raise InputError(
                     "missing_file",
-                    f"{self._context.component}: {read:,} messages are there, where {next_seq:,} were published before "
-                    "the run was interrupted; go on with the same input",
+                    f"{self._context.component}: there are {read:,} messages, and {next_seq:,} were published before "
+                    "the run was interrupted; resume with the same input",
                 )
             read = int(rows.messages.seq[-1]) + 1
             self._feed(rows, next_seq)
-        self._versions.go_on_behind(next_seq - 1, int(state["ended"]))
+        self._versions.resume_after(next_seq - 1, int(state["ended"]))
 
     def report(self) -> dict[str, Any]:
-        """How many messages and batches went out; how many of the messages were `outside_world`, how many dated too far
-        `ahead`, and how many were `ended` by a later version of their object or a deletion."""
+        """Counts of messages and batches emitted; of messages `outside_world`, dated too far `ahead`, and `ended` by a
+        later version of their object or a deletion."""
         cutter = self.cutter
         return {
             "messages": cutter.next_seq,
@@ -361,7 +361,7 @@ class MessageSpout(Spout):
             self._source.close()
 
     def _is_due(self) -> bool:
-        """Whether the next batch may go, after a short wait perhaps; always without a rate."""
+        """Whether the next batch is due, perhaps after a short wait; always without a rate."""
         if self.rate is None:
             return True
         now_s = self._context.now()
@@ -392,7 +392,7 @@ class MessageSpout(Spout):
         return self.cutter.cut()
 
     def _feed(self, rows: Rows, first_seq: int) -> None:
-        """Take rows of the source, of which those before `first_seq` have been published before."""
+        """Take rows of the source; those before `first_seq` have been published already."""
         if rows.objects is not None:
             self._versions.feed(rows.messages, rows.objects)
         old = max(0, first_seq - int(rows.messages.seq[0])) if len(rows.messages) else 0
@@ -400,7 +400,7 @@ class MessageSpout(Spout):
 
 
 def read_all(source: Source, cutter: Cutter) -> Iterator[Batch]:
-    """Iterate over the batches of a source that is not live, as a spout would cut them; closes the source."""
+    """Iterate over the batches of a finite source, as a spout would cut them; closes the source."""
     try:
         while True:
             while not cutter.full:

@@ -1,7 +1,7 @@
 """Made-up messages without end, from a seed: for benchmarks and load tests.
 
-Terms follow Zipf's law, points lie in clusters with some strays, and message n is the same in every run with the same
-recipe, however it is cut into batches. Read on in `spouts.cutting`, which does the cutting.
+Terms follow Zipf's law, points lie in clusters with some strays, and message n depends on the recipe alone, not on
+batches. Next: `spouts.cutting`, which cuts them.
 """
 
 from collections.abc import Collection, Iterator
@@ -15,30 +15,30 @@ from matching.space import Space
 from matching.window import Window
 from spouts.cutting import Batch, Cutter, MessageSpout, Rows, Source, read_all
 
-#: Messages made at a time. Part of the recipe: another number gives other messages.
+#: Messages made at a time: another number gives other messages.
 _PIECE_ROWS = 16_384
 _ID_DIGITS = 12
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What the messages are like.
+    """Distribution of the messages.
 
     Parameters
     ----------
     seed : int
     vocabulary : int
-        How many terms there are; id 0 is the rarest, as in the ETL.
+        Number of terms; id 0 is the rarest, as in the ETL.
     mean_terms : float
         Mean number of words drawn for a message (Poisson, at least one; repeats are counts).
     exponent : float
         Of Zipf's law: the r-th most frequent term has a share of r ** -exponent.
     clusters : int
-        How many places messages gather at; some are much busier than others.
+        Number of clusters; some are much busier than others.
     spread : float
         Standard deviation of a cluster, as a share of the longer side of the world.
     strays : float
-        Share of messages that lie anywhere.
+        Fraction of messages that lie anywhere.
     start_us, gap_us : int
         Event time of the first message, and the time between two, in microseconds.
     """
@@ -65,7 +65,7 @@ class Recipe:
 
 
 class GeneratedSource(Source):
-    """Messages of a recipe in a world box; never ends. `asked` is what kinds ask of messages (`Kind.columns`)."""
+    """Messages of a recipe in a world box; never ends. `asked`: columns that the kinds require (`Kind.columns`)."""
 
     def __init__(self, recipe: Recipe, window: Window, space: Space, asked: Collection[str] = ()):
         if recipe.vocabulary < 1 or recipe.clusters < 1 or not recipe.mean_terms > 0 or recipe.gap_us < 0:
@@ -86,7 +86,7 @@ class GeneratedSource(Source):
         self._busy /= self._busy[-1]
 
     def read(self) -> Rows:
-        """The next piece; every piece has random numbers of its own. About 4 us a message."""
+        """The next piece; each has its own random numbers. About 4 us a message."""
         rng = np.random.default_rng([self.recipe.seed, 1, self._piece])
         seq = np.arange(self._piece * _PIECE_ROWS, (self._piece + 1) * _PIECE_ROWS, dtype=np.int64)
         self._piece += 1

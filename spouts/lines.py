@@ -1,9 +1,8 @@
-"""Rows of a file of subscriptions, whatever it is packed in.
+"""Rows of a subscription file: JSON Lines or CSV (plain, gzip, zstd), or Parquet.
 
-JSON Lines and CSV (plain, gzip, zstd) and Parquet are told apart by their beginning, not by name: a CSV file has a
-header with `subscription_id` or `unsubscribe` in it. Decompression is streamed and lines are bounded, so a file that
-unpacks to far more than its size costs time but no memory. Rows are decoded here and judged in `matching.validate`;
-read on in `spouts.subscriptions`.
+The first bytes decide the format, not the name: a CSV file has a header with `subscription_id` or `unsubscribe`.
+Decompression is streamed and lines are bounded, so a file that unpacks to far more than its size costs time but no
+memory. Rows are decoded here and checked in `matching.validate`; next: `spouts.subscriptions`.
 """
 
 import contextlib
@@ -38,7 +37,7 @@ _SEPARATORS = ",;\t"
 def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any] | str]]:
     """Number (from 1) and content of each line that is not blank, or of each row of a table.
 
-    Content is a dict, or the reason code (`matching.reasons`) why the line is none.
+    Content is a dict, or the reason code (`matching.reasons`) of a line that is none.
 
     Raises
     ------
@@ -93,7 +92,7 @@ def read_lines(blocks: Iterator[bytes]) -> Iterator[bytes | None]:
 
 
 def unpacked(file: BinaryIO) -> Iterator[bytes]:
-    """Blocks of a file, of what is in it if it is packed by gzip or zstd.
+    """Blocks of a file, decompressed if it is gzip or zstd.
 
     Raises
     ------
@@ -114,7 +113,7 @@ def unpacked(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _unpack_zstd(file: BinaryIO) -> Iterator[bytes]:
-    """Frame after frame; small pieces go in, so that little can come out at a time, whatever they unpack to."""
+    """Decompress frame after frame, in pieces so small that the output of each is bounded."""
     frame = zstandard.ZstdDecompressor().decompressobj()
     begun = False
     try:
@@ -135,7 +134,7 @@ def _unpack_zstd(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _csv_rows(header: bytes, lines: Iterator[bytes | None]) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    """Rows of CSV by the line on which each ends; an empty field is none. What is no text ends as `bad_utf8`."""
+    """Rows of CSV by the line on which each ends; an empty field is None. Invalid UTF-8 gives `bad_utf8`."""
     text = header.decode("utf-8", "replace").rstrip("\r")
     separator = max(_SEPARATORS, key=text.count)
     names = [name.strip() for name in next(csv.reader([text], delimiter=separator))]
@@ -145,7 +144,7 @@ def _csv_rows(header: bytes, lines: Iterator[bytes | None]) -> Iterator[tuple[in
         for number, line in enumerate(lines, start=2):
             if line is None:
                 too_long.append(number)
-            # bytes that are no UTF-8 become halves of pairs, which are found below
+            # invalid UTF-8 becomes lone surrogates, which are found below
             yield "\n" if line is None else line.decode("utf-8", "surrogateescape").rstrip("\r") + "\n"
 
     reader = csv.reader(texts(), delimiter=separator, strict=True)
@@ -169,7 +168,7 @@ def _csv_rows(header: bytes, lines: Iterator[bytes | None]) -> Iterator[tuple[in
 
 
 def _field(name: str, value: str) -> Any:
-    """A field of CSV: a region is four numbers, with or without brackets; all other text is judged like any other."""
+    """A CSV field: None if blank, a list for a region (with or without brackets), else the text."""
     if not value.strip():
         return None
     return re.split(r"[,;\s]+", value.strip(" []")) if name == "region" else value
@@ -190,7 +189,7 @@ def _table_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
 
 
 def _python_rows(batch: pa.RecordBatch) -> list[dict[str, Any] | str]:
-    """Rows of a table; a row with text that is not UTF-8 is its reason code."""
+    """Rows of a table; the reason code for a row with text that is not UTF-8."""
     try:
         return batch.to_pylist()
     except UnicodeDecodeError:

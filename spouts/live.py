@@ -1,11 +1,11 @@
-"""A live stream: messages and changes of subscriptions from the log that whoever takes them writes (`spouts.log`).
+"""A live stream: messages and subscription changes from the write-ahead log (`spouts.log`).
 
-Batches end where the log says, whenever it is read: `LoggedMessages` publishes a record as one batch, and a replay
-after a failure reads the same records from its checkpoint's place on. While none comes it waits, looking every few
-milliseconds, and publishes an empty batch now and then, which changes nothing. `LoggedSubscriptions` follows.
+`LoggedMessages` publishes each log record as one batch, so a replay from a checkpoint cuts the same batches. While
+the log is idle it polls every few milliseconds and publishes an empty batch now and then. `LoggedSubscriptions`
+follows.
 
-Lines passed the gate before they were logged (`gateway.live.admission`), and pass it here again by the same functions;
-one that does not is damage. Read on in `spouts.cutting`, then in `bolts.distribution`.
+Lines were admitted before they were logged (`gateway.live.admission`) and are checked here by the same functions; a
+line that fails now is damage. Next: `spouts.cutting`, then `bolts.distribution`.
 """
 
 import os
@@ -31,9 +31,9 @@ from spouts.quarantine import NOBODY, Quarantine, matching_nothing
 from spouts.subscriptions import load_vocabulary
 from topology.core.api.component import Context, Saved, Spout, Tick
 
-#: How often the log is looked at while nothing comes, a few microseconds each: a line waits for half of it on average.
+#: Poll interval of an idle log; a poll takes a few microseconds, a line waits half the interval on average.
 LOOK_S = 0.002
-#: How long nothing may come before an empty batch is published.
+#: Idle time before an empty batch is published.
 IDLE_S = 0.25
 #: Messages of a record at most.
 _MOST = 1_000_000
@@ -46,11 +46,11 @@ class LogSource(Source):
     Attributes
     ----------
     place : (int, int)
-        The seq that the next message gets, and where the record begins in the log that it is looked for in.
+        Seq of the next message, and byte offset of the next record.
     last : (int, int)
-        The same of the rows that were read last.
+        The same of the rows read last.
     unknown_words : int
-        How many distinct words the vocabulary lacked, message by message.
+        Distinct words that the vocabulary lacks, summed over messages.
     """
 
     def __init__(self, log: str, vocabulary: Vocabulary, window: Window, space: Space):
@@ -68,11 +68,11 @@ class LogSource(Source):
 
     @property
     def ended(self) -> bool:
-        """Never: whoever drives the topology stops it."""
+        """Never: the driver stops the topology."""
         return False
 
     def go_to(self, place: tuple[int, int]) -> None:
-        """Read from there on."""
+        """Continue reading at this place."""
         self._next_seq, self._reader.offset = place
 
     def skip_to(self, seq: int) -> None:
@@ -86,7 +86,7 @@ class LogSource(Source):
         self.go_to(place)
 
     def read(self) -> Rows | None:
-        """The next batch, None while there is none."""
+        """The rows of the next record with messages; None while there is none."""
         while True:
             place = self.place
             record = self._reader.read()
@@ -126,7 +126,7 @@ class LoggedMessages(MessageSpout):
         Output folder of the ETL.
     window, space
         As in `spouts.parquet.ParquetSource`.
-    aside : Aside
+    aside : Quarantine
     """
 
     patient = True
@@ -149,11 +149,11 @@ class LoggedMessages(MessageSpout):
         return LogSource(self.log, load_vocabulary(self.vocabulary), self.cutter.window, self.space)
 
     def ready(self) -> bool:
-        """See `Spout.ready`: a record has been logged that has not been published."""
+        """See `Spout.ready`: the log has a record that is not published yet."""
         return self._log_source.more
 
     def state(self) -> dict[str, np.ndarray]:
-        """Beside the position: where in the log the first message stands that is still asked for."""
+        """The position, and the log place of the first message that must be read again."""
         state = super().state()
         kept = int(state["first_kept"])
         while len(self._places) > 1 and self._places[1][0] <= kept:
@@ -192,9 +192,9 @@ class LoggedMessages(MessageSpout):
 
 
 class _Known:
-    """The last subscription under an id that took effect, or will with the list at hand.
+    """The last subscription under an id that took effect, or will with the current change list.
 
-    number : int    -1 until it is handed out, -2 if it ends where it would begin
+    number : int    -1 until it is assigned, -2 if it ends at the seq where it begins
     ended : bool
     """
 
@@ -216,11 +216,11 @@ class _Fresh(NamedTuple):
 class LoggedSubscriptions(Spout):
     """Follows `LoggedMessages`: one `ChangeList` for every batch, from the same log.
 
-    A change at seq q goes with the batch that contains q. Parameters as in `LoggedMessages`, and the kinds there are.
+    A change at seq q belongs to the batch that contains q. Parameters as in `LoggedMessages`, and the kinds.
 
     Notes
     -----
-    Memory for the ids that there ever were, as in `bolts.delivery`.
+    Memory grows with the number of distinct ids, as in `bolts.delivery`.
     """
 
     def __init__(
@@ -237,9 +237,9 @@ class LoggedSubscriptions(Spout):
         self.space = space
         self.kinds = kinds
         self._known: dict[str, _Known] = {}
-        self._waiting: deque[tuple[int, bytes]] = deque()  # changes that count with a later batch
+        self._waiting: deque[tuple[int, bytes]] = deque()  # changes of a later batch
         self._next_seq = 0  # of the first message of the next record
-        self._place = (0, 0)  # as `_next_seq`, and where that record begins: of the last one that was read
+        self._place = (0, 0)  # seq and offset of the record read last
         self._through = -1
         self._number = 0
         self._counts = dict.fromkeys(("accepted", "unsubscribed", "replaced", "rejected"), 0)
@@ -255,9 +255,9 @@ class LoggedSubscriptions(Spout):
         Raises
         ------
         CheckpointError
-            If the log does not go on as far as that.
+            If the log ends before it.
         """
-        assert tick is not None, "a following spout is told the clock's tick"
+        assert tick is not None, "a following spout gets the clock's tick"
         self._read_through(tick.last_seq)
         due = []
         while self._waiting and self._waiting[0][0] <= tick.last_seq:
@@ -270,7 +270,7 @@ class LoggedSubscriptions(Spout):
         return tick
 
     def state(self) -> dict[str, np.ndarray]:
-        """Where in the log to go on, and who has which number."""
+        """Place in the log to resume at, and the number of each id."""
         names = Names.of(list(self._known))
         place = self._place if self._waiting else (self._next_seq, self._reader.offset)
         known = self._known.values()
@@ -297,12 +297,12 @@ class LoggedSubscriptions(Spout):
         self._through, self._number = int(state["through"]), int(state["told"][0])
 
     def rewind(self, saved: Saved) -> bool:
-        """All that there is besides is the vocabulary."""
+        """Restore in place: the vocabulary stays loaded."""
         self.restore(saved)
         return True
 
     def report(self) -> dict[str, Any]:
-        """Counts of changes: `accepted`, `unsubscribed`, `replaced`; `rejected` is 0, since the gate saw to that."""
+        """Counts of changes: `accepted`, `unsubscribed`, `replaced`; `rejected` is 0, since all were admitted."""
         kinds = [one.kind for one in self._known.values()]
         of_each = np.bincount(np.array(kinds, np.int64), minlength=len(self.kinds)).tolist()
         return {**self._counts, "by_kind": dict(zip(self.kinds.names, of_each, strict=True))}
@@ -316,19 +316,19 @@ class LoggedSubscriptions(Spout):
             record = self._reader.read()
             if record is None:
                 raise CheckpointError(f"{self.log}: ends before message {last_seq:,}, which was published from it")
-            # what was told before a checkpoint is read again where the record has more, and let pass
+            # a record may be read again for its later changes: skip those emitted before the checkpoint
             self._waiting += (change for change in record.changes_from(self._next_seq) if change[0] > self._through)
             self._next_seq += record.messages
 
     def _changes(self, batch: int, due: list[tuple[int, bytes]]) -> ChangeList:
-        """A list of these changes; who is ended where he would begin is not in it."""
+        """The change list of a batch, without subscriptions that end at the seq where they begin."""
         fresh: dict[str, _Fresh] = {}
         added: list[_Fresh] = []
         removed: list[tuple[_Known, int]] = []
 
         def end(name: str, at: int) -> None:
             known = self._known[name]
-            if name in fresh and fresh[name].at == at:  # nobody ever hears of it
+            if name in fresh and fresh[name].at == at:  # begins and ends here: no bolt gets it
                 gone = fresh.pop(name)
                 gone.known.number = _NEVER
                 if gone.before is None:
@@ -347,7 +347,7 @@ class LoggedSubscriptions(Spout):
                 continue
             parsed = subscription_row(row["subscribe"], self._words, self.space, self.kinds)
             if isinstance(parsed, str):
-                raise CheckpointError(f"{self.log}: a subscription that was taken is refused now ({parsed}): {line!r}")
+                raise CheckpointError(f"{self.log}: an admitted subscription is refused now ({parsed}): {line!r}")
             name = parsed.subscription_id
             if name in self._known and not self._known[name].ended:
                 end(name, at)

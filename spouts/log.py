@@ -1,13 +1,12 @@
-"""The log of a live stream: lines in the batches that whoever took them has closed, appended to one file.
+"""The write-ahead log of a live stream: input lines, batch by batch, appended to one file.
 
-A record is a head, one line of JSON, and the lines themselves. `last_seq` in the head is that of the batch that the
-lines close, or -1 if they close none: changes of subscriptions alone, which count with the next batch. So seqs and
-boundaries are decided once, and so is which messages are set aside for their date (`ahead`), and whoever reads the log
-comes to the same ones. A record is whole or it is not there: its head says how many bytes follow, and their checksum. A
-mark of a clock (`gateway.live.stream_clock`) is a record of one line, and a message of its own. Where the window goes
-by time, each record says the time of the stream behind it.
+A record is a head (one line of JSON) and the lines. `last_seq` in the head is that of the batch that the lines close,
+or -1 if they close none: subscription changes alone, which belong to the next batch. So seqs, boundaries and which
+messages are dated too far `ahead` are decided once, and every reader agrees. The head has the number of bytes that
+follow and their checksum, so a torn record counts as absent. A clock mark (`gateway.live.stream_clock`) is a record of
+one line, and a message. With a time window each record has the stream time after it.
 
-Written by `gateway.live.write_ahead_log`; read on in `spouts.live`, which makes messages and changes of it.
+Written by `gateway.live.write_ahead_log`; next: `spouts.live`, which turns records into messages and changes.
 """
 
 import os
@@ -22,14 +21,14 @@ from matching.errors import CheckpointError, InputError
 
 
 class Record(NamedTuple):
-    """Lines that were taken together.
+    """Lines that were logged together.
 
     last_seq : int    of the batch that they close, -1 if they close none
-    line : int    how many lines of input there had been by then
+    line : int    number of input lines so far
     changes : tuple of int    which of the lines are changes of subscriptions, ascending; the others are messages
     lines : list of bytes    without their ends
-    time_us : int    time of the stream behind them, where its window goes by time and it has one
-    mark : bool    the one line is a mark: nothing came, and it is `time_us` by a clock
+    time_us : int    stream time after them, with a time window, None while there is none
+    mark : bool    the line is a clock mark: the stream was idle, and the clock says `time_us`
     ahead : tuple of int    which of the lines are messages dated too long after their arrival, ascending
     """
 
@@ -52,7 +51,7 @@ class Record(NamedTuple):
         return [line for place, line in enumerate(self.lines) if place not in changes]
 
     def messages_ahead(self) -> list[bool]:
-        """Of each message whether it was set aside when it came."""
+        """Of each message whether it was dated too far ahead when it arrived."""
         changes, ahead = frozenset(self.changes), frozenset(self.ahead)
         return [place in ahead for place in range(len(self.lines)) if place not in changes]
 
@@ -121,9 +120,9 @@ class LogReader:
             raise InputError("missing_file", f"{self.path}: the log cannot be read ({error.strerror})") from error
 
     def skim(self) -> Record | None:
-        """As `read`, but the lines of a record that is not the last one are neither read nor checked: it has none.
+        """As `read`, but neither reads nor checks the lines of a record that is not the last: it has none.
 
-        O(1), and no more than a few microseconds.
+        O(1), a few microseconds.
         """
         size = os.fstat(self._file.fileno()).st_size
         self._file.seek(self.offset)
@@ -138,7 +137,7 @@ class LogReader:
         return self.read()
 
     def read(self) -> Record | None:
-        """The next record, None while no whole one is there.
+        """The next record; None while there is no whole one.
 
         Raises
         ------
@@ -168,11 +167,11 @@ class LogReader:
 
     @property
     def more(self) -> bool:
-        """Whether something has been written behind the last record that was read."""
+        """Whether bytes follow the last record that was read."""
         return os.fstat(self._file.fileno()).st_size > self.offset
 
     def force(self) -> None:
-        """See that what is in the file by now is on disk, whoever has written it."""
+        """Force the file to disk (fsync), whichever process wrote it."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -181,7 +180,7 @@ class LogReader:
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[tuple[Record, int, int]]:
-    """The records of a log and where each begins and ends; one that was cut off at the end is left out.
+    """The records of a log and where each begins and ends, without one that is torn at the end.
 
     Raises
     ------

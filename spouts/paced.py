@@ -1,11 +1,10 @@
-"""Made-up messages at a set rate, and subscriptions that take after them: what a load test puts into a topology.
+"""Made-up messages at a set rate, and subscriptions that resemble them: the input of a load test.
 
-The schedule is fixed before the first message: message n is due n / rate seconds after the start. A batch goes out once
-all its messages are due, or once its first has lingered for so long, with all that are due by then; where it had to
-wait for a credit it takes what has become due meanwhile. It says that it was published when its first message was due,
-however long it then had to wait. So latencies count from the schedule, a stalled engine cannot make its own stall
-invisible by slowing the source (coordinated omission), and every latency is that of the batch's oldest message.
-Read on in `gateway.load.loadtest`.
+The schedule is fixed before the first message: message n is due n / rate seconds after the start. A batch is emitted
+once all its messages are due, or once its first has lingered for `linger_s`, with all messages due by then. Its
+publish time is the due time of its first message, however long it waited for a credit. So latencies count from the
+schedule, a stalled engine cannot hide the stall by slowing the source (coordinated omission), and every latency is
+that of the batch's oldest message. Next: `gateway.load.loadtest`.
 """
 
 import threading
@@ -24,9 +23,9 @@ from matching.window import Window
 from spouts.generated import GeneratedSource, GeneratedSpout, Recipe
 from topology.core.api.component import Context, Saved, Spout, Tick
 
-#: No wait is longer than this, so that the task goes on answering whoever asks how it is.
+#: Longest wait, so that the task still answers heartbeats.
 _LONGEST_WAIT_S = 0.2
-#: Smallest side of a region as a share of the largest; smallest area, where areas are uniform.
+#: Smallest side of a region as a fraction of the largest; smallest area, where areas are uniform.
 _SMALLEST = 0.01
 
 
@@ -40,7 +39,7 @@ class PacedSpout(GeneratedSpout):
     rate : float
         Messages a second.
     linger_s : float, optional
-        A message waits no longer for others to go with it; None: until the batch is full.
+        Longest wait of a message for others of its batch; None: until the batch is full.
     watched : range of int
         The report says which of these messages was the last of a batch.
 
@@ -50,7 +49,7 @@ class PacedSpout(GeneratedSpout):
         If the rate is not positive, or the linger time is negative.
     """
 
-    #: It waits for what is due, and whoever shared its process would wait, too.
+    #: It waits for what is due, and other tasks of its process would wait, too.
     patient = True
 
     def __init__(
@@ -80,9 +79,9 @@ class PacedSpout(GeneratedSpout):
         self._ended_s = 0.0
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
-        """Wait until the batch is due, then emit it; late batches go out at once."""
+        """Wait until the batch is due, then emit it; a late batch at once."""
         first = self.cutter.next_seq
-        if self._start_s is None:  # where a run goes on, its next message is due now, whenever it was interrupted
+        if self._start_s is None:  # a resumed run's next message is due now
             self._start_s = self._context.now() - first / self.rate
         due_s = self._await_due(first)
         batch = self._next()
@@ -114,7 +113,7 @@ class PacedSpout(GeneratedSpout):
         return min(due_s, start_s + (first + 1) / rate + self.linger_s)
 
     def _await_due(self, first: int) -> float:
-        """Wait for the batch from message `first` on, and let it take what is due then; returns when it was due."""
+        """Wait for the batch from message `first` on, sized by what is due then; returns its due time."""
         start_s, rate = self._start_s or 0.0, self.rate
         due_s = self._due_at(first)
         while (wait_s := due_s - self._context.now()) > 0:
@@ -125,7 +124,7 @@ class PacedSpout(GeneratedSpout):
         return due_s
 
     def state(self) -> dict[str, np.ndarray]:
-        """Beside the position: how far behind the schedule it fell, and where batches ended that are watched."""
+        """The position, the largest delay, and the watched ends of batches."""
         ends = np.array(self._ends, np.int64)
         return super().state() | {"furthest_behind_s": np.array(self._latest_start_s), "ends": ends}
 
@@ -135,7 +134,7 @@ class PacedSpout(GeneratedSpout):
         self._latest_start_s, self._ends = float(state["furthest_behind_s"]), state["ends"].tolist()
 
     def report(self) -> dict[str, Any]:
-        """Beside the counts: the rate asked for and reached, how far behind the schedule it fell, watched `ends`."""
+        """The counts, the required and the reached rate, delays behind the schedule, watched `ends`."""
         took_s = self._ended_s - (self._start_s or 0.0)
         return super().report() | {
             "rate": self.rate,
@@ -147,24 +146,24 @@ class PacedSpout(GeneratedSpout):
 
 
 class GeneratedSubscriptions(Spout):
-    """Following spout: subscriptions that take after messages of the recipe, all of them before the first message.
+    """Following spout: subscriptions that resemble messages of the recipe, all before the first message.
 
-    Each takes some words of a message, any or the most frequent ones, and its place, by the recipe of its kind
-    (`matching.kind_table.Recipe`): keywords, k, and a rectangle around the place, shaped like the world, or a square of
-    so many degrees. Any alpha is as likely.
+    Each has some words of a message, any or the most frequent, and its place, by the recipe of its kind
+    (`matching.kind_table.Recipe`): keywords, k, and a rectangle around the place, shaped like the world, or a square
+    in degrees. Alpha is uniform.
 
     Parameters
     ----------
     recipe, window, space
         Of the messages.
     counts : mapping of kind to int
-        How many of each kind.
+        Number of each kind.
     kinds : Kinds
 
     Raises
     ------
     ConfigError
-        For a kind that there is not or that does not run, and for less than none.
+        For a kind that is unknown or does not run, and for a negative count.
     """
 
     def __init__(self, recipe: Recipe, window: Window, space: Space, counts: Mapping[str, int], kinds: Kinds = KINDS):
@@ -182,24 +181,24 @@ class GeneratedSubscriptions(Spout):
         self._context = context
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
-        nobody = np.zeros(0, np.int64)
-        nothing = Removals(nobody, nobody.astype(np.int8), nobody)
+        empty_ids = np.zeros(0, np.int64)
+        no_removals = Removals(empty_ids, empty_ids.astype(np.int8), empty_ids)
         added = self.make() if number == 0 else empty(SubscriptionTable)
-        self._context.emit("changes", ChangeList(number, added, self.names(added), nothing))
+        self._context.emit("changes", ChangeList(number, added, self.names(added), no_removals))
         return tick
 
     def report(self) -> dict[str, Any]:
         return {"accepted": sum(self.wanted.values()), "rejected": 0}
 
     def names(self, table: SubscriptionTable) -> Names:
-        """What subscriptions are called."""
-        told = zip(table.kind.tolist(), table.number.tolist(), strict=True)
-        return Names.of([f"{self.kinds[kind].name}-{own}" for kind, own in told])
+        """Ids of subscriptions: kind and number."""
+        rows = zip(table.kind.tolist(), table.number.tolist(), strict=True)
+        return Names.of([f"{self.kinds[kind].name}-{number}" for kind, number in rows])
 
     def make(self) -> SubscriptionTable:
         """All subscriptions as one table, numbers from 0. O(count)."""
         rng = np.random.default_rng([self.recipe.seed, 2])
-        # the messages of another seed: alike, but not the very ones that will be published
+        # messages of another seed: the same distribution, but not the messages that will be published
         source = GeneratedSource(Recipe(**{**vars(self.recipe), "seed": self.recipe.seed + 1}), self.window, self.space)
         messages = source.read().messages
         count = sum(self.wanted.values())
@@ -237,11 +236,11 @@ class GeneratedSubscriptions(Spout):
         )
 
     def _each(self, values: list[Any]) -> Any:
-        """A value for each kind that runs as one for each subscription."""
+        """Repeat a value of each kind for each of its subscriptions."""
         return np.repeat(np.array(values), list(self.wanted.values()), axis=0)
 
     def _regions(self, rng: np.random.Generator, lon: Float64, lat: Float64) -> Float64:
-        """A rectangle around each place, within the world; NaN for kinds with a point."""
+        """A rectangle around each place, within the world: float64[n, 4]; NaN for kinds with a point."""
         world = self.space
         recipes = [kind.recipe for kind in self.kinds.run]
         share = rng.uniform(_SMALLEST, 1.0, lon.shape[0])

@@ -1,9 +1,9 @@
 """Messages from the output directory of the ETL: the clock of an ordinary run.
 
-`ParquetSource` reads `messages/*.parquet` row group by row group, one ahead of its use. A file that does not keep to
-the contract (`spouts.columns`) stops the run with its name; nothing is repaired here.
+`ParquetSource` reads `messages/*.parquet` row group by row group and prefetches one. A file that breaks the contract
+(`spouts.columns`) ends the run with an error that names it.
 
-Read on in `spouts.cutting` (how rows become batches) and then in `bolts.distribution` (who gets them).
+Next: `spouts.cutting` (how rows become batches), then `bolts.distribution` (which tasks get them).
 """
 
 import itertools
@@ -39,33 +39,31 @@ class ParquetSource(Source):
     Parameters
     ----------
     directory : path
-        The ETL's output directory (the one that holds `messages/`).
+        The ETL's output directory (the one with `messages/`).
     window : Window
-        Decides what `life` is.
+        Decides `life`.
     space : Space
-        Projects the points. Messages outside its box keep their seq but lose their terms, so that they match
-        nothing; they are counted as `outside_world`, and stand as points on the edge of the box.
+        Projects the points. A message outside its box becomes a point on its edge and keeps its seq but loses its
+        terms, so that it matches nothing; counted as `outside_world`.
     follow : bool
-        The directory is still being written: files appear by rename in the order of their names, and
-        `manifest.json` appears last.
+        The ETL still writes the directory: files appear by rename in the order of their names, `manifest.json` last.
     objects : bool
-        Hand on the objects of messages (`object_id`, `op`), if the directory has any that some later message replaces
-        or deletes; what is still being written, or was left by a live stream, is taken to have some.
+        Read the objects of messages (`object_id`, `op`), unless `has_objects` excludes replaced or deleted ones.
     asked : collection of str
-        What kinds ask of messages (`Kind.columns`).
+        Columns that the kinds require (`Kind.columns`).
     latest_us : int, optional
-        Where times matter, messages with a later event time are set aside: they keep their seq and lose their terms,
-        so that they match nothing, do not move the time of the stream, and are counted as `ahead`. In what a live
-        stream left the decision stands in the files, and this is ignored.
+        Where times matter, messages with a later event time keep their seq and lose their terms, so that they match
+        nothing; they do not advance stream time, and are counted as `ahead`. Ignored for the directory of a live
+        stream, whose files have the decision.
     timed : bool
-        Hand on event times although neither window nor kinds ask for them: they cut the stream.
+        Read event times even if neither window nor kinds need them: they cut the stream.
 
     Raises
     ------
     InputError
-        If a file is missing, damaged, not what the ETL writes, or out of order: names the file; as far as their footers
-        tell, before anything is read. If event times are
-        null, and the window or a kind asks for them: names the count; what a live stream left may have such.
+        If a file is missing, damaged, not written by the ETL, or out of order: names the file, and before the first
+        read where the footers show it. If event times are null, the window or a kind needs them, and the directory is
+        not of a live stream: names the count.
     """
 
     def __init__(
@@ -103,7 +101,7 @@ class ParquetSource(Source):
         self._columns = Columns(window, space, objects, asked, latest_us, timed, untimed=live)
 
     def read(self) -> Rows | None:
-        """The next row group; the one after it is read meanwhile by a thread (Arrow lets go of the interpreter)."""
+        """The next row group; a thread prefetches the one after it (Arrow releases the GIL)."""
         coming = self._coming or self._prefetch.submit(self._read_group)
         self._coming = None
         rows = coming.result()
@@ -112,7 +110,7 @@ class ParquetSource(Source):
         return rows
 
     def skip_to(self, seq: int) -> None:
-        """See `Source.skip_to`; looks at the footers of the files up to there."""
+        """See `Source.skip_to`; reads the footers of the files up to there."""
         while self._open_next():
             assert self._file is not None
             metadata = self._file.metadata
@@ -130,7 +128,7 @@ class ParquetSource(Source):
             )
 
     def set_latest(self, latest_us: int | None) -> None:
-        """Before anything is read: another `latest_us`."""
+        """Replace `latest_us`, before the first `read`."""
         self._columns.latest_us = latest_us
 
     @property
@@ -150,7 +148,7 @@ class ParquetSource(Source):
         manifest = read_manifest(self.directory)
         if manifest is None and not list_message_files(self.directory):
             raise InputError(
-                "missing_file", f"{self.directory / 'messages'}: holds no *.parquet files; run the ETL to its end first"
+                "missing_file", f"{self.directory / 'messages'}: has no *.parquet files; run the ETL to its end first"
             )
         files = manifest.get("files") if manifest else None
         for name, facts in files.items() if isinstance(files, dict) else ():
@@ -173,9 +171,9 @@ class ParquetSource(Source):
                 return None
 
     def _open_next(self) -> bool:
-        """Go on to the next file; False if there is none, or not yet."""
+        """Open the next file; False if there is none, or not yet."""
         if self._opened == len(self._files):
-            # The manifest is looked for first: what it says is complete was there before it.
+            # The manifest is read before the files are listed: all that it names exist by then.
             manifest = read_manifest(self.directory)
             names = {path.name for path in self._files}
             fresh = [path for path in list_message_files(self.directory) if path.name not in names]
@@ -217,7 +215,7 @@ class ParquetSource(Source):
         assert self._file is not None
         try:
             table = self._file.read_row_group(group, self._wanted, use_threads=False)
-            table.validate(full=True)  # ids that are not UTF-8 would go on to whoever reads the output
+            table.validate(full=True)  # else ids that are not UTF-8 would reach the output
             columns = {name: table.column(name).combine_chunks() for name in self._wanted}
             rows = self._columns.rows(columns, self.next_seq)
         except (OSError, pa.ArrowException) as error:
@@ -229,7 +227,7 @@ class ParquetSource(Source):
 class ParquetSpout(MessageSpout):
     """Clock spout over the output directory of the ETL; parameters as in `ParquetSource` and `MessageSpout`.
 
-    max_ahead_s : float, optional    messages dated so long after the start of the run are set aside
+    max_ahead_s : float, optional    largest event time, counted from the start of the run (see `latest_us`)
     """
 
     def __init__(
@@ -257,7 +255,7 @@ class ParquetSpout(MessageSpout):
         self.latest_us: int | None = None
 
     def open(self, context: Context) -> None:
-        """Open the source: now is the start of the run, unless `restore` says otherwise."""
+        """Open the source: the run starts now, unless `restore` follows."""
         if self.max_ahead_s is not None and not is_live(self.directory):
             self.latest_us = int((context.now() + self.max_ahead_s) * 1e6)
         super().open(context)
@@ -275,7 +273,7 @@ class ParquetSpout(MessageSpout):
         )
 
     def state(self) -> dict[str, np.ndarray]:
-        """Beside the position: what was too late when the run began."""
+        """The position, and `latest_us` of the run's start."""
         return super().state() | {"latest_us": np.array([] if self.latest_us is None else [self.latest_us], np.int64)}
 
     def restore(self, saved: Saved) -> None:
@@ -286,7 +284,7 @@ class ParquetSpout(MessageSpout):
         super().restore(saved)
 
     def report(self) -> dict[str, Any]:
-        """Beside the counts: what kinds asked of messages, and the event time above which they are set aside."""
+        """The counts, the columns that kinds require, and `latest_us`."""
         return super().report() | {"asked": list(self.asked), "latest_us": self.latest_us}
 
 
@@ -316,7 +314,7 @@ def read_messages(
 
 def list_message_files(directory: str | os.PathLike[str]) -> list[Path]:
     """The message files of an ETL directory in the order of seq, which is the order of their names."""
-    # A name that starts with a dot or underscore belongs to whoever is still writing it.
+    # A name with a leading dot or underscore is that of an unfinished file.
     return sorted(path for path in Path(directory, "messages").glob("*.parquet") if path.name[0] not in "._")
 
 
@@ -335,7 +333,7 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise damaged(path, f"cannot be read as JSON ({first_line(error)})") from error
     if not isinstance(manifest, dict):
-        raise damaged(path, "holds no JSON object")
+        raise damaged(path, "is no JSON object")
     if manifest.get("format_version", ETL_FORMAT) != ETL_FORMAT:
         raise InputError(
             "wrong_version",
@@ -346,15 +344,15 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
 
 
 def is_live(directory: str | os.PathLike[str]) -> bool:
-    """Whether an ETL directory was left by a live stream: ids may come twice, times may be null, and which messages are
-    dated too far ahead has been decided (the column `ahead`)."""
+    """Whether a live stream wrote the directory: ids may occur twice, times may be null, and the column `ahead` marks
+    messages dated too far ahead."""
     return bool((read_manifest(directory) or {}).get("live"))
 
 
 def read_span(directory: str | os.PathLike[str]) -> tuple[int, float] | None:
-    """How many messages an ETL directory has, and seconds from the first event to the last; None if unknown.
+    """Number of messages of an ETL directory, and seconds from the first event to the last; None if unknown.
 
-    As the footers of the files say, O(row groups): nothing else is read, and what is damaged is told by who reads it.
+    Reads the footers of the files alone, O(row groups); a damaged file gives None.
     """
     rows, low, high = 0, None, None
     try:
@@ -378,7 +376,7 @@ def read_points(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """About `count` points of messages, evenly spread over the stream: x and y in the unit square, two float64[n].
 
-    For balancing a router by the load to come; points outside the box are left out. Reads the coordinates alone.
+    For balancing a router by the expected load; without points outside the box. Reads the coordinates alone.
     """
     files = list_message_files(directory)
     lons, lats = [np.zeros(0)], [np.zeros(0)]
@@ -399,7 +397,7 @@ def read_points(
 
 
 def count_null_times(directory: str | os.PathLike[str]) -> int:
-    """How many messages of an ETL directory have no event time: `time:` windows and `decay` refuse them.
+    """Number of messages of an ETL directory without event time: `time:` windows and `decay` refuse them.
 
     Reads the footers of the files, or the column where a footer does not say.
     """
@@ -414,11 +412,11 @@ def count_null_times(directory: str | os.PathLike[str]) -> int:
 
 
 def has_objects(directory: str | os.PathLike[str]) -> bool:
-    """Whether a message of an ETL directory replaces or deletes another, as far as that can be told.
+    """Whether a message of an ETL directory may replace or delete another.
 
-    False if every message is an object of its own and none is a deletion: then nobody need look at objects. True for a
-    directory that is still being written, and for one that a live stream left, in which an id may come again: its
-    message is then a new version. Reads three columns, up to the first message that says yes; 0.1 us a message.
+    False if each message is its own object and none is a deletion. True for an unfinished directory, and for that of a
+    live stream, where a repeated id is a new version. Reads three columns, up to the first such message; 0.1 us a
+    message.
     """
     manifest = read_manifest(directory)
     if manifest is None or manifest.get("deletes") or manifest.get("live"):

@@ -1,6 +1,6 @@
-"""From messages that passed the gate (`matching.validate`) to columns, for those who have them one by one.
+"""From single messages that `matching.validate` accepted to columns.
 
-Used by `spouts.live` and by `gateway.live.engine`, so that what either is told becomes the same batch.
+Used by `spouts.live` and `gateway.live.engine`, so that both make the same batch of the same messages.
 """
 
 import os
@@ -20,26 +20,26 @@ from spouts.versions import Objects
 
 
 def parse_message(row: Any, space: Space | None = None) -> ParsedMessage | str:
-    """A message whose columns are called like the roles (`matching.validate.MESSAGE_ROLES`), or a reason code."""
+    """A message whose columns are named like the roles (`matching.validate.MESSAGE_ROLES`), or a reason code."""
     if not isinstance(row, Mapping):
         return "wrong_type"
     return message_row(RawMessage(**{role: row.get(role) for role in MESSAGE_ROLES}), space)
 
 
 def clock_mark(seq: int, time_us: int, space: Space) -> ParsedMessage:
-    """A mark of a clock as the message that it is: it has a time and no words, so it matches nothing."""
+    """The message of a clock mark: it has a time and no words, so it matches nothing."""
     name = f"skyray clock mark {seq}"
     lon, lat = (space.west + space.east) / 2, (space.south + space.north) / 2
     return ParsedMessage(name, b"", lon, lat, None, None, None, None, time_us, "", name, PUBLISH)
 
 
 def messages_of(record: Record, first_seq: int, space: Space, log: os.PathLike[str]) -> Iterator[ParsedMessage]:
-    """The messages of a record of the log, of which the first has this seq; a mark is one.
+    """The messages of a log record, from `first_seq` on; a clock mark is one.
 
     Raises
     ------
     CheckpointError
-        If one that passed the gate before does not now, or a mark says no time.
+        If an admitted message is refused now, or a mark has no time.
     """
     if record.mark:
         if record.time_us is None or record.messages != 1:
@@ -49,18 +49,18 @@ def messages_of(record: Record, first_seq: int, space: Space, log: os.PathLike[s
     for line, ahead in zip(record.message_lines(), record.messages_ahead(), strict=True):
         parsed = parse_message(decode_object(line), space)
         if isinstance(parsed, str):
-            raise CheckpointError(f"{log}: a message that was taken is refused now ({parsed}): {line!r}")
+            raise CheckpointError(f"{log}: an admitted message is refused now ({parsed}): {line!r}")
         yield parsed._replace(ahead=ahead)
 
 
 def vector_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> TermVector:
-    """Terms and weights of a message; a deletion has none, nor has one that is set aside."""
+    """Terms and weights of a message; none for a deletion or one dated too far ahead."""
     none = parsed.op == 1 or parsed.ahead
     return vocabulary.unit_vector({} if none else vocabulary.count_terms(parsed.text))
 
 
 def objects_of(parsed: Sequence[ParsedMessage]) -> Objects:
-    """What messages are about."""
+    """Objects of messages."""
     return Objects([one.object_id for one in parsed], np.array([one.op == 1 for one in parsed], np.bool_))
 
 
@@ -69,7 +69,8 @@ def message_batch(
 ) -> MessageBatch:
     """Messages as columns, with consecutive seqs. O(messages + terms).
 
-    The time of one that has none, or is set aside, is `NO_FLOOR`: it is in no window that goes by time, and moves none.
+    A message without time, or dated too far ahead, gets `NO_FLOOR`: it is in no time window and does not advance stream
+    time.
     """
     seq = np.arange(first_seq, first_seq + len(parsed), dtype=np.int64)
     lon = np.array([one.lon for one in parsed], np.float64)
@@ -91,4 +92,4 @@ def message_batch(
     batch = MessageBatch(
         seq, x, y, west, south, east, north, life, offsets, terms, weights, counts.astype(np.int32), times
     )
-    return join_messages([batch, batch.take(np.zeros(0, np.int64))])  # points are held as points
+    return join_messages([batch, batch.take(np.zeros(0, np.int64))])  # stores points without boxes

@@ -1,9 +1,8 @@
-"""Changes that say who holds what: a spout around the one that publishes subscriptions, where these are placed by cost.
+"""Placement by cost: a spout that wraps the subscription spout and adds an owner to each subscription.
 
-Where a subscription goes then depends on who is there already (`distribution.placed`), so one task decides for all: the
-one through which every change goes. `PlacingSpout` takes the change lists that another spout emits and adds the owners
-to them; it saves and restores what it has decided beside what that spout saves. Used by `topology.wiring`; read on in
-`bolts.query`, where owners are looked at.
+The cheapest task depends on all subscriptions placed before (`distribution.placed`), so one task decides: the one that
+every change passes. `PlacingSpout` adds the owners to the change lists that the inner spout emits, and its snapshot has
+the placement beside the inner spout's state. Used by `topology.wiring`; next: `bolts.query`, which reads owners.
 """
 
 import os
@@ -46,7 +45,7 @@ class PlacingSpout(Spout):
         return self.inner.next_batch(number, tick)
 
     def report(self) -> dict[str, Any]:
-        """Beside the figures of the inner one: what the placement goes by, and each query task's load."""
+        """The inner spout's figures, the placement's parameters, and each query task's load."""
         return self.inner.report() | ({} if self.placer is None else {"placement": self.placer.describe()})
 
     def state(self) -> dict[str, np.ndarray]:
@@ -54,24 +53,24 @@ class PlacingSpout(Spout):
         return self.inner.state() | self.placer.arrays()
 
     def restore(self, saved: Saved) -> None:
-        """Go on behind a batch. Raises CheckpointError where the inner one does, or if this is of other subscriptions.
+        """Resume after a batch. Raises CheckpointError as the inner spout, or for a snapshot of other subscriptions.
 
-        Saved for another number of query tasks, or by another router, all that there are are dealt out anew; where the
-        work of the query tasks was measured, some are.
+        Places all subscriptions again if the snapshot is of another number of query tasks or another router, and some
+        where the work of the query tasks was measured.
         """
         assert self.placer is not None, "open() comes first"
         self.inner.restore(saved)
         self.placer.router = self.router.restored(saved.tasks("distribution"), saved.work.get("query", ()))
         states = self.kinds.saved_states(saved.tasks("query"))
-        everyone = concatenate([state.table for state in states.values()])
-        self.placer.restore(saved.tasks("subscriptions")[0], everyone)
+        subscriptions = concatenate([state.table for state in states.values()])
+        self.placer.restore(saved.tasks("subscriptions")[0], subscriptions)
 
     def close(self) -> None:
         self.inner.close()
 
 
 class _PlacingContext:
-    """A context in which every change list is placed before it goes out; all else is as in the one within."""
+    """A context that places every change list before it is emitted; else the wrapped one."""
 
     def __init__(self, context: Context, placer: Placer):
         self._context = context
@@ -86,7 +85,7 @@ class _PlacingContext:
 
 
 def read_first(directory: str | os.PathLike[str], space: Space, count: int, follow: bool = False) -> MessageBatch:
-    """The first `count` messages of an ETL directory, or all if there are fewer; with `follow` all that are there yet.
+    """The first `count` messages of an ETL directory, or all if there are fewer; with `follow`, of those there are.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""What is set aside: messages and subscriptions that no bolt can work on, so that the run goes on without them.
+"""Quarantine: messages and subscriptions on which a component failed; the run continues without them.
 
-A message keeps its seq and loses its terms; a subscription keeps its number and becomes one that matches nothing. So
-numbers, boundaries and everybody else's results are what they were. Who is set aside is found in `topology.poison`.
+A message keeps its seq and loses its terms; a subscription keeps its number and matches nothing. So numbers, boundaries
+and all other results stay the same. `topology.poison` finds what to quarantine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,16 +20,16 @@ class Quarantine(NamedTuple):
     subscriptions: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def of(cls, told: Mapping[str, Sequence[Sequence[int]]]) -> "Quarantine":
-        """What `as_json` has told."""
-        return cls(*(tuple((int(first), int(last)) for first, last in told.get(name, ())) for name in cls._fields))
+    def of(cls, ranges: Mapping[str, Sequence[Sequence[int]]]) -> "Quarantine":
+        """From what `as_json` returned."""
+        return cls(*(tuple((int(first), int(last)) for first, last in ranges.get(name, ())) for name in cls._fields))
 
     def as_json(self) -> dict[str, list[list[int]]]:
         """JSON-ready."""
         return {name: [list(each) for each in ranges] for name, ranges in self._asdict().items()}
 
     def with_more(self, messages: Sequence[tuple[int, int]] = (), subscriptions: Sequence[tuple[int, int]] = ()) -> Any:
-        """These, too."""
+        """With these ranges added."""
         return Quarantine((*self.messages, *messages), (*self.subscriptions, *subscriptions))
 
 
@@ -37,7 +37,7 @@ NOBODY = Quarantine()
 
 
 def drop_terms(offsets: Int64, keep: Any, *columns: Any) -> tuple[Int64, tuple[Any, ...]]:
-    """Ragged columns (or such without entries) with rows that are not kept made empty."""
+    """Ragged columns with the rows that are not kept made empty; a column without entries stays as it is."""
     lengths = np.diff(offsets)
     kept = np.repeat(keep, lengths)
     new_offsets = np.zeros_like(offsets)
@@ -46,7 +46,7 @@ def drop_terms(offsets: Int64, keep: Any, *columns: Any) -> tuple[Int64, tuple[A
 
 
 def without_terms(messages: MessageBatch, ranges: Sequence[tuple[int, int]]) -> MessageBatch:
-    """The messages, those within the ranges of seqs without terms. O(n + terms) if there are any ranges."""
+    """Drop the terms of messages within the ranges of seqs. O(n + terms) if there are any ranges."""
     inside = _inside(messages.seq, ranges)
     if not inside.any():
         return messages
@@ -57,9 +57,9 @@ def without_terms(messages: MessageBatch, ranges: Sequence[tuple[int, int]]) -> 
 
 
 def matching_nothing(table: SubscriptionTable, ranges: Sequence[tuple[int, int]], kinds: Kinds) -> SubscriptionTable:
-    """The table, in which those within the ranges of numbers match nothing. O(n + terms) if there are any ranges.
+    """Make subscriptions within the ranges of numbers match nothing. O(n + terms) if there are any ranges.
 
-    They become subscriptions to a region, of a kind that keeps no result, with a keyword that no message has.
+    They get a region, a kind that keeps no result, and a keyword that no message has.
     """
     inside = _inside(table.number, ranges)
     if not inside.any():

@@ -1,8 +1,7 @@
-"""What files of subscriptions ask for, found out before a run starts.
+"""Scan of subscription files before a run starts: which kinds occur, and which rows the router cannot place.
 
-What only one kind needs, a window of its own say, need not be held for files that never name it, and what a router
-cannot place is refused while nothing runs yet. Read on in `topology.wiring`, which asks, and in `spouts.subscriptions`,
-which reads the rows.
+So a run builds no window index for a kind that does not occur, and refuses rows before any task starts. Used by
+`topology.wiring`; next: `spouts.subscriptions`, which reads the rows.
 """
 
 import os
@@ -24,7 +23,7 @@ from spouts.lines import read_rows, unpacked
 
 
 class SubscriptionScan(NamedTuple):
-    """A subscription in a file: its id, the file, its line or row (from 1), and what was found about it."""
+    """A subscription in a file: its id, the file, its line or row (from 1), and the finding."""
 
     subscription_id: str
     path: Path
@@ -39,10 +38,9 @@ def first_that(
     space: Space,
     kinds: Kinds = KINDS,
 ) -> SubscriptionScan | None:
-    """The first row about which `finds` has something to say and that a run would accept; None if there is none.
+    """The first row that `finds` returns a finding for and that a run would accept; None if there is none.
 
-    Rows that a run would set aside are passed over here too. O(bytes); about 1 us a row, since the whole check of
-    a subscription is made only where `finds` speaks.
+    O(bytes), about 1 us a row: only rows with a finding get the whole check of a subscription.
 
     Raises
     ------
@@ -61,7 +59,7 @@ def first_that(
 def named_in(kinds: Iterable[str], paths: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     """Those of these kinds that a row of the files may be of: some may be wrong, none is missing. O(bytes), some GB/s.
 
-    Files that are missing or damaged are for others to refuse: here they may ask for anything.
+    A file that is missing or damaged may have all of them: others refuse it.
     """
     wanted = list(kinds)
     found: set[str] = set()

@@ -1,11 +1,11 @@
 """Subscriptions from files: which change belongs to which batch.
 
-`load_changes` reads all files once, sends every row through `matching.validate`, and works out who is subscribed
-from when to when: a later row of the same id replaces the earlier one, `until` and `{"unsubscribe": id, "at": seq}`
-end it. `SubscriptionSpout` follows the clock and hands out the changes of each batch; the verifier uses the same
-loader, so both number subscriptions alike.
+`load_changes` reads all files once, checks every row by `matching.validate`, and finds where each subscription begins
+and ends: a later row of the same id replaces the earlier one, `until` and `{"unsubscribe": id, "at": seq}` end it.
+`SubscriptionSpout` follows the clock and emits the changes of each batch; the verifier uses the same loader, so both
+assign the same numbers.
 
-Read on in `spouts.lines` (how files become rows) and `bolts.distribution` (who gets the changes).
+Next: `spouts.lines` (how files become rows), `bolts.distribution` (which tasks get the changes).
 """
 
 import contextlib
@@ -35,21 +35,21 @@ from spouts.parquet import read_manifest
 from spouts.quarantine import NOBODY, Quarantine, matching_nothing
 from topology.core.api.component import Context, Saved, Spout, Tick
 
-#: End of a subscription that has none.
+#: End of a subscription that never ends.
 NEVER = 2**62
-#: Reasons that only whole files can give, beside those of `matching.reasons`.
+#: Reasons that depend on other rows or on the run, besides those of `matching.reasons`.
 FILE_REASONS = {
-    "unknown_subscription": "nobody is subscribed under this id at that seq",
-    "kind_without_engine": "no engine matches this kind yet; leave it out, or ask for another kind",
+    "unknown_subscription": "no subscription has this id at that seq",
+    "kind_without_engine": "no engine matches this kind yet; leave it out, or use another kind",
 }
-#: How much of a rejected row is quoted.
+#: Most characters of a rejected row that are quoted.
 MAX_QUOTED_CHARACTERS = 200
 #: Rows whose columns are built at a time: parsed rows take 20 times the memory of their columns.
 _CHUNK_ROWS = 20_000
 
 
 class Changes:
-    """All changes of some files, numbered and in order, with a mark up to where they have been handed out.
+    """All changes of some files, numbered and in order, and the position up to which they were emitted.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Changes:
     follows : int64[n]
         The number that had the same external id before, ended or replaced; -1 where none had.
     removed : Removals
-        The same ends as a list in order of `at`.
+        The same ends, in order of `at`.
     counts : dict
         `accepted` rows (subscriptions), `unsubscribed`, `replaced` (of which `replaced_at_once` never took effect),
         `rejected`, `unknown_keywords`, `stopped_keywords`, `cannot_match` (one keyword is unknown and all are needed).
@@ -97,9 +97,9 @@ class Changes:
         return len(self.table)
 
     def changes_through(self, last_seq: int, batch: int = 0) -> ChangeList:
-        """What takes effect up to `last_seq` and was not handed out yet, as the change list of batch `batch`.
+        """Take the changes up to `last_seq` that were not emitted yet, as the change list of batch `batch`.
 
-        O(changes handed out). A subscription that comes and goes within the span is in both lists.
+        O(changes). A subscription that begins and ends within them is in both lists.
         """
         added = slice(self._added_sent, int(np.searchsorted(self.table.at, last_seq, "right")))
         removed = slice(self._removed_sent, int(np.searchsorted(self.removed.at, last_seq, "right")))
@@ -115,16 +115,16 @@ class Changes:
         )
 
     @property
-    def handed_out(self) -> tuple[int, int]:
-        """How many subscriptions, and how many ends, have been handed out."""
+    def emitted(self) -> tuple[int, int]:
+        """Number of subscriptions and of ends emitted so far."""
         return self._added_sent, self._removed_sent
 
-    def go_on_behind(self, added: int, removed: int) -> None:
-        """So many have been handed out before, by another."""
+    def resume_after(self, added: int, removed: int) -> None:
+        """Set the numbers of `emitted`."""
         self._added_sent, self._removed_sent = added, removed
 
     def not_reached(self) -> dict[str, int]:
-        """How many changes lie beyond what was handed out."""
+        """Number of changes that were not emitted."""
         return {
             "added": len(self.table) - self._added_sent,
             "removed": self.removed.number.shape[0] - self._removed_sent,
@@ -154,17 +154,17 @@ def load_changes(
     Parameters
     ----------
     paths : sequence of path
-        JSON Lines (plain, gzip, zstd) or Parquet, told apart by their first bytes.
+        JSON Lines or CSV (plain, gzip, zstd) or Parquet, distinguished by their first bytes.
     vocabulary : Vocabulary
         Of the ETL whose messages will be matched (`load_vocabulary`).
     space : Space
         The world box of the run.
     rejects : path, optional
-        JSON Lines for rows that are refused: file, line, reason code, what it means, the start of the row. Written
-        only if there are any; an older file of that name goes.
+        JSON Lines of refused rows: file, line, reason code, its meaning, the start of the row. Written only if there
+        are any; an older file of that name is deleted.
     kinds : Kinds
-        Those there are; rows of one that has no room are refused.
-    aside : Aside
+        Rows of a kind without an operator are refused.
+    aside : Quarantine
         Subscriptions that match nothing.
 
     Raises
@@ -227,7 +227,7 @@ def load_vocabulary(directory: str | os.PathLike[str]) -> Vocabulary:
 class SubscriptionSpout(Spout):
     """Follows the clock: one `ChangeList` for every batch on the stream "changes", also when nothing changes.
 
-    A change at seq q goes with the batch that contains q. Parameters as in `load_changes`.
+    A change at seq q belongs to the batch that contains q. Parameters as in `load_changes`.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class SubscriptionSpout(Spout):
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
         """Emit the changes that take effect up to the last seq of the clock's batch."""
-        assert self.changes is not None and tick is not None, "a following spout is opened and told the clock's tick"
+        assert self.changes is not None and tick is not None, "a following spout is opened and gets the clock's tick"
         changes = self.changes.changes_through(tick.last_seq, number)
         self._context.emit("changes", changes)
         self._context.count("added", len(changes.added))
@@ -265,13 +265,13 @@ class SubscriptionSpout(Spout):
         return tick
 
     def state(self) -> dict[str, np.ndarray]:
-        """How far the list of changes has been told, and how long it is: the files are read again."""
+        """Position in the list of changes, and its size; the files are read again on restore."""
         assert self.changes is not None, "open() comes first"
         sizes = len(self.changes), self.changes.removed.number.shape[0]
-        return {"told": np.array(self.changes.handed_out, np.int64), "sizes": np.array(sizes, np.int64)}
+        return {"told": np.array(self.changes.emitted, np.int64), "sizes": np.array(sizes, np.int64)}
 
     def restore(self, saved: Saved) -> None:
-        """Go on behind a batch. Raises CheckpointError if these cannot be the files that were read before."""
+        """Resume after a batch. Raises CheckpointError if the files have another number of changes than before."""
         assert self.changes is not None, "open() comes first"
         state = saved.single(self._context.component)
         before = state["sizes"].tolist()
@@ -281,12 +281,12 @@ class SubscriptionSpout(Spout):
                 f"{self._context.component}: {now[0]:,} subscriptions and {now[1]:,} ends in {', '.join(self.paths)}, "
                 f"where {before[0]:,} and {before[1]:,} were read before the run was interrupted; give the same files"
             )
-        self.changes.go_on_behind(*state["told"].tolist())
+        self.changes.resume_after(*state["told"].tolist())
 
     def rewind(self, saved: Saved) -> bool:
-        """The files need not be read again."""
+        """Restore in place: the files stay loaded."""
         assert self.changes is not None, "open() comes first"
-        self.changes.go_on_behind(*saved.single(self._context.component)["told"].tolist())
+        self.changes.resume_after(*saved.single(self._context.component)["told"].tolist())
         return True
 
     def report(self) -> dict[str, Any]:
@@ -294,7 +294,7 @@ class SubscriptionSpout(Spout):
         return self.changes.report() if self.changes is not None else {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # A vocabulary that stems holds a function that cannot be pickled: its columns travel instead.
+        # A vocabulary that stems has a function that cannot be pickled: send its columns instead.
         state = dict(self.__dict__)
         words = self.vocabulary
         if words is not None:
@@ -318,7 +318,7 @@ class SubscriptionSpout(Spout):
 
 
 class _Loader:
-    """Takes rows one by one and lays them out as columns, chunk by chunk."""
+    """Converts rows to columns, chunk by chunk."""
 
     def __init__(self, vocabulary: Vocabulary, space: Space, rejects: "_Rejects", kinds: Kinds, aside: Quarantine):
         self.aside = aside
@@ -331,12 +331,12 @@ class _Loader:
         self.until: list[int] = []
         self.chunk: list[ParsedSubscription] = []
         self.tables: list[SubscriptionTable] = []
-        #: Unsubscribe events: how many subscriptions came before it, at, id, and where it stands.
+        #: Unsubscribe events: number of subscriptions before it, at, id, file, line.
         self.endings: list[tuple[int, int, str, str, int]] = []
         self.counts = dict.fromkeys(("unknown_keywords", "stopped_keywords", "cannot_match"), 0)
 
     def add_row(self, path: str, line: int, row: dict[str, Any] | str) -> None:
-        """One row: a dict, or the reason why it could not be decoded."""
+        """Take a row: a dict, or the reason why it could not be decoded."""
         if isinstance(row, str):
             self.rejects.add(path, line, row, None)
         elif row.get("unsubscribe") is not None:
@@ -353,7 +353,7 @@ class _Loader:
                 self._add_subscription(parsed)
 
     def changes(self) -> Changes:
-        """Number what takes effect and find where each ends."""
+        """Number the subscriptions that take effect and find where each ends."""
         self._build()
         rows = len(self.ids)
         at = np.array(self.at, np.int64)
@@ -362,7 +362,7 @@ class _Loader:
         lives = end > at
         order = np.argsort(at, kind="stable")
         order = order[lives[order]]
-        number = np.full(rows + 1, -1, np.int64)  # by row; the last stands for no row at all
+        number = np.full(rows + 1, -1, np.int64)  # by row; the last entry means no row
         number[order] = np.arange(order.shape[0])
         table = concatenate(self.tables).take(order) if self.tables else empty(SubscriptionTable)
         columns: Any = table._asdict() | {"number": np.arange(order.shape[0], dtype=np.int64)}
@@ -411,17 +411,19 @@ class _Loader:
             self.chunk = []
 
     def _find_ends(self, at: Int64, end: Int64) -> tuple[int, int, Int64]:
-        """Bring `end` forward where a row is replaced or unsubscribed; how often each happened, and who came before.
+        """Lower `end` where a row is replaced or unsubscribed; events go by seq, then by their order in the input.
 
-        Events go by seq, and at one seq by their order in the input. Before a row (int64[rows], -1 for none) came the
-        last one of its id that took effect.
+        Returns
+        -------
+        (int, int, int64[rows])
+            Numbers of replaced and unsubscribed; the row of the same id that took effect before, -1 for none.
         """
         rows = at.shape[0]
         ids = self.ids
         before = np.full(rows, -1, np.int64)
         if not self.endings and len(set(ids)) == rows:
             return 0, 0, before
-        # An ending stands after the subscriptions that came before it: half a place behind the last of them.
+        # An unsubscribe event has a place between the last subscription before it and the next one.
         places = np.concatenate(
             [np.arange(rows) * 2, np.array([2 * ending[0] - 1 for ending in self.endings], np.int64)]
         )
@@ -451,7 +453,7 @@ class _Loader:
 
 
 class _Rejects:
-    """Counts refused rows by reason and writes them to a file, if one is wanted, as they come."""
+    """Counts refused rows by reason and, given a path, writes them to a file."""
 
     def __init__(self, path: str | os.PathLike[str] | None, kinds: Kinds):
         self.kinds = kinds

@@ -1,9 +1,8 @@
 """Messages about objects: a later version replaces the earlier one, a deletion ends it.
 
-Only `skyline` subscriptions listen to that (`matching.naive` says how). The message spout sees every message and its
-object, so it works out here what each batch has ended, and sends along what the ended messages said
-(`bolts.payloads.StreamBatch`): a router that sent a message somewhere sends its end to the same place, without
-remembering it. Read on in `bolts.distribution`.
+Only `skyline` uses this (`matching.naive` has the rule). The message spout finds the messages that each batch ends and
+sends their content along (`bolts.payloads.StreamBatch`), so a router sends the end of a message to the same tasks as
+the message, without state. Next: `bolts.distribution`.
 """
 
 from collections import deque
@@ -19,14 +18,14 @@ from matching.window import Boundary
 
 
 class Objects(NamedTuple):
-    """Which object each of n messages is about (a later version replaces the earlier), and whether it deletes it."""
+    """The object that each of n messages is about, and whether the message deletes it."""
 
     names: list[str]
     deleted: NDArray[np.bool_]
 
 
 class _Piece(NamedTuple):
-    """Rows that a source has read, with the names of their objects."""
+    """Rows of a source, with the names of their objects."""
 
     messages: MessageBatch
     names: list[str]
@@ -34,11 +33,10 @@ class _Piece(NamedTuple):
 
 
 class Versions:
-    """Which messages a later version of their object, or a deletion, ends in each batch, and what they said.
+    """The messages that a later version of their object, or a deletion, ends in each batch, with their content.
 
-    Where no rows are fed, nothing is kept and nothing is paid. Else the rows of the window are kept as the source read
-    them, and the current version of each object of the window by its name: what has expired is forgotten, so that
-    memory stays flat however long the stream is.
+    Retains the rows of the window as the source read them, and the current version of each of its objects; expired
+    ones are dropped, so memory is bounded by the window. Without fed rows there is no cost.
     """
 
     def __init__(self):
@@ -48,7 +46,7 @@ class Versions:
         self._ends: deque[tuple[int, int]] = deque()  # seq of the message that ends, seq of the one that is ended
 
     def feed(self, messages: MessageBatch, objects: Objects) -> None:
-        """Take notice of the next messages of the stream, dense in seq, from its first on. O(messages)."""
+        """Take the next messages of the stream, dense in seq. O(messages)."""
         if not len(messages):
             return
         first = int(messages.seq[0])
@@ -64,9 +62,9 @@ class Versions:
         self._pieces.append(_Piece(messages, names, int(messages.life.max())))
 
     def pop_ended(self, boundary: Boundary) -> MessageBatch:
-        """What ends in the batch of this boundary, the next one: those that have expired meanwhile are left out.
+        """The messages that end in the batch of this boundary, the next one, without expired ones.
 
-        O(ended log ended + their terms), and O(1) for every message that expires.
+        O(ended log ended + their terms), and O(1) for each message that expires.
         """
         if not self._pieces:
             return NO_MESSAGES
@@ -80,22 +78,22 @@ class Versions:
 
     @property
     def first_kept(self) -> int | None:
-        """Seq of the first message that is kept; None if none is. Whoever is fed from there on knows the same."""
+        """Seq of the first retained message; None if there is none. Feeding from there on rebuilds the state."""
         return int(self._pieces[0].messages.seq[0]) if self._pieces else None
 
-    def go_on_behind(self, last_seq: int, ended: int) -> None:
-        """What was fed so far and ends at or before this seq has been told by another, who told of so many."""
+    def resume_after(self, last_seq: int, ended: int) -> None:
+        """Drop the ends up to this seq, which were emitted before, `ended` in number."""
         while self._ends and self._ends[0][0] <= last_seq:
             self._ends.popleft()
         self.ended = ended
 
     @property
-    def held(self) -> int:
-        """Messages and objects that are kept."""
+    def retained(self) -> int:
+        """Number of retained messages and objects."""
         return sum(len(piece.messages) for piece in self._pieces) + len(self._current)
 
     def _contents(self, seqs: Int64, floor: int) -> MessageBatch:
-        """Those of the messages (ascending) that are alive, as they came."""
+        """Content of those of the messages (seqs ascending) that have not expired."""
         parts = []
         for messages, _, _ in self._pieces if seqs.size else ():
             first = int(messages.seq[0])
@@ -107,7 +105,7 @@ class Versions:
         return join_messages(parts) if parts else NO_MESSAGES
 
     def _forget(self, boundary: Boundary) -> None:
-        """Drop rows of which none is alive. A late message may outlast later ones, which then wait with it."""
+        """Drop pieces whose messages have all expired; an unexpired piece keeps later ones, too."""
         while self._pieces:
             messages, names, longest_life = self._pieces[0]
             if longest_life > boundary.floor:
@@ -119,7 +117,7 @@ class Versions:
 
 
 def object_columns(columns: dict[str, pa.Array]) -> tuple[pa.Array, pa.Array]:
-    """`object_id` and `op` of messages whose `message_id` is here: its own object, and 0, where there is none."""
+    """`object_id` and `op` of messages; by default the `message_id`, and 0."""
     own = columns["message_id"]
     names, op = columns.get("object_id", own), columns.get("op")
     if names.null_count:

@@ -208,7 +208,7 @@ def test_spout_parquet_objects_with_fewer_messages_are_refused(tmp_path):
     (tmp_path / "messages" / "part-00001.parquet").unlink()
     (tmp_path / "manifest.json").unlink()
     resumed = opened(ParquetSpout(tmp_path, Window.parse("count:50"), EARTH, 10))
-    with pytest.raises(InputError, match="messages: 26 messages are there, where 61 were published"):
+    with pytest.raises(InputError, match="messages: there are 26 messages, and 61 were published"):
         resumed.restore(saved)
     resumed.close()
 

@@ -87,14 +87,14 @@ def test_versions_of_a_long_stream_are_forgotten_with_the_window():
         names = [f"o{one}" for one in range(first, first + 40)] + [f"again {number % 7} {n}" for n in range(10)]
         versions.feed(MessageBatch(**columns), Objects(names, np.zeros(50, np.bool_)))
         versions.pop_ended(Boundary(number, first, first + 49, window.floor(first + 49, 0)))
-        most = max(most, versions.held)
+        most = max(most, versions.retained)
     assert most <= 2 * (100 + 2 * 50)
 
 
 def test_versions_without_objects_keep_nothing():
     versions = Versions()
     assert len(versions.pop_ended(Boundary(0, 0, 9, -1))) == 0
-    assert versions.held == versions.ended == 0
+    assert versions.retained == versions.ended == 0
 
 
 def spout_ended(tmp_path, batch=4, **options):
@@ -181,7 +181,7 @@ def test_spout_parquet_following_a_directory_takes_notice_of_objects(tmp_path):
 @pytest.mark.parametrize(
     ("schema", "change", "pattern"),
     [
-        (SCHEMA, {"op": 2}, "'op' holds 2"),
+        (SCHEMA, {"op": 2}, "'op' has 2"),
         (pa.schema([f if f.name != "op" else pa.field("op", pa.string()) for f in SCHEMA]), {"op": "1"}, "'op' is str"),
         (
             pa.schema([f if f.name != "object_id" else pa.field("object_id", pa.int64()) for f in SCHEMA]),
