@@ -1,8 +1,7 @@
 """Second step: check every row, cut its text into terms, find duplicates, and number what is left.
 
-The per-row work is `spark_etl.rows` inside Spark's Python workers; finding duplicates and the
-order of the stream are left to Spark's shuffles and sorts, so no row ever comes to the driver. Next is
-`spark_etl.vocabulary`.
+The per-row work is `spark_etl.rows` in Spark's Python workers; duplicates and the order of the stream are found by
+Spark's shuffles and sorts, so no row is sent to the driver. Next: `spark_etl.vocabulary`.
 """
 
 import json
@@ -18,13 +17,13 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from matching.validate import ParsedMessage
-from spark_etl.ingest import Share, read_blocks
+from spark_etl.ingest import Split, read_blocks
 from spark_etl.options import EtlOptions
 from spark_etl.rows import MAX_ORIGINAL_CHARACTERS, RowCleaner, column_at_fault, readable
 from spark_etl.sources import Source
 from spark_etl.written import replacing
 
-#: `row_id` = number of the file << LINE_BITS | line: the order of the input, which decides who is first.
+#: `row_id` = number of the file << LINE_BITS | line: the order of the input, which decides which row is first.
 LINE_BITS = 40
 
 CLEAN_SCHEMA = pa.schema(
@@ -58,29 +57,29 @@ _CLEAN_SPARK_SCHEMA = (
 )
 
 
-def clean_rows(spark: SparkSession, tasks: list[list[Share]], options: EtlOptions, path: str) -> DataFrame:
+def clean_rows(spark: SparkSession, tasks: list[list[Split]], options: EtlOptions, path: str) -> DataFrame:
     """Clean every row of the input and write it to `path` as Parquet, a file a task.
 
-    The workers write the files themselves: the rows are wide, and Java has no use for them yet.
+    The workers write the files themselves: the rows are wide, and Java does not need them yet.
 
     Returns
     -------
     DataFrame
-        `reason` (null for a checked message) and `rows`, a few of them for each task; reading them does the work.
+        `reason` (null for a checked message) and `rows`, a few rows a task; lazy: collecting it runs the tasks.
     """
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     return numbers.mapInArrow(_cleaner(tasks, options, path), "reason string, rows long")
 
 
 def read_cleaned(spark: SparkSession, path: str) -> DataFrame:
-    """What `clean_rows` wrote: one row for each row of the input (`CLEAN_SCHEMA`)."""
+    """Read the output of `clean_rows`: one row for each row of the input (`CLEAN_SCHEMA`)."""
     return spark.read.schema(_CLEAN_SPARK_SCHEMA).parquet(literal(path))
 
 
 def _cleaner(
-    tasks: list[list[Share]], options: EtlOptions, path: str
+    tasks: list[list[Split]], options: EtlOptions, path: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What runs in a Python worker."""
+    """The function of a Python worker."""
 
     def clean(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
@@ -90,8 +89,8 @@ def _cleaner(
                     replacing(Path(path) / f"part-{number:05d}.parquet") as unfinished,
                     pq.ParquetWriter(unfinished, CLEAN_SCHEMA, compression="snappy") as writer,
                 ):
-                    for share in tasks[number]:
-                        for rows in clean_share(share, options):
+                    for split in tasks[number]:
+                        for rows in clean_split(split, options):
                             writer.write_batch(rows)
                             for found in rows.column("reason").value_counts().to_pylist():
                                 reasons[found["values"]] += found["counts"]
@@ -102,13 +101,13 @@ def _cleaner(
     return clean
 
 
-def clean_share(share: Share, options: EtlOptions) -> Iterator[pa.RecordBatch]:
-    """The cleaned rows of a share, one batch a block."""
+def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
+    """The cleaned rows of a split, one batch a block."""
     cleaner = RowCleaner(options)
-    first_id = share.source.number << LINE_BITS
+    first_id = split.source.number << LINE_BITS
     nothing = (None,) * (len(ParsedMessage._fields) - 1)
     columns = options.columns()
-    for block in read_blocks(share, options):
+    for block in read_blocks(split, options):
         rows: list[tuple] = []
         terms: list[str] = []
         counts: list[int] = []
@@ -119,7 +118,7 @@ def clean_share(share: Share, options: EtlOptions) -> Iterator[pa.RecordBatch]:
                 column = column_at_fault(values, row, columns)
                 rows.append((first_id | line, row, readable(original), column, *nothing, None))
             else:
-                # the last field of a message, `ahead`, is for live streams
+                # `ahead`, the last field, is for live streams
                 rows.append((first_id | line, None, None, None, *row.message[:-1], row.bad_time))
                 terms += row.counts
                 counts += row.counts.values()
@@ -133,12 +132,12 @@ def clean_share(share: Share, options: EtlOptions) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(arrays, schema=CLEAN_SCHEMA)
 
 
-def judge_duplicates(cleaned: DataFrame, path: str) -> dict[str, int]:
-    """Tell the first message of each id from its repeats, and write which is which to `path`.
+def find_duplicates(cleaned: DataFrame, path: str) -> dict[str, int]:
+    """Find the first message of each id and its repeats, and write a verdict of each to `path`.
 
-    What is written is `row_id`, `message_id`, `event_time_us` of the rows without a reason, a folder for each verdict:
-    `kept` for the first of an id in the order of the input, `duplicate` for a later one of the same content,
-    `duplicate_id` for one of other content. `of_verdict` reads it.
+    Writes `row_id`, `message_id`, `event_time_us` of the rows without a reason, a folder for each verdict: `kept` for
+    the first of an id in the order of the input, `duplicate` for a later one of the same content, `duplicate_id` for
+    one of other content. `of_verdict` reads it.
 
     Returns
     -------
@@ -155,8 +154,8 @@ def judge_duplicates(cleaned: DataFrame, path: str) -> dict[str, int]:
     verdict = (
         F.when(F.col("place") == 1, "kept").when(F.col("content") == F.col("first_content"), "duplicate")
     ).otherwise("duplicate_id")
-    judged = ranked.select("row_id", "message_id", "event_time_us", verdict.alias("verdict"))
-    judged.write.partitionBy("verdict").parquet(path)
+    verdicts = ranked.select("row_id", "message_id", "event_time_us", verdict.alias("verdict"))
+    verdicts.write.partitionBy("verdict").parquet(path)
     return {
         folder.name.removeprefix("verdict="): sum(_rows_by_file(folder))
         for folder in sorted(Path(path).glob("verdict=*"))
@@ -164,7 +163,7 @@ def judge_duplicates(cleaned: DataFrame, path: str) -> dict[str, int]:
 
 
 def of_verdict(spark: SparkSession, path: str, verdict: str) -> DataFrame:
-    """`row_id`, `message_id`, `event_time_us` of the rows that `judge_duplicates` gave a verdict."""
+    """`row_id`, `message_id`, `event_time_us` of the rows that `find_duplicates` gave a verdict."""
     rows = spark.read.schema("row_id long, message_id string, event_time_us long")
     return rows.parquet(literal(str(Path(path) / f"verdict={verdict}")))
 
@@ -176,15 +175,15 @@ def stream_order(kept: DataFrame) -> DataFrame:
 
 
 def literal(path: str) -> str:
-    """A path that Spark is to read as it is, and not as a pattern: folders may be named `a[2]` or `{x}`."""
+    """Escape a path for Spark, which would read `a[2]` or `{x}` as a pattern."""
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
 
 
 def write_numbered(ordered: DataFrame, number_column: str, path: str) -> DataFrame:
-    """Number sorted rows densely from 0 without bringing them together.
+    """Number sorted rows densely from 0 without collecting them.
 
-    Spark numbers rows within each partition while it writes them to `path`; then only the size of each partition is
-    needed to know where it starts.
+    Spark numbers rows within each partition while it writes them to `path`; the sizes of the partitions give their
+    first numbers.
 
     Returns
     -------
@@ -202,7 +201,7 @@ def write_numbered(ordered: DataFrame, number_column: str, path: str) -> DataFra
 
 
 def _rows_by_file(folder: Path) -> list[int]:
-    """How many rows each partition of what Spark wrote has: its files are named by the number of the partition."""
+    """Number of rows of each partition that Spark wrote; files are named by the number of the partition."""
     sizes = {int(path.name.split("-")[1]): pq.read_metadata(path).num_rows for path in folder.glob("part-*.parquet")}
     return [sizes.get(number, 0) for number in range(max(sizes, default=-1) + 1)]
 
@@ -223,12 +222,12 @@ def rejected_rows(cleaned: DataFrame, clashes: DataFrame | None) -> DataFrame:
 
 
 def place_of(sources: list[Source], row_id: int) -> tuple[str, int]:
-    """Name of the file and line of a row."""
+    """File name and line of a row."""
     return sources[row_id >> LINE_BITS].name, row_id & ((1 << LINE_BITS) - 1)
 
 
 def reject_line(sources: list[Source], row_id: int, reason: str, original: str, column: str | None = None) -> str:
-    """One line of a file of rejected rows: where the row stood, why it was rejected, how it looked."""
+    """One JSON line for a rejected row: file, line, reason, text."""
     name, line = place_of(sources, row_id)
     record = {"reason": reason, "column": column, "file": name, "line": line, "row": original}
     if column is None:

@@ -1,6 +1,6 @@
 """Rows of a file that is one JSON document: an array of objects, or a GeoJSON FeatureCollection.
 
-Read as a stream, since such a file may be larger than memory. Used by `spark_etl.ingest`.
+It is read as a stream, since it may be larger than memory. Used by `spark_etl.ingest`.
 """
 
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ import ijson
 from matching.reasons import MAX_LINE_BYTES
 from spark_etl.unpacking import Unpacked
 
-#: What reading a document that is none, or none to its end, raises.
+#: Raised for a file that is no document, or a truncated one.
 DOCUMENT_ERRORS = (ijson.JSONError,)
 _READ_BYTES = 65_536
 
 
 class _Watched:
-    """Bytes of a stream, of which so many may come without a row."""
+    """A stream that raises after `2 * MAX_LINE_BYTES` bytes without a row."""
 
     def __init__(self, stream: Unpacked):
         self._stream = stream
@@ -26,15 +26,15 @@ class _Watched:
         while len(self.beginning) < _READ_BYTES and (piece := stream.read(_READ_BYTES)):
             self.beginning += piece
         self.beginning = self.beginning.removeprefix(b"\xef\xbb\xbf")
-        self._held = self.beginning
+        self._next = self.beginning
 
     def rewind_count(self) -> None:
         self._since = 0
 
     def read(self, size: int = -1, /) -> bytes:
         if size == 0:
-            return b""  # asked once, to see whether these are bytes
-        piece, self._held = self._held or self._stream.read(_READ_BYTES), b""
+            return b""  # ijson probes the type
+        piece, self._next = self._next or self._stream.read(_READ_BYTES), b""
         self._since += len(piece)
         if self._since > 2 * MAX_LINE_BYTES:
             raise OSError(f"more than {MAX_LINE_BYTES:,} bytes without a row")
@@ -42,12 +42,12 @@ class _Watched:
 
 
 def objects_of(stream: Unpacked) -> Iterator[Any]:
-    """The members of the array, or the features of each collection, in order; whatever JSON they are.
+    """The members of the array, or the features of each collection, in order; any JSON values.
 
     Raises
     ------
     one of DOCUMENT_ERRORS, OSError
-        After the last whole row, where the document is damaged or goes on for `MAX_LINE_BYTES` without one.
+        After the last whole row, if the document is damaged or has no row within the limit of bytes.
     """
     watched = _Watched(stream)
     start = watched.beginning.lstrip()

@@ -1,9 +1,9 @@
-"""Which column is the text, the place, the time and the id, where nobody has said so: told by their names.
+"""Finds the columns of the text, the place, the time and the id by their names, unless the user named them.
 
-A column called as its role is (`text`, `lat`, `lon`, `time`, `id`) is taken. Else the one that has another usual name
-of it is; where there are several, somebody has to choose. Names are compared without case and marks. Within objects
-only the place is looked for, as a GeoJSON point or a pair of coordinates, and whatever stands in `properties`: an
-`id` or a `created_at` deeper down mostly belongs to something else. Used by `spark_etl.job` and `spark_etl.trial`, and
+A column named like its role (`text`, `lat`, `lon`, `time`, `id`) is taken, else the one with another usual name of it;
+if there are several, the user has to choose. Names are compared without case and marks. Within objects only the place
+is searched for, as a GeoJSON point or a pair of coordinates, and the members of `properties`: an `id` or a `created_at`
+deeper down mostly belongs to something else. Used by `spark_etl.job` and `spark_etl.trial`, and
 by `gateway.live.mapping` for the lines of a live stream.
 """
 
@@ -24,7 +24,7 @@ from spark_etl.paths import leaves, value_at
 from spark_etl.sources import Source
 from spark_etl.unpacking import open_unpacked
 
-#: Files, and rows of each, that are looked at.
+#: Files, and rows of each, that are read.
 MAX_FILES, MAX_ROWS = 32, 200
 
 #: Role -> usual names besides its own, without case and marks.
@@ -35,7 +35,7 @@ NAMES = {
     "time": "ts timestamp createdat date datetime eventtime created publishedat postedat",
     "id": "idstr tweetid messageid msgid uuid eventid rowid",
 }
-#: Objects that are known to be the place of the row, the likeliest first.
+#: Names of objects that are the place of a row, the likeliest first.
 _PLACES = ("geometry", "coordinates")
 
 
@@ -47,9 +47,9 @@ class Seen(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """What the first rows of a file have.
+    """The columns of the first rows of a file.
 
-    `names` are those of a table's header, else None. `seen` goes by path, for the columns that have a value.
+    `names`: header of a table, else None. `seen`: path -> column, of columns with a value.
     """
 
     names: list[str] | None
@@ -61,14 +61,13 @@ class Columns(NamedTuple):
 def find_columns(sources: Sequence[Source], options: EtlOptions) -> tuple[EtlOptions, list[str]]:
     """The options with the columns that were found, and their roles.
 
-    Roles whose column must not be absent and is, in JSON, are found missing here; tables have a header to look at
-    (`spark_etl.ingest.check_columns`).
+    Checks JSON for required columns; for tables `spark_etl.ingest.check_columns` does.
 
     Raises
     ------
     InputError
-        `ambiguous_column` where several columns might be meant, or other ones in other files; `missing_column`. Both
-        name the columns and the options that say which.
+        `ambiguous_column` if several columns fit a role, or files differ; `missing_column`. Both name the columns and
+        the options that choose one.
 
     Notes
     -----
@@ -96,7 +95,7 @@ def find_columns(sources: Sequence[Source], options: EtlOptions) -> tuple[EtlOpt
 
 
 def _check_text(sources: Sequence[Source], options: EtlOptions) -> None:
-    """Refuse a column of the text that somebody named and none of the first objects has."""
+    """Refuse a text column that the user named and none of the first objects has."""
     name = options.text_column
     there: dict[str, None] = {}
     for source in sources[:MAX_FILES]:
@@ -119,7 +118,7 @@ _WORDS = {"text": "text", "lat": "latitude", "lon": "longitude", "time": "time",
 
 
 def columns_of_roles(there: Columns, sought: Collection[str], where: str) -> dict[str, str]:
-    """The columns of these roles, as far as names say; needs neither a file nor Spark.
+    """The columns of these roles by their names; needs neither a file nor Spark.
 
     Parameters
     ----------
@@ -127,7 +126,7 @@ def columns_of_roles(there: Columns, sought: Collection[str], where: str) -> dic
     sought : collection of str
         Roles.
     where : str
-        What the columns are of, for the error.
+        File or line of the columns, for the error.
 
     Returns
     -------
@@ -199,7 +198,7 @@ def _ambiguous(where: str, role: str, candidates: Sequence[str]) -> InputError:
 
 
 def _require(source: Source, there: Columns, options: EtlOptions, found: Mapping[str, str]) -> None:
-    """Refuse objects in which nothing can be the text or the place."""
+    """Refuse objects in which no column can be the text or the place."""
     columns = options.columns()
     ranges = all(columns[side] in there.seen for side in ("west", "south", "east", "north"))
     needed = ["text"] if ranges or options.geometry else ["text", "lat", "lon"]
@@ -214,7 +213,7 @@ def _require(source: Source, there: Columns, options: EtlOptions, found: Mapping
 
 
 def look(source: Source, options: EtlOptions, rows: int = MAX_ROWS) -> Columns:
-    """The columns of the first rows of a file; those of a damaged one as far as it goes."""
+    """The columns of the first rows of a file, up to any damage."""
     names = None
     seen: dict[str, Seen] = {}
     points: dict[str, None] = {}
@@ -247,7 +246,7 @@ def _points_of(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _objects(source: Source, options: EtlOptions, header: list[str] | None) -> Iterator[dict[str, Any]]:
-    """The rows of a file as objects, without those that are none."""
+    """The rows of a file that are objects."""
     if source.file_format == "parquet":
         with pq.ParquetFile(source.path) as file:
             for batch in file.iter_batches(MAX_ROWS, use_threads=False):

@@ -1,4 +1,4 @@
-"""Places that come as one value: WKT, WKB (plain, hexadecimal, PostGIS's), or a pair of x and y.
+"""Places in one value: WKT, WKB (plain, hexadecimal, PostGIS's), or a pair of x and y.
 
 Used by `spark_etl.ingest` and `spark_etl.paths`.
 """
@@ -22,7 +22,7 @@ _Points = list[tuple[float, float]]
 
 
 def placed(raw: RawMessage, value: Any) -> RawMessage | str:
-    """A message with the place that its geometry is.
+    """A message with the place of its geometry.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _read_wkb(data: bytes) -> _Points:
     order = "<" if data[:1] == b"\1" else ">"
     (code,) = struct.unpack_from(f"{order}I", data, 1)
     start = 5
-    if code & 0x20000000:  # PostGIS: a number of the reference system comes first
+    if code & 0x20000000:  # PostGIS: the number of the reference system precedes
         if struct.unpack_from(f"{order}I", data, start)[0] != _SRID:
             return _not_read()
         start += 4

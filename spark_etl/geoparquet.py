@@ -1,4 +1,4 @@
-"""The column of places that GeoParquet files name in their metadata. Used by `spark_etl.job` and `spark_etl.trial`."""
+"""The geometry column that GeoParquet files name in their metadata. Used by `spark_etl.job` and `spark_etl.trial`."""
 
 import json
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from spark_etl.geometry import BAD
 from spark_etl.options import EtlOptions
 from spark_etl.sources import Source
 
-#: Degrees: in GeoParquet longitude comes first, whatever the authority says.
+#: Degrees: in GeoParquet longitude comes first, in EPSG:4326 too.
 _CRS = {("OGC", "CRS84"), ("EPSG", "4326")}
 
 
 def with_geometry(sources: Sequence[Source], options: EtlOptions) -> EtlOptions:
-    """The options with the column of the place that GeoParquet files name, where nobody has said which it is.
+    """The options with the geometry column of GeoParquet files, unless a place is named already.
 
     Raises
     ------
     InputError
-        `ambiguous_column` where files name several; `bad_geometry` where places are not in degrees.
+        `ambiguous_column` if files name several; `bad_geometry` if places are not in degrees.
     """
     if options.geometry or options.lat_column is not None or options.lon_column is not None:
         return options
@@ -36,12 +36,12 @@ def with_geometry(sources: Sequence[Source], options: EtlOptions) -> EtlOptions:
 
 
 def geometry_of(source: Source) -> str | None:
-    """The primary geometry column of a GeoParquet file; None of any other."""
+    """The primary geometry column of a GeoParquet file; None for any other file."""
     try:
         with pq.ParquetFile(source.path) as file:
-            told = json.loads((file.schema_arrow.metadata or {}).get(b"geo", b"null"))
-        name = told["primary_column"]
-        column = told["columns"][name]
+            geo = json.loads((file.schema_arrow.metadata or {}).get(b"geo", b"null"))
+        name = geo["primary_column"]
+        column = geo["columns"][name]
         crs = column.get("crs", {"id": {"authority": "OGC", "code": "CRS84"}})
         given = None if crs is None else (str(crs["id"]["authority"]), str(crs["id"]["code"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

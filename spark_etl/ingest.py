@@ -1,10 +1,10 @@
 """First step: find the input files, and read them row by row inside Spark's tasks.
 
-Lines are read as bytes here rather than by Spark's readers, so that bad UTF-8, NULs or a line of a gigabyte spoil one
-row and not the job, and so that each rejected row can be named by file and line. A file is cut into blocks; every task
-that shares a file reads all of it but handles only its own blocks. Gzip cannot be entered in the middle, and
-decompressing or counting lines is some fifty times cheaper than what follows, so this spreads one file over all cores
-without a shuffle. What happens to a row is next, in `spark_etl.clean`.
+Lines are read as bytes rather than by Spark's readers, so that bad UTF-8, NULs or a line of a gigabyte spoil one row
+and not the job, and each rejected row has a file and a line. A file is cut into blocks; every task with a split of it
+reads all of it but handles only the split's blocks. Gzip cannot be entered in the middle, and decompressing or counting
+lines is some fifty times cheaper than cleaning, so one file spreads over all cores without a shuffle. Next:
+`spark_etl.clean`.
 """
 
 import csv
@@ -27,19 +27,19 @@ from spark_etl.paths import ObjectDecoder, picker
 from spark_etl.sources import Source
 from spark_etl.unpacking import UNPACKING_ERRORS, Unpacked, open_unpacked
 
-#: Bytes (or, for tables, rows) that are handled at once; the unit that tasks share a file by.
+#: Bytes (rows for tables) of a block, the unit in which a file is split among tasks.
 BLOCK_BYTES = 2**20
 BLOCK_ROWS = 4096
-#: Most tasks that read the same file, since each of them decompresses it.
-MAX_SHARES = 16
-#: Input that is worth a task of its own.
+#: Most splits of a file, since the task of each decompresses all of it.
+MAX_SPLITS = 16
+#: Least input of a task.
 TASK_BYTES = 4 * 2**20
 
-#: What reading a damaged file raises.
+#: Raised by reading a damaged file.
 BROKEN = (*UNPACKING_ERRORS, *DOCUMENT_ERRORS, pa.ArrowException)
 
 
-class Share(NamedTuple):
+class Split(NamedTuple):
     """Blocks `part`, `part + parts`, `part + 2 * parts`, ... of a source."""
 
     source: Source
@@ -48,65 +48,65 @@ class Share(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row of the input: its line (from 1; for tables its row), the values or a reason code, and how it looked."""
+    """One row of the input: its line (from 1; for tables its row), the values or a reason code, and its text."""
 
     line: int
     values: RawMessage | str
     original: bytes | str
 
 
-def plan_tasks(sources: list[Source], cores: int) -> list[list[Share]]:
-    """What each task reads: large files are shared, small ones grouped. The output does not depend on it."""
-    shares = []
+def plan_tasks(sources: list[Source], cores: int) -> list[list[Split]]:
+    """The splits of each task: large files are split, small ones grouped. The output does not depend on it."""
+    splits = []
     for source in sources:
-        parts = max(1, min(cores, MAX_SHARES, source.text_bytes // TASK_BYTES))
-        shares += [(source.text_bytes / parts, Share(source, part, parts)) for part in range(parts)]
-    tasks: list[list[Share]] = []
-    room = 0.0
-    for weight, share in shares:
-        if not tasks or room < weight:
+        parts = max(1, min(cores, MAX_SPLITS, source.text_bytes // TASK_BYTES))
+        splits += [(source.text_bytes / parts, Split(source, part, parts)) for part in range(parts)]
+    tasks: list[list[Split]] = []
+    capacity = 0.0
+    for weight, split in splits:
+        if not tasks or capacity < weight:
             tasks.append([])
-            room = max(TASK_BYTES, sum(other for other, _ in shares) / (4 * cores))
-        tasks[-1].append(share)
-        room -= weight
+            capacity = max(TASK_BYTES, sum(other for other, _ in splits) / (4 * cores))
+        tasks[-1].append(split)
+        capacity -= weight
     return tasks
 
 
-def read_blocks(share: Share, options: EtlOptions) -> Iterator[list[Row]]:
-    """The rows of a share, block by block. Never raises for what is in a file.
+def read_blocks(split: Split, options: EtlOptions) -> Iterator[list[Row]]:
+    """The rows of a split, block by block. Never raises for the content of a file.
 
-    A file that breaks off (a truncated gzip, a damaged Parquet) gives its rows up to there, and then, from its first
-    share only, one row of line 0 with the reason `broken_file`. What may be half a row is none.
+    A truncated or damaged file gives its whole rows up to the damage, and then, in its first split only, one row of
+    line 0 with the reason `broken_file`.
     """
-    blocks = _READERS[share.source.file_format](share.source, options)
+    blocks = _READERS[split.source.file_format](split.source, options)
     number = 0
     while True:
         try:
             make_rows = next(blocks, None)
             if make_rows is None:
                 return
-            rows = make_rows() if number % share.parts == share.part else []
+            rows = make_rows() if number % split.parts == split.part else []
         except BROKEN as error:
-            if share.part == 0:
-                what = " ".join(str(error).split()).replace(share.source.path, share.source.name)
-                yield [Row(0, "broken_file", f"{share.source.name}: damaged or cut off ({what})")]
+            if split.part == 0:
+                what = " ".join(str(error).split()).replace(split.source.path, split.source.name)
+                yield [Row(0, "broken_file", f"{split.source.name}: damaged or cut off ({what})")]
             return
         number += 1
         if rows:
             yield rows
 
 
-# Each reader gives one function a block: it is called only by the task that the block belongs to.
+# Each reader gives one function a block; only the task of the block calls it.
 _Blocks = Iterator[Callable[[], list[Row]]]
 
 
 def line_blocks(stream: Unpacked) -> Iterator[tuple[int, bytes | None]]:
     """Cut a stream into blocks of whole lines: (number of the first line, from 1, and the bytes).
 
-    A line over `MAX_LINE_BYTES` is a block of its own, without bytes (None); no more of it is ever held. The cuts
-    depend on nothing but the content of the stream. Whatever reading raises comes after the last whole line.
+    A line over `MAX_LINE_BYTES` is a block of its own, without bytes (None), and never in memory as a whole. The cuts
+    depend on the content of the stream alone. An error of reading is raised after the last whole line.
     """
-    line, held, skipping, broken = 1, b"", False, None
+    line, rest, skipping, broken = 1, b"", False, None
     while broken is None:
         chunk, broken = _read_fully(stream)
         if not chunk:
@@ -119,19 +119,19 @@ def line_blocks(stream: Unpacked) -> Iterator[tuple[int, bytes | None]]:
             line, chunk, skipping = line + 1, chunk[end + 1 :], False
         end = chunk.rfind(b"\n") + 1
         if end:
-            block = held + chunk[:end]
+            block = rest + chunk[:end]
             yield line, block
-            line, held = line + block.count(b"\n"), chunk[end:]
+            line, rest = line + block.count(b"\n"), chunk[end:]
         else:
-            held += chunk
-            if len(held) > MAX_LINE_BYTES:
-                held, skipping = b"", True
+            rest += chunk
+            if len(rest) > MAX_LINE_BYTES:
+                rest, skipping = b"", True
     if broken is not None:
         raise broken
     if skipping:
         yield line, None
-    elif held:
-        yield line, held
+    elif rest:
+        yield line, rest
 
 
 def _read_fully(stream: Unpacked) -> tuple[bytes, Exception | None]:
@@ -163,7 +163,7 @@ def _json_blocks(source: Source, options: EtlOptions) -> _Blocks:
 
 
 def _csv_blocks(source: Source, options: EtlOptions) -> _Blocks:
-    csv.field_size_limit(MAX_LINE_BYTES)  # of this worker process; the default refuses texts the gate would let in
+    csv.field_size_limit(MAX_LINE_BYTES)  # of this worker process; the default refuses texts that the checks accept
     too_long: list[int] = []
 
     def lines() -> Iterator[str]:
@@ -172,7 +172,7 @@ def _csv_blocks(source: Source, options: EtlOptions) -> _Blocks:
                 too_long.append(first_line)
                 yield "\n"
             else:
-                # Bad bytes become lone surrogates, which the gate finds. Only \n ends a line here, as above.
+                # Bad bytes become lone surrogates, which the checks find. Only \n ends a line here, as above.
                 text = (block.removeprefix(b"\xef\xbb\xbf") if first_line == 1 else block).decode(
                     "utf-8", "surrogateescape"
                 )
@@ -233,7 +233,7 @@ def _parquet_blocks(source: Source, options: EtlOptions) -> _Blocks:
     columns = options.columns()
     with pq.ParquetFile(source.path) as file:
         there = file.schema_arrow.names
-        # A path leads into the column that its first part names.
+        # The first part of a path names the column.
         paths = [*columns.values(), *([options.geometry] if options.geometry else [])]
         named = [name if name in there else name.partition(".")[0] for name in paths]
         wanted = [name for name in dict.fromkeys(named) if name in there]
@@ -321,15 +321,15 @@ def _decoded(value: pa.Scalar) -> Any:
 
 
 def check_columns(sources: list[Source], options: EtlOptions, named: Mapping[str, str] | None = None) -> None:
-    """Look at the header of every table for the columns that messages cannot do without.
+    """Check the header of every table for the required columns.
 
-    Those that somebody has `named` (role -> column) must be in one of the tables, where there are tables alone.
+    If all sources are tables, the columns `named` by the user (role -> column) must be in one of them.
 
     Raises
     ------
     InputError
-        `missing_column`, naming the file, the column and what there is instead. JSON Lines have no header: there, rows
-        without a value are rejected one by one.
+        `missing_column`, with the file, the column and the columns it has. JSON has no header: rows without a value are
+        rejected one by one.
     """
     columns = options.columns()
     unmet = dict(named or {})
@@ -367,7 +367,7 @@ def check_columns(sources: list[Source], options: EtlOptions, named: Mapping[str
 
 
 def _separated(names: list[str]) -> str:
-    """What to say of a header that something else than the delimiter seems to separate."""
+    """The remedy for a header that another delimiter seems to separate; "" if none does."""
     found = next((mark for mark in ";|\t:," if len(names) == 1 and mark in names[0]), None)
     return f"Say what separates them: --delimiter {found!r}" if found else ""
 
@@ -381,7 +381,7 @@ def header_of(source: Source, options: EtlOptions) -> list[str] | None:
         return None
     with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
         start = _read_fully(stream)[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
-    # lines end as they may, and a header that no reader understands names no column
+    # any line end; a header that cannot be parsed names no column
     with suppress(csv.Error):
         return next(csv.reader(io.StringIO(start, newline=""), delimiter=source.delimiter or options.csv_delimiter), [])
     return []

@@ -1,11 +1,11 @@
 """The whole ETL: raw files in, a directory of numbered messages, vocabulary, rejects and manifest out.
 
 The steps in order, one file each: `spark_etl.sources`, `spark_etl.finding`, `spark_etl.ingest`, `spark_etl.clean`,
-`spark_etl.vocabulary`, `spark_etl.vectorise`; `spark_etl.small` takes the last steps where the input is small. Between
-them rows rest as Parquet in a hidden directory beside the output; at the end it is renamed into place, so that a
-directory of the final name is always whole. Who reads the output is `spouts.parquet`.
+`spark_etl.vocabulary`, `spark_etl.vectorise`; `spark_etl.small` has the last steps for small input. Intermediate rows
+are Parquet in a hidden directory beside the output, which is renamed into place at the end, so an output directory is
+always complete. `spouts.parquet` reads it.
 
-Inputs and output are paths that every Spark worker can reach: on one machine any path, on a cluster a shared folder.
+Every Spark worker must reach inputs and output: any path on one machine, a shared folder on a cluster.
 """
 
 import itertools
@@ -33,7 +33,7 @@ from matching.errors import ConfigError, EngineError, InputError
 from spark_etl import small
 from spark_etl.clean import (
     clean_rows,
-    judge_duplicates,
+    find_duplicates,
     of_verdict,
     place_of,
     read_cleaned,
@@ -65,19 +65,21 @@ __all__ = ["STAGES", "EtlOptions", "Progress", "run_etl"]
 
 FORMAT_VERSION = 1
 STAGES = ("start", "clean", "duplicates", "order", "vocabulary", "messages", "rejected", "publish")
-#: Shuffled data that is worth a partition of its own.
+#: Shuffled bytes of a partition.
 _PARTITION_BYTES = 64 * 2**20
-#: Cleaned rows up to this size are handled without shuffles; that takes some four times as much memory.
+#: Most bytes of cleaned rows that are handled without shuffles, in some four times as much memory.
 _SMALL_BYTES = 256 * 2**20
-#: Text that is read in minutes on a small machine.
+#: Text below this size takes minutes on a small machine.
 _SHORT_JOB_BYTES = 2**30
 _run_numbers = itertools.count()
 
 
 class Progress(NamedTuple):
-    """Reported at the start and at the end of each stage: `number` (from 1) `of` so many; `seconds` once it is done.
+    """Reported at the start and the end of each stage.
 
-    `rows` is the size of the input, None until it has been read.
+    number, of : int    the stage, from 1, and the number of stages
+    seconds : float     duration, None at the start
+    rows : int          size of the input, None until it has been read
     """
 
     stage: str
@@ -91,31 +93,31 @@ OnProgress = Callable[[Progress], None]
 
 
 class _Run:
-    """Times the stages, tells the listener, and says which stage failed."""
+    """Times the stages, reports them to the listener, and names a stage that fails."""
 
     def __init__(self, on_progress: OnProgress | None):
-        self._tell = on_progress or (lambda progress: None)
+        self._report = on_progress or (lambda progress: None)
         self.seconds: dict[str, float] = {}
         self.rows: int | None = None
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         number = STAGES.index(name) + 1
-        self._tell(Progress(name, number, len(STAGES), None, self.rows))
+        self._report(Progress(name, number, len(STAGES), None, self.rows))
         begin = time.monotonic()
         try:
             yield
         except (PySparkException, Py4JError) as error:
             raise EngineError(f"the ETL failed in its stage {name!r}: {_cause(error)}") from error
         self.seconds[name] = round(time.monotonic() - begin, 3)
-        self._tell(Progress(name, number, len(STAGES), self.seconds[name], self.rows))
+        self._report(Progress(name, number, len(STAGES), self.seconds[name], self.rows))
 
 
 def _cause(error: Exception) -> str:
-    """The line of a Spark failure that says something to a person."""
+    """The informative line of a Spark failure."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if "Error" in line and not line.startswith(("at ", "File ", "Traceback"))]
-    return (said or lines or ["no reason given"])[-1 if said else 0]
+    errors = [line for line in lines if "Error" in line and not line.startswith(("at ", "File ", "Traceback"))]
+    return (errors or lines or ["no reason given"])[-1 if errors else 0]
 
 
 def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: SparkSession | None = None) -> dict:
@@ -127,27 +129,27 @@ def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: S
     on_progress : callable, optional
         Gets a `Progress` at the start and at the end of each stage.
     spark : SparkSession, optional
-        Use this one and leave it running; default is a Java process for this run alone.
+        Session to use and leave running; by default a Java process of this run.
 
     Returns
     -------
     dict
-        What `manifest.json` holds.
+        Content of `manifest.json`.
 
     Raises
     ------
     ConfigError
         For an option that cannot be used, an output directory in use, missing Java.
     InputError
-        For input that cannot be opened, has no column for what is needed or several, or of which no row is usable.
+        For input that cannot be opened, lacks a required column or has several for one, or has no usable row.
     EngineError
         If Spark fails.
 
     Notes
     -----
-    The output is the same, byte by byte, for the same input files, options and versions, whatever the number of cores.
-    Cleaned rows of up to 256 MiB are handled in this process; beyond that no row is brought to it, and its memory grows
-    with the number of files alone. Workers hold the vocabulary.
+    Same input files, options and versions give the same bytes, with any number of cores. This process handles cleaned
+    rows of up to 256 MiB; of larger input it gets no row, and its memory grows with the number of files alone. Workers
+    have the vocabulary in memory.
     """
     options.check()
     if options.out is None:
@@ -169,7 +171,7 @@ def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: S
         with ExitStack() as stack:
             if piped:
                 sources, options, by_name = _input(spooled(options, hidden / "scratch"), out)
-            # It says so of every pandas from 3 on; nothing here hands it one.
+            # It warns of every pandas from 3 on; no pandas object is passed to it.
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
             with run.stage("start"):
@@ -204,7 +206,7 @@ def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: S
 
 
 def _input(options: EtlOptions, out: Path) -> tuple[list[Source], EtlOptions, list[str]]:
-    """The files to read, the options with all columns named, and for which roles they were found."""
+    """The files to read, the options with all columns, and the roles whose columns were found by name."""
     sources = find_sources(options)
     if inside := next((source.path for source in sources if Path(source.path).is_relative_to(out.resolve())), None):
         raise ConfigError(f"out {options.out}: {inside} is an input; choose another directory")
@@ -219,20 +221,16 @@ def _check_out(out: Path, overwrite: bool) -> None:
         raise ConfigError(f"out {out}: is not a directory; choose another name")
     if out.is_dir() and any(out.iterdir()):
         if not overwrite:
-            raise ConfigError(
-                f"out {out}: is already in use; choose another directory, or ask to overwrite it (--overwrite)"
-            )
+            raise ConfigError(f"out {out}: is already in use; choose another directory, or overwrite it (--overwrite)")
         if not (out / "manifest.json").is_file():
-            raise ConfigError(
-                f"out {out}: holds something other than an earlier output, so it is not overwritten; empty it"
-            )
+            raise ConfigError(f"out {out}: has other files than an earlier output, so it is not overwritten; empty it")
 
 
 def _configure(session: SparkSession, sources: list[Source], cores: int) -> None:
     size = sum(source.text_bytes for source in sources)
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.shuffle.partitions", max(cores, size // _PARTITION_BYTES))
-    # A batch may consist of the longest texts that are let in.
+    # A batch may consist of the longest texts that are accepted.
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 8192)
     session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", _PARTITION_BYTES)
 
@@ -268,7 +266,7 @@ def _transform(
         if is_small and clashes is None:
             lines = small.batches_of(small.rejected_rows(scratch / "cleaned"))
             rejects = list(rejected_files(lines, str(hidden), sources))
-        else:  # numbers of clashing rows are written the way that Java does
+        else:  # numbers of clashing rows are formatted by Java
             rejects = write_rejected(rejected_rows(cleaned, clashes), str(hidden), sources) if reasons else []
     rejected = reasons.total()
     if sum(file["rows"] for file in rejects) != rejected or read != kept + duplicates + rejected:
@@ -303,7 +301,7 @@ def _transform(
 
 
 class _Done(NamedTuple):
-    """What the steps between cleaning and rejects have found and written; `clashes` as `rejected_rows` takes them."""
+    """Results of the steps between cleaning and rejects; `clashes` as in `rejected_rows`."""
 
     kept: int
     duplicates: int
@@ -315,32 +313,32 @@ class _Done(NamedTuple):
 
 
 def _by_shuffles(session: SparkSession, cleaned: DataFrame, options: EtlOptions, hidden: Path, run: _Run) -> _Done:
-    """By Spark, for input of any size."""
-    judged, order = str(hidden / "scratch" / "judged"), str(hidden / "scratch" / "order")
+    """These steps by Spark, for input of any size."""
+    distinct, order = str(hidden / "scratch" / "distinct"), str(hidden / "scratch" / "order")
     with run.stage("duplicates"):
-        verdicts = judge_duplicates(cleaned, judged)
+        verdicts = find_duplicates(cleaned, distinct)
         kept = verdicts["kept"]
     with run.stage("order"):
-        numbered = write_numbered(stream_order(of_verdict(session, judged, "kept")), "seq", order)
+        numbered = write_numbered(stream_order(of_verdict(session, distinct, "kept")), "seq", order)
         likely_us = likely_times(*sorted_times(Path(order), "event_time_us"))
         messages = numbered.select("seq", "row_id").join(cleaned, "row_id")
     with run.stage("vocabulary"):
-        repeated = [of_verdict(session, judged, verdict) for verdict in verdicts if verdict != "kept"]
+        repeated = [of_verdict(session, distinct, verdict) for verdict in verdicts if verdict != "kept"]
         statistics, stop_terms = split_stop_terms(term_statistics(cleaned, repeated, kept), kept, options.stop_share)
         vocabulary = write_vocabulary(statistics, str(hidden))
     with run.stage("messages"):
         written = write_messages(messages, str(hidden), kept, options.rows_per_file, likely_us)
-    clashes = of_verdict(session, judged, "duplicate_id") if "duplicate_id" in verdicts else None
+    clashes = of_verdict(session, distinct, "duplicate_id") if "duplicate_id" in verdicts else None
     return _Done(kept, verdicts.get("duplicate", 0), clashes, likely_us, stop_terms, vocabulary, written)
 
 
 def _in_memory(session: SparkSession, options: EtlOptions, hidden: Path, run: _Run) -> _Done:
-    """In this process, the same: for what fits into its memory."""
+    """The same steps in this process, for input that fits into its memory."""
     with run.stage("duplicates"):
-        judged = small.judge_duplicates(hidden / "scratch" / "cleaned")
-        kept = len(judged.kept)
+        distinct = small.find_duplicates(hidden / "scratch" / "cleaned")
+        kept = len(distinct.kept)
     with run.stage("order"):
-        messages = small.stream_order(judged.kept)
+        messages = small.stream_order(distinct.kept)
         likely_us = likely_times(*small.times_of(messages))
     with run.stage("vocabulary"):
         log: Callable[[float], float] = session._jvm.java.lang.StrictMath.log  # type: ignore[union-attr]
@@ -348,9 +346,9 @@ def _in_memory(session: SparkSession, options: EtlOptions, hidden: Path, run: _R
         vocabulary = vocabulary_file(small.batches_of(statistics), str(hidden))
     with run.stage("messages"):
         written = small.write_messages(messages, str(hidden), options.rows_per_file, likely_us)
-    clashes = [(row_id,) for row_id in judged.clashes]
+    clashes = [(row_id,) for row_id in distinct.clashes]
     later = session.createDataFrame(clashes, "row_id long") if clashes else None
-    return _Done(kept, judged.duplicates, later, likely_us, stop_terms, vocabulary, written)
+    return _Done(kept, distinct.duplicates, later, likely_us, stop_terms, vocabulary, written)
 
 
 def _plain_bytes(path: Path) -> int:
@@ -360,7 +358,7 @@ def _plain_bytes(path: Path) -> int:
 
 
 def _nothing_usable(cleaned: DataFrame, sources: list[Source], reasons: Mapping[Any, int]) -> InputError:
-    """What to say where no row is left, with the first row of each reason."""
+    """The error for input without a usable row, with the first row of each reason."""
     first = cleaned.groupBy("reason").agg(F.min_by(F.struct("row_id", "original", "column"), "row_id").alias("first"))
     examples = {row["reason"]: row["first"] for row in first.collect()}
     return nothing_usable(
@@ -372,7 +370,7 @@ def _nothing_usable(cleaned: DataFrame, sources: list[Source], reasons: Mapping[
 
 
 def _versions() -> dict[str, str]:
-    """Whatever the output's bytes may depend on."""
+    """Versions that the bytes of the output may depend on."""
     packages = ("numpy", "pyarrow", "pyspark", "regex", "snowballstemmer")
     return {name: version(name) for name in packages} | {"unicode": unicodedata.unidata_version}
 
@@ -382,10 +380,10 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def _publish(hidden: Path, out: Path, overwrite: bool) -> None:
-    """Give the finished directory its name; an earlier output is moved aside first and removed after."""
+    """Rename the finished directory into place; an earlier output is renamed first and removed after."""
     _check_out(out, overwrite)  # hours may have passed
-    aside = hidden.with_name(hidden.name + "-replaced")
+    replaced = hidden.with_name(hidden.name + "-replaced")
     if out.is_dir():
-        out.rename(aside)
+        out.rename(replaced)
     hidden.rename(out)
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(replaced, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What is said where no row of the input is usable. Used by `spark_etl.job` and `spark_etl.trial`."""
+"""The error for input without a usable row. Used by `spark_etl.job` and `spark_etl.trial`."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from matching.errors import InputError
 from matching.reasons import REASONS
 
 _SHOWN_REASONS, _SHOWN_CHARACTERS = 4, 120
-#: Reasons that say more than that a row is bad -> what to try.
+#: Reason -> what to try.
 _REMEDIES = {
     "empty_text": "name the column of the text with --text",
     "missing_coordinate": "name the columns of the place with --lat and --lon",
@@ -26,23 +26,22 @@ def nothing_usable(reasons: Mapping[str, tuple[int, str, int, str, str | None]],
     Parameters
     ----------
     reasons : mapping
-        Reason code -> (how many rows, file, line, beginning and column at fault of the first of them), the commonest
-        first.
+        Reason code -> (number of rows; file, line, beginning and column at fault of the first), commonest first.
     dry_run : bool
-        Whether it was one that found this out.
+        Whether this is a dry run.
     """
     if not reasons:
         return InputError("nothing_usable", "the input has no rows: nothing is written")
-    said = []
+    parts = []
     for reason, (count, file, line, row, column) in list(reasons.items())[:_SHOWN_REASONS]:
         place = f"{file} line {line}" if line else file
         meaning = REASONS[reason] + (f": column {column}" if column else "")
-        said.append(f"{count:,} {reason} ({meaning}), first in {place}: {row[:_SHOWN_CHARACTERS]!r}")
+        parts.append(f"{count:,} {reason} ({meaning}), first in {place}: {row[:_SHOWN_CHARACTERS]!r}")
     if more := len(reasons) - _SHOWN_REASONS:
-        said.append(f"{more} other reasons" if more > 0 else "")
+        parts.append(f"{more} other reasons" if more > 0 else "")
     remedies = [_REMEDIES[reason] for reason in reasons if reason in _REMEDIES][:2]
     remedy = " and ".join(remedies) or ("correct these rows" if dry_run else "look at it with --dry-run 100")
     return InputError(
         "nothing_usable",
-        f"no row of the input is usable, so nothing is written: {'; '.join(filter(None, said))}. To mend it, {remedy}",
+        f"no row of the input is usable, so nothing is written: {'; '.join(filter(None, parts))}. To mend it, {remedy}",
     )

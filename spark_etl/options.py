@@ -1,4 +1,4 @@
-"""What a run of the ETL can be told; `spark_etl.job` is the file to read next."""
+"""Settings of an ETL run. Next: `spark_etl.job`."""
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, replace
@@ -11,20 +11,19 @@ from spark_etl.paths import ObjectDecoder
 from spark_etl.times import time_reader
 
 FORMATS = ("auto", "jsonl", "csv", "parquet", "json")
-#: What is read from standard input.
+#: Input that stands for standard input.
 STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
 class EtlOptions:
-    """Settings of one run; what is annotated is an option of `skyray etl`.
+    """Settings of one run; annotated fields are options of `skyray etl`.
 
     Attributes
     ----------
     inputs : tuple of str
-        Files, folders (searched to the bottom) or patterns (`raw/**/*.jsonl.gz`), or `-` alone for standard input. Of
-        messages that are equal the first in this order is kept; the members of a folder or pattern come in the order
-        of their names.
+        Files, folders (searched recursively) or patterns (`raw/**/*.jsonl.gz`), or `-` alone for standard input. Of
+        equal messages the first in this order is kept; files of a folder or pattern are ordered by name.
 
     Notes
     -----
@@ -37,12 +36,12 @@ class EtlOptions:
     input_format: Annotated[
         str,
         "form of the input: auto (by the name, then the first bytes), jsonl, csv, parquet, or json (an array, a "
-        "FeatureCollection); gzip, zstd are found out",
+        "FeatureCollection); gzip, zstd are detected",
     ] = "auto"
     text_column: Annotated[str | None, "column of the text; found by its name if not given, as are the next four"] = (
         None
     )
-    lat_column: Annotated[str | None, "column of the latitude; a.b.c leads into objects, here and below"] = None
+    lat_column: Annotated[str | None, "column of the latitude; a.b.c is a path into objects, here and below"] = None
     lon_column: Annotated[str | None, "column of the longitude"] = None
     time_column: Annotated[str | None, "column of the event time; may be absent; an empty name for none"] = None
     id_column: Annotated[str | None, "column of the id; may be absent; an empty name for none"] = None
@@ -63,7 +62,7 @@ class EtlOptions:
     encoding: Annotated[str, "encoding of text files, such as latin-1, cp1252, utf-16"] = "utf-8"
     stem_language: Annotated[str, "language for stemming, such as english; none by default"] = ""
     fold_accents: Annotated[bool, "let cafe find café, in messages as in subscriptions"] = False
-    stop_share: Annotated[float, "drop terms in more than this share of the messages kept; 1 drops none"] = 1.0
+    stop_share: Annotated[float, "drop terms in more than this fraction of the messages kept; 1 drops none"] = 1.0
     world: Annotated[str | None, "reject messages outside W,S,E,N (or earth); none by default"] = None
     rows_per_file: Annotated[int, "messages in one output file"] = 100_000
     master: Annotated[str, "Spark master"] = "local[*]"
@@ -71,19 +70,19 @@ class EtlOptions:
     overwrite: Annotated[bool, "replace the output folder"] = False
 
     def columns(self) -> dict[str, str]:
-        """Role of a message's value (`matching.validate.MESSAGE_ROLES`) -> column; unless given, called as the role."""
+        """Role of a message's value (`matching.validate.MESSAGE_ROLES`) -> column; named like the role unless given."""
         names = (field.name for field in fields(self) if _is_column(field))
         given = {name.removesuffix(_END): getattr(self, name) for name in names}
         return {role: role if name is None else name for role, name in given.items()}
 
     def sought(self) -> list[str]:
-        """Roles whose columns are to be found."""
+        """Roles whose columns have to be found by name."""
         columns = (field.name for field in fields(self) if _is_column(field))
         roles = [name.removesuffix(_END) for name in columns if getattr(self, name) is None]
         return [role for role in roles if not (self.geometry and role in ("lat", "lon"))]
 
     def named(self) -> dict[str, str]:
-        """Role -> column, for the roles that somebody gave another name than their own."""
+        """Role -> column, where the user named it and the names differ."""
         return {role: name for role, name in self.columns().items() if name not in ("", role)}
 
     def with_columns(self, columns: Mapping[str, str]) -> "EtlOptions":
@@ -91,11 +90,11 @@ class EtlOptions:
         return replace(self, **{f"{role}{_END}": name for role, name in columns.items()})
 
     def space(self) -> Space | None:
-        """The world box that points must lie in, if there is one."""
+        """The world box that points must lie in, None for any point."""
         return Space.parse(self.world, None) if self.world is not None else None
 
     def recorded(self) -> dict[str, object]:
-        """The options that decide what the output is; where it lies and what computes it is not among them."""
+        """The options that the content of the output depends on."""
         return {
             "input_format": self.input_format,
             "columns": self.columns(),
@@ -112,12 +111,12 @@ class EtlOptions:
         }
 
     def check(self) -> None:
-        """Look at every option.
+        """Check every option.
 
         Raises
         ------
         ConfigError
-            Naming the option, its value and what it may be.
+            With the option, its value and the allowed values.
         """
         if isinstance(self.inputs, str) or not self.inputs:
             raise ConfigError("inputs: name at least one file, folder or pattern")

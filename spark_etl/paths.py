@@ -1,6 +1,6 @@
 """Values of a message by the names of columns, which may be paths into objects: `user.location.lat`.
 
-Used by `spark_etl.ingest`, which reads files, and `spark_etl.finding`, which finds out what columns there are.
+Used by `spark_etl.ingest`, which reads files, and `spark_etl.finding`, which finds the columns.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,12 +9,12 @@ from typing import Any
 from matching.validate import MESSAGE_ROLES, MessageDecoder, RawMessage, decode_object
 from spark_etl.geometry import placed
 
-#: How deep objects are looked into for the names of their columns.
+#: Most levels of an object that are searched for columns.
 MAX_DEPTH = 5
 
 
 class ObjectDecoder:
-    """Decodes lines of JSON into `RawMessage`; like `MessageDecoder`, which it is where no name has a dot.
+    """Decodes lines of JSON into `RawMessage`; it is `MessageDecoder` if no name has a dot.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def is_flat(names: Iterable[str]) -> bool:
 
 
 def picker(columns: Mapping[str, str], geometry: str | None = None) -> Callable[[Mapping[str, Any]], RawMessage | str]:
-    """What takes the values of a message out of an object; a reason code where its geometry cannot be used."""
+    """A function from an object to the message's values, or a reason code if its geometry cannot be used."""
     names = [columns.get(role) or "" for role in MESSAGE_ROLES]
 
     def pick(row: Mapping[str, Any]) -> RawMessage:
@@ -56,9 +56,9 @@ def picker(columns: Mapping[str, str], geometry: str | None = None) -> Callable[
 
 
 def value_at(row: Mapping[str, Any], name: str) -> Any:
-    """The value of a column of this name, else at the end of this path; None where there is none.
+    """The value of a column of this name, else at this path; None if there is none.
 
-    A part of a path that is a number counts the members of a list from 0.
+    A number in a path is an index into a list, from 0.
     """
     if name in row or "." not in name:
         return row.get(name)
@@ -74,7 +74,7 @@ def value_at(row: Mapping[str, Any], name: str) -> Any:
 
 
 def leaves(value: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
-    """Paths and values of an object: of what is neither an object nor a list, and of the numbers of a short list."""
+    """Paths and values of an object, down to scalars and the numbers of short lists."""
     for name, part in value.items():
         path = f"{above}{name}"
         if isinstance(part, Mapping) and depth < MAX_DEPTH:

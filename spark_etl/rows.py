@@ -1,7 +1,6 @@
-"""One row of the input, from its values to a checked message and its terms: the same for every way messages come in.
+"""One row of the input, from its values to a checked message and its terms.
 
-Needs no Spark, so that whoever takes messages as they come cleans them as the ETL does. Used by `spark_etl.clean` and
-`spark_etl.trial`; the checks themselves are those of `matching.validate`.
+Needs no Spark. Used by `spark_etl.clean` and `spark_etl.trial`; the checks are those of `matching.validate`.
 """
 
 from collections.abc import Mapping
@@ -13,12 +12,12 @@ from matching.validate import DELETE, ParsedMessage, RawMessage, message_row
 from spark_etl.options import EtlOptions
 from spark_etl.times import time_reader
 
-#: Rejected rows are written down up to this many characters.
+#: Most characters of a rejected row that are written.
 MAX_ORIGINAL_CHARACTERS = 1_000
 
 
 class CleanRow(NamedTuple):
-    """A checked message, how often it has each term, and whether it had a time that could not be read."""
+    """A checked message, the counts of its terms, and whether its time could not be read."""
 
     message: ParsedMessage
     counts: dict[str, int]
@@ -26,7 +25,7 @@ class CleanRow(NamedTuple):
 
 
 class RowCleaner:
-    """Checks and cuts rows by the options of the ETL; made once for many rows.
+    """Checks rows and cuts their texts by the options of the ETL; one for many rows.
 
     Raises
     ------
@@ -42,9 +41,9 @@ class RowCleaner:
         self._bad_time = False
 
     def clean(self, values: RawMessage | str) -> CleanRow | str:
-        """A row as a message, or the reason code why it is none (`values` may be one already). Never raises.
+        """A row as a message, or a reason code (which `values` may be already). Never raises.
 
-        A time that cannot be read counts as none, unless one is required. About 20 us.
+        A time that cannot be read counts as none, unless times are required. About 20 us.
         """
         if isinstance(values, str):
             return values
@@ -65,13 +64,13 @@ class RowCleaner:
 
 
 def column_at_fault(values: RawMessage | str, reason: str, columns: Mapping[str, str]) -> str | None:
-    """Which column has the value of the wrong type; None for other reasons.
+    """The column with a value of the wrong type; None for other reasons.
 
     Parameters
     ----------
     values : RawMessage
     reason : str
-        Why `RowCleaner.clean` refused them.
+        Reason code of `RowCleaner.clean`.
     columns : mapping
         Role -> column.
     """
@@ -84,7 +83,7 @@ def column_at_fault(values: RawMessage | str, reason: str, columns: Mapping[str,
 
 
 def readable(original: bytes | str) -> str:
-    """How a row looked, cut to a length for people; bytes that are no UTF-8 become escapes."""
+    """Text of a row, cut to `MAX_ORIGINAL_CHARACTERS`; invalid UTF-8 becomes escapes."""
     if isinstance(original, bytes):
         original = original[: 4 * MAX_ORIGINAL_CHARACTERS].decode("utf-8", "backslashreplace")
     original = original[:MAX_ORIGINAL_CHARACTERS]

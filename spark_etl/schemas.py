@@ -1,4 +1,4 @@
-"""Columns of the files that the ETL writes; apart from Spark, for whoever writes the same.
+"""Schemas of the files that the ETL writes; importable without Spark.
 
 Used by `spark_etl.vectorise` and `gateway.live.write_ahead_log`.
 """

@@ -1,4 +1,4 @@
-"""The Java virtual machine that Spark runs in: found, started, and gone again at the end. Used by `spark_etl.job`."""
+"""The Java process of Spark: found, started, and ended. Used by `spark_etl.job`."""
 
 import os
 import re
@@ -28,7 +28,7 @@ JAVA_REMEDY = (
 )
 _STOP_SECONDS = 20
 _CONNECT_SECONDS = 10
-# Only the quick compiler: 26 s of processor time, not 47 s, for 137,000 tweets. A job of hours wants the other one too.
+# Only the quick compiler: 26 s of processor time, not 47 s, for 137,000 tweets. Jobs of hours need the optimising one.
 _SHORT_JOB = " -XX:TieredStopAtLevel=1"
 
 
@@ -45,13 +45,13 @@ def check_java() -> str:
     if java is None:
         raise ConfigError(f"Spark needs Java, and there is no java on the PATH: {JAVA_REMEDY}")
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError) as error:
         where = "JAVA_HOME" if home else "the PATH"
         raise ConfigError(
             f"Spark needs Java, and {java} (from {where}) does not run ({error}): {JAVA_REMEDY}"
         ) from None
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     if found is None or int(found[1]) < MIN_JAVA:
         version = found[1] if found else "of unknown version"
         raise ConfigError(f"Spark needs Java {MIN_JAVA} or newer, and {java} is Java {version}: {JAVA_REMEDY}")
@@ -59,7 +59,7 @@ def check_java() -> str:
 
 
 def check_master(master: str) -> None:
-    """Look whether a Spark master that is named by host and port is there; Spark itself would try for a minute.
+    """Check that a Spark master given by host and port answers; Spark itself would try for a minute.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def _configuration(options: EtlOptions, scratch: Path, short: bool) -> SparkConf
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": "-Dfile.encoding=UTF-8" + (_SHORT_JOB if short else ""),
-        # Workers start in the current directory and would look there first, at whatever is called `matching`.
+        # Workers start in the current directory, and would import a `matching` from there.
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.executorEnv.PYTHONPATH": search,
         "spark.local.dir": str(scratch / "spark"),
@@ -109,19 +109,19 @@ def _configuration(options: EtlOptions, scratch: Path, short: bool) -> SparkConf
 
 @contextmanager
 def spark_session(options: EtlOptions, scratch: Path, short: bool = True) -> Iterator[SparkSession]:
-    """Start Spark in a Java process of our own and end that process on the way out, whatever happened.
+    """Start Spark in its own Java process, and end that process on exit.
 
-    What Spark logs goes to `scratch/spark.log`, not to the terminal. `short` tunes Java for a job of minutes.
+    Spark logs to `scratch/spark.log`. `short` tunes Java for a job of minutes.
 
     Raises
     ------
     ConfigError
         If Java is missing or too old, or does not start with these settings, or no master answers.
     EngineError
-        If this process already has a Spark running; give that one to `run_etl` instead.
+        If this process runs Spark already; pass that session to `run_etl`.
     """
     if SparkContext._active_spark_context is not None:
-        raise EngineError("this process already runs Spark: hand its session to run_etl(spark=...) or stop it first")
+        raise EngineError("this process already runs Spark: pass its session to run_etl(spark=...) or stop it first")
     check_java()
     check_master(options.master)
     scratch.mkdir(parents=True, exist_ok=True)
@@ -137,13 +137,13 @@ def spark_session(options: EtlOptions, scratch: Path, short: bool = True) -> Ite
                 context = SparkContext(conf=conf, gateway=gateway)
             except (PySparkException, RuntimeError, OSError) as error:
                 raise ConfigError(_start_failure(options, log_path)) from error
-            except Exception as error:  # whatever the Java side throws for a bad master or memory
+            except Exception as error:  # py4j's errors for a bad master or memory
                 if type(error).__module__.split(".")[0] != "py4j":
                     raise
                 raise ConfigError(_start_failure(options, log_path)) from error
-            # It would print how it lost its connection whenever Java ends before it does.
+            # It would print an error whenever Java ends before it does.
             context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[union-attr]
-            context.pythonExec = sys.executable  # else workers are whatever python3 is first on the PATH
+            context.pythonExec = sys.executable  # else workers run the first python3 on the PATH
             spark = SparkSession(context)
             yield spark
             spark.stop()
@@ -155,16 +155,16 @@ def spark_session(options: EtlOptions, scratch: Path, short: bool = True) -> Ite
 
 def _start_failure(options: EtlOptions, log_path: Path) -> str:
     lines = log_path.read_text(errors="replace").splitlines()
-    telling = [line for line in lines if re.search(r"error|exception|invalid|memory", line, re.IGNORECASE)]
-    said = (telling or lines or ["nothing was said"])[0].strip()
+    errors = [line for line in lines if re.search(r"error|exception|invalid|memory", line, re.IGNORECASE)]
+    cause = (errors or lines or ["no message"])[0].strip()
     return (
-        f"Spark does not start with master {options.master!r} and driver memory {options.driver_memory!r} ({said}): "
+        f"Spark does not start with master {options.master!r} and driver memory {options.driver_memory!r} ({cause}): "
         "check both, and that Java is complete (skyray doctor)"
     )
 
 
 def _end(gateway: object) -> None:
-    """End the Java process without asking it anything: after an interrupt the connection may be in any state."""
+    """End the Java process by signal: after an interrupt the connection may be in any state."""
     process = getattr(gateway, "proc", None)
     if process is not None:
         process.terminate()

@@ -1,7 +1,7 @@
 """The steps after cleaning for input that fits into memory: the same output, byte by byte, without shuffles.
 
-For such input Spark's shuffles, sorts and joins take several times as long as the work itself. What is done here is
-what `spark_etl.clean`, `spark_etl.vocabulary` and `spark_etl.vectorise` have Spark do. Used by `spark_etl.job`.
+For such input Spark's shuffles, sorts and joins take several times as long as the work itself. The same steps by Spark
+are in `spark_etl.clean`, `spark_etl.vocabulary` and `spark_etl.vectorise`. Used by `spark_etl.job`.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,8 +22,8 @@ _CONTENT_BYTES = 16
 _REJECTED = ("row_id", "reason", "original", "column")
 
 
-class Judged(NamedTuple):
-    """The rows that are kept, in the order of the input, and what became of the others.
+class Deduplicated(NamedTuple):
+    """The kept rows, in the order of the input, and the repeats.
 
     kept : pa.Table            of `clean.CLEAN_SCHEMA`
     duplicates : int           later rows of the same id and content
@@ -35,8 +35,8 @@ class Judged(NamedTuple):
     clashes: list[int]
 
 
-def judge_duplicates(folder: Path) -> Judged:
-    """Tell the first message of each id from its repeats, in the files of `clean.clean_rows`. O(n log n)."""
+def find_duplicates(folder: Path) -> Deduplicated:
+    """Separate the first message of each id from its repeats, in the files of `clean.clean_rows`. O(n log n)."""
     tables = [pq.read_table(path) for path in sorted(folder.glob("part-*.parquet"))]
     table = pa.concat_tables(table.filter(table["reason"].is_null()) for table in tables).combine_chunks()
     row_id = table["row_id"].to_numpy()
@@ -47,7 +47,7 @@ def judge_duplicates(folder: Path) -> Judged:
     is_first[1:] = message[order[1:]] != message[order[:-1]]
     first = order[np.maximum.accumulate(np.where(is_first, np.arange(order.shape[0]), 0))]
     same = (content[order] == content[first]).all(axis=1)
-    return Judged(
+    return Deduplicated(
         table.take(np.sort(order[is_first])),
         int((~is_first & same).sum()),
         np.sort(row_id[order[~is_first & ~same]]).tolist(),
@@ -55,8 +55,8 @@ def judge_duplicates(folder: Path) -> Judged:
 
 
 def stream_order(kept: pa.Table) -> pa.Table:
-    """The kept rows in the order of the stream, with their number in front: as `clean.stream_order`."""
-    # Times ascend from the year 1, so that one before it stands for none.
+    """The kept rows in the order of the stream (`clean.stream_order`), with `seq` as first column."""
+    # No time is before the year 1, so an earlier one stands for none.
     time = kept["event_time_us"].fill_null(FIRST_US - 1)
     keys = pa.table({"time": time, "message_id": kept["message_id"]})
     order = pc.sort_indices(keys, [("time", "ascending"), ("message_id", "ascending")])  # type: ignore[attr-defined]
@@ -64,7 +64,7 @@ def stream_order(kept: pa.Table) -> pa.Table:
 
 
 def times_of(messages: pa.Table) -> tuple[int, Callable[[int], int]]:
-    """How many times messages in the order of the stream have, and what gives the nth."""
+    """Number of times of messages in the order of the stream, and a function that gives the nth."""
     times = messages["event_time_us"].drop_null().to_numpy()
     return times.shape[0], lambda nth: int(times[nth])
 
@@ -77,7 +77,7 @@ def term_statistics(messages: pa.Table, log: Callable[[float], float]) -> pa.Tab
     messages : pa.Table
         `terms`, distinct within a message, and their `counts`.
     log : callable
-        Java's natural logarithm, whose last bit is not everywhere that of others.
+        Java's natural logarithm, whose last bit may differ from that of other libraries.
     """
     terms = pa.chunked_array(chunk.flatten() for chunk in messages["terms"].chunks).combine_chunks()
     counts = np.concatenate([chunk.flatten().to_numpy() for chunk in messages["counts"].chunks])
@@ -94,7 +94,7 @@ def term_statistics(messages: pa.Table, log: Callable[[float], float]) -> pa.Tab
 
 
 def split_stop_terms(statistics: pa.Table, kept: int, stop_share: float) -> tuple[pa.Table, list[str]]:
-    """Take out the terms that are in more than `stop_share` of the messages."""
+    """Remove the terms that are in more than `stop_share` of the messages."""
     if stop_share >= 1:
         return statistics, []
     stopped = statistics["document_frequency"].to_numpy() > stop_share * kept
@@ -118,7 +118,7 @@ def write_messages(
 
 
 def rejected_rows(folder: Path) -> pa.Table:
-    """`row_id`, `reason`, `original`, `column` of the rows that were rejected one by one, in the order of the input."""
+    """`row_id`, `reason`, `original`, `column` of the rows rejected by themselves, in the order of the input."""
     tables = [pq.read_table(path, columns=list(_REJECTED)) for path in sorted(folder.glob("part-*.parquet"))]
     table = pa.concat_tables(table.filter(table["reason"].is_valid()) for table in tables)
     return table.sort_by("row_id")

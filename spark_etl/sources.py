@@ -1,4 +1,4 @@
-"""Which files there are to read, and what form each has. Read on in `spark_etl.ingest`, which reads them."""
+"""The input files and the format of each. Next: `spark_etl.ingest`, which reads them."""
 
 import glob
 import re
@@ -23,13 +23,13 @@ _SUFFIXES = {
     ".pq": "parquet",
 }
 _COMPRESSION_SUFFIXES = (".gz", ".gzip", ".zst", ".zstd")
-#: By so much of a file of JSON one document is told from lines.
+#: Bytes of a JSON file that decide between one document and lines.
 _BEGINNING_BYTES = 4096
 _COLLECTION = re.compile(rb'"type"\s*:\s*"FeatureCollection"')
 
 
 class Source(NamedTuple):
-    """One input file. `name` is its path below the folder all inputs share, for people to find a row by."""
+    """One input file. `name` is its path below the folder that all inputs have in common."""
 
     number: int
     path: str
@@ -45,7 +45,7 @@ class Source(NamedTuple):
 
     @property
     def delimiter(self) -> str | None:
-        """What its name says about the columns of a CSV file."""
+        """Delimiter of a CSV file by its name; None if the name does not say."""
         return "\t" if _plain_suffix(Path(self.path)) == ".tsv" else None
 
 
@@ -55,9 +55,9 @@ def find_sources(options: EtlOptions) -> list[Source]:
     Raises
     ------
     ConfigError
-        If a file's format cannot be told.
+        If a file's format is unknown.
     InputError
-        If a path or pattern leads to nothing, or a file cannot be opened.
+        If a path or pattern matches no file, or a file cannot be opened.
     """
     paths = list(dict.fromkeys(path for given in options.inputs for path in _expand(given)))
     shared = Path(paths[0]).parent
@@ -87,7 +87,7 @@ def find_sources(options: EtlOptions) -> list[Source]:
 
 
 def _expand(given: str) -> list[Path]:
-    """Absolute paths of the files that one input stands for."""
+    """Absolute paths of the files of one input."""
     path = Path(given)
     if path.is_dir():
         found = [
@@ -109,7 +109,7 @@ def _expand(given: str) -> list[Path]:
 
 
 def _meant(path: Path) -> str:
-    """What is called nearly like a file that is not there."""
+    """A hint at a file with a similar name."""
     with suppress(OSError):
         names = [other.name for other in path.parent.iterdir() if other.name[0] != "."]
         if near := get_close_matches(path.name, names, 1):
@@ -124,12 +124,12 @@ def _plain_suffix(path: Path) -> str:
 
 def _format_of(path: Path, start: bytes, compression: str) -> str:
     file_format = _SUFFIXES.get(_plain_suffix(path))
-    # a line of other data may begin so, but then the file does not end so too
+    # other data may begin like this, but does not end like it, too
     if start[:4] == b"PAR1" and (file_format in (None, "parquet") or _last_bytes(path) == b"PAR1"):
         return "parquet"
     if file_format is None:
         if compression or start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"{", b"["):
-            raise ConfigError(f"{path}: the name does not tell the format; set it to one of jsonl, csv, parquet, json")
+            raise ConfigError(f"{path}: the name does not show the format; set it to one of jsonl, csv, parquet, json")
         return "jsonl"
     return file_format
 
@@ -141,13 +141,13 @@ def _last_bytes(path: Path) -> bytes:
 
 
 def _is_document(path: Path, compression: str, encoding: str) -> bool:
-    """Whether a file of JSON is one document, an array or a FeatureCollection, and not an object a line."""
+    """Whether a JSON file is one document (an array or a FeatureCollection), not an object a line."""
     try:
         with closing(open_unpacked(str(path), compression, encoding)) as stream:
             start = stream.read(_BEGINNING_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()
     except UNPACKING_ERRORS:
         return False
     first = start.partition(b"\n")[0].strip()
-    # An array in one line may as well be a row that is no object.
+    # An array in one line may also be a row that is no object.
     array = first[:1] == b"[" and first[1:].lstrip()[:1] in (b"", b"{")
     return array or bool(_COLLECTION.search(start[:200]))

@@ -1,6 +1,6 @@
-"""When most of the messages are from, whatever a few absurd dates say.
+"""The time span of most messages, robust against a few absurd dates.
 
-Used by `spark_etl.job` for the manifest and by `gateway.subscriptions.checking` for matches a day.
+Used by `spark_etl.job` for the manifest, by `gateway.subscriptions.checking` for matches a day.
 """
 
 import math
@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from matching.fields import FIRST_US, LAST_US
 
-#: Shares of the messages before the first and up to the last moment that count; in between is `SHARE` of them.
+#: Quantiles of the first and the last time that count; in between is the fraction `SHARE` of the messages.
 FROM, TO = 0.05, 0.95
 SHARE = TO - FROM
-#: Times farther off than so many times the span in between are no part of the stream.
+#: Times farther off than this many spans are no part of the stream.
 _FAR = 10
 
 
 def span_us(times_us: NDArray[np.int64]) -> float:
-    """How long a stream lasts, in microseconds, by the nine tenths of its messages in the middle.
+    """Length of a stream in microseconds, estimated from the middle nine tenths of its messages.
 
-    The whole span where these are all of one moment; 0 without two times. O(n).
+    The whole span if these have one time; 0 for fewer than two times. O(n).
     """
     if times_us.size == 0:
         return 0.0
@@ -32,12 +32,12 @@ def span_us(times_us: NDArray[np.int64]) -> float:
 
 
 def likely_times(timed: int, at: Callable[[int], int]) -> tuple[int, int] | None:
-    """First and last time that is likely in a stream, in microseconds since 1970; None where no span can be told.
+    """First and last likely time of a stream, in microseconds since 1970; None without a span.
 
     Parameters
     ----------
     timed : int
-        How many messages have a time.
+        Number of messages with a time.
     at : callable
         The time of the nth of them in ascending order, from 0.
     """
@@ -49,7 +49,7 @@ def likely_times(timed: int, at: Callable[[int], int]) -> tuple[int, int] | None
 
 
 def sorted_times(folder: Path, column: str) -> tuple[int, Callable[[int], int]]:
-    """How many times sorted files have, and what reads the nth of them.
+    """Number of times in sorted files, and a function that reads the nth of them.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def sorted_times(folder: Path, column: str) -> tuple[int, Callable[[int], int]]:
 
     Notes
     -----
-    Reads the footers, and for each time one row group.
+    Reads the footers, and one row group for each time.
     """
     groups: list[tuple[Path, int]] = []
     sizes: list[int] = []

@@ -1,9 +1,9 @@
-"""Forms of time that messages come with. Used by `spark_etl.rows`, which is the file to read next.
+"""Formats of event times. Used by `spark_etl.rows`, the file to read next.
 
-What `matching.fields.event_time_us` reads is tried first: ISO 8601, and seconds, milliseconds or microseconds since
-1970, told apart by their size. Then the forms of mail (RFC 2822, "Wed, 10 Oct 2018 20:19:24 +0000"), of the C library
+`matching.fields.event_time_us` comes first: ISO 8601, and seconds, milliseconds or microseconds since 1970,
+distinguished by their size. Then the forms of mail (RFC 2822, "Wed, 10 Oct 2018 20:19:24 +0000"), of the C library
 ("Wed Oct 10 20:19:24 2018") and of Twitter's first interface ("Wed Oct 10 20:19:24 +0000 2018"). No zone means UTC.
-A form that is given is the only one that is read: guessing beside it would find times where there are none.
+A given form is the only one that is read, since guessing would find times where there are none.
 """
 
 import re
@@ -26,12 +26,12 @@ _CLOCK = re.compile(r"[A-Za-z]{3} ([A-Za-z]{3}) +([0-9]{1,2}) ([0-9:]{8})(?: ([+
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: From a value to microseconds since 1970, None where there is none. Raises ValueError for what cannot be read.
+#: From a value to microseconds since 1970, None for no time. Raises ValueError for a value that cannot be read.
 TimeReader = Callable[[Any], int | None]
 
 
 def time_reader(time_format: str = "") -> TimeReader:
-    """What reads the times of messages.
+    """The reader of event times.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def time_reader(time_format: str = "") -> TimeReader:
 
 
 def moment_of(time_us: int) -> datetime:
-    """The time that so many microseconds since 1970 are, in UTC; for the years 1 to 9999."""
+    """Microseconds since 1970 as a datetime in UTC; for the years 1 to 9999."""
     return _EPOCH + timedelta(microseconds=time_us)
 
 
@@ -79,7 +79,7 @@ def _read_any(value: Any) -> int | None:
 
 
 def _clock_time(month: str, day: str, clock: str, zone: str | None, year: str) -> str:
-    """In ISO 8601, with whatever else is wrong in it left to be found."""
+    """The time in ISO 8601, which the caller still has to check."""
     if month.lower() not in _MONTHS:
         raise ValueError("a month of no name")
     number = _MONTHS.index(month.lower()) + 1

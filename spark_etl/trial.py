@@ -1,7 +1,7 @@
-"""`skyray etl --dry-run`: what would become of the first rows, found out without Spark and without writing anything.
+"""`skyray etl --dry-run`: clean the first rows without Spark and without writing anything.
 
-The rows are read and cleaned by the same code as in the ETL (`spark_etl.ingest`, `spark_etl.rows`); only which of
-equal ids comes first, and the vocabulary, are looked at here for these rows alone.
+The rows are read and cleaned by the code of the ETL (`spark_etl.ingest`, `spark_etl.rows`); duplicates and the
+vocabulary are those of these rows alone.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from typing import Any
 from matching.errors import ConfigError
 from spark_etl.finding import Seen, find_columns, look
 from spark_etl.geoparquet import with_geometry
-from spark_etl.ingest import Row, Share, check_columns, read_blocks
+from spark_etl.ingest import Row, Split, check_columns, read_blocks
 from spark_etl.nothing import nothing_usable
 from spark_etl.options import STANDARD_INPUT, EtlOptions
 from spark_etl.rows import CleanRow, RowCleaner, column_at_fault, readable
@@ -23,19 +23,19 @@ from spark_etl.sources import Source, find_sources
 from spark_etl.standard_input import spooled
 from spark_etl.times import moment_of
 
-#: Examples of each reason, of cleaned rows, and columns that are told of.
+#: Most examples of a reason, cleaned rows and columns in the report.
 _REJECTS, _CLEANED, _COLUMNS = 3, 5, 60
 
 
 def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
-    """Clean the first rows of the input and say what was found.
+    """Clean the first rows of the input and report on them.
 
     Parameters
     ----------
     options : EtlOptions
         `out` is not needed.
     rows : int
-        How many, over the files in their order.
+        Number of rows, over the files in their order.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
 
     Notes
     -----
-    Some 20 us a row; of standard input everything is read.
+    Some 20 us a row; standard input is read to its end.
     """
     options.check()
     if rows < 1:
@@ -85,12 +85,12 @@ def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
 
 def _rows(sources: list[Source], options: EtlOptions) -> Iterator[tuple[Source, Row]]:
     for source in sources:
-        for block in read_blocks(Share(source, 0, 1), options):
+        for block in read_blocks(Split(source, 0, 1), options):
             yield from ((source, row) for row in block)
 
 
 class _Tally:
-    """What has become of the rows so far."""
+    """Counts and examples of the rows so far."""
 
     def __init__(self, columns: Mapping[str, str]) -> None:
         self._columns = columns
@@ -145,11 +145,11 @@ class _Tally:
             "rejected_examples": [
                 {"reason": reason, **example} for reason in sorted(self.rejects) for example in self.rejects[reason]
             ],
-            "cleaned": [_told(clean) for clean in self._cleaned],
+            "cleaned": [_as_json(clean) for clean in self._cleaned],
         }
 
 
-def _told(clean: CleanRow) -> dict[str, Any]:
+def _as_json(clean: CleanRow) -> dict[str, Any]:
     message = clean.message
     time_us = message.event_time_us
     return {

@@ -1,7 +1,7 @@
-"""The plain bytes of a file, packed with gzip or zstd or not at all. Used by `spark_etl.ingest`.
+"""The plain bytes of a file: gzip, zstd or uncompressed. Used by `spark_etl.ingest`.
 
-A packed file that breaks off is read up to where it does: what is whole before the cut is handed out, and only then
-comes the error. Neither library does that by itself: one drops what it holds, the other takes the cut for the end.
+A truncated packed file gives all bytes before the cut, then the error. Neither library does so by itself: one drops its
+buffer, the other takes the cut for the end.
 """
 
 import codecs
@@ -11,9 +11,9 @@ from typing import Protocol
 
 import zstandard
 
-#: What reading a damaged packed file raises.
+#: Raised by reading a damaged packed file.
 UNPACKING_ERRORS = (OSError, EOFError, zlib.error, zstandard.ZstdError)
-#: zstd packs 128 KiB into four bytes at most, so this much never becomes more than 32 MiB.
+#: zstd packs at most 128 KiB into four bytes, so this gives at most 32 MiB.
 _ZSTD_BYTES = 1024
 
 
@@ -21,7 +21,7 @@ class Unpacked(Protocol):
     """Bytes that are read once, from the start to the end."""
 
     def read(self, size: int, /) -> bytes:
-        """At most so many; none at the end."""
+        """At most `size` bytes; none at the end."""
         ...
 
     def close(self) -> None:
@@ -38,12 +38,12 @@ def open_unpacked(path: str, compression: str, encoding: str = "utf-8") -> Unpac
     compression : str
         gzip, zstd or "".
     encoding : str
-        Of the text in it. What is not valid there is not valid UTF-8 in what comes out.
+        Of the text in it. Invalid bytes become invalid UTF-8.
 
     Raises
     ------
     one of UNPACKING_ERRORS
-        From `read`, once everything before the damage has been read.
+        From `read`, after all bytes before the damage.
     """
     stream = _open_plain(path, compression)
     return stream if codecs.lookup(encoding).name == "utf-8" else _Recoded(stream, encoding)
@@ -60,7 +60,7 @@ class _Gzip:
         self._stream = gzip.open(path, "rb")  # noqa: SIM115 - closed by `close`
 
     def read(self, size: int) -> bytes:
-        return self._stream.read1(size)  # `read` would go on reading, and lose what it has when that fails
+        return self._stream.read1(size)  # `read` reads on, and loses its bytes if that fails
 
     def close(self) -> None:
         self._stream.close()
@@ -93,7 +93,7 @@ class _Zstd:
 
 
 def _half_a_pair(error: UnicodeError) -> tuple[str, int]:
-    """Stands for bytes that cannot be decoded: UTF-8 has no valid form of it."""
+    """Replace bytes that cannot be decoded by a lone surrogate, which has no valid UTF-8."""
     assert isinstance(error, UnicodeDecodeError)
     return "\udc80", error.end
 
@@ -107,15 +107,15 @@ class _Recoded:
     def __init__(self, stream: Unpacked, encoding: str):
         self._stream = stream
         self._decoder = codecs.getincrementaldecoder(encoding)("skyray.half_a_pair")
-        self._held = b""
+        self._encoded = b""
         self._ended = False
 
     def read(self, size: int) -> bytes:
-        while not self._held and not self._ended:
+        while not self._encoded and not self._ended:
             piece = self._stream.read(size)
             self._ended = not piece
-            self._held = self._decoder.decode(piece, final=self._ended).encode("utf-8", "surrogatepass")
-        piece, self._held = self._held[:size], self._held[size:]
+            self._encoded = self._decoder.decode(piece, final=self._ended).encode("utf-8", "surrogatepass")
+        piece, self._encoded = self._encoded[:size], self._encoded[size:]
         return piece
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
 """Fourth step: turn terms into weighted vectors of term ids, and write the output files.
 
-Files are written by the Python workers through pyarrow, each from one sorted partition, in row groups of fixed size, so
-that the bytes depend on the rows alone and not on cores, batches or retries. Last is `spark_etl.job`, which calls all
-this.
+The Python workers write each file by pyarrow from one sorted partition, in row groups of fixed size, so the bytes
+depend on the rows alone and not on cores, batches or retries. `spark_etl.job` calls all steps.
 """
 
 import hashlib
@@ -27,16 +26,16 @@ from spark_etl.sources import Source
 from spark_etl.written import replacing
 
 ROW_GROUP_ROWS = 16_384
-#: Lines of one input file whose rejects share an output file.
+#: Lines of an input file whose rejects go into one output file.
 REJECT_LINES_PER_FILE = 1_000_000
 
-#: What the workers say about each file they wrote, as JSON; small, so it may come to the driver.
+#: The workers' description of each file they wrote, as JSON; small enough to collect.
 _WRITTEN_SCHEMA = "written string"
 _Batches = Iterator[pa.RecordBatch]
 
 
 def write_vocabulary(statistics: DataFrame, out: str) -> dict[str, Any]:
-    """Write `vocabulary.parquet` from one task that streams; `vocabulary_file` says what comes back."""
+    """Write `vocabulary.parquet` from one task that streams; returns as `vocabulary_file`."""
 
     def write(batches: _Batches) -> _Batches:
         yield _described(vocabulary_file(batches, out))
@@ -59,7 +58,7 @@ def vocabulary_file(batches: _Batches, out: str) -> dict[str, Any]:
     Returns
     -------
     dict
-        The file, as of a message file, and `tokens`: how often all terms occur.
+        The file, as `message_file`, and `tokens`: occurrences of all terms.
     """
     tokens = 0
 
@@ -80,12 +79,12 @@ def write_messages(
 ) -> list[dict[str, Any]]:
     """Write `messages/part-NNNNN.parquet`, `rows_per_file` rows each, from rows of `clean.CLEAN_SCHEMA` with a `seq`.
 
-    The vocabulary must have been written to `out` before: every worker reads it once (some 150 bytes of memory a term).
+    The vocabulary must be in `out`: every worker reads it once (some 150 bytes of memory a term).
 
     Returns
     -------
     list of dict
-        Each file, as `message_file` gives it.
+        Each file, as `message_file`.
     """
     files = max(1, -(-kept // rows_per_file))
 
@@ -151,14 +150,14 @@ def _chunks(row_ids: np.ndarray) -> np.ndarray:
 
 
 def count_facts(batch: pa.RecordBatch, vector: pa.RecordBatch, likely_us: tuple[int, int] | None) -> dict[str, Any]:
-    """What the manifest says of messages.
+    """Counts of messages for the manifest.
 
     Parameters
     ----------
     batch, vector : pa.RecordBatch
-        Of `clean.CLEAN_SCHEMA`, and what `vectorise` made of it.
+        Of `clean.CLEAN_SCHEMA`, and the result of `vectorise` for it.
     likely_us : (int, int), optional
-        First and last time that is no surprise (`spark_etl.span`).
+        First and last likely time (`spark_etl.span`).
     """
     times = batch.column("event_time_us").drop_null().to_numpy()
     odd = np.zeros(0, bool) if likely_us is None else (times < likely_us[0]) | (times > likely_us[1])
@@ -179,14 +178,14 @@ def count_facts(batch: pa.RecordBatch, vector: pa.RecordBatch, likely_us: tuple[
 
 
 def add_facts(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The facts of several lots of messages, at least one, as of one."""
+    """Combine the facts of one or more files of messages."""
     wests, souths, easts, norths = zip(*(one["extent"] for one in facts), strict=True)
     counts = {name: sum(one[name] for one in facts) for name in facts[0] if name != "extent"}
     return counts | {"extent": [min(wests), min(souths), max(easts), max(norths)]}
 
 
 def vectorise(batch: pa.RecordBatch, term_ids: dict[str, int], idf: np.ndarray) -> pa.RecordBatch:
-    """Replace the terms of messages by ids, ascending, and weigh them; terms outside the vocabulary fall away.
+    """Replace the terms of messages by ids, ascending, and weigh them; terms outside the vocabulary are dropped.
 
     Parameters
     ----------
@@ -231,7 +230,7 @@ def vectorise(batch: pa.RecordBatch, term_ids: dict[str, int], idf: np.ndarray) 
 
 @lru_cache(maxsize=1)
 def _load_vocabulary(path: str) -> tuple[dict[str, int], np.ndarray]:
-    """Ids by term and idf by id; kept by the worker for its later tasks."""
+    """Ids by term and idf by id; cached in the worker."""
     table = pq.read_table(path, columns=["term", "idf"])
     return {term: number for number, term in enumerate(table["term"].to_pylist())}, table["idf"].to_numpy()
 
@@ -265,9 +264,9 @@ def _cut(batches: _Batches, key_of: Callable[[pa.RecordBatch], np.ndarray]) -> I
 
 
 def _write_parquet(batches: _Batches, schema: pa.Schema, out: str, name: str) -> dict[str, Any]:
-    """Write one Parquet file in row groups of exactly `ROW_GROUP_ROWS` rows, however the batches are cut."""
-    rows = held_rows = 0
-    held: list[pa.RecordBatch] = []
+    """Write one Parquet file in row groups of exactly `ROW_GROUP_ROWS` rows, for any batches."""
+    rows = buffered_rows = 0
+    buffered: list[pa.RecordBatch] = []
     path = Path(out) / name
     with (
         replacing(path) as unfinished,
@@ -275,15 +274,15 @@ def _write_parquet(batches: _Batches, schema: pa.Schema, out: str, name: str) ->
     ):
         for batch in batches:
             rows += batch.num_rows
-            held.append(batch)
-            held_rows += batch.num_rows
-            while held_rows >= ROW_GROUP_ROWS:
-                table = pa.Table.from_batches(held).combine_chunks()
+            buffered.append(batch)
+            buffered_rows += batch.num_rows
+            while buffered_rows >= ROW_GROUP_ROWS:
+                table = pa.Table.from_batches(buffered).combine_chunks()
                 writer.write_table(table.slice(0, ROW_GROUP_ROWS), ROW_GROUP_ROWS)
-                held = table.slice(ROW_GROUP_ROWS).to_batches()
-                held_rows -= ROW_GROUP_ROWS
-        if held_rows or not rows:
-            writer.write_table(pa.Table.from_batches(held, schema).combine_chunks(), ROW_GROUP_ROWS)
+                buffered = table.slice(ROW_GROUP_ROWS).to_batches()
+                buffered_rows -= ROW_GROUP_ROWS
+        if buffered_rows or not rows:
+            writer.write_table(pa.Table.from_batches(buffered, schema).combine_chunks(), ROW_GROUP_ROWS)
     return _description(path, name, rows)
 
 

@@ -1,4 +1,4 @@
-"""Third step: count the terms of the kept messages. Next is `spark_etl.vectorise`, which gives them their ids."""
+"""Third step: count the terms of the kept messages. Next: `spark_etl.vectorise`, which gives them ids."""
 
 from collections.abc import Sequence
 
@@ -29,9 +29,9 @@ def term_statistics(cleaned: DataFrame, repeated: Sequence[DataFrame], kept: int
 
 
 def split_stop_terms(statistics: DataFrame, kept: int, stop_share: float) -> tuple[DataFrame, list[str]]:
-    """Take out the terms that are in more than `stop_share` of the messages.
+    """Remove the terms that are in more than `stop_share` of the messages.
 
-    Only these come to the driver; there can be no more of them than (mean terms of a message) / `stop_share`.
+    Only these are sent to the driver, at most (mean terms of a message) / `stop_share`.
     """
     if stop_share >= 1:
         return statistics, []

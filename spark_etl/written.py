@@ -8,9 +8,9 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Where to write a file before it takes its name, at the end of the block.
+    """A temporary path to write a file to; it gets its name at the end of the block.
 
-    The other name is of this process alone, as a task may run twice at once.
+    The temporary name has the process id, as a task may run twice at once.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")

@@ -14,8 +14,8 @@ from matching.errors import ConfigError, InputError
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import RawMessage
 from spark_etl import documents, ingest
-from spark_etl.clean import CLEAN_SCHEMA, LINE_BITS, MAX_ORIGINAL_CHARACTERS, clean_share, readable, reject_line
-from spark_etl.ingest import Share, check_columns, line_blocks, plan_tasks, read_blocks
+from spark_etl.clean import CLEAN_SCHEMA, LINE_BITS, MAX_ORIGINAL_CHARACTERS, clean_split, readable, reject_line
+from spark_etl.ingest import Split, check_columns, line_blocks, plan_tasks, read_blocks
 from spark_etl.options import EtlOptions
 from spark_etl.sources import find_sources
 
@@ -39,7 +39,7 @@ def options(*inputs, **more):
 def rows_of(path, **more):
     given = options(path, **more)
     (source,) = find_sources(given)
-    return [row for block in read_blocks(Share(source, 0, 1), given) for row in block]
+    return [row for block in read_blocks(Split(source, 0, 1), given) for row in block]
 
 
 def text_of(row):
@@ -79,11 +79,11 @@ def test_read_blocks_shares_give_every_row_once(tmp_path, small_blocks):
     path.write_bytes(gzip.compress(b"\n".join(LINES)))
     given = options(path)
     (source,) = find_sources(given)
-    whole = [row for block in read_blocks(Share(source, 0, 1), given) for row in block]
-    shared = [row for part in range(3) for block in read_blocks(Share(source, part, 3), given) for row in block]
+    whole = [row for block in read_blocks(Split(source, 0, 1), given) for row in block]
+    shared = [row for part in range(3) for block in read_blocks(Split(source, part, 3), given) for row in block]
     assert [row.line for row in whole] == list(range(1, 501))
     assert sorted(shared, key=lambda row: row.line) == whole
-    assert all(any(read_blocks(Share(source, part, 3), given)) for part in range(3))
+    assert all(any(read_blocks(Split(source, part, 3), given)) for part in range(3))
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
@@ -124,7 +124,7 @@ def test_read_blocks_cut_off_file_gives_its_whole_rows_and_one_broken_file(
     (source,) = find_sources(given)
     for parts in (1, 3):
         rows = [
-            row for part in range(parts) for block in read_blocks(Share(source, part, parts), given) for row in block
+            row for part in range(parts) for block in read_blocks(Split(source, part, parts), given) for row in block
         ]
         broken = [row for row in rows if row.line == 0]
         assert [row.values for row in broken] == ["broken_file"] and broken[0].original.startswith(f"{name}: damaged")
@@ -257,7 +257,7 @@ def test_clean_share_bytes_that_no_encoding_has_spoil_one_row(tmp_path, form):
     path.write_bytes(data)
     given = options(path, encoding="shift_jis")
     (source,) = find_sources(given)
-    rows = [row for batch in clean_share(Share(source, 0, 1), given) for row in batch.to_pylist()]
+    rows = [row for batch in clean_split(Split(source, 0, 1), given) for row in batch.to_pylist()]
     assert [row["reason"] for row in rows] == [None, "bad_utf8", None] and rows[2]["text"] == "ラーメン"
 
 
@@ -266,7 +266,7 @@ def test_clean_share_decimal_commas_are_coordinates(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"text": "here", "lat": "52,52", "lon": "-13,405"}\n')
     given = options(tmp_path, csv_delimiter=";")
     sources = find_sources(given)
-    rows = [row for one in sources for batch in clean_share(Share(one, 0, 1), given) for row in batch.to_pylist()]
+    rows = [row for one in sources for batch in clean_split(Split(one, 0, 1), given) for row in batch.to_pylist()]
     assert [(row["lat"], row["lon"]) for row in (rows[0], rows[2])] == [(52.52, -13.405)] * 2
     assert rows[1]["reason"] == "coordinate_not_number"
 
@@ -311,7 +311,7 @@ def test_clean_share_rows_have_reason_or_message(tmp_path):
     path.write_bytes(LINES[0] + b'\n{"text": "\xff"}\n\n' + b'{"text": "a b a", "lat": "1", "lon": "2", "time": 0}')
     given = options(path)
     (source,) = find_sources(given)
-    batches = list(clean_share(Share(source, 0, 1), given))
+    batches = list(clean_split(Split(source, 0, 1), given))
     assert all(batch.schema == CLEAN_SCHEMA for batch in batches)
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert [row["row_id"] for row in rows] == [1, 2, 3, 4]
