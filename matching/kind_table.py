@@ -1,7 +1,7 @@
 """A kind of subscription as data: one row of a table, and the table that routers, validation and tools read.
 
-The rows of this product are in `matching.kinds`; whoever wires a topology may hand in a longer table (`Kinds.plus`).
-Read on in `matching.operator`, what a row's room and window index have to be.
+The rows of this product are in `matching.kinds`; a topology may be wired with a longer table (`Kinds.plus`). Read on in
+`matching.operator`: the contracts of a row's operator and window index.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,18 +17,18 @@ from matching.storage.state import State, join_states
 
 @dataclass(frozen=True)
 class Recipe:
-    """How subscriptions of a kind are made from messages (`gateway.subscriptions.generate`), and shown by the demo.
+    """How subscriptions of a kind are generated from messages (`gateway.subscriptions.generate`) and shown in the demo.
 
     paper : str
     keywords : (int, int)      fewest and most
     frequent : bool            frequent keywords are preferred
     k : (int, int)             the range k is drawn from, where rows have one
-    side : float               largest side of a region as a share of the extent's side, where rows have one
+    side : float               largest side of a region as a fraction of the extent's side, where rows have one
     square : bool              areas are uniform, not sides
     shown : str                the change that the demo shows
-    share : int                the demo makes so many times fewer of them
-    load : int                 a load test makes so many, unless told otherwise
-    degrees : float            and in a load test regions are squares of this side, where it is not 0
+    share : int                divisor of the demo's number of subscriptions
+    load : int                 number of subscriptions in a load test, by default
+    degrees : float            side of the square regions in a load test; 0: as drawn
     """
 
     paper: str
@@ -50,26 +50,26 @@ class Kind:
     Attributes
     ----------
     code : int                position in `SubscriptionTable.kind`
-    name : str                as subscribers write it
+    name : str                as in subscription files
     place : str               "region" (a closed rectangle) or "point"
-    stands : str              how a message meets a region: "box", by its own rectangle, or "centre"
+    stands : str              what of a message must meet a region: "box", its rectangle, or "centre"
     wraps : bool              a region may cross the antimeridian
     needs_extent : bool       a region must be more than a point
     all_keywords : bool       every match has all keywords, unless the row asks for any (`match`)
-    fields : tuple of str     what a row has beside keywords and place: of "k", "alpha", "match"
-    standing : bool           has a result, kept by a home, that messages enter and leave; else pairs are told once
-    windowed : bool           starts from the window and asks it; needs shares
-    lasting : bool            a result may hold messages that have left the window
-    needs_ended : bool        a message is alive no more for it when a later version of its object comes
-    nearest : bool            the nearest messages make its result: what is farther than the k-th is nothing to it
-    fades : bool              scores fade with the time of the message, at a rate that the run says
-    thresholds : bool         routers may keep back what cannot reach the threshold of a point's subscription
-    replicas : bool           its room can be matched by replicas at the tasks of keywords
-    columns : tuple of str    what it asks of messages beside place and terms: of "counts", "event_time_us"
-    kept_by_engine : bool     what is kept of a subscription is the engine's own: a state is for the same engine
+    fields : tuple of str     fields of a row beside keywords and place: of "k", "alpha", "match"
+    standing : bool           has a result, kept by a home, that messages enter and leave; else a pair is one `match`
+    windowed : bool           starts from the window and refills from it; needs window indexes
+    lasting : bool            cumulative: a result may have messages that have left the window
+    needs_ended : bool        a message ends for it when a later version of its object comes
+    nearest : bool            its result is the nearest messages: those farther than the k-th do not matter
+    fades : bool              scores decay with the age of the message, at a rate set by the run
+    thresholds : bool         routers may drop messages that cannot reach the threshold of a point's subscription
+    replicas : bool           its subscriptions can be matched by replicas at the tasks of keywords
+    columns : tuple of str    message columns it needs beside place and terms: of "counts", "event_time_us"
+    kept_by_engine : bool     its state is the engine's own: it can be restored by the same engine only
     engines : mapping         name to a callable that makes an engine of a space, the default first; none: not run
     windows : mapping         name to `WindowIndex`, the default first
-    room : type of Room
+    room : type of KindOperator
     recipe : Recipe
     """
 
@@ -98,44 +98,44 @@ class Kind:
 
     @property
     def runs(self) -> bool:
-        """Whether there is a room for it."""
+        """Whether it has an operator."""
         return self.room is not None
 
     def engine(self, name: str | None = None) -> Callable[..., Any]:
-        """An engine by name, the default one if none is given.
+        """An engine by name, by default the first.
 
         Raises
         ------
         ConfigError
-            For a name the kind does not have.
+            For an unknown name.
         """
         return self._named("engine", self.engines, name)
 
     def chosen(self, engine: str | None) -> str:
-        """Name of the engine that runs: this one, or the default."""
+        """Name of the engine that runs: the given one, or the default."""
         return engine or next(iter(self.engines))
 
     def window(self, name: str | None = None) -> type[WindowIndex]:
-        """A window index by name, the default one if none is given.
+        """A window index by name, by default the first.
 
         Raises
         ------
         ConfigError
-            For a name the kind does not have.
+            For an unknown name.
         """
         return self._named("window index", self.windows, name)
 
-    def make_operator(self, site: OperatorContext, engine: str | None = None) -> KindOperator:
-        """An empty room.
+    def make_operator(self, context: OperatorContext, engine: str | None = None) -> KindOperator:
+        """An empty operator.
 
         Raises
         ------
         ConfigError
-            For an engine the kind does not have.
+            For an unknown engine.
         """
         made = self.engine(engine)
         assert self.room is not None, "kinds without engine have been refused"
-        return self.room(made, site)
+        return self.room(made, context)
 
     def _named(self, what: str, table: Mapping[str, Any], name: str | None) -> Any:
         if not table:
@@ -147,7 +147,7 @@ class Kind:
 
 
 class Traits(NamedTuple):
-    """What routers ask of kinds, as bool[codes]; each is the attribute of `Kind` of that name."""
+    """Attributes of `Kind` for routers, as bool[codes]."""
 
     region: Bools
     box: Bools
@@ -199,7 +199,7 @@ class Kinds:
 
     @property
     def run(self) -> tuple[Kind, ...]:
-        """Those that there are rooms for."""
+        """The kinds that have an operator."""
         return tuple(kind for kind in self._rows if kind.runs)
 
     def named(self, name: str) -> Kind:
@@ -208,7 +208,7 @@ class Kinds:
         Raises
         ------
         ConfigError
-            For a name nobody knows.
+            For an unknown name.
         """
         if name not in self._by_name:
             raise ConfigError(f"unknown kind {name!r}; choose from {', '.join(self._by_name)}")
@@ -219,7 +219,7 @@ class Kinds:
         return type(self)([*self._rows, *more])
 
     def saved_states(self, parts: Sequence[Mapping[str, np.ndarray]]) -> dict[int, State]:
-        """What all query tasks (`parts`) have saved of each kind that runs, joined, by code. O(total log rows)."""
+        """State of each kind in the snapshots of all query tasks (`parts`), joined, by code. O(total log rows)."""
         states = {}
         for kind in self.run:
             prefix = f"{kind.name}:"
@@ -232,7 +232,7 @@ class Kinds:
 
     @property
     def traits(self) -> Traits:
-        """What routers ask."""
+        """The traits of all kinds."""
         return Traits(
             region=self._flags(lambda kind: kind.place == "region"),
             box=self._flags(lambda kind: kind.place == "region" and kind.stands == "box"),
@@ -244,5 +244,5 @@ class Kinds:
             replicas=self._flags(lambda kind: kind.replicas),
         )
 
-    def _flags(self, says: Callable[[Kind], bool]) -> Bools:
-        return np.array([says(kind) for kind in self._rows], np.bool_)
+    def _flags(self, flag: Callable[[Kind], bool]) -> Bools:
+        return np.array([flag(kind) for kind in self._rows], np.bool_)

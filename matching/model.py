@@ -1,4 +1,4 @@
-"""The columns everything is made of: messages, subscriptions, changes, updates.
+"""Columnar types: messages, subscriptions, changes, updates.
 
 Each type is a NamedTuple of C-contiguous numpy arrays of one length n (ragged columns are an offsets array of
 n + 1 entries and a flat array). Numba takes them as they are, Ray ships them without a copy, `topology.core.frames`
@@ -27,7 +27,7 @@ UInt8 = NDArray[np.uint8]
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
-#: Columns of messages that are there only where somebody asks for them (`Kind.columns`), as they are elsewhere.
+#: Optional columns of messages (`Kind.columns`) where no kind needs them.
 NO_COUNTS: Int32 = np.zeros(0, np.int32)
 NO_TIMES: Int64 = np.zeros(0, np.int64)
 
@@ -40,7 +40,7 @@ CHANGES = ("match", "enter", "leave")
 
 #: Stands for a subscription's keyword that the vocabulary lacks. No message carries it and it sorts last.
 UNKNOWN_TERM = 2**31 - 1
-#: Codes in `SubscriptionTable.match`: as many keywords as its kind asks for, or one where the kind asks for all.
+#: Codes in `SubscriptionTable.match`: as many keywords as the kind requires, or one where the kind requires all.
 KEYWORDS_BY_KIND, ANY_KEYWORD = range(2)
 
 
@@ -65,7 +65,7 @@ class Names(NamedTuple):
 
 
 class MessageBatch(NamedTuple):
-    """Messages in ascending `seq`; not necessarily dense, since a router may keep some back.
+    """Messages in ascending `seq`; with gaps where a router dropped some.
 
     seq : int64[n]            position in the stream, dense from 0 over the whole stream
     x, y : float64[n]         the point in the unit square (`matching.space.Space.project`)
@@ -77,8 +77,8 @@ class MessageBatch(NamedTuple):
     term_offsets : int64[n+1] term_offsets[i]:term_offsets[i + 1] are the terms of message i
     terms : int32[nnz]        ascending within a message, without repeats
     weights : float32[nnz]    unit tf-idf vector over the terms in the vocabulary
-    counts : int32[nnz]       how often each term occurs in its message; empty where no kind asks for it
-    event_time_us : int64[n]  microseconds; empty where no kind asks for it
+    counts : int32[nnz]       occurrences of each term in its message; empty where no kind needs it
+    event_time_us : int64[n]  microseconds; empty where no kind needs it
     """
 
     seq: Int64
@@ -99,7 +99,7 @@ class MessageBatch(NamedTuple):
         return self.seq.shape[0]
 
     def alive(self, floor: int) -> "MessageBatch":
-        """Those with life > floor: of a batch that is longer than the window, what its end leaves. O(n), or a copy."""
+        """The messages with life > floor, for a batch longer than the window. O(n), or a copy."""
         living = self.life > floor
         return self if living.all() else self.take(np.flatnonzero(living))
 
@@ -133,9 +133,9 @@ class SubscriptionTable(NamedTuple):
     x, y : float64[n]         the point in the unit square; NaN for kinds with a region
     region : float64[n, 4]    west, south, east, north in degrees, closed; west > east crosses the antimeridian
                               (some kinds only); NaN for kinds with a point
-    match : int8[n]           how many of its keywords a message must have: `KEYWORDS_BY_KIND` or `ANY_KEYWORD`
+    match : int8[n]           which of its keywords a message must have: `KEYWORDS_BY_KIND` or `ANY_KEYWORD`
     k : int32[n]              0 where the kind has none
-    alpha : float64[n]        share of the spatial score; NaN where the kind has none
+    alpha : float64[n]        weight of the spatial score; NaN where the kind has none
     term_offsets : int64[n+1]
     terms : int32[nnz]        ascending, without repeats; `UNKNOWN_TERM` at most once, last, only where all are needed
     weights : float32[nnz]    unit idf vector over the terms in the vocabulary
@@ -200,11 +200,10 @@ class ChangeList(NamedTuple):
 
     A replaced subscription is a removal of the old number and a new number at the same seq.
 
-    follows : int64[n], optional    for each row of `added` the number that had its external id before, -1 if none had
-                                    it; that one is removed in this change list or in an earlier one. None if no row
-                                    follows any
-    owner: int64[n], optional       for each row of `added` the query task that holds it, where that has been decided
-                                    once for all (`distribution.placed`); None where routers work it out
+    follows : int64[n], optional    for each row of `added` the number that had its external id before, -1 if none; that
+                                    one is removed in this change list or in an earlier one. None if all are -1
+    owner: int64[n], optional       for each row of `added` the query task it is placed on (`distribution.placed`); None
+                                    where routers compute it
     """
 
     batch: int
@@ -216,7 +215,7 @@ class ChangeList(NamedTuple):
 
 
 class UpdateBatch(NamedTuple):
-    """What subscribers are told.
+    """Updates of results.
 
     as_of : int64[n]     `match`: seq of the message; `enter`, `leave`: last seq of the boundary
     number : int64[n]    the subscription
@@ -334,7 +333,7 @@ def join_messages(parts: Sequence[MessageBatch]) -> MessageBatch:
 
 
 def _as_points(messages: MessageBatch) -> MessageBatch:
-    # `_replace` is no use here: it believes len() to be the number of fields.
+    # `_replace` fails here: it takes len() for the number of fields.
     columns: Any = messages._asdict() | {"east": messages.west, "north": messages.south}
     return MessageBatch(**columns)
 
@@ -343,7 +342,7 @@ NO_MESSAGES = _as_points(empty(MessageBatch))
 
 
 def _join_optional(parts: Sequence[Float64 | None], lengths: Sequence[int]) -> Float64 | None:
-    """Columns that some tables lack, which then stand for NaN; None if all lack it."""
+    """Join a column, NaN for tables without it; None if no table has it."""
     if all(part is None for part in parts):
         return None
     filled = [np.full(rows, np.nan) if part is None else part for part, rows in zip(parts, lengths, strict=True)]

@@ -1,15 +1,14 @@
-"""What a kind of subscription is: a room at each query task, a share of the window at each tuple task.
+"""The two parts of a kind: an operator at each query task, a window index at each tuple task.
 
-A `KindOperator` holds the subscriptions of its kind that one query task is given. It takes a batch in two steps:
-`match` finds what this task answers for, for itself and for the homes of subscriptions that it holds for others;
-`close` leads those at home here to the boundary, once everybody's finds are there. What a room cannot know by itself it
-asks the window as of a boundary (`WindowQuery`), whose answer comes back by `answer`, late but never wrong. A
-`WindowIndex` is the window's side: it indexes the messages of one tuple task and answers questions about them.
+A `KindOperator` has the subscriptions of its kind at one query task. It processes a batch in two calls: `match` finds
+the hits of this task, for its own results and for the homes of its replicas; `close` advances the results homed on this
+task to the boundary once all tasks' hits have arrived. What the operator lacks it queries from the window as of a
+boundary (`WindowQuery`); `answer` takes the reply, late but never wrong. A `WindowIndex` indexes the messages of one
+tuple task and answers those queries.
 
-Nobody outside `matching` knows more of a kind than its row (`matching.kind_table`): bolts loop over rooms and shares
-and carry what they say, routers ask the traits. Rooms are driven by `bolts.query` and, in one process, by
-`matching.local_engine`. Read on in `matching.refill`, what rooms do about questions, then in a room,
-`matching.topk.operator`.
+Outside `matching` a kind is its row in `matching.kind_table`: bolts loop over operators and window indexes and forward
+their outputs, routers read the traits. `bolts.query` drives operators, and `matching.local_engine` does in one process.
+Read on in `matching.refill`, then in an operator, `matching.topk.operator`.
 """
 
 from abc import ABC, abstractmethod
@@ -41,18 +40,18 @@ from matching.window import Boundary, Window
 
 Bools = NDArray[np.bool_]
 NO_SEQS: Int64 = np.zeros(0, np.int64)
-#: Which pairs a task answers for: given the region of each pair (float64[m, 4]), the messages, and each pair's row.
+#: Which pairs a task reports: of the region of each pair (float64[m, 4]), the messages, and each pair's message row.
 Owned = Callable[[Float64, MessageBatch, Int32], Bools]
 
 
 class WindowQuery(NamedTuple):
-    """What rows of subscriptions ask of the window.
+    """A query of the window for some subscriptions.
 
     as_of : Boundary    the window at this boundary
-    up_to : int         and what came in later batches up to this one, where the room has not been sent all of it
+    up_to : int         plus the messages of later batches up to this one, where the operator has not been sent all
     rows : NamedTuple   of the kind; arrays, one row a subscription
-    onward : bool       and what came in later batches still, as many as are stored; the answer says how many
-    more : bool         only what came in the later batches: the rest has been answered, and `rows` say how
+    onward : bool       plus the messages of all later batches that are stored; the answer says up to which
+    more : bool         only the messages of later batches: `rows` come from the first answer
     """
 
     as_of: Boundary
@@ -63,14 +62,14 @@ class WindowQuery(NamedTuple):
 
 
 class WindowRequest(NamedTuple):
-    """A question on its way; the answer comes back with the same `request`."""
+    """A window query in flight; the answer carries the same `request`."""
 
     request: int
     question: WindowQuery
 
 
 class Relax(NamedTuple):
-    """Subscriptions (int64[n]) whose thresholds routers must forget, before the window is asked:
+    """Subscriptions (int64[n]) whose thresholds routers must drop before the window is queried; see
     `KindOperator.relaxed`.
     """
 
@@ -88,38 +87,39 @@ class Thresholds(NamedTuple):
 
 
 NO_THRESHOLDS = Thresholds(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-NOTHING_TOLD: UpdateBatch = empty(UpdateBatch)
+_NO_UPDATES: UpdateBatch = empty(UpdateBatch)
 
 
 class Work(NamedTuple):
-    """Postings looked at, pairs tested, pairs that matched or were offered to a result."""
+    """Postings scanned, pairs verified, pairs that matched or were offered to a result."""
 
     scanned: int = 0
     verified: int = 0
     matched: int = 0
 
     def plus(self, other: "Work") -> "Work":
-        """Both together."""
+        """The sum of both."""
         return Work(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class OperatorOutput(NamedTuple):
-    """What comes of a batch or of an answer.
+    """What an operator emits for a batch or an answer.
 
     updates : UpdateBatch     of the boundary, or late ones, boundary by boundary for each subscription
-    asks, relaxes             what the window is asked, and for whom routers must be relaxed before it is
-    raised : Thresholds       have risen; routers and replicas may learn them, late if need be
+    asks : window queries to send
+    relaxes : thresholds that routers must drop before a window query is sent
+    raised : Thresholds       that have risen; routers and replicas may apply them late
     work : Work
     """
 
-    updates: UpdateBatch = NOTHING_TOLD
+    updates: UpdateBatch = _NO_UPDATES
     asks: tuple[WindowRequest, ...] = ()
     relaxes: tuple[Relax, ...] = ()
     raised: Thresholds = NO_THRESHOLDS
     work: Work = Work()
 
     def plus(self, later: "OperatorOutput") -> "OperatorOutput":
-        """What this one and a later one tell and ask, one after the other. O(updates)."""
+        """This output followed by a later one. O(updates)."""
         return OperatorOutput(
             concatenate([self.updates, later.updates]),
             self.asks + later.asks,
@@ -130,18 +130,17 @@ class OperatorOutput(NamedTuple):
 
 
 class OperatorInput(NamedTuple):
-    """A batch as one task takes it; everything of one kind.
+    """A batch for one operator; everything of one kind.
 
     boundary : Boundary
-    messages : MessageBatch      those that this task answers for
-    ended : MessageBatch         messages, of this batch or earlier ones, whose object is alive no more
-    added : SubscriptionTable    those that this task holds, or is home to
+    messages : MessageBatch      routed to this task
+    ended : MessageBatch         messages, of this batch or earlier ones, whose object has ended
+    added : SubscriptionTable    assigned to this task, or homed on it
     home : int64[n]              the task that keeps the result of each
     held : bool[n]               whether this task matches it
-    removed : Removals           all of the kind, wherever they are
-    owned : callable, optional   which pairs are told here, where several tasks may find the same one
-    withheld : MessageBatch      messages that this task would answer for and is kept from: counted
-    (`KindOperator.missed`)
+    removed : Removals           all of the kind, on any task
+    owned : callable, optional   which pairs this task reports, where several tasks may find the same one
+    withheld : MessageBatch      messages that the router dropped for this task: counted (`KindOperator.missed`)
     """
 
     boundary: Boundary
@@ -156,10 +155,8 @@ class OperatorInput(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """What a task found in a batch: `mine`, for `KindOperator.close` alone; `found[t]` (a NamedTuple) for the home at
-    task t.
-
-    `found` is empty where nobody holds subscriptions for others.
+    """Hits of a task in a batch: `mine` for its own `KindOperator.close`, `found[t]` (a NamedTuple) for the home at
+    task t. `found` is empty for kinds without replicas.
     """
 
     mine: Any
@@ -168,14 +165,14 @@ class Matched(NamedTuple):
 
 @dataclass(frozen=True)
 class OperatorContext:
-    """Where a room stands.
+    """What an operator knows of its run.
 
-    relaxes : bool       routers keep messages back by thresholds, and must be relaxed before these may fall
-    replicates : bool    subscriptions are matched by replicas at the tasks of their keywords, apart from their home
-    prefix_only : bool   and only at those of a prefix of them
-    routers : int        how many distribution tasks there are
-    fading : Fading      how scores fade, for kinds that do; None if the run does not say
-    options : mapping    settings that only some kinds know, by name
+    relaxes : bool       routers drop messages by thresholds, and must drop these before they may fall
+    replicates : bool    subscriptions are matched by replicas at the tasks of their keywords, not at their home
+    prefix_only : bool   and only at the tasks of a prefix of the keywords
+    routers : int        number of distribution tasks
+    fading : DecayParameters    for kinds whose scores decay; None if the run has none
+    options : mapping    settings of single kinds, by name
     """
 
     space: Space
@@ -195,28 +192,28 @@ class KindOperator(ABC):
 
     Parameters
     ----------
-    engine : callable    makes an engine of a space; a row of `Kind.engines`
-    site : Site
+    engine : callable    makes an engine of a space; a value of `Kind.engines`
+    context : OperatorContext
     """
 
     @abstractmethod
-    def __init__(self, engine: Callable[..., Any], site: OperatorContext): ...
+    def __init__(self, engine: Callable[..., Any], context: OperatorContext): ...
 
     @abstractmethod
     def __len__(self) -> int:
-        """Subscriptions matched here."""
+        """Number of subscriptions that this task matches."""
 
     @property
     @abstractmethod
     def watermark(self) -> int:
-        """Number of the last batch up to which everything has been told of those at home here, -1 if none."""
+        """Last batch up to which all updates of the results homed on this task are emitted, -1 if none."""
 
     @abstractmethod
     def holds(self, numbers: Int64) -> Bools:
-        """bool[n]: which of these subscriptions are matched here, or at home here. O(n)."""
+        """bool[n]: which of these subscriptions are matched by this task or homed on it. O(n)."""
 
     @abstractmethod
-    def match(self, turn: OperatorInput) -> Matched:
+    def match(self, batch_input: OperatorInput, /) -> Matched:
         """Match the next batch, with its changes.
 
         Raises
@@ -227,103 +224,103 @@ class KindOperator(ABC):
 
     @abstractmethod
     def close(self, mine: Any, found: list[Any]) -> OperatorOutput:
-        """Close the next batch that was matched, with what other tasks found in it for those at home here."""
+        """Close the next matched batch, with the hits of other tasks for the results homed on this task."""
 
     def pass_over(self, boundary: Boundary) -> None:
-        """Close the next batch while nobody is here, nobody comes with it and nobody waits: nothing comes of it.
+        """Close the next batch while the operator has no subscription, gets none and has no refill pending.
 
-        Small batches are many, and kinds without subscriptions should cost them nothing: rooms that know a shorter way
-        than an empty batch take it.
+        Small batches are frequent, and kinds without subscriptions should cost them nothing: an operator may override
+        this with less than an empty batch.
         """
-        nobody = np.zeros(0, np.int8)
-        turn = OperatorInput(
-            boundary, empty(MessageBatch), empty(MessageBatch), empty(SubscriptionTable), NO_SEQS, nobody > 0,
-            Removals(NO_SEQS, nobody, NO_SEQS),
+        none = np.zeros(0, np.int8)
+        batch_input = OperatorInput(
+            boundary, empty(MessageBatch), empty(MessageBatch), empty(SubscriptionTable), NO_SEQS, none > 0,
+            Removals(NO_SEQS, none, NO_SEQS),
         )  # fmt: skip
-        self.close(self.match(turn).mine, [])
+        self.close(self.match(batch_input).mine, [])
 
     def answer(self, request: int, body: Any) -> OperatorOutput:
-        """Take the merged answer to a question, and lead who waited for it up to the last boundary closed.
+        """Take the merged answer of a window query, and advance its subscriptions to the last closed boundary.
 
         Raises
         ------
         EngineError
-            If nobody waits for it.
+            If no such query is in flight.
         """
-        raise EngineError(f"{type(self).__name__}: an answer to request {request}, which nobody has asked")
+        raise EngineError(f"{type(self).__name__}: an answer to request {request}, which was never sent")
 
     def relaxed(self, request: int, last_batch: int) -> WindowRequest:
-        """Every router has been relaxed; the last batch routed before that is `last_batch`."""
-        raise EngineError(f"{type(self).__name__}: request {request} relaxed nobody")
+        """All routers have dropped the thresholds of a request, `last_batch` being the last batch routed by them."""
+        raise EngineError(f"{type(self).__name__}: request {request} relaxed no threshold")
 
     def register(self, home: int, number: Int64, version: Int64, rows: SubscriptionTable, changes_through: int) -> None:
-        """Replicas: ahead of the next batch these of one home have no threshold as of their version.
+        """Replicas: before the next batch, drop the thresholds of these subscriptions of one home, as of `version`.
 
-        `changes_through` is the last change list that the router has taken: who was removed since must stay so. `rows`
-        are the subscriptions themselves where replicas may have been given up, else empty.
+        `changes_through` is the last change list that the router has applied: later removals must stay in force.
+        `rows` are the subscriptions themselves where replicas may have been dropped, else empty.
         """
         raise EngineError(f"{type(self).__name__}: has no replicas to register")
 
     def raise_thresholds(self, raised: Thresholds) -> None:
-        """Replicas: take thresholds of the homes; those of an older version are ignored."""
-        raise EngineError(f"{type(self).__name__}: has no replicas to tell thresholds")
+        """Replicas: apply thresholds of the homes; those of an older version are ignored."""
+        raise EngineError(f"{type(self).__name__}: has no replicas that take thresholds")
 
     def sharers(self, numbers: Int64) -> Bools:
-        """bool[n, tasks]: who may have a replica of each of these, which are at home here."""
+        """bool[n, tasks]: which tasks may have a replica of each of these, which are homed on this task."""
         raise EngineError(f"{type(self).__name__}: has no replicas")
 
     @property
     def met(self) -> Int64:
-        """Seqs of those messages of the last batch that mattered to somebody here; only kinds with regions say."""
+        """Seqs of the messages of the last batch that matched a subscription of this task; only kinds with regions."""
         return np.zeros(0, np.int64)
 
     @property
     def missed(self) -> Int64:
-        """Seqs, one a pair, of withheld messages of the last batch that would have mattered; as `met`."""
+        """Seqs, one a pair, of withheld messages of the last batch that would have matched; as `met`."""
         return np.zeros(0, np.int64)
 
     def claims(self, numbers: Int64) -> tuple[Float64, Int32]:
-        """Region and rarest keyword of those of these subscriptions that can match and want all their keywords.
+        """Region and rarest keyword of those of these subscriptions that can match and need all their keywords.
 
-        Only kinds of which all keywords are wanted say: signatures forget the others by themselves.
+        Only for kinds that need all keywords: signatures drop the others by themselves.
         """
         return np.zeros((0, 4)), np.zeros(0, np.int32)
 
     def results(self) -> ResultBatch:
-        """Standing results of those at home here, at the last boundary closed. O(results)."""
+        """Results homed on this task, at the last boundary closed. O(results)."""
         return empty(ResultBatch)
 
     def report(self) -> dict[str, Any]:
-        """Figures for the end of the run, JSON-ready."""
+        """Figures for the run report, JSON-ready."""
         return {}
 
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
-        """All memory, for figures of size."""
+        """All memory of the operator."""
 
     @abstractmethod
     def state(self) -> State:
-        """What cannot be derived of those at home here (of kinds without homes: of all), while nobody waits.
+        """State for a snapshot: of the results homed on this task (of kinds without homes: of all), without refills.
 
-        Rows have the columns of `SubscriptionTable` and what the kind adds to them.
+        Rows have the columns of `SubscriptionTable` and those of the kind.
         """
 
     @abstractmethod
     def restore(self, boundary: Boundary, state: State, home: Int64, held: Bools) -> None:
-        """Go on behind a boundary, in place of an empty room.
+        """Resume after a boundary; on an empty operator.
 
-        state : State       rows that this task holds or is home to; columns as `state` gives them
+        state : State       rows assigned to this task or homed on it; columns as in `state`
         home, held          as in `OperatorInput`, for the rows
         """
 
 
 class WindowIndex(ABC):
-    """One tuple task's messages, indexed for the questions of one kind.
+    """One tuple task's messages, indexed for the window queries of one kind.
 
     Parameters
     ----------
     space : Space
-    kept_boundaries : int    how many boundaries back a question may reach: what died since is kept that long
+    kept_boundaries : int    how many boundaries back a query may reach: messages are kept that long after expiry
     """
 
     #: As written after `--window-index KIND=`.
@@ -339,10 +336,10 @@ class WindowIndex(ABC):
 
     @abstractmethod
     def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None:
-        """Take this task's part of the next batch.
+        """Store this task's part of the next batch.
 
         ended : int64[m]    seqs of messages, of this batch or earlier ones, that a later version or a deletion has
-                            ended; those unknown or expired are passed over
+                            ended; unknown or expired ones are ignored
 
         Raises
         ------
@@ -352,25 +349,25 @@ class WindowIndex(ABC):
 
     @abstractmethod
     def load(self, boundary: Boundary, messages: MessageBatch, ended: Int64 = NO_SEQS) -> None:
-        """Take a whole window at once, as of a boundary; before any batch. `ended` as in `store`."""
+        """Load a whole window, as of a boundary; before any batch. `ended` as in `store`."""
 
     @abstractmethod
     def answer(self, question: WindowQuery) -> Any:
-        """What this task's messages have to say; a NamedTuple of the kind, of which `merge` makes one answer.
+        """Answer a query from this task's messages; a NamedTuple of the kind, for `merge`.
 
-        `onward` and `more` are only for kinds whose rooms ask so: see `matching.refill.Resuming`.
+        `onward` and `more` are for kinds whose operators are `matching.refill.Resuming`.
 
         Raises
         ------
         EngineError
-            If `question.as_of` is no longer (or not yet) known, or `question.up_to` is not stored yet.
+            If `question.as_of` is no longer or not yet known, or `question.up_to` is not stored yet.
         """
 
     @classmethod
     @abstractmethod
     def merge(cls, parts: list[Any]) -> Any:
-        """One answer of the answers of all tasks to one question."""
+        """Merge the answers of all tasks to one query."""
 
     @abstractmethod
     def size_bytes(self) -> int:
-        """Memory of all arrays, spare room included."""
+        """Memory of all arrays, spare capacity included."""

@@ -201,7 +201,7 @@ def test_pending_answer_to_what_was_not_asked_raises():
     run.pend(1)
     run.install(0, {1: set()})
     for request in (0, 1):
-        with pytest.raises(EngineError, match=f"request {request}, which nobody waits for"):
+        with pytest.raises(EngineError, match=f"request {request}, for which no refill waits"):
             run.install(request, {1: set()})
 
 
@@ -458,7 +458,7 @@ def test_pending_thousand_times_leaves_nothing_behind():
                 assert len(told) == number - request
             assert run.kept == []
         assert len(run.kept) < 5
-    assert not run.pending and not run.pending._blocks and not run.pending._early and not run.pending.waits.any()
+    assert not run.pending and not run.pending._refills and not run.pending._early and not run.pending.waits.any()
     assert run.pending.requests == 1000 and run.pending.watermark == 999
 
 
