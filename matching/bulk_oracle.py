@@ -1,12 +1,11 @@
 """The bulk oracle: what every kind must answer, computed with NumPy over many messages at once.
 
-`matching.naive` is the oracle: what stands there is right. It is plain Python, and too slow for hundreds of
-subscriptions over long streams. `BulkOracle` gives the same updates and results, to the last bit of every score, and
-property tests hold it against the oracle kind by kind. It shares no code with engines, rooms or windows: the messages
-that share a word with a subscription are found by sorting the words of all messages, scores are the oracle's
-expressions in the oracle's order, and a result is chosen anew from what is alive. As in the oracle, each kind is a
-function or two and a row of `RULES`. Read on in `gateway.runs.oracles`, which feeds it finished runs, and in
-`gateway.load.check`, which holds load tests against `expected`.
+`matching.naive` is the oracle, in plain Python, and too slow for hundreds of subscriptions over long streams.
+`BulkOracle` gives the same updates and results, to the last bit of every score; property tests compare the two kind by
+kind. It shares no code with engines, operators or window indexes: candidates are found by sorting the words of all
+messages, scores are the oracle's expressions in the oracle's order, and a result is chosen anew from the messages that
+are alive. As in the oracle, each kind is a function or two and a row of `RULES`. Read on in `gateway.runs.oracles`,
+which feeds it finished runs, and in `gateway.load.check`, which compares load tests with `expected`.
 """
 
 import math
@@ -41,14 +40,14 @@ from matching.model import (
 from matching.naive import DecayModel, tally
 from matching.window import NO_FLOOR, Boundary
 
-#: Stands for the end of a subscription that does not end, and of a message that nothing ends.
+#: The end of a subscription or message without one.
 NEVER = 2**62
 #: Subscriptions between two calls of `on_progress`.
-_STEP = 16
+_PROGRESS_INTERVAL = 16
 
 
 class Eligible(NamedTuple):
-    """Messages that may be of a subscription's result, ascending: `row` of the messages given (int64[n]), `score` and
+    """Messages eligible for a subscription's result, ascending: `row` of the messages given (int64[n]), `score` and
     `text` (float64[n]): of a region spatial relevance and Jaccard, of a point the whole score and its text part."""
 
     row: Int64
@@ -79,7 +78,7 @@ class Words(NamedTuple):
         )
 
     def lists(self, terms: np.ndarray) -> list[slice]:
-        """Where the places of each term are."""
+        """Places of each term."""
         wanted = terms.astype(np.int64)
         first, end = np.searchsorted(self.term, wanted), np.searchsorted(self.term, wanted, "right")
         return [slice(*cut) for cut in zip(first.tolist(), end.tolist(), strict=True)]
@@ -99,7 +98,7 @@ def counted(rows) -> Counter:
 
 
 def of_numbers(rows, numbers: Int64):
-    """Those rows of updates or results that are of these subscriptions."""
+    """The rows of updates or results of these subscriptions."""
     mine = np.isin(rows.number, numbers)
     return type(rows)(**{name: column if column is None else column[mine] for name, column in rows._asdict().items()})
 
@@ -108,7 +107,7 @@ def expected(
     messages: MessageBatch, table: SubscriptionTable, boundaries: Sequence[Boundary], max_distance: float,
     ends: Int64 | None = None, decay: DecayModel | None = None,
 ) -> Expected:  # fmt: skip
-    """The updates of subscriptions at the boundaries behind the first, and their results at the last.
+    """The updates of subscriptions at the boundaries after the first, and their results at the last.
 
     Parameters
     ----------
@@ -135,13 +134,13 @@ def expected(
     return Expected(tally(take_rows(updates, updates.as_of > first)), counted(oracle.results()))
 
 
-def sampled(table: SubscriptionTable, told: UpdateBatch, evenly: int, most: int) -> SubscriptionTable:
-    """So many spread evenly, and so many of those told most, of a table whose numbers ascend.
+def sampled(table: SubscriptionTable, updates: UpdateBatch, evenly: int, most: int) -> SubscriptionTable:
+    """`evenly` subscriptions at equal distances and the `most` with most updates, of a table whose numbers ascend.
 
-    A few thousand out of a million may well be told nothing at all.
+    An even sample of a few thousand out of a million may have no updates at all.
     """
     some = np.arange(0, len(table), max(1, len(table) // evenly))[:evenly]
-    number, times = np.unique(told.number[np.isin(told.number, table.number)], return_counts=True)
+    number, times = np.unique(updates.number[np.isin(updates.number, table.number)], return_counts=True)
     often = np.searchsorted(table.number, number[np.argsort(-times, kind="stable")][:most])
     return table.take(np.union1d(some, often))
 
@@ -230,7 +229,7 @@ def _decay(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
     logs, positive = np.full(row.shape, -math.inf), relevance > 0.0
     logs[positive] = list(map(math.log, relevance[positive].tolist()))
     time_us = messages.event_time_us[row]
-    timed = time_us != NO_FLOOR  # a message without a time is nothing to those whose scores fade
+    timed = time_us != NO_FLOOR  # a message without a time has no decaying score
     score = logs + (time_us - model.epoch_us) / 1e6 * model.log_base_per_s
     return Eligible(row[timed], score[timed], text[timed])
 
@@ -264,12 +263,12 @@ def in_region(messages: MessageBatch, region: np.ndarray, lists: Sequence[Int64]
     return Eligible(row, spatial, common / (len(lists) + lengths - common))
 
 
-# ----------------------------------------------------------------------------------------------- what a result holds
+# ---------------------------------------------------------------------------------------------- what a result contains
 
 
 class Found(NamedTuple):
-    """Messages that may be of a result, ascending by seq: `seq`, `score`, `text`, and the positions of the boundaries
-    at which each one `comes` and from which on it is gone (`goes`; int64[n] each)."""
+    """Messages eligible for a result, ascending by seq: `seq`, `score`, `text`, and the positions of the boundaries at
+    which each one enters the window (`comes`) and from which on it has left (`goes`; int64[n] each)."""
 
     seq: Int64
     score: Float64
@@ -296,22 +295,22 @@ def _nearest(found: Found, among: Int64, k: int) -> Int64:
 
 
 def _not_dominated(found: Found, among: Int64, k: int) -> Int64:
-    """Those that nothing is as good as in both and better than in one, by spatial relevance and then seq."""
+    """Those that no other dominates, by spatial relevance and then seq."""
     if not among.shape[0]:
         return among
     pairs, which = np.unique(found.score[among] + 1j * found.text[among], return_inverse=True)
-    # ascending by relevance and then text: what comes behind is as near at least, and must have less text
+    # ascending by relevance and then text: later pairs are at least as near, and must have less text
     behind = np.append(np.maximum.accumulate(pairs.imag[::-1])[::-1], -1.0)[1:]
     kept = among[(pairs.imag > behind)[which]]
     return kept[np.lexsort((kept, -found.score[kept]))]
 
 
 class Rule(NamedTuple):
-    """How a kind with a result scores messages, and which of them it holds.
+    """How a kind with a result scores messages, and which of them are its result.
 
-    windowed : bool    only what is alive counts, and what came before the registration does, too
-    ended : bool       a message that a later one has ended counts no more
-    text : bool        results say the text score
+    windowed : bool    of the messages that are alive, including those before the registration
+    ended : bool       except those that a later message has ended
+    text : bool        results have the text score
     """
 
     score: Callable[[Chunk, SubscriptionTable, int], Eligible]
@@ -347,13 +346,13 @@ class BulkOracle:
     decay : DecayModel, optional
         Needed as soon as a `decay` subscription meets a message.
     rules : mapping of kind to Rule, optional
-        For tests, which put a broken one here to see it caught.
+        For tests of the oracle itself: a broken rule must be caught.
 
     Notes
     -----
     A call of `advance` takes O(terms log terms) once and, for each subscription, O(n) for the n messages that share a
     word with it and O(n) for each boundary at which its result loses a message. Memory: the messages of one call, what
-    is alive behind them, and the results.
+    is alive after them, and the results.
     """
 
     def __init__(
@@ -367,14 +366,14 @@ class BulkOracle:
         self.table, self.max_distance, self.decay = table, max_distance, decay
         self.rules = RULES | (rules or {})
         self._end = end
-        self._kept: MessageBatch | None = None  # what may be alive behind the last boundary
+        self._kept: MessageBatch | None = None  # what may be alive after the last boundary
         self._last_seq = -1
-        self._held: dict[int, Found] = {}  # by row of the table, where something is held; best first
+        self._results: dict[int, Found] = {}  # by row of the table, best first; without empty ones
         self._windowed = any(self.rules[kind].windowed for kind in np.unique(table.kind).tolist() if kind != BOOLEAN)
 
     @property
     def kept(self) -> int:
-        """Messages that are kept from one call to the next."""
+        """Messages kept from one call to the next."""
         return 0 if self._kept is None else len(self._kept)
 
     def advance(
@@ -389,13 +388,13 @@ class BulkOracle:
         Parameters
         ----------
         boundaries : sequence of Boundary
-            At least one, in order, behind those of earlier calls.
+            At least one, in order, after those of earlier calls.
         messages : MessageBatch
             Ascending: those of these boundaries; gaps are messages without any of the keywords.
         alive_to : int64[m], optional
             By seq, the message that ends each one of the stream (its own seq if it is a deletion); `NEVER` for none.
         on_progress : callable, optional
-            Called now and then as `on_progress(share of the subscriptions done, updates of this call so far)`.
+            Called now and then as `on_progress(fraction of the subscriptions done, updates of this call so far)`.
 
         Returns
         -------
@@ -405,7 +404,7 @@ class BulkOracle:
         Raises
         ------
         TopologyError
-            If the boundaries are not behind those of earlier calls, or `decay` lacks its model or counts.
+            If the boundaries do not follow those of earlier calls, or `decay` lacks its model or counts.
         """
         last_seqs = np.array([boundary.last_seq for boundary in boundaries], np.int64)
         floors = np.array([boundary.floor for boundary in boundaries], np.int64)
@@ -431,7 +430,7 @@ class BulkOracle:
                 part = self._changes(rule, chunk, at, (comes, goes), int(starts[at]), int(stops[at]), last_seqs)
             parts.append(part)
             count += len(part)
-            if on_progress is not None and at % _STEP == 0:
+            if on_progress is not None and at % _PROGRESS_INTERVAL == 0:
                 on_progress(at / len(self.table), count)
         self._last_seq = int(last_seqs[-1])
         if self._windowed:
@@ -440,18 +439,18 @@ class BulkOracle:
 
     def results(self) -> ResultBatch:
         """All results as of the last boundary, by number and rank."""
-        order = sorted(self._held, key=lambda at: self.table.number[at])
-        held = [self._held[at] for at in order]
-        sizes = [each.seq.shape[0] for each in held]
+        order = sorted(self._results, key=lambda at: self.table.number[at])
+        rows = [self._results[at] for at in order]
+        sizes = [each.seq.shape[0] for each in rows]
         texts = [
             each.text if self.rules[int(self.table.kind[at])].text else np.full(each.seq.shape[0], np.nan)
-            for at, each in zip(order, held, strict=True)
+            for at, each in zip(order, rows, strict=True)
         ]
         return ResultBatch(
             np.repeat(self.table.number[np.array(order, np.int64)], sizes),
             np.concatenate([np.zeros(0, np.int32), *(np.arange(1, size + 1, dtype=np.int32) for size in sizes)]),
-            np.concatenate([np.zeros(0, np.int64), *(each.seq for each in held)]),
-            np.concatenate([np.zeros(0), *(each.score for each in held)]),
+            np.concatenate([np.zeros(0, np.int64), *(each.seq for each in rows)]),
+            np.concatenate([np.zeros(0), *(each.score for each in rows)]),
             np.concatenate([np.zeros(0), *texts]),
         )
 
@@ -466,39 +465,39 @@ class BulkOracle:
         self, rule: Rule, chunk: Chunk, at: int, when: tuple[Int64, Int64 | None], start: int, stop: int,
         last_seqs: Int64,
     ) -> UpdateBatch:  # fmt: skip
-        """What enters and leaves the result of one subscription, which lives from a boundary to before another.
+        """Updates of one subscription, from boundary `start` to before boundary `stop`.
 
-        The result changes only where a message comes or one that is held goes. While none goes, only what is held and
-        what comes can be of it; otherwise all that is alive competes again.
+        A result changes only where a message comes or one in it goes. While none goes, only messages in it and new ones
+        compete; otherwise all that are alive.
         """
-        found, held, done = self._found(rule.score(chunk, self.table, at), chunk.messages, at, *when, start)
+        found, best, done = self._found(rule.score(chunk, self.table, at), chunk.messages, at, *when, start)
         k, comes, goes = int(self.table.k[at]), found.comes.tolist(), found.goes
         rows, changes, places = [], [], []
-        told = set(held.tolist())
+        reported = set(best.tolist())
         while True:
-            lost = int(goes[held].min()) if rule.windowed and held.shape[0] else NEVER
+            lost = int(goes[best].min()) if rule.windowed and best.shape[0] else NEVER
             now = min(comes[done] if done < len(comes) else NEVER, lost)
             if now >= min(stop, last_seqs.shape[0]):
                 break
             upto = bisect_right(comes, now, done)
             among = np.arange(done if lost > now else 0, upto)
             if lost > now:
-                among = np.concatenate([held, among])
-            held = rule.choose(found, among[goes[among] > now] if rule.windowed else among, k)
-            done, holds = upto, set(held.tolist())
-            for change, some in ((LEAVE, told - holds), (ENTER, holds - told)):
+                among = np.concatenate([best, among])
+            best = rule.choose(found, among[goes[among] > now] if rule.windowed else among, k)
+            done, chosen = upto, set(best.tolist())
+            for change, some in ((LEAVE, reported - chosen), (ENTER, chosen - reported)):
                 rows += some
                 changes += [change] * len(some)
                 places += [now] * len(some)
-            told = holds
+            reported = chosen
         if stop < last_seqs.shape[0]:
-            rows += told
-            changes += [LEAVE] * len(told)
-            places += [stop] * len(told)
-            held = held[:0]
-        self._held.pop(at, None)
-        if held.shape[0]:
-            self._held[at] = take_rows(found, held)
+            rows += reported
+            changes += [LEAVE] * len(reported)
+            places += [stop] * len(reported)
+            best = best[:0]
+        self._results.pop(at, None)
+        if best.shape[0]:
+            self._results[at] = take_rows(found, best)
         row = np.array(rows, np.int64)
         number = np.full(row.shape, self.table.number[at])
         as_of = last_seqs[np.array(places, np.int64)]
@@ -507,20 +506,20 @@ class BulkOracle:
     def _found(
         self, some: Eligible, messages: MessageBatch, at: int, comes: Int64, goes: Int64 | None, start: int
     ) -> tuple[Found, Int64, int]:
-        """What the result may hold, what it holds already (rows, best first), and how many rows came before.
+        """Eligible messages, the rows in the result now (best first), and how many rows came before.
 
-        `goes` is None where nothing ever goes.
+        `goes` is None where no message ever goes.
         """
-        before, seq = self._held.get(at), messages.seq[some.row]
-        if goes is not None:  # everything that is alive is among the messages, also what is held
+        before, seq = self._results.get(at), messages.seq[some.row]
+        if goes is not None:  # everything that is alive is among the messages, also the result
             found = Found(seq, some.score, some.text, np.maximum(comes[some.row], start), goes[some.row])
-            held = np.zeros(0, np.int64) if before is None else np.searchsorted(seq, before.seq)
+            best = np.zeros(0, np.int64) if before is None else np.searchsorted(seq, before.seq)
             met = int(np.searchsorted(seq, self._last_seq, "right")) if self.table.at[at] <= self._last_seq else 0
-            return found, held, met
+            return found, best, met
         new = np.flatnonzero((seq > self._last_seq) & (seq >= self.table.at[at]))
         found = Found(seq[new], some.score[new], some.text[new], comes[some.row[new]], np.full(new.shape, NEVER))
         if before is None:
             return found, np.zeros(0, np.int64), 0
         older = take_rows(before, np.argsort(before.seq))._replace(comes=np.full(before.seq.shape, -1))
-        held = np.searchsorted(older.seq, before.seq)
-        return concatenate([older, found]), held, held.shape[0]
+        best = np.searchsorted(older.seq, before.seq)
+        return concatenate([older, found]), best, best.shape[0]

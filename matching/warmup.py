@@ -2,9 +2,9 @@
 
 `topology.core.executors.ray` calls `warmup` once a node with what the run uses, `make setup` runs `python -m
 matching.warmup` for what runs by default; after that, kernels come from the cache on disk in a fraction of the time. It
-works by letting `matching.local_engine` run every kind a little, on real if tiny inputs, with all that makes a kernel
-run: growth, removal, range messages, objects that end, refills, expiry, both kinds of window, a restore. Where nothing
-is cached yet it takes minutes, so it says how far it is (`Warmed`).
+runs every kind in `matching.local_engine` on tiny inputs, with all that makes a kernel run: growth, removal, range
+messages, objects that end, refills, expiry, both kinds of window, a restore. With an empty cache it takes minutes, so
+it reports progress (`Warmed`).
 """
 
 import sys
@@ -28,11 +28,11 @@ from matching.space import EARTH, Space
 from matching.window import Boundary, Window
 
 _SPACE = Space(*EARTH)
-#: Scores fall to half from message to message, so that whatever follows the stream has to move.
+#: Scores halve from message to message, so that all that depends on time has to move.
 _FADING = DecayParameters.of(1e-6, 0.2, np.array([2, 1, 1]), 4, 0)
 _BATCHES, _SIZE, _COMING = 8, 8, 10
-# Lists of the first are full, those of the second move. The third are more than went, so that the pool has no room for
-# them and is packed: two fifths of it are dead.
+# Lists of the first are full, those of the second move. The third are more than went, so that they exceed the pool
+# and it is packed: two fifths of it are dead.
 _MANY, _MANY_MESSAGES = (1200, 10, 1500), 128
 
 
@@ -41,7 +41,7 @@ Part = tuple[str, Callable[[], None]]
 
 
 class Warmed(NamedTuple):
-    """How far a warm-up is: `done` parts `of` all, the kernels `compiled` for them, 0 where all were in the cache, and
+    """Progress of a warm-up: `done` parts `of` all, the kernels `compiled` for them, 0 where all were in the cache, and
     the last part done."""
 
     done: int
@@ -86,7 +86,7 @@ def _parts_of(kind: Kind, engines: Mapping[str, str], windows: Mapping[str, str]
 
 
 def in_turn(parts: Sequence[Part]) -> Iterator[Warmed]:
-    """Warm up part by part, and say after each how far it is."""
+    """Warm up part by part, and report progress after each."""
     with install_recorder("numba:compile") as recorder:
         for number, (name, warm) in enumerate(parts, 1):
             warm()
@@ -112,62 +112,64 @@ def _warm_named(name: str, all_of_them: bool) -> int:
 def warm_engine(kind: Kind, name: str) -> None:
     """One engine of a kind, through growth, refills, changes inside a batch, ends, expiry and a restore."""
     for window in (Window("count", 12), Window("time", 12)):
-        alone = LocalEngine([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING, shares=2)
+        engine = LocalEngine([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING, shares=2)
         boundary, messages = Boundary(-1, 0, -1, -1), NO_MESSAGES
         for batch in range(_BATCHES):
             first = batch * _SIZE
             coming = np.arange(batch * _COMING, (batch + 1) * _COMING)
-            # one comes and goes at once, most go a batch later, and one stays
+            # one is added and removed at once, most are removed a batch later, and one stays
             gone = np.concatenate([coming[: _COMING - 2] - _COMING if batch else coming[:0], coming[-1:]])
             removed = Removals(gone, np.full(gone.shape[0], kind.code, np.int8), np.full(gone.shape[0], first + 4))
             boundary = Boundary(batch, first, first + _SIZE - 1, window.floor(first + _SIZE - 1, first + _SIZE - 1))
             messages = _messages(first, _SIZE, ranges=kind.place == "region" and batch % 2 == 1)
             ended = _messages(first - 4, 4, ranges=False) if batch and kind.needs_ended else NO_MESSAGES
-            alone.process(boundary, messages, subscriptions(kind, coming, first + 2), removed, ended)
-        states = alone.states()
+            engine.process(boundary, messages, subscriptions(kind, coming, first + 2), removed, ended)
+        states = engine.states()
         again = LocalEngine([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING)
         again.restore(boundary, messages, states)
         again.results()
-    # lists long enough to be worth more than a scan, and more hits than an engine has room for at once
-    window, nobody = Window("count", _MANY_MESSAGES), np.zeros(0, np.int64)
-    room = kind.make_operator(OperatorContext(_SPACE, window, fading=_FADING), name)
+    # lists long enough to be worth more than a scan, and more hits than an engine's buffer takes at once
+    window, none = Window("count", _MANY_MESSAGES), np.zeros(0, np.int64)
+    operator = kind.make_operator(OperatorContext(_SPACE, window, fading=_FADING), name)
     following = 0
     for batch, coming in enumerate(_MANY):
         first = batch * _MANY_MESSAGES
         added, following = subscriptions(kind, np.arange(following, following + coming), 0), following + coming
-        gone = np.arange(_MANY[0] // 2) if batch == len(_MANY) - 1 else nobody
+        gone = np.arange(_MANY[0] // 2) if batch == len(_MANY) - 1 else none
         removed = Removals(gone, np.full(gone.shape[0], kind.code, np.int8), np.full(gone.shape[0], first + 4))
         boundary = Boundary(batch, first, first + _MANY_MESSAGES - 1, first - 1)  # all of the batch live
-        home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
+        home, assigned = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
         messages = _messages(first, _MANY_MESSAGES, ranges=False)
-        room.close(room.match(OperatorInput(boundary, messages, NO_MESSAGES, added, home, held, removed)).mine, [])
+        operator.close(
+            operator.match(OperatorInput(boundary, messages, NO_MESSAGES, added, home, assigned, removed)).mine, []
+        )
 
 
 def _warm_window(kind: Kind, name: str | None) -> None:
-    """A window index, with messages indexed and not, some expired, asked about a boundary before the last."""
-    share, asking = kind.window(name)(_SPACE, 1), kind.make_operator(OperatorContext(_SPACE, Window("count", 300)))
-    home, held = np.zeros(10, np.int64), np.ones(10, np.bool_)
-    nobody = np.zeros(0, np.int64)
-    removed = Removals(nobody, nobody.astype(np.int8), nobody)
-    before, question = None, None
+    """A window index, with messages indexed and not, some expired, queried as of a boundary before the last."""
+    index, operator = kind.window(name)(_SPACE, 1), kind.make_operator(OperatorContext(_SPACE, Window("count", 300)))
+    home, assigned = np.zeros(10, np.int64), np.ones(10, np.bool_)
+    none = np.zeros(0, np.int64)
+    removed = Removals(none, none.astype(np.int8), none)
+    before, query = None, None
     for batch in range(4):
         boundary = Boundary(batch, batch * 200, batch * 200 + 199, batch * 200 - 101)
         messages = _messages(batch * 200, 200, ranges=False)
-        share.store(boundary, messages, np.arange(batch * 200 - 30, batch * 200 + 10, 3))
+        index.store(boundary, messages, np.arange(batch * 200 - 30, batch * 200 + 10, 3))
         if batch:
             table = subscriptions(kind, np.arange(batch * 10, batch * 10 + 10), batch * 200)
-            turn = OperatorInput(boundary, messages, NO_MESSAGES, table, home, held, removed)
+            batch_input = OperatorInput(boundary, messages, NO_MESSAGES, table, home, assigned, removed)
         else:
-            turn = OperatorInput(
-                boundary, messages, NO_MESSAGES, subscriptions(kind, nobody, 0), nobody, held[:0], removed
+            batch_input = OperatorInput(
+                boundary, messages, NO_MESSAGES, subscriptions(kind, none, 0), none, assigned[:0], removed
             )
-        for ask in asking.close(asking.match(turn).mine, []).asks:
-            question = ask.question
-        for _ in range(12 if question is not None and batch < 3 else 2):
-            if question is not None:
-                share.merge([share.answer(WindowQuery(before or boundary, batch, question.rows))] * 2)
+        for request in operator.close(operator.match(batch_input).mine, []).asks:
+            query = request.question
+        for _ in range(12 if query is not None and batch < 3 else 2):
+            if query is not None:
+                index.merge([index.answer(WindowQuery(before or boundary, batch, query.rows))] * 2)
         before = boundary
-    kind.window(name)(_SPACE).load(Boundary(3, 600, 799, 499), _messages(600, 200, ranges=False), nobody)
+    kind.window(name)(_SPACE).load(Boundary(3, 600, 799, 499), _messages(600, 200, ranges=False), none)
 
 
 def subscriptions(kind: Kind, numbers: Int64, at: int) -> SubscriptionTable:

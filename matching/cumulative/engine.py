@@ -1,10 +1,9 @@
-"""What every index over subscriptions with lasting results offers: subscriptions in, messages in, results kept.
+"""Base of the engines of cumulative kinds: an index of subscriptions, and their results.
 
-Messages are taken one by one, in order: whoever has one among its k best takes it at once, and its k-th key, the
-threshold of what comes next, rises. So thresholds only rise, and a bound that has not heard of it yet lets too much
-through, never too little. Indexes differ in how they find whom a message may reach (`_scan`), which is all there is to
-them: whom they find is scored exactly, by the one expression of the kind, and offered (`matching.cumulative.results`).
-Read on in an engine: `matching.decay.engines`, `matching.knn.engines`.
+Messages are matched one by one, in order. A message among the k best of a subscription enters its result at once, and
+the k-th key, the threshold, rises. Thresholds only rise, so a stale bound has more candidates, never fewer. Engines
+differ in how they find candidates (`_scan`); a candidate is scored by the kind's one expression and offered to the
+result (`matching.cumulative.results`). Read on in an engine: `matching.decay.engines`, `matching.knn.engines`.
 """
 
 from abc import ABC, abstractmethod
@@ -26,7 +25,7 @@ class LastingEngine(ABC):
     ----------
     subscriptions : PointSubscriptions    the column `threshold` is the k-th key, minus infinity while there are fewer
     best : BestResults
-    counters : int64[3]                   postings looked at; pairs scored; pairs that were among the k best
+    counters : int64[3]                   postings scanned; pairs scored; pairs that were among the k best
     """
 
     #: Name in `matching.kinds`.
@@ -49,7 +48,7 @@ class LastingEngine(ABC):
         Raises
         ------
         EngineError
-            If a number is already here.
+            If a number is added twice.
         """
         slots = self.subscriptions.insert(table)
         self.best.begin(slots, np.ascontiguousarray(table.at, np.int64), self.subscriptions.capacity)
@@ -65,7 +64,7 @@ class LastingEngine(ABC):
         self.subscriptions.remove(slots)
 
     def match(self, batch: MessageBatch) -> Work:
-        """Offer every message to whom it may reach, in order; `best.begin_batch` comes first."""
+        """Offer every message to its candidates, in order; after `best.begin_batch`."""
         batch = MessageBatch(*(as_input(column, column.dtype.type) for column in batch))
         before = self.counters.copy()
         row = 0
@@ -78,21 +77,21 @@ class LastingEngine(ABC):
 
     @abstractmethod
     def _post(self, slots: Int32) -> None:
-        """Index new slots; what is known of them stands in the columns, the threshold too."""
+        """Index new slots; their columns, with the threshold, are set."""
 
     @abstractmethod
     def _unpost(self, slots: Int32) -> None:
-        """Index these slots no more; their columns are still there."""
+        """Remove these slots from the index; their columns are still set."""
 
     @abstractmethod
     def _scan(self, batch: MessageBatch, first_row: int) -> int:
-        """Match rows from `first_row` on; the row for which there was no room, which is begun anew, or their number."""
+        """Match rows from `first_row` on; returns the row to repeat after `best.grow`, or the number of rows."""
 
-    def _settle(self) -> None:  # noqa: B027 - most indexes follow at once
-        """Follow thresholds that have risen in a batch (`best.touched`), if they are not followed at once."""
+    def _settle(self) -> None:  # noqa: B027 - most engines do so in `_scan`
+        """Apply the thresholds that have risen in a batch (`best.touched`) to the index, unless `_scan` does."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size."""
+        """All memory."""
         arrays = {f"subscriptions_{name}": value for name, value in self.subscriptions.arrays().items()}
         return arrays | {f"best_{name}": value for name, value in self.best.arrays().items()}
 

@@ -1,8 +1,8 @@
-"""The room of kinds with lasting results: the best since registration, at home where they are matched.
+"""The operator of cumulative kinds: the best messages since registration, homed on the task that matches them.
 
-Nothing is asked and nothing pends: a batch is matched, message by message, and its boundary told. Whoever is added
-inside the batch sees the messages from its own seq on; whoever is removed inside it ends with nothing, so it is not
-matched any more, and what it was last told leaves. Read on in `matching.cumulative.engine`.
+There are no window queries and no refills: a batch is matched message by message, and the updates of its boundary are
+emitted. A subscription added inside the batch sees the messages from its own seq on. One removed inside it is matched
+no more, and its last reported result leaves. Read on in `matching.cumulative.engine`.
 """
 
 from collections.abc import Callable
@@ -25,20 +25,20 @@ class CumulativeOperator(KindOperator):
     Parameters
     ----------
     engine : callable    makes a `LastingEngine`
-    site : Site
+    context : OperatorContext
     """
 
-    #: What is told of a key: the key itself, or for kinds of which less is better its opposite.
+    #: Factor from key to reported score: -1 for kinds of which less is better.
     sign: ClassVar[float] = 1.0
 
-    def __init__(self, engine: Callable[..., LastingEngine], site: OperatorContext):
-        self.engine = self.make_engine(engine, site)
-        self._task = site.task
+    def __init__(self, engine: Callable[..., LastingEngine], context: OperatorContext):
+        self.engine = self.make_engine(engine, context)
+        self._task = context.task
         self._closed = -1
 
-    def make_engine(self, engine: Callable[..., LastingEngine], site: OperatorContext) -> LastingEngine:
-        """The engine for a site."""
-        return engine(site.space)
+    def make_engine(self, engine: Callable[..., LastingEngine], context: OperatorContext, /) -> LastingEngine:
+        """The engine for a context."""
+        return engine(context.space)
 
     def __len__(self) -> int:
         return len(self.engine)
@@ -50,30 +50,30 @@ class CumulativeOperator(KindOperator):
     def holds(self, numbers: Int64) -> Bools:
         return self.engine.subscriptions.find(numbers) >= 0
 
-    def match(self, turn: OperatorInput) -> Matched:
+    def match(self, batch_input: OperatorInput, /) -> Matched:
         """Match a batch with the changes that take effect inside it.
 
         Raises
         ------
         EngineError
-            If the batch is not the next one, or a number is added that is here.
+            If the batch is not the next one, or a number is added twice.
         """
-        boundary, messages = turn.boundary, turn.messages
+        boundary, messages, added = batch_input.boundary, batch_input.messages, batch_input.added
         if boundary.number != self._closed + 1:
             raise EngineError(f"{type(self).__name__}: batch {boundary.number} cannot follow batch {self._closed}")
-        if np.any(turn.home != self._task):
-            raise EngineError(f"{type(self).__name__}: a subscription whose home is another task cannot be held here")
+        if np.any(batch_input.home != self._task):
+            raise EngineError(f"{type(self).__name__}: a subscription must be assigned to its home task")
         engine, best = self.engine, self.engine.best
-        gone = engine.subscriptions.find(turn.removed.number)
+        gone = engine.subscriptions.find(batch_input.removed.number)
         gone = gone[gone >= 0]
         leaves = self._leaves(boundary, gone)
         engine.remove(gone)
-        staying = np.flatnonzero(~np.isin(turn.added.number, turn.removed.number))
-        engine.insert(turn.added if staying.shape[0] == len(turn.added) else turn.added.take(staying))
+        staying = np.flatnonzero(~np.isin(added.number, batch_input.removed.number))
+        engine.insert(added if staying.shape[0] == len(added) else added.take(staying))
         best.begin_batch(boundary.number, boundary.first_seq)
         work = engine.match(messages) if len(engine) and len(messages) else Work()
-        told = best.end_batch(engine.subscriptions.columns, boundary.last_seq)
-        updates = concatenate([leaves, told]) if len(leaves) else told
+        updates = best.end_batch(engine.subscriptions.columns, boundary.last_seq)
+        updates = concatenate([leaves, updates]) if len(leaves) else updates
         self._closed = boundary.number
         return Matched(OperatorOutput(self._signed(updates), work=work))
 
@@ -85,11 +85,11 @@ class CumulativeOperator(KindOperator):
 
     def results(self) -> ResultBatch:
         slots = self.engine.subscriptions.live_slots()
-        held = self.engine.best.held(slots)
-        lengths = np.diff(held.offsets)
-        rank = np.arange(held.seq.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
+        rows = self.engine.best.held(slots)
+        lengths = np.diff(rows.offsets)
+        rank = np.arange(rows.seq.shape[0]) - np.repeat(rows.offsets[:-1], lengths) + 1
         numbers = np.repeat(self.engine.numbers(slots), lengths)
-        return ResultBatch(numbers, rank.astype(np.int32), held.seq, self.sign * held.key)
+        return ResultBatch(numbers, rank.astype(np.int32), rows.seq, self.sign * rows.key)
 
     def report(self) -> dict[str, Any]:
         c = self.engine.subscriptions.columns
@@ -115,12 +115,11 @@ class CumulativeOperator(KindOperator):
         self._closed = boundary.number
 
     def _leaves(self, boundary: Boundary, slots: Int32) -> UpdateBatch:
-        """All that these hold leaves."""
-        held = self.engine.best.held(slots)
-        rows = held.seq.shape[0]
-        number = np.repeat(self.engine.numbers(slots), np.diff(held.offsets))
-        as_of, change = np.full(rows, boundary.last_seq, np.int64), np.full(rows, LEAVE, np.int8)
-        return UpdateBatch(as_of, number, held.seq, change, held.key)
+        """Leave updates for the whole results of slots."""
+        rows = self.engine.best.held(slots)
+        number = np.repeat(self.engine.numbers(slots), np.diff(rows.offsets))
+        as_of = np.full(number.shape[0], boundary.last_seq, np.int64)
+        return UpdateBatch(as_of, number, rows.seq, np.full(number.shape[0], LEAVE, np.int8), rows.key)
 
     def _signed(self, updates: UpdateBatch) -> UpdateBatch:
         if self.sign == 1.0:

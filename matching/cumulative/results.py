@@ -1,13 +1,13 @@
-"""Results that only get better: for each subscription the k best messages since it came, as flat arrays.
+"""Cumulative results: for each subscription the k best messages since its registration, as flat arrays.
 
-Nothing leaves such a result but for something better, so it needs no window and no threshold below its k-th: what is
-kept is what is told. Entries of a slot lie in one block of a pool, best first, of equal keys the older first. A larger
-key is better; kinds of which less is better turn the sign.
+A message leaves only for a better one, so such a result needs no window and no buffer beyond its k entries. Entries of
+a slot lie in one block of a pool, best first, of equal keys the older first. A larger key is better; kinds of which
+less is better turn the sign.
 
-An engine offers pair by pair, message by message, and the k-th key rises at once. What a boundary has to tell follows
-without a copy of the former result: what entered is what has a seq of the batch, and what was pushed out, of earlier
-ones, is written down when it happens. Results are met at random, so what is read together lies together: the columns
-of a slot are views of one array of rows, seq and key of an entry of another. Read on in `matching.cumulative.engine`.
+An engine offers pair by pair, message by message, and the k-th key rises at once. The updates of a boundary need no
+copy of the former result: entries with a seq of the batch have entered, and entries of earlier batches are logged when
+they are pushed out. Access is random, so what is read together lies together: the columns of a slot are views of one
+array of rows, seq and key of an entry of another. Read on in `matching.cumulative.engine`.
 """
 
 from typing import NamedTuple
@@ -21,14 +21,14 @@ from matching.storage.block_pool import NO_BLOCK, allocate_block, free_block
 from matching.storage.point_subscriptions import Subscriptions, take_ragged_at
 from matching.storage.slots import resized
 
-#: Room that is always there: with a row or none, numpy and so Numba would take a view for contiguous. A slot: start,
-#: after, stamp in 8 bytes each; count and size_class in 4.
+#: Least capacity: with a row or none, NumPy and so Numba would take a view for contiguous. A slot: start, after, stamp
+#: in 8 bytes each; count and size_class in 4.
 _FEWEST, RESULT_WORDS = 16, 4
 #: Block sizes by class: a result grows through them while it fills, so that one which never does costs little.
 _SIZES = np.array([4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128] + [192 << i for i in range(24)], np.int64)
 #: Places in `Best.used`.
 _POOL_END, _TOUCHED, _PUSHED, _STAMP, _FIRST_SEQ = range(5)
-#: What `offer` says: no room (nothing has changed: grow, and offer again), not a result, a result.
+#: What `offer` returns: capacity exceeded (nothing has changed: grow, and offer again), not a result, a result.
 NO_ROOM, NO_RESULT, A_RESULT = -1, 0, 1
 
 
@@ -36,7 +36,7 @@ class Best(NamedTuple):
     """Kernel view of the results; n slots.
 
     start : int64[n]        place of the slot's block in the pool, -1 if it has none
-    after : int64[n]        the last message it took; messages up to this one are none of its business
+    after : int64[n]        the last message it took; messages up to this one are ignored
     stamp : int64[n]        the last batch in which it changed
     count : int32[n]        entries in use
     size_class : int32[n]   size of the block, as position in `sizes`
@@ -79,16 +79,16 @@ class BestResults:
     """The results of all slots of an engine."""
 
     def __init__(self):
-        room = 1 << 12
+        capacity = 1 << 12
         self._rows, self._pool = _new_rows(_FEWEST), np.zeros((_FEWEST, 2), np.int64)
         self.view = Best(
             *_columns(self._rows, self._pool), free=np.full(_SIZES.shape[0], NO_BLOCK, np.int64), sizes=_SIZES,
-            touched=np.zeros(_FEWEST, np.int32), pushed_slot=np.zeros(room, np.int32),
-            pushed_seq=np.zeros(room, np.int64), pushed_key=np.zeros(room), used=np.zeros(5, np.int64),
+            touched=np.zeros(_FEWEST, np.int32), pushed_slot=np.zeros(capacity, np.int32),
+            pushed_seq=np.zeros(capacity, np.int64), pushed_key=np.zeros(capacity), used=np.zeros(5, np.int64),
         )  # fmt: skip
 
     def begin(self, slots: Int32, since: Int64, capacity: int) -> None:
-        """New slots without results, which see messages from `since` (int64[n]) on. O(n), amortised."""
+        """Add slots without results, which see messages from `since` (int64[n]) on. O(n), amortised."""
         have = self._rows.shape[0]
         if have < capacity:
             rows = _new_rows(capacity)
@@ -99,7 +99,7 @@ class BestResults:
         v.count[slots], v.after[slots], v.stamp[slots] = 0, since - 1, -1
 
     def _renew(self, **more: np.ndarray) -> None:
-        """Another view, of arrays that have grown."""
+        """Renew the view of arrays that have grown."""
         columns = dict(zip(Best._fields, _columns(self._rows, self._pool), strict=False))
         self.view = self.view._replace(**columns, **more)
 
@@ -110,11 +110,11 @@ class BestResults:
         self._renew()
 
     def begin_batch(self, number: int, first_seq: int) -> None:
-        """From now on what changes is told as of the end of this batch."""
+        """Start to collect the updates of a batch."""
         self.view.used[_TOUCHED:] = 0, 0, number, first_seq
 
     def end_batch(self, c: Subscriptions, as_of: int) -> UpdateBatch:
-        """What led from the results of the last boundary to those of now: what left, then what entered. O(changes)."""
+        """Updates from the last boundary to this one: leaves, then enters. O(changes)."""
         v = self.view
         touched, pushed = v.touched[: v.used[_TOUCHED]], int(v.used[_PUSHED])
         slot, seq, key = v.pushed_slot[:pushed], v.pushed_seq[:pushed], v.pushed_key[:pushed]
@@ -133,21 +133,21 @@ class BestResults:
         return self.view.touched[: self.view.used[_TOUCHED]]
 
     def grow(self) -> None:
-        """More room for entries and for what is pushed out: one of them had none left."""
+        """Grow the pool and the log of pushed entries, where full."""
         v = self.view
-        pool, room = v.seq.shape[0], v.pushed_slot.shape[0]
-        if int(v.used[_PUSHED]) * 2 > room:
+        pool, capacity = v.seq.shape[0], v.pushed_slot.shape[0]
+        if int(v.used[_PUSHED]) * 2 > capacity:
             self.view = v._replace(
-                pushed_slot=resized(v.pushed_slot, 2 * room),
-                pushed_seq=resized(v.pushed_seq, 2 * room),
-                pushed_key=resized(v.pushed_key, 2 * room),
+                pushed_slot=resized(v.pushed_slot, 2 * capacity),
+                pushed_seq=resized(v.pushed_seq, 2 * capacity),
+                pushed_key=resized(v.pushed_key, 2 * capacity),
             )
-        # one block may be larger than all that is there
+        # one block may be larger than the whole pool
         if int(v.used[_POOL_END]) + int(v.sizes[v.size_class.max(initial=0) + 1]) > pool:
             self._grow_pool(pool + max(1 << 10, pool // 2, 2 * int(v.sizes[v.size_class.max(initial=0) + 1])))
 
     def load(self, c: Subscriptions, slots: Int32, rows: ResultRows) -> None:
-        """Give new slots their results, and the columns their k-th keys. O(entries)."""
+        """Set the results of new slots, and their thresholds. O(entries)."""
         counts = np.diff(rows.offsets).astype(np.int32)
         classes = np.searchsorted(_SIZES, counts)
         needed = int(_SIZES[classes[counts > 0]].sum())
@@ -172,11 +172,11 @@ class BestResults:
         return ResultRows(offsets, v.seq[places], v.key[places])
 
     def clear(self, slots: Int32) -> None:
-        """Forget the results of slots that go. O(n)."""
+        """Free the results of removed slots. O(n)."""
         _clear(self.view, slots)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size, trimmed to what is in use."""
+        """All memory, trimmed to the used part."""
         v = self.view._asdict()
         others = {name: v[name] for name in Best._fields[Best._fields.index("free") :]}
         return others | {"rows": self._rows, "pool": self._pool[: int(self.view.used[_POOL_END])]}
@@ -202,9 +202,9 @@ def offer(c, v, slot, seq, key):
     """Offer a message to a result: `NO_ROOM`, `NO_RESULT` or `A_RESULT`.
 
     Messages come in order of seq. The threshold of the slot becomes the k-th key once there are k. To offer a pair
-    again changes nothing, so whoever had no room for a message begins it anew. O(k).
+    again changes nothing, so a message may be repeated after `NO_ROOM`. O(k).
     """
-    # strictly better: of equal keys the older stays. A threshold of minus infinity says nothing of how many there are
+    # strictly better: of equal keys the older stays. A threshold of minus infinity does not imply fewer than k entries
     if (key <= c.threshold[slot] and key != -np.inf) or seq <= v.after[slot]:
         return NO_RESULT
     start, count = v.start[slot], v.count[slot]
@@ -216,7 +216,7 @@ def offer(c, v, slot, seq, key):
         at -= 1
     last = start + count - 1
     pushes = full and v.seq[last] < v.used[_FIRST_SEQ]
-    # every refusal before the first change
+    # refuse before the first change
     if pushes and v.used[_PUSHED] == v.pushed_slot.shape[0]:
         return NO_ROOM
     if not full and (start < 0 or count == v.sizes[v.size_class[slot]]):
@@ -251,7 +251,7 @@ def offer(c, v, slot, seq, key):
 
 @njit(cache=True, nogil=True)
 def _entered(v, touched):
-    """Slot, seq and key of the entries of these slots that came in this batch."""
+    """Slot, seq and key of the entries of these slots from this batch."""
     first, total = v.used[_FIRST_SEQ], 0
     for slot in touched:
         for i in range(v.start[slot], v.start[slot] + v.count[slot]):
