@@ -3,7 +3,7 @@
 No Ray, no Spark, no input or output, no clock. Read on in `matching.model` (what the arrays are), then
 `matching.naive` (what a right answer is), then the engines named in `matching.kinds`.
 
-Importing this package tells Numba where compiled kernels are kept (`matching.kernel_cache`).
+Importing this package registers the cache of compiled kernels with Numba (`matching.kernel_cache`).
 """
 
 import os

@@ -1,10 +1,10 @@
 """Checks of single values from outside: coordinates, times, ids, whole numbers.
 
-Used by `matching.validate`, the gate itself, which is the file to read next; nothing else needs these.
+Used by `matching.validate` only, which is the file to read next.
 
 Coordinates may be numbers or plain decimal strings ("41.5", "41,5", " -3e1 "), as CSV has nothing else; degree signs
 and thousands separators are refused. Times may be ISO 8601 of any precision (no zone means UTC) or seconds,
-milliseconds or microseconds since 1970, told apart by their size.
+milliseconds or microseconds since 1970, distinguished by their size.
 """
 
 import math

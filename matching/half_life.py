@@ -13,13 +13,12 @@ import numpy as np
 from matching.errors import ConfigError
 from matching.model import Float64, Int64
 
-#: Event time that counts as nothing unless a run says otherwise: the beginning of 2020. Any will do; a near one keeps
-#: more digits of the keys.
+#: Default epoch, at which age is 0: the beginning of 2020. Any will do; a near one keeps more digits of the keys.
 EPOCH_US = 1_577_836_800_000_000
-#: Unless a run says otherwise: seconds in which a score falls to half; the collection's share in a text's relevance.
+#: Defaults: seconds in which a score halves; weight of the collection in text relevance.
 HALF_LIFE_S, SMOOTHING = 86_400.0, 0.2
-#: Shorter ones than the unit of event times would tell nothing, and far shorter ones overflow; 32,000 years are no
-#: different from not fading at all.
+#: A half-life below the unit of event times is meaningless, and one far below overflows; above 32,000 years scores do
+#: not decay at all.
 SHORTEST_HALF_LIFE_S, LONGEST_HALF_LIFE_S = 1e-6, 1e12
 
 
@@ -27,7 +26,7 @@ class DecayParameters(NamedTuple):
     """Settings of a run and counts of its collection; kernels take it as it is.
 
     log_base_per_s : float             ln D: by how much ln(score) falls in a second
-    smoothing : float                  lambda of Jelinek and Mercer, 0..1: the collection's share in a probability
+    smoothing : float                  lambda of Jelinek and Mercer, 0..1: weight of the collection in a probability
     collection_share : float64[terms]  by term id, its count in the collection over the count of all terms
     epoch_us : int                     event time that counts as nothing; keeps digits of the keys
     """
@@ -39,7 +38,7 @@ class DecayParameters(NamedTuple):
 
     @property
     def most_of_the_missing(self) -> float:
-        """Largest probability of a keyword in a message that lacks it: smoothing alone. O(terms)."""
+        """Largest probability of a keyword in a message that lacks it: smoothing only. O(terms)."""
         return self.smoothing * float(self.collection_share.max(initial=0.0))
 
     @classmethod
@@ -72,6 +71,6 @@ class DecayParameters(NamedTuple):
                 f"half-life {half_life_s}: give seconds between {SHORTEST_HALF_LIFE_S:g} and {LONGEST_HALF_LIFE_S:g}"
             )
         if not 0.0 <= smoothing <= 1.0:
-            raise ConfigError(f"smoothing {smoothing}: give a share between 0 and 1")
-        share = np.asarray(collection_count, np.float64) / max(1, total_tokens)
-        return cls(math.log(2.0) / half_life_s, float(smoothing), share, int(epoch_us))
+            raise ConfigError(f"smoothing {smoothing}: give a number between 0 and 1")
+        frequency = np.asarray(collection_count, np.float64) / max(1, total_tokens)
+        return cls(math.log(2.0) / half_life_s, float(smoothing), frequency, int(epoch_us))

@@ -1,15 +1,14 @@
-"""Where compiled kernels are kept, and when one is still right.
+"""The cache of compiled kernels: where it is, and when an entry is valid.
 
-Numba notices an edit to the kernel it has kept, but not an edit to one that it calls in another file, and would go on
-with the old one. Here a module's kernels lie in a folder that is named by the module and by what its file and all files
-of the project that it imports, directly or not, hold: an edit anywhere among those begins a new folder, an edit
-elsewhere compiles nothing, and whoever has the same sources (a copy, an installed wheel) finds what is compiled.
+Numba notices an edit to a cached kernel, but not an edit to one that it calls in another file. Here the folder of a
+module's kernels is named by the module and a digest of its file and all files of the project that it imports, directly
+or not: an edit to any of them begins a new folder, an edit elsewhere compiles nothing, and copies of the same sources
+(an installed wheel) share the compiled kernels.
 
-What Numba reads back is code. So it is read from a folder alone that nobody else can write to or put in another's
-place (`own_folder`), looked at again at every read and write; where there is none, nothing is kept and kernels are
-compiled in memory.
+What Numba reads back is code. So it is read only from a folder that no other user can write to or replace
+(`own_folder`), checked at every read and write; without such a folder kernels are compiled in memory.
 
-Numba asks `KernelLocator`, since `matching/__init__.py` names it to Numba; of functions elsewhere it asks its own.
+Numba calls `KernelLocator`, which `matching/__init__.py` registers, and its own locators for other functions.
 """
 
 import hashlib
@@ -30,7 +29,7 @@ from numba.core.caching import Cache, IndexDataCacheFile, _CacheLocator
 ROOT = Path(__file__).resolve().parents[1]
 #: Sources before the second form of the folder cannot pass over types that have moved, and keep to the first.
 _FOLDER = "skyray-kernels-2"
-#: Packages with kernels; what they import of each other decides.
+#: Packages with kernels; their imports of each other make the digest.
 PACKAGES = ("matching", "baselines", "distribution")
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(?P<package>(?:{0})\b[\w.]*)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n]*)"
@@ -42,9 +41,9 @@ _load_index = IndexDataCacheFile._load_index
 
 
 def _load_usable_index(self: IndexDataCacheFile) -> dict[Any, str]:
-    """What a kernel has been compiled for; nothing if a type among it is no more where it was.
+    """The signatures a kernel is compiled for; none if one of their types has moved.
 
-    Types of arguments are kept by module and name, and theirs need not be modules that the kernel imports.
+    Types of arguments are stored by module and name, and the kernel need not import those modules.
     """
     try:
         return _load_index(self)
@@ -76,7 +75,7 @@ class KernelLocator(_CacheLocator):
         return str(self._line)
 
     def is_trusted(self) -> bool:
-        """Whether there is a folder that nobody else can write to, now; made if it is not there."""
+        """Whether the folder, made if missing, is one that no other user can write to now."""
         if folder() is None:
             return False
         try:
@@ -96,7 +95,7 @@ class KernelLocator(_CacheLocator):
 
 
 def _if_trusted(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Reading or writing of a cache, left out where the place of a kernel cannot be trusted."""
+    """Skip reads and writes of a cache in a folder that cannot be trusted."""
 
     @wraps(method)
     def guarded(cache: Any, *arguments: Any) -> Any:
@@ -108,7 +107,7 @@ def _if_trusted(method: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-# Numba has no locator that keeps nothing: without any it refuses to compile, with its own it would look elsewhere.
+# Numba has no locator without a folder: without any it refuses to compile, with its own it would look elsewhere.
 Cache.load_overload = _if_trusted(Cache.load_overload)
 Cache.save_overload = _if_trusted(Cache.save_overload)
 
@@ -149,13 +148,13 @@ def _first(*places: Path) -> tuple[Path | None, str]:
 
 
 def own_folder(place: Path) -> Path:
-    """A folder that this user alone can write to, made with all above it if it is not there; its path without links.
+    """A folder that only this user can write to, made with all above it if it is not there; its path without links.
 
     Raises
     ------
     OSError
-        If it cannot be made or written to, is a link, belongs to somebody else or lets others write, or if others could
-        put a folder of theirs in the place of one above it.
+        If it cannot be made or written to, is a link, belongs to another user or lets others write, or if others could
+        replace a folder above it.
     """
     if not place.is_absolute():
         raise NotADirectoryError(f"{place} is not absolute")
@@ -186,7 +185,7 @@ def _reason(place: Path, error: Exception) -> str:
 
 @cache
 def _warn(why: str) -> None:
-    """Say once that nothing is kept."""
+    """Warn once that no kernel is cached."""
     warnings.warn(
         f"kernels are compiled anew by every process, for no folder to keep them in is this user's alone ({why}); set "
         "SKYRAY_KERNEL_CACHE to one that is",
@@ -199,7 +198,7 @@ def _warn(why: str) -> None:
 def digest_of(module: Path) -> str:
     """Hash of a module, of all that it imports of the project, and of Numba's release; 64 hexadecimal digits.
 
-    With bounds checked (`NUMBA_BOUNDSCHECK`), which Numba itself does not tell apart, it is another one.
+    It differs with bounds checked (`NUMBA_BOUNDSCHECK`), which Numba itself does not distinguish.
     """
     digest = hashlib.sha256(f"{numba.__version__} {numba.config.BOUNDSCHECK}".encode())  # type: ignore[attr-defined]
     for path in sorted(closure_of(module)):

@@ -2,19 +2,19 @@
 
 Everything else in this project is a faster way to compute what stands here. The file shares no code with any
 engine: it turns a batch into Python numbers, writes every score and every test out itself, and recomputes each
-result from all that a subscription may hold. It ships with the product, because `skyray verify` compares finished
+result from all messages eligible for it. It ships with the product, because `skyray verify` compares finished
 runs with it, and it is slow on purpose: about 100,000 messages against 500 subscriptions in a minute or less.
 
 Read the functions first (what counts as a match, what a score is), then the `Standing` classes (what one
-subscription holds), then `Oracle.advance` (when changes and updates happen). From here the way leads to
-`matching.kinds`, the table of engines that are held against this file.
+subscription's result is), then `Oracle.advance` (when changes and updates happen). Read on in `matching.kinds`, the
+table of engines that are compared with this file.
 
-Rules, for whoever wants them in one place:
+Rules:
 
 - A change at seq q acts before message q. `boolean`, `knn` and `decay` follow that to the message; `topk` and
   `skyline` start from the window and show any change at the next boundary.
 - Updates of all kinds but `boolean` are the set difference between the results at two successive boundaries. A
-  subscription that has ended holds nothing, so what it held leaves at the boundary of the batch in which it ended.
+  subscription that has ended has no result, so its messages leave at the boundary of the batch in which it ended.
 - Ties: `topk` ranks the newer message (higher seq) first; `knn` and `decay` keep the older, a newcomer must be
   strictly better; coincident messages of a skyline all stay.
 - A message is alive at a boundary while its life is greater than the floor. One that comes too late never enters.
@@ -81,7 +81,7 @@ class Subscription(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """Columns of a batch that only `decay` and `skyline` ask for, row by row as in the `MessageBatch`.
+    """Columns of a batch that only `decay` and `skyline` need, row by row as in the `MessageBatch`.
 
     event_time_us : n integers     creation time of the message, `NO_FLOOR` if it has none
     counts : nnz integers          how often each term occurs in its message, in the order of `terms`
@@ -272,11 +272,11 @@ def dominates(a: tuple[float, float], b: tuple[float, float]) -> bool:
     return a[0] >= b[0] and a[1] >= b[1] and a != b
 
 
-# ------------------------------------------------------------------------------------ what one subscription may hold
+# ------------------------------------------------------------------------------------- the result of one subscription
 
 
 class Standing:
-    """What one subscription may hold, and what it was last told that it holds (`told`: seq to score)."""
+    """Messages eligible for the result of one subscription, and its last reported result (`told`: seq to score)."""
 
     from_window = False  # whether it starts from the window and follows its expiry, or starts empty and never expires
 
@@ -365,7 +365,7 @@ class Knn(Standing):
 
 
 class Skyline(Standing):
-    """All messages of the window inside the region that no other one dominates, by spatial relevance then seq."""
+    """All messages of the window inside the region that no other dominates, by spatial relevance then seq."""
 
     from_window = True
 
@@ -384,7 +384,7 @@ class Skyline(Standing):
     def ranked(self, floor: int) -> list[tuple[int, float, float]]:
         self.scored = {seq: entry for seq, entry in self.scored.items() if entry[1] > floor}
         self.least_life = min((life for _, life in self.scored.values()), default=math.inf)
-        # Of equal text scores only the nearest can stay, and messages with the same pair of scores share their fate.
+        # Of equal text scores only the nearest can stay, and messages with the same pair of scores stay or go together.
         nearest: dict[float, float] = {}
         for (spatial, text), _ in self.scored.values():
             nearest[text] = max(spatial, nearest.get(text, 0.0))
@@ -414,7 +414,7 @@ class Oracle:
     decay : DecayModel, optional
         Needed as soon as a `decay` subscription meets a message.
     standings : mapping of kind to Standing class, optional
-        For tests, which put a broken one here to see it caught.
+        For tests of the oracle itself: a broken class must be caught.
 
     Notes
     -----
@@ -457,7 +457,7 @@ class Oracle:
         Parameters
         ----------
         boundary : Boundary            the end of this batch
-        messages : MessageBatch        ascending seq within the boundary; gaps are messages nobody asks for
+        messages : MessageBatch        ascending seq within the boundary; gaps are messages without any keyword
         added, removed                 in the order of `at`; see `ChangeList`
         extras : Extras, optional      more columns of the same rows
 

@@ -106,8 +106,7 @@ class OperatorOutput(NamedTuple):
     """What an operator emits for a batch or an answer.
 
     updates : UpdateBatch     of the boundary, or late ones, boundary by boundary for each subscription
-    asks : window queries to send
-    relaxes : thresholds that routers must drop before a window query is sent
+    asks, relaxes             window queries to send; thresholds that routers must drop before one is sent
     raised : Thresholds       that have risen; routers and replicas may apply them late
     work : Work
     """

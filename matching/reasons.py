@@ -1,7 +1,7 @@
 """Why a row was refused: the codes that scripts and counters rely on, and what they mean, for people.
 
-What the texts say of kinds is filled in from the table in force, so that they hold for kinds that were handed in as
-well. Read on in `matching.validate`, which gives the codes.
+The texts take facts about kinds from the table in use, so that they are right for added kinds too. Read on in
+`matching.validate`, which returns the codes.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ REASONS = {
     "bad_region": "region must be [west, south, east, north] in degrees, south <= north{extent_needed}",
     "bad_span": "at and until must be whole numbers >= 0, and until greater than at",
     "bad_time": "the time has none of the forms that are read",
-    "bad_utf8": "the text is not valid UTF-8, or holds half a surrogate pair",
+    "bad_utf8": "the text is not valid UTF-8, or has half a surrogate pair",
     "broken_file": "the file cannot be read to its end",
     "coordinate_not_finite": "a coordinate is NaN or infinite",
     "coordinate_not_number": "a coordinate is text that is no plain decimal number",
@@ -41,11 +41,11 @@ REASONS = {
     "line_too_long": f"the line is longer than {MAX_LINE_BYTES:,} bytes",
     "missing_coordinate": "longitude or latitude is missing",
     "missing_id": "subscription_id is missing",
-    "missing_time": "the time is missing, where one is asked for",
+    "missing_time": "the time is missing, where one is required",
     "no_keyword": "no word is left of the keywords",
     "no_known_keyword": "no message has any of the keywords, and this kind matches by shared keywords",
     "not_json": "the line is not a JSON object",
-    "nul_byte": "the line, text or id holds a NUL",
+    "nul_byte": "the line, text or id has a NUL",
     "number_not_finite": "a number is NaN, infinite, or too large",
     "outside_world": "the point lies outside the world box",
     "stop_term": "a keyword is a stop term that was removed from the messages, so all keywords can never be found",
@@ -64,7 +64,7 @@ def explain(code: str, kinds: Kinds) -> str:
     Raises
     ------
     KeyError
-        For a code nobody gives.
+        For an unknown code.
     """
 
     def those(which: Callable[[Kind], bool]) -> list[str]:

@@ -116,7 +116,7 @@ def normalise(text: str) -> str:
     """NFKC and case folding without invisible characters; long runs of combining marks are cut. Linear."""
     text = _LONG_MARK_RUN.sub(r"\1", _IGNORABLE.sub("", text))
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    # Folding turns the Turkish capital I into i and a lone dot, which nobody who types "istanbul" would find.
+    # Folding turns the Turkish capital I into i and a lone dot, which a search for "istanbul" would not find.
     return folded.replace("i\u0307", "i")
 
 
@@ -235,7 +235,7 @@ class Vocabulary:
     terms : sequence of str
         In the order of their ids: ascending document frequency, then term.
     document_frequency, collection_count : sequence of int
-        Messages that hold the term, and its occurrences in all of them.
+        Messages with the term, and its occurrences in all of them.
     idf : sequence of float
         ln(1 + N / df), as the ETL stored it.
     messages : int
@@ -352,13 +352,13 @@ class Vocabulary:
         return TermVector(terms, repeats, weights, len(counts) - terms.shape[0] - stopped, stopped)
 
     def _grow(self, wanted: int) -> None:
-        """Make room for row `wanted` in the columns, doubling them; the arrays given at the start stay untouched."""
+        """Double the columns until they have row `wanted`; the arrays given at the start stay untouched."""
         if getattr(self, "_idf_store", None) is not None and wanted < self._idf_store.shape[0]:
             return
-        room = max(16, 2 * wanted)
-        self._idf_store = np.zeros(room, np.float64)
-        self._frequency_store = np.zeros(room, np.int64)
-        self._count_store = np.zeros(room, np.int64)
+        capacity = max(16, 2 * wanted)
+        self._idf_store = np.zeros(capacity, np.float64)
+        self._frequency_store = np.zeros(capacity, np.int64)
+        self._count_store = np.zeros(capacity, np.int64)
         self._idf_store[:wanted] = self.idf
         self._frequency_store[:wanted] = self.document_frequency
         self._count_store[:wanted] = self.collection_count

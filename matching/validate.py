@@ -327,10 +327,10 @@ def subscription_row(
     place = _region_of(obj, kind) if kind.place == "region" else _point_of(obj, space)
     if isinstance(place, str):
         return place
-    asked = obj.get("match")
-    if asked not in (None, "all", "any") or (asked == "any" and "match" not in kind.fields):
+    required = obj.get("match")
+    if required not in (None, "all", "any") or (required == "any" and "match" not in kind.fields):
         return "bad_match"
-    match = ANY_KEYWORD if asked == "any" else KEYWORDS_BY_KIND
+    match = ANY_KEYWORD if required == "any" else KEYWORDS_BY_KIND
     k, alpha = 0, math.nan
     if "k" in kind.fields:
         k = whole_number(obj.get("k"))

@@ -1,12 +1,11 @@
-"""Sliding windows and the boundaries at which results are told.
+"""Sliding windows, and the boundaries at which results are compared.
 
 A window is `count:N` (the last N messages) or `time:DURATION` (by stream time, the running maximum of event time
 by seq). Both come down to one rule: a message is alive at a boundary while its `life` is greater than the
 boundary's `floor`. For a count window life is the seq and floor = last seq - N; for a time window life is the
 event time and floor = stream time - S, both in microseconds. The floor never falls.
 
-A message of a time window may come late, so a higher seq does not mean a longer life: whoever reasons about "the
-newer one outlives" must compare lives, not seqs.
+A message of a time window may come late, so a higher seq does not mean a longer life: compare lives, not seqs.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What the index of conditional influence regions (CIQ) is made of, whatever a score makes of text and time.
+"""Parts of the index of conditional influence regions (CIQ) that do not depend on the score.
 
 Chen, Cong, Cao and Tan, "Temporal Spatial-Keyword Top-k Publish/Subscribe", ICDE 2015, section IV: subscriptions are
 associated with cells of a quadtree, by expected cost, and posted there in blocks that are skipped whole. Start in

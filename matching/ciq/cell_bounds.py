@@ -1,10 +1,10 @@
-"""What the place and the alpha of a subscription say of the messages of a cell, whatever its score makes of text.
+"""Bounds on the messages of a cell by the place and the alpha of a subscription, for any text score.
 
 For a message in cell c to reach a score S, its text must be worth at least S / (1 - alpha) - alpha / (1 - alpha) *
 minD(q, c), the minimum conditional text score of Chen et al., CIQ (lemma 1), where minD is the spatial proximity of the
 nearest point of c. The part that comes with the threshold is called `scaled`, as it is now its `worth`, and the part
 that comes with the cell is the `reach`. Where alpha is 1, or so close to it that a division by 1 - alpha would cost
-digits, place alone is tested: `worth` is S and `reach` the best score that any text could bring there.
+digits, only the place is tested: `worth` is S and `reach` the best score that any text could bring there.
 Read on in `matching.ciq.celled_lists`.
 """
 
@@ -15,7 +15,7 @@ from matching.ciq.celled_lists import MOST_BUCKETS
 from matching.ciq.quadtree import distance_to_box
 from matching.model import Float32, Float64, Int32
 
-#: Below this share of the text, place alone is tested.
+#: Below this weight of the text, only the place is tested.
 LEAST_TEXT = 1e-6
 #: A reach is rounded to float32 upwards.
 _UPWARDS = 1.0 + 1.2e-7

@@ -1,4 +1,4 @@
-"""With which cells a subscription is associated: by expected cost, or by place alone (the heuristic of CIQ-H).
+"""Association of subscriptions with cells: by expected cost, or by place only (the heuristic of CIQ-H).
 
 The cells of a subscription cover the whole space without overlap. From the root down a cell is taken, or its quarters
 instead of it if the evaluations that they save (Chen et al., CIQ, definition 7 and lemma 4) are worth more than the
@@ -35,7 +35,7 @@ class Costs(NamedTuple):
     depth : int        levels below the root at most
     buckets : int      of a cell; one more takes those whose text counts not, and another, at the root, those that have
                        fewer than k results
-    by_cost : bool     else a cell is quartered if it holds the subscription, down to `depth`
+    by_cost : bool     else a cell is quartered if the subscription lies in it, down to `depth`
     delta : float      evaluations that a posting is worth
     lifetime : float   messages that a subscription is expected to see
     """
@@ -79,8 +79,9 @@ def spread(h, c, slots, worth, costs, max_distance):
     O(cells looked at), some more than are taken. A subscription without a threshold goes to the root, into a bucket of
     its own: none of the blocks there can be skipped, and it would keep others from being skipped.
     """
-    room = max(16, 2 * slots.shape[0])
-    out_row, out_where, out_reach = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.float32)
+    capacity = max(16, 2 * slots.shape[0])
+    out_row, out_where = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
+    out_reach = np.empty(capacity, np.float32)
     found = 0
     # of each level three quarters wait at most, and then the last
     cells = np.empty((3 * costs.depth + 5, 2), np.int64)
@@ -115,14 +116,14 @@ def spread(h, c, slots, worth, costs, max_distance):
                     apart = True
             half = side / 2.0
             if apart:
-                saved = own
+                saving = own
                 for quarter in range(4):
                     box = west + half * (quarter & 1), south + half * (quarter >> 1)
                     reaches[quarter] = reach_in_box(c, slot, box[0], box[1], half, max_distance)
                     inner = 4 * cell + 1 + quarter
                     quarters[quarter] = expected(h, c, slot, weight, inner, worth[row], reaches[quarter])
-                    saved -= quarters[quarter]
-                apart = not costs.by_cost or saved > dear
+                    saving -= quarters[quarter]
+                apart = not costs.by_cost or saving > dear
             if apart:
                 for quarter in range(4):
                     cells[height, 0], cells[height, 1] = 4 * cell + 1 + quarter, level + 1
@@ -134,7 +135,7 @@ def spread(h, c, slots, worth, costs, max_distance):
                 continue
             if found == out_row.shape[0]:
                 out_row, out_where, out_reach = _twice(out_row), _twice(out_where), _twice(out_reach)
-            # not kept on the stack: only cells that are taken are asked for it
+            # not kept on the stack: only cells that are taken need it
             reach = reach_in_box(c, slot, west, south, side, max_distance)
             bucket = costs.buckets + 1 if unfilled else bucket_of(reach, c.alpha[slot], costs.buckets)
             out_row[found], out_where[found], out_reach[found] = row, place_of(cell, bucket), reach
@@ -211,7 +212,7 @@ def count_message(h, path, terms):
     h.facts[PLACES] += 1.0
     h.facts[TEXTS] += 1.0
     for i in range(terms.shape[0]):
-        # what lies beyond is nobody's keyword yet
+        # terms beyond are no subscription's keyword yet
         if terms[i] < h.having.shape[0]:
             h.having[terms[i]] += 1.0
 

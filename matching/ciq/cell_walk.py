@@ -1,14 +1,14 @@
-"""How CIQ finds whom a message may reach: from the root cell to the smallest that holds it, bucket by bucket.
+"""How CIQ finds the candidates of a message: from the root cell to the smallest that contains it, bucket by bucket.
 
 In each bucket the lists of the message's terms are walked side by side in ascending number of association
 (document-at-a-time; Chen et al., CIQ, algorithm 1), so that a subscription with several of the terms is met once. A
-block is skipped whole unless a text could be worth enough for the easiest of its subscriptions (lemma 3); of what is
-left each association is bounded by itself. What passes is handed over, to be looked at closely by whoever asks.
+block is skipped whole unless a text could be worth enough for the easiest of its subscriptions (lemma 3); in other
+blocks each association is bounded by itself. Those that pass are candidates, for the caller to verify.
 
-The most that a text can be worth to a subscription of a list is told by the caller, keyword by keyword (`Terms`); the
-paper's maximum over all keywords whose lists may still hold the subscription is not less than that (spec 6). When a
-cursor comes to a block that is not skipped it stands at its first posting, to be tested like any other: the printed
-FindNext does nothing there, and goes on doing so. Read on in `matching.decay.engines.ciq_scan`.
+The caller bounds what a text can be worth to a subscription of a list, keyword by keyword (`Terms`); the paper's
+maximum over all keywords whose lists may still have the subscription is not less than that (spec 6). A cursor that
+reaches a block that is not skipped stops at its first posting, which is tested like any other: the printed FindNext
+never leaves such a block. Read on in `matching.decay.engines.ciq_scan`.
 """
 
 import math
@@ -20,7 +20,7 @@ from numba import njit
 from matching.ciq.celled_lists import NONE, find_lists, key_of_list
 from matching.njit import njit_no_refcount
 
-#: Above every association: where a cursor stands that has come to the end of its list.
+#: Above every association: the position of a cursor at the end of its list.
 _END = 2**31 - 1
 #: Rounding of sums, and of what they are made of.
 _ROUNDING, _SLACK = 1e-12, 1e-9
@@ -29,12 +29,12 @@ _LARGEST = 1e300
 
 
 class Terms(NamedTuple):
-    """What the terms of a message are worth at most; n terms.
+    """What the n terms of a message are worth at most to a subscription.
 
-    own : float64[n]       to whom has this one alone of them, times `Celled.alone`
-    text : float64[n]      to whom has others of them as well
-    whole : float64[n]     to whom has this one, times `Celled.most`
-    others : uint32[n]     `bit_of` the terms of the message that may be shared as well
+    own : float64[n]       with only this one of them, times `Celled.alone`
+    text : float64[n]      with others of them as well
+    whole : float64[n]     with this one, times `Celled.most`
+    others : uint32[n]     `bit_of` the terms of the message that may be common as well
     """
 
     own: np.ndarray
@@ -49,9 +49,9 @@ class Cursors(NamedTuple):
     at_list : int32[n]     the list
     term : int32[n]        place in `Terms`
     block, before : int32[n]    -1 at the end; the block in front of it, -1 at the start
-    at, stop : int32[n]    place of the posting, and behind the last of its block
+    at, stop : int32[n]    place of the posting, and end of its block
     standing : int32[n]    the association there
-    keep : int32[n]        behind the last posting of the block, of those read, that is not dropped
+    keep : int32[n]        end of the postings of the block, of those read, that are not dropped
     low : float64[n], high : float32[n]    extremes of what has been read of the block
     """
 
@@ -68,7 +68,7 @@ class Cursors(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Who may be reached; as many places as there are slots.
+    """Candidates of a message; n slots.
 
     slot, association : int32[n]
     term : int32[n]        the first of the terms whose lists it was met in, as place in the message
@@ -82,7 +82,7 @@ class Candidates(NamedTuple):
 
 
 def no_candidates(slots: int) -> Candidates:
-    """Room for so many slots."""
+    """Buffer for the candidates among this many slots."""
     return Candidates(
         np.empty(slots, np.int32), np.empty(slots, np.int32), np.empty(slots, np.int32), np.empty(slots, np.float32)
     )
@@ -99,7 +99,7 @@ def widest_of(batch, first_row):
 
 @njit(cache=True, nogil=True)
 def make_terms(widest):
-    """Room for the terms of a message."""
+    """Buffer for the terms of a message."""
     return Terms(np.empty(widest), np.empty(widest), np.empty(widest), np.empty(widest, np.uint32))
 
 
@@ -132,24 +132,24 @@ def needed_text(scaled, reach, factor):
 
 @njit_no_refcount
 def candidates_of(v, path, terms, worth, factor, buckets, cursors, in_bucket, found, counters):
-    """Find whom a message may reach, each of them once; returns how many.
+    """Find the candidates of a message, each once; returns their number.
 
     Parameters
     ----------
     v : Celled
-    path : int64[levels]      cells that hold the message, the root first
+    path : int64[levels]      cells that contain the message, the root first
     terms : int32[n]          ascending
     worth : Terms
     factor : float            see `needed_text`
-    buckets : int             of a cell, those for whom text counts not and for the unfilled included, in this order
+    buckets : int             of a cell; the last two are for subscriptions without text and for the unfilled
     cursors : Cursors         scratch
     in_bucket : int64[buckets]    zeros, on entry and on return
     found : Candidates        written
-    counters : int64[...]     to the first, postings looked at are added
+    counters : int64[...]     the first counts postings scanned
 
     Notes
     -----
-    Blocks that are walked to their end lose what was dropped and learn their extremes anew; those left empty go.
+    Blocks that are walked to their end lose dropped postings and get new extremes; empty ones are removed.
     """
     widest = cursors.term.shape[0] // buckets
     count = 0
@@ -169,7 +169,7 @@ def candidates_of(v, path, terms, worth, factor, buckets, cursors, in_bucket, fo
             in_bucket[bucket] = 0
             if n:
                 first = bucket * widest
-                # place alone decides where text counts not: it is in the reach already
+                # without text only the place decides: it is in the reach already
                 text = 0.0 if bucket == buckets - 2 else 1.0
                 count = _walk(v, worth, text, factor, cursors, first, first + n, found, count, counters)
     return count
@@ -177,11 +177,11 @@ def candidates_of(v, path, terms, worth, factor, buckets, cursors, in_bucket, fo
 
 @njit_no_refcount
 def _walk(v, worth, text, factor, cursors, first, last, found, count, counters):
-    """Walk the lists of one bucket side by side; `text` is 0 where place alone is bounded."""
+    """Walk the lists of one bucket side by side; `text` is 0 where only the place is bounded."""
     for i in range(first, last):
         cursors.before[i] = NONE
         _find_block(v, cursors, i, v.first[cursors.at_list[i]], worth, text, factor)
-    # by name, since a call that hands over all arrays of a view costs more than a posting
+    # by name, since a call that passes all arrays of a view costs more than a posting
     standing, at, stop, keep = cursors.standing, cursors.at, cursors.stop, cursors.keep
     low, high = cursors.low, cursors.high
     slot, scaled, reach, seq = v.slot, v.scaled, v.reach, v.seq
@@ -197,7 +197,7 @@ def _walk(v, worth, text, factor, cursors, first, last, found, count, counters):
         term = cursors.term[lowest]
         most = worth.own[term] * alone[least]
         if signature[least] & worth.others[term]:
-            # bits are shared, also by keywords of one subscription, so that it may be this one alone after all
+            # keywords, also of one subscription, may have the same bit, so that this may be the only one after all
             most = max(most, worth.text[term])
         if needed_text(scaled[least], reach[least], factor) < text * most:
             found.slot[count], found.association[count] = slot[least], least
@@ -205,7 +205,7 @@ def _walk(v, worth, text, factor, cursors, first, last, found, count, counters):
             count += 1
         is_live = slot[least] >= 0
         for i in range(lowest, last):
-            # all of them go on, else it would be handed over twice
+            # all its cursors advance, else it would be a candidate twice
             if standing[i] != least:
                 continue
             counters[0] += 1
@@ -239,7 +239,7 @@ def _find_block(v, cursors, i, block, worth, text, factor):
 
 @njit_no_refcount
 def _leave_block(v, cursors, i, worth, text, factor):
-    """Go on to the next block; one read to its end has lost what was dropped, and its extremes are those of now."""
+    """Advance to the next block; the one read to its end has lost dropped postings, and gets its current extremes."""
     block = cursors.block[i]
     follows = v.after[block]
     v.count[block] = cursors.keep[i] - v.start[block]
@@ -253,7 +253,7 @@ def _leave_block(v, cursors, i, worth, text, factor):
 
 @njit_no_refcount
 def _take_out(v, at_list, before, block):
-    """Take an empty block out of its list, or every message would come by it until the lists are made anew."""
+    """Unlink an empty block, or every message would visit it until the lists are rebuilt."""
     if before < 0:
         v.first[at_list] = v.after[block]
     else:

@@ -3,8 +3,8 @@
 A subscription stands in some cells of a quadtree that cover the whole space without overlap (Chen et al., CIQ, section
 IV-B). Each of these is an *association*: a row with what bounds the subscription there (the local query table of the
 paper), numbered in the order in which they came. A posting is such a number and nothing else, so that whatever is added
-goes to the end of its lists, also when a subscription moves to other cells, and the lists of a bucket can be walked
-side by side in ascending order.
+is appended to its lists, also when a subscription moves to other cells, and the lists of a bucket can be walked side by
+side in ascending order.
 
 What bounds a subscription consists of two parts: `scaled`, that comes with its threshold, and `reach`, that comes with
 cell and place; a block keeps the least `scaled` and the largest `reach` of its postings (Lemma 2), which need not be of
@@ -41,12 +41,12 @@ _SPECIAL_BUCKETS = 2
 NONE = -1
 #: A table is never fuller than this: longer runs cost more than the places do.
 _FULLEST = 0.6
-_DROPPED_SHARE = 0.5
+_MOST_DROPPED = 0.5
 #: Places in `Celled.used`.
 _POOL_END, _LISTS, _BLOCKS, ASSOCIATIONS, DROPPED = range(5)
 #: Rows, in words of 8 bytes.
 _LIST_WORDS, _BLOCK_WORDS, _ASSOCIATION_WORDS = 3, 4, 4
-#: Room that is always there; with a row or none, numpy and so Numba would take a view for contiguous.
+#: Least capacity: with a row or none, NumPy and so Numba would take a view for contiguous.
 _FEWEST = 16
 #: A norm is rounded to float32 upwards.
 _UPWARDS = 1.0 + 1.2e-7
@@ -115,7 +115,7 @@ class CelledLists:
     Raises
     ------
     ConfigError
-        For a number of buckets that has no room beside the cell's number.
+        For more buckets than fit beside the cell's number.
     """
 
     def __init__(self, depth: int, buckets: int, block: int, norms: bool = False):
@@ -162,7 +162,7 @@ class CelledLists:
             self._grow(int(subscriptions.columns.term_count[slots[done]]))
 
     def drop(self, slots: Int32) -> None:
-        """Forget all associations of these slots. O(associations)."""
+        """Drop all associations of these slots. O(associations)."""
         _drop(self.view, slots)
 
     def renew(
@@ -174,7 +174,7 @@ class CelledLists:
         """
         used, dropped = int(self._used[ASSOCIATIONS]), int(self._used[DROPPED])
         in_order = self._in_order if alike is not None else used
-        if dropped <= max(_DROPPED_SHARE * used, 1 << 10) and used <= max(2 * in_order, 1 << 14):
+        if dropped <= max(_MOST_DROPPED * used, 1 << 10) and used <= max(2 * in_order, 1 << 14):
             return
         v = self.view
         live = np.flatnonzero(v.slot[:used] >= 0)
@@ -189,7 +189,7 @@ class CelledLists:
         return int(self._used[ASSOCIATIONS] - self._used[DROPPED])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size, trimmed to what is in use."""
+        """All memory, trimmed to the used part."""
         pool, lists, blocks, associations, _ = self._used.tolist()
         return {
             "index": self._index, "lists": self._rows[0][:lists], "blocks": self._rows[1][:blocks],
@@ -198,7 +198,7 @@ class CelledLists:
         }  # fmt: skip
 
     def _grow(self, terms: int) -> None:
-        """Room for the postings of one more association, and half as much again of whatever was short."""
+        """Grow what is too short for the postings of one more association, by half."""
         lists, blocks = int(self._used[_LISTS]) + terms, int(self._used[_BLOCKS]) + terms
         self._rows = _longer(self._rows[0], lists), _longer(self._rows[1], blocks)
         needed = int(self._used[_POOL_END]) + terms * self.block
@@ -243,7 +243,7 @@ def key_of_list(cell, term):
 @njit(cache=True, nogil=True)
 def _home(key, places):
     """Where a key belongs in a table of `places` (a power of two); stays within 63 bits."""
-    # both halves are dense: unless each is scattered by itself, pairs with one sum or difference share a place
+    # both halves are dense: unless each is scattered by itself, pairs with one sum or difference collide
     mixed = ((key >> 31) * 0x85EBCA6B ^ (key & 0x7FFFFFFF) * 0x9E3779B1) & 0x7FFFFFFF
     mixed ^= mixed >> 15
     return ((mixed * 0xC2B2AE35 & 0xFFFFFFFF) * places) >> 32
@@ -279,7 +279,7 @@ def _index_all(v):
 
 @njit(cache=True, nogil=True)
 def _list_of(v, cell, term, bucket):
-    """The list of a cell, term and bucket; made if it is not there, for which the caller has left room."""
+    """The list of a cell, term and bucket; added if missing, for which the caller has reserved capacity."""
     key = key_of_list(cell, term)
     first = found = find_lists(v, key)
     while found >= 0:
@@ -325,7 +325,7 @@ def _append(v, at, association, norm, most):
         v.start[block], v.size_class[block] = start, size_class
     v.seq[v.start[block] + v.count[block]] = association
     v.count[block] += 1
-    # at once: a block that still thought itself full of better results would hide the newcomer (spec 6)
+    # at once: a block with stale extremes would hide the new one (spec 6)
     v.low[block] = min(v.low[block], v.scaled[association])
     v.high[block] = max(v.high[block], v.reach[association])
     v.most[block] = max(v.most[block], norm)
@@ -333,7 +333,7 @@ def _append(v, at, association, norm, most):
 
 @njit_no_refcount
 def _add(v, c, slots, where, scaled, reach, alone, first, most, norms):
-    """Add associations from `first` on; the one for which there was no room, and nothing is done, or their number."""
+    """Add associations from `first` on; returns the first one beyond the capacity, not added, or their number."""
     for i in range(first, slots.shape[0]):
         slot = slots[i]
         terms = c.term_count[slot]
@@ -369,7 +369,7 @@ def _drop(v, slots):
     for slot in slots:
         association = v.head[slot]
         while association >= 0:
-            # no bound lets it pass any more, and a block of such alone is skipped whole
+            # no bound lets it pass any more, and a block with only such is skipped whole
             v.scaled[association], v.reach[association] = math.inf, -math.inf
             v.slot[association] = NONE
             v.used[DROPPED] += 1

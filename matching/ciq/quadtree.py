@@ -1,4 +1,4 @@
-"""Cells of a quadtree over the unit square, by number alone: no nodes, so that nothing has to be kept of a cell.
+"""Cells of a quadtree over the unit square, by number only: no nodes, no memory.
 
 The root is cell 0, the quarters of cell c are 4 c + 1 to 4 c + 4. Cells are half-open, closed to the west and south, so
 that the quarters of a cell partition it: a point on a border has one cell on each level (spec 6). What lies on the
@@ -21,13 +21,13 @@ def cells_down_to(depth: int) -> int:
 @njit(cache=True, nogil=True)
 def quarter_of(x, y, middle_x, middle_y):
     """Which quarter of a cell a point lies in, 0 to 3, by the middle of the cell."""
-    # what lies on the middle belongs to one side alone: else a message would meet a subscription in two cells
+    # a point on the middle belongs to one side only: else a message would meet a subscription in two cells
     return (1 if x >= middle_x else 0) + (2 if y >= middle_y else 0)
 
 
 @njit(cache=True, nogil=True)
 def path_to(x, y, depth, out):
-    """Write the cells of all levels that hold a point, the root first, into out (int64[depth + 1])."""
+    """Write the cells of all levels that contain a point, the root first, into out (int64[depth + 1])."""
     west, south, side, cell = 0.0, 0.0, _WHOLE, 0
     out[0] = 0
     for level in range(1, depth + 1):
@@ -44,7 +44,7 @@ def distance_to_box(x, y, west, south, side):
     """Distance of a point from a closed square; 0 inside.
 
     It bounds the distance from all points of the cell, borders included, and from those beyond the outer border of the
-    unit square that belong to the cell, since that square is convex and holds the point.
+    unit square that belong to the cell, since that square is convex and contains the point.
     """
     dx = max(west - x, 0.0, x - (west + side))
     dy = max(south - y, 0.0, y - (south + side))

@@ -1,1 +1,1 @@
-"""What kinds have in common whose results hold the best messages since registration, whatever leaves the window."""
+"""Base of cumulative kinds: results are the best messages since registration, also those that left the window."""

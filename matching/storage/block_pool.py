@@ -24,7 +24,7 @@ def allocate_block(v, size_class, size):
         return start
     start = v.used[0]
     if start + size > v.seq.shape[0]:
-        # The caller packs or grows the pool and asks again.
+        # The caller packs or grows the pool and repeats the call.
         return NO_BLOCK
     v.used[0] = start + size
     return start

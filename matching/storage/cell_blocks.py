@@ -69,12 +69,12 @@ class Blocks(NamedTuple):
 @njit(cache=True, nogil=True)
 def slot_of(link):
     """The slot in a link."""
-    return (link >> 32) & 0x7FFFFFFF  # the mask drops the sign, which tells the second box
+    return (link >> 32) & 0x7FFFFFFF  # the mask drops the sign, which stands for the second box
 
 
 @njit(cache=True, nogil=True)
 def tail_allowed(size):
-    """Longest tail behind so many sorted postings: its walking and the sorting it saves both cost about sqrt(size).
+    """Longest tail after `size` sorted postings: to walk it and to sort it both cost about sqrt(size).
 
     Twice as long made additions half again as fast, and messages look at 40 % more postings under steady change.
     """
@@ -99,7 +99,7 @@ def describe(slots, columns, west, south, steps_per_degree, out_term, out_box, o
             term = ~term
         else:
             second = np.int64(columns.terms[position + 1])
-            # A keyword stored as its complement is the last: then the posting says all there is to ask.
+            # A keyword stored as its complement is the last: then the posting has all keywords.
             low = ~second if second < 0 else second | MORE
         region = columns.region[slot]
         crosses = region[0] > region[2]
@@ -138,7 +138,7 @@ def append(order, term, box, link, done, blocks):
         if tail > longest or head[SORTED] + tail > head[ROOM]:
             places, cuts = _sort(which, blocks, order, done, until, box, link)
             if places + cuts > 0:
-                # Nothing of this term has been written: the caller makes room and comes back with it.
+                # Nothing of this term has been written: the caller grows the pool and repeats the term.
                 return done, places, cuts
         else:
             end = head[START] + head[SORTED] + head[TAIL]
@@ -152,7 +152,7 @@ def append(order, term, box, link, done, blocks):
 
 @njit(cache=True, nogil=True)
 def sort_block(which, blocks):
-    """Sort a block again without its gone postings; nothing happens if that needs more room than there is."""
+    """Sort a block again without its gone postings; nothing happens if that exceeds the pool."""
     none = np.zeros(0, np.int64)
     places, cuts = _sort(which, blocks, none, 0, 0, np.zeros(0, np.uint64), none)
     return places + cuts == 0
@@ -224,21 +224,21 @@ def _sort(which, blocks, order, first, last, new_box, new_link):
             cuts[bucket + 1] += cuts[bucket]
         total = cuts[buckets]
 
-    # The tail that may grow before the next sorting has its room from the start; small ones grow by a quarter.
-    room = total + tail_allowed(total) if buckets > 0 else size + (size >> 2)
+    # The tail until the next sorting is reserved from the start; small ones grow by a quarter.
+    capacity = total + tail_allowed(total) if buckets > 0 else size + (size >> 2)
     # It stays where it is if it fits: what stood there has been copied out by `_collect`.
-    moves = room > head[ROOM]
+    moves = capacity > head[ROOM]
     recuts = buckets > head[BUCKETS]
-    if (moves and blocks.used[0] + room > blocks.box.shape[0]) or (
+    if (moves and blocks.used[0] + capacity > blocks.box.shape[0]) or (
         recuts and blocks.used[2] + buckets + 1 > blocks.cuts.shape[0]
     ):
-        # Asked before anything is written, and for both pools, so that one packing serves.
-        return room, buckets + 1
+        # Checked before the first write, and for both pools, so that one packing serves.
+        return capacity, buckets + 1
     if moves:
         blocks.used[1] += head[ROOM]
         head[START] = blocks.used[0]
-        head[ROOM] = room
-        blocks.used[0] += room
+        head[ROOM] = capacity
+        blocks.used[0] += capacity
     if recuts:
         # Cuts of a block that shrank to a tail were counted as abandoned when it did.
         blocks.used[3] += head[BUCKETS] + 1 if head[BUCKETS] > 0 else 0
@@ -262,7 +262,7 @@ def _sort(which, blocks, order, first, last, new_box, new_link):
     for i in range(size):
         left, bottom, right, top = box_of(box[i])
         level = level_of(box[i])
-        # Messages look into the levels in use alone, a bucket for each.
+        # Messages look into the levels in use only, a bucket for each.
         head[LEVELS] |= 1 << level
         for j in range(buckets_covered(left, bottom, right, top, level, buckets, covered)):
             # The cuts themselves have been stored: this copy says where the next of each bucket goes.
@@ -278,7 +278,7 @@ def remove_entry(term, box, link, blocks):
     """Remove postings as `describe` gives them; returns (done, unsorted).
 
     done falls short at a posting that is not where it must be: the state is damaged. `unsorted` counts blocks that
-    want sorting, but found no room for it.
+    need sorting that exceeds the pool.
     """
     unsorted = 0
     covered = np.empty(4, np.int64)
@@ -323,26 +323,26 @@ def remove_entry(term, box, link, blocks):
 
 @njit(cache=True, nogil=True)
 def repack(blocks, box, link, cuts):
-    """Move every block, in the order of the terms' arrival, into new pools; rooms shrink to what is in use and the
-    tail allowed behind it."""
+    """Move every block, in the order of the terms' arrival, into new pools; its capacity shrinks to what is in use and
+    the tail allowed after it."""
     end, end_cuts = 0, 0
     for which in range(blocks.head.shape[0]):
         head = blocks.head[which]
         start, filled = head[START], head[SORTED] + head[TAIL]
-        room = filled + (filled >> 2)
+        capacity = filled + (filled >> 2)
         if head[BUCKETS] > 0:
-            room = max(filled, head[SORTED] + tail_allowed(head[SORTED]))
+            capacity = max(filled, head[SORTED] + tail_allowed(head[SORTED]))
             for i in range(head[BUCKETS] + 1):
-                # They count from the start of the block, so they hold wherever it lies.
+                # They count from the start of the block, so they do not change when it moves.
                 cuts[end_cuts + i] = blocks.cuts[head[CUTS] + i]
             head[CUTS] = end_cuts
             end_cuts += head[BUCKETS] + 1
-        # Never more room than before: the caller has counted the rooms in use, and the pools must not run over.
-        room = min(room, head[ROOM])
+        # Never more capacity than before: the pools have the size of those in use.
+        capacity = min(capacity, head[ROOM])
         for i in range(filled):
             box[end + i] = blocks.box[start + i]
             link[end + i] = blocks.link[start + i]
         head[START] = end
-        head[ROOM] = room
-        end += room
+        head[ROOM] = capacity
+        end += capacity
     blocks.used[0], blocks.used[1], blocks.used[2], blocks.used[3] = end, 0, end_cuts, 0

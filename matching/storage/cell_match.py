@@ -1,13 +1,13 @@
-"""How the cell-term index matches a message: phase by phase, each asking for the memory that the next one reads.
+"""How the cell-term index matches a message: in phases, each of which prefetches the memory of the next.
 
-A message meets some seventy pieces of blocks, far apart in memory. Followed one by one, each would be waited for; so a
-phase only finds out where the next has to look, asks for those places (`matching.storage.prefetch`), and goes on:
+A message reads some seventy pieces of blocks, far apart in memory, with a cache miss each if read one by one. So each
+phase only computes where the next has to look, and prefetches those places (`matching.storage.prefetch`):
 
 1. `look_up`: the block of each of the message's terms;
 2. `find_cuts`: in each block, the buckets of the cells that the message covers, one a level in use;
 3. `find_runs`: the postings of those buckets;
 4. `walk`: one subtraction a posting (`matching.storage.cells`) leaves the candidates;
-5. `verify`: second keyword, degrees where the lattice cannot tell, then the keywords beyond the second.
+5. `verify`: second keyword, degrees where lattice coordinates are equal, then the keywords beyond the second.
 
 `match` runs them message by message. Read on in `matching.storage.cell_blocks`, where the postings lie.
 """
@@ -36,7 +36,7 @@ from matching.storage.slots import find_slot
 #: Level of a run whose postings count at any level: a whole block.
 _ANY_LEVEL = FINEST + 1
 _NO_CUT = -1
-#: Places (a power of two) of the table by which `verify` asks whether a message has a term.
+#: Places (a power of two) of the table by which `verify` looks up the terms of a message.
 TABLE = 1024
 NO_TERM = np.int32(-1)
 
@@ -149,7 +149,7 @@ def find_cuts(left, bottom, right, top, blocks, which, count, run_first, run_las
         for level in range(FINEST + 1):
             if levels >> level & 1:
                 a, b, c, d = cell_range(left, bottom, right, top, level)
-                # Two of these cells may share a bucket, which is then walked twice: `verify` tells each pair once.
+                # Two of these cells may share a bucket, which is then walked twice: `verify` reports each pair once.
                 for cell_row in range(c, d + 1):
                     for cell_column in range(a, b + 1):
                         cut = head[CUTS] + bucket_of(level, cell_column, cell_row, buckets)
@@ -170,7 +170,7 @@ def find_runs(blocks, count, run_first, run_last, run_level, run_cut):
         if cut != _NO_CUT:
             last = first + blocks.cuts[cut + 1]
             first += blocks.cuts[cut]
-            # A bucket holds two or so: what its first word brings along is mostly all of it.
+            # A bucket has two or so: the cache line of its first word is mostly all of it.
             prefetch(blocks.box, first)
         # In place: what is kept never overtakes what is read. Empty runs are overwritten, without a branch to be
         # guessed wrong.
@@ -205,8 +205,8 @@ def walk(left, bottom, right, top, blocks, runs, run_first, run_last, run_level,
             word = blocks.box[place] ^ bits
             candidates[count] = place
             count += ((reach - (word & LANES)) & ~word & GUARDS) == GUARDS
-    # One less in each lane asks for strictly inside; failing that, a side is equal. A loop of its own, so that all
-    # links are asked for before `verify` reads the first.
+    # One less in each lane tests for strictly inside; failing that, a side is equal. A loop of its own, so that all
+    # links are prefetched before `verify` reads the first.
     beyond = reach - ONE_IN_EACH_LANE
     for i in range(count):
         place = candidates[i]
@@ -229,7 +229,7 @@ def has_term(table, messages, row, term):
 
 @njit_no_refcount
 def verify(messages, row, blocks, columns, count, candidates, table, seen, out_slot, found):
-    """Append the slots that match to out_slot from `found` on; returns where they end. There is room for all.
+    """Append the slots that match to out_slot, which must fit all, from `found` on; returns where they end.
 
     table : int32[TABLE]   all -1, and left so
     seen : uint8[slots]    zeroed, and left zeroed; only needed for a range message
@@ -246,13 +246,13 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
         # The only ones whose row of degrees is read: a cache miss each, spared to all that the lattice decides.
         if candidates[i] & 1 and not box_meets(columns.region, slot_of(link), link < 0, west, south, east, north):
             continue
-        # In the place of its place: from here on the link is all that is asked for.
+        # Overwrites its place: from here on only the link is read.
         candidates[kept] = link
         if link & MORE:
             prefetch(columns.start, slot_of(link))
         kept += second == NO_SECOND or has_term(table, messages, row, second)
     for i in range(kept):
-        # What the loop above asked for is read here, and what this one asks for in the next.
+        # Reads what the loop above has prefetched, and prefetches for the next.
         if candidates[i] & MORE:
             prefetch(columns.terms, columns.start[slot_of(candidates[i])] + 2)
     before = found
@@ -261,7 +261,7 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
         slot = slot_of(link)
         matches = True
         if link & MORE:
-            # The first keyword is that of the block, the second has been asked.
+            # The first keyword is that of the block, the second has been tested.
             position = columns.start[slot] + 2
             while True:
                 term = columns.terms[position]
@@ -291,7 +291,7 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
 def match(messages, first_row, blocks, columns, world_west, world_south, steps_per_degree, seen, out_slot, out_row):
     """Match rows from `first_row` on; see `CellTermIndex.scan` for what is returned, `verify` for `seen`."""
     found, scanned, verified = 0, 0, 0
-    # Scratch of a whole batch, as long as its largest message asks for.
+    # Scratch of a whole batch, as long as its largest message needs.
     which = np.empty(64, np.int64)
     run_first, run_last = np.empty(512, np.int64), np.empty(512, np.int64)
     run_level, run_cut = np.empty(512, np.int64), np.empty(512, np.int64)
@@ -303,10 +303,10 @@ def match(messages, first_row, blocks, columns, world_west, world_south, steps_p
             continue
         which = longer(which, messages.term_offsets[row + 1] - messages.term_offsets[row])
         terms = look_up(messages, row, blocks, which)
-        # Asked beforehand, so that no phase has to look after its room.
-        room = runs_of(left, bottom, right, top, blocks, which, terms)
-        run_first, run_last = longer(run_first, room), longer(run_last, room)
-        run_level, run_cut = longer(run_level, room), longer(run_cut, room)
+        # Computed beforehand, so that no phase checks its capacity.
+        most = runs_of(left, bottom, right, top, blocks, which, terms)
+        run_first, run_last = longer(run_first, most), longer(run_last, most)
+        run_level, run_cut = longer(run_level, most), longer(run_cut, most)
         runs = find_cuts(left, bottom, right, top, blocks, which, terms, run_first, run_last, run_level, run_cut)
         runs, length = find_runs(blocks, runs, run_first, run_last, run_level, run_cut)
         candidates = longer(candidates, length + 1)

@@ -26,8 +26,8 @@ from matching.storage.region_hits import Messages
 from matching.storage.region_subscriptions import RegionSubscriptions
 from matching.storage.slots import SlotMap, as_input, resized
 
-#: Pools are packed anew when this share of them is abandoned.
-_ABANDONED_SHARE = 0.25
+#: Pools are packed anew when this fraction of them is abandoned.
+_MOST_ABANDONED = 0.25
 
 
 class CellTermIndex:
@@ -36,7 +36,7 @@ class CellTermIndex:
     Parameters
     ----------
     space : Space                 world box; decides how the world is cut up, never what matches
-    rows : RegionSubscriptions    what the slots ask; kept by the caller
+    rows : RegionSubscriptions    regions and keywords by slot; owned by the caller
     owner : str                   what errors call it
     """
 
@@ -58,8 +58,8 @@ class CellTermIndex:
 
     def _describe(self, slots: Int32):
         """Postings of these slots: term int32[m], box uint64[m], link int64[m]."""
-        room = 2 * slots.shape[0]
-        term, box, link = np.empty(room, np.int32), np.empty(room, np.uint64), np.empty(room, np.int64)
+        most = 2 * slots.shape[0]
+        term, box, link = np.empty(most, np.int32), np.empty(most, np.uint64), np.empty(most, np.int64)
         frame = (self.space.west, self.space.south, self._steps_per_degree)
         count = describe(as_input(slots, np.int32), self.subscriptions.columns, *frame, term, box, link)
         return term[:count], box[:count], link[:count]
@@ -79,17 +79,17 @@ class CellTermIndex:
             done, places, cuts = append(order, term, box, link, done, self._blocks())
             if done == term.shape[0]:
                 break
-            # What is still to come will want about this much: packing once is cheaper than packing at each step.
+            # What is left needs about this much: packing once is cheaper than packing for each term.
             self._repack(max(places, term.shape[0] - done), cuts)
         self._tidy()
 
     def withdraw(self, slots: Int32) -> None:
-        """Take rows out that are about to go. Amortised O(n).
+        """Remove rows that are about to be freed. Amortised O(n).
 
         Raises
         ------
         EngineError
-            If a row is not here, which is damage.
+            If a row is missing, which is damage.
         """
         term, box, link = self._describe(slots)
         done, unsorted = remove_entry(term, box, link, self._blocks())
@@ -105,11 +105,11 @@ class CellTermIndex:
 
     def _tidy(self) -> None:
         used, abandoned, used_cuts, abandoned_cuts = self._used.tolist()
-        if abandoned > _ABANDONED_SHARE * used or abandoned_cuts > _ABANDONED_SHARE * used_cuts:
+        if abandoned > _MOST_ABANDONED * used or abandoned_cuts > _MOST_ABANDONED * used_cuts:
             self._repack(0, 0)
 
     def _repack(self, places: int, cuts: int) -> None:
-        """Give every block a place in new pools with so much free, and an eighth for growth."""
+        """Move every block into new pools with this much free, and an eighth for growth."""
         used, abandoned, used_cuts, abandoned_cuts = self._used.tolist()
         wanted = used - abandoned + places
         wanted_cuts = used_cuts - abandoned_cuts + cuts
@@ -121,7 +121,7 @@ class CellTermIndex:
         self._box, self._link, self._cuts = pools
 
     def scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
-        """Match rows from `first_row` on; as `matching.storage.region_hits.HitBuffer.fill` wants it."""
+        """Match rows from `first_row` on; the `scan` of `matching.storage.region_hits.HitBuffer.fill`."""
         if not messages.are_points and self._seen.shape[0] < self.subscriptions.slots.capacity:
             self._seen = np.zeros(self.subscriptions.slots.capacity, np.uint8)
         columns = self.subscriptions.columns
@@ -129,7 +129,7 @@ class CellTermIndex:
         return match(messages, first_row, self._blocks(), columns, *frame, self._seen, slots, rows)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held but the rows, for figures of size. Views, no copies."""
+        """All memory but the rows. Views, no copies."""
         terms = self._terms.high_water
         columns = {"head": self._head[:terms], "finest": self._finest[:terms], "used": self._used}
         columns |= {"box": self._box[: self._used[0]], "link": self._link[: self._used[0]]}
@@ -137,6 +137,6 @@ class CellTermIndex:
         return columns | {f"terms_{name}": value for name, value in self._terms.arrays().items()}
 
     def allocated_bytes(self) -> int:
-        """Memory held, room for growth included."""
+        """Memory, capacity for growth included."""
         columns = (self._head, self._finest, self._box, self._link, self._cuts, self._seen)
         return self._terms.allocated_bytes() + sum(column.nbytes for column in columns)

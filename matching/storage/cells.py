@@ -2,9 +2,9 @@
 
 Coordinates are rounded down to a lattice of 2**15 by 2**15 over the world square. Rounding keeps order (x <= y gives
 q(x) <= q(y), outside the world too, where it stops at the rim), so unequal lattice coordinates decide a comparison for
-good, and only equal ones leave it to the degrees. A cell of level l is a square of 2**(15 - l) lattice steps.
+good, and only for equal ones the degrees decide. A cell of level l is a square of 2**(15 - l) lattice steps.
 
-A word holds a box in four lanes of 15 bits, each under a guard bit: west, -east, south, -north, the negatives counted
+A word packs a box in four lanes of 15 bits, each under a guard bit: west, -east, south, -north, the negatives counted
 from the far rim, so that "the rectangles meet" is "each lane of the message is at least that of the subscription": one
 subtraction, in which no lane borrows from the next because the message's guard bits are set. In a subscription's word
 the guard bits carry its level.
@@ -61,7 +61,7 @@ def message_word(west, south, east, north):
 @njit(cache=True, nogil=True)
 def level_bits(level):
     """A level as guard bits."""
-    # Four guard bits hold 0 to 15; levels end at 14, which leaves 15 to DEAD.
+    # Four guard bits count 0 to 15; levels end at 14, which leaves 15 to DEAD.
     bits = np.uint64(level)
     one = np.uint64(1)
     return (
@@ -136,7 +136,7 @@ def buckets_covered(west, south, east, north, level, buckets, out):
     """
     left, right, bottom, top = cell_range(west, south, east, north, level)
     count = 0
-    # From the lower left on, always in this order: `blocks._collect` takes a posting in its first bucket alone.
+    # From the lower left on, always in this order: `blocks._collect` takes a posting in its first bucket only.
     for row in range(bottom, top + 1):
         for column in range(left, right + 1):
             bucket = bucket_of(level, column, row, buckets)

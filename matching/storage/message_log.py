@@ -1,8 +1,7 @@
-"""The messages of the window as they came: what a checkpoint saves of a tuple task, and what its shares index.
+"""The messages of the window in order of arrival: the snapshot of a tuple task, and the source of its window indexes.
 
-A share (`matching.operator.WindowIndex`) lays out what its searches read, and can be made anew from this log at any
-quiet boundary. Batches are kept as they came, without a copy, and joined when they are small; what has died goes with
-the chunk it came in. Read on in `bolts.tuples`.
+A `matching.operator.WindowIndex` can be rebuilt from this log at any boundary. Batches are kept without a copy, and
+joined when they are small; expired messages are freed with their chunk. Read on in `bolts.tuples`.
 """
 
 import numpy as np
@@ -30,12 +29,12 @@ class WindowLog:
         self._ended = np.zeros(0, np.int64)
 
     def __len__(self) -> int:
-        """Messages kept, the dead among them included."""
+        """Messages kept, expired ones included."""
         return self._waiting + sum(len(chunk) for _, chunk in self._chunks)
 
     def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None:
-        """Take the next batch; `ended` (int64[m]) are seqs of messages whose object is alive no more. O(1) amortised,
-        and O(messages) where batches are small."""
+        """Store the next batch; `ended` (int64[m]) are seqs of messages whose object has ended. O(1) amortised, and
+        O(messages) where batches are small."""
         self.boundary = boundary
         if len(messages):
             self._tail.append(messages)
@@ -54,9 +53,9 @@ class WindowLog:
             self._ended = self._ended[self._ended >= oldest]
 
     def alive(self) -> tuple[MessageBatch, Int64]:
-        """Those whose time is not over at the last boundary, and the seqs of those among them that have been ended.
+        """The messages that have not expired at the last boundary, and the seqs of those that have been ended.
 
-        For kinds that do not hear of ends, versions are messages like any other. O(messages).
+        Kinds without ends take all versions as messages. O(messages).
         """
         everything = [chunk for _, chunk in self._chunks] + self._tail
         if not everything:

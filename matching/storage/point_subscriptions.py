@@ -4,8 +4,8 @@ A slot is reused after its subscription has gone. Terms of a slot lie together i
 quarter of it is dead. Beside each term stands the place of its posting, so that a change of threshold reaches the
 postings of a subscription without a search.
 
-A subscription is looked at here and there, at random, so what is read together lies together: the columns of a slot
-are views of one array of rows, those of a term of another. A pair costs two or three cache misses, not nine.
+Access is random, so what is read together lies together: the columns of a slot are views of one array of rows, those of
+a term of another. A pair costs two or three cache misses, not nine.
 """
 
 from typing import NamedTuple
@@ -18,9 +18,9 @@ from matching.errors import EngineError
 from matching.model import KEYWORDS_BY_KIND, Float32, Float64, Int32, Int64, SubscriptionTable
 from matching.storage.slots import SlotMap, resized
 
-#: A pool is compacted when it is full and this share of it is dead.
-_DEAD_SHARE = 0.25
-#: Room that is always there; with a row or none, numpy and so Numba would take a view for contiguous.
+#: A pool is compacted when it is full and this fraction of it is dead.
+_MOST_DEAD = 0.25
+#: Least capacity: with a row or none, NumPy and so Numba would take a view for contiguous.
 _FEWEST = 16
 #: A slot: x, y, alpha, threshold, term_start in 8 bytes each; term_count and k in 4.
 ROW_WORDS, _ROW_HALVES = 6, 12
@@ -103,7 +103,7 @@ class PointSubscriptions:
         lengths = np.diff(table.term_offsets).astype(np.int32)
         needed = int(lengths.sum())
         if self._pool_used + needed > self._pool.shape[0]:
-            self._make_room(needed)
+            self._reserve(needed)
         c = self._columns
         c.x[slots], c.y[slots], c.alpha[slots] = table.x, table.y, table.alpha
         c.threshold[slots] = -np.inf
@@ -142,7 +142,7 @@ class PointSubscriptions:
         c.threshold[slots] = np.inf
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size, trimmed to what is in use."""
+        """All memory, trimmed to the used part."""
         used, c = self._pool_used, self._columns._asdict()
         columns = {name: np.ascontiguousarray(c[name][:used]) for name in _BY_TERM}
         columns |= {name: np.ascontiguousarray(c[name][: self.capacity]) for name in _BY_SLOT}
@@ -159,10 +159,10 @@ class PointSubscriptions:
             self._rows, self._kind = rows, resized(self._kind, needed)
         self._columns = _columns(self._slots.number, self._rows, self._pool)
 
-    def _make_room(self, needed: int) -> None:
+    def _reserve(self, needed: int) -> None:
         """Compact the pool of terms if that pays, else grow it."""
         c = self._columns
-        if self._pool_dead > _DEAD_SHARE * max(1, self._pool_used):
+        if self._pool_dead > _MOST_DEAD * max(1, self._pool_used):
             slots = self.live_slots()
             order = slots[np.argsort(c.term_start[slots], kind="stable")]
             self._pool_used = int(_compact_pool(order, c))

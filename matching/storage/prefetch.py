@@ -1,8 +1,8 @@
-"""Asking for memory ahead of its use: the one machine instruction that NumPy and Numba do not offer.
+"""Prefetch: the one machine instruction that NumPy and Numba do not offer.
 
-A kernel that knows which places it will read next says so here and does something else meanwhile, so that the waits
-overlap. A prefetch changes no result, and one of a place that does not exist does no harm. Read on in
-`matching.storage.cell_match`, which is written around it.
+A kernel prefetches the places that it will read next and does other work meanwhile, so that cache misses overlap. A
+prefetch changes no result, and one of a place that does not exist does no harm. Read on in
+`matching.storage.cell_match`, which is built on it.
 """
 
 from llvmlite import ir
@@ -15,7 +15,7 @@ _READ, _KEEP_IN_ALL_CACHES, _DATA = 0, 3, 1
 
 
 def prefetch(array, place):
-    """Ask for element `place` of an array (counted flat, C order); nothing happens with the compiler switched off."""
+    """Prefetch element `place` of an array (counted flat, C order); a no-op with the compiler switched off."""
 
 
 @intrinsic

@@ -19,10 +19,10 @@ def task_of_term(terms: Int32, tasks: int) -> Int64:
 
 
 def prefix_lengths(columns, slots: Int32) -> Int32:
-    """How many of its first terms a subscription must be looked up by, int32[n]. O(terms).
+    """Number of first terms by which a subscription must be indexed, int32[n]. O(terms).
 
-    A message whose first common term lies behind the first p terms scores at most
-    alpha + (1 - alpha) * |weights from p on|, wherever it is: the smallest p at which that is below the threshold
+    A message whose first common term comes after the first p terms scores at most
+    alpha + (1 - alpha) * |weights from p on|, anywhere: the smallest p at which that is below the threshold
     (spec 3.3, with L2 norms, multiplied so that alpha = 1 needs no case of its own).
     """
     lengths = np.empty(slots.shape[0], np.int32)

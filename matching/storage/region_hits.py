@@ -1,4 +1,4 @@
-"""What an index over regions reads of a batch, and where the pairs that it finds are written.
+"""Input and output of an index over regions: the columns of a batch that it reads, and the pairs that it finds.
 
 Used by `matching.boolean.engine` and `matching.skyline.subscriptions`. Read on in `matching.storage.cell_term`, an
 index.
@@ -40,7 +40,7 @@ class Messages(NamedTuple):
 
 
 class HitBuffer:
-    """Room for the pairs of a batch, kept from batch to batch: fresh pages took a third of the time of a match.
+    """Output buffer of a batch, reused from batch to batch: fresh pages took a third of the time of a match.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class HitBuffer:
         self.slot, self.row = np.empty(_FEWEST_HITS, np.int32), np.empty(_FEWEST_HITS, np.int32)
 
     def fill(self, rows: int, scan: Callable[[int, Int32, Int32], tuple[int, int, int, int]]) -> tuple[int, int, int]:
-        """Match a batch of so many rows; returns (pairs, scanned, verified).
+        """Match a batch of `rows` messages; returns (pairs, scanned, verified).
 
         Parameters
         ----------
@@ -66,18 +66,18 @@ class HitBuffer:
             found, scanned, verified = found + more, scanned + looked, verified + tested
             stuck, row = next_row == row, next_row
             if stuck:  # not one row fitted; an index may also stop because it takes a batch in turns
-                room = 2 * self.slot.shape[0]
-                self.slot, self.row = resized(self.slot, room), resized(self.row, room)
+                capacity = 2 * self.slot.shape[0]
+                self.slot, self.row = resized(self.slot, capacity), resized(self.row, capacity)
         return found, scanned, verified
 
     def numbers(self, found: int, number: Int64) -> Int64:
-        """Numbers (int64[found]) of the subscriptions of the first so many pairs, by the column of all slots."""
+        """Numbers (int64[found]) of the subscriptions of the first `found` pairs, by the column of all slots."""
         numbers = np.empty(found, np.int64)
         _gather(number, self.slot, numbers)
         return numbers
 
     def allocated_bytes(self) -> int:
-        """Memory held."""
+        """Memory of the buffer."""
         return self.slot.nbytes + self.row.nbytes
 
 

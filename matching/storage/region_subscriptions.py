@@ -1,7 +1,7 @@
 """Columns of regions with keywords, one dense slot each, shared by engines of kinds with a region and by signatures.
 
-Here stands what a subscription asks, exactly; an index says which slots to look at. Engines of the other kinds keep
-their columns the same way. Read on in `matching.storage.cell_term`.
+These columns verify a pair exactly; an index finds the candidate slots. Engines of the other kinds keep their columns
+the same way. Read on in `matching.storage.cell_term`.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from matching.model import UNKNOWN_TERM, Float64, Int32, Int64, SubscriptionTabl
 from matching.njit import njit_no_refcount
 from matching.storage.slots import SlotMap, as_input, grown_length, resized
 
-_DEAD_SHARE = 0.25
+_MOST_DEAD = 0.25
 #: `start` of a subscription that can never match: an unknown keyword, no keyword, or no region.
 NEVER = -1
 
@@ -72,7 +72,7 @@ class RegionSubscriptions:
         """
         needed = table.terms.shape[0]
         if self._pool[0] + needed > self._terms.shape[0]:
-            self._make_room(needed)
+            self._reserve(needed)
         slots = self.slots.insert(table.number)
         if self.slots.capacity > self._start.shape[0]:
             self._region = resized(self._region, self.slots.capacity)
@@ -104,18 +104,18 @@ class RegionSubscriptions:
         return np.repeat(able, length), np.where(terms < 0, ~terms, terms).astype(np.int32)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size, trimmed to what is in use."""
+        """All memory, trimmed to the used part."""
         used = self.slots.high_water
         columns = {"region": self._region[:used], "start": self._start[:used], "terms": self._terms[: self._pool[0]]}
         return columns | {"pool": self._pool} | {f"slots_{name}": value for name, value in self.slots.arrays().items()}
 
     def allocated_bytes(self) -> int:
-        """Memory held, unused rows included."""
+        """Memory, unused rows included."""
         return self.slots.allocated_bytes() + self._region.nbytes + self._start.nbytes + self._terms.nbytes
 
-    def _make_room(self, needed: int) -> None:
+    def _reserve(self, needed: int) -> None:
         """Compact the pool of terms if that pays, and grow it."""
-        if self._pool[1] > _DEAD_SHARE * self._pool[0]:
+        if self._pool[1] > _MOST_DEAD * self._pool[0]:
             live = np.flatnonzero(
                 (self.slots.number[: self.slots.high_water] >= 0) & (self._start[: self.slots.high_water] >= 0)
             )
@@ -147,7 +147,7 @@ def box_meets(region, slot, second, west, south, east, north):
 @njit_no_refcount
 def region_meets(region, slot, west, south, east, north):
     """Whether the slot's region, in one box or two, shares a point with a rectangle, exactly."""
-    # Few regions cross the antimeridian: the second box is asked for those alone.
+    # Few regions cross the antimeridian: only those have a second box to test.
     return box_meets(region, slot, False, west, south, east, north) or (
         region[slot, 0] > region[slot, 2] and box_meets(region, slot, True, west, south, east, north)
     )
@@ -155,7 +155,7 @@ def region_meets(region, slot, west, south, east, north):
 
 @njit(cache=True, nogil=True)
 def term_in(terms, first, last, term):
-    """Whether terms[first:last] has the term. Linear: messages are short, and it is mostly asked after a filter."""
+    """Whether terms[first:last] has the term. Linear: messages are short, and most calls come after a filter."""
     for i in range(first, last):  # noqa: SIM110 - numba knows no any() over a generator
         if terms[i] == term:
             return True
@@ -183,7 +183,7 @@ def _write(slots, region, term_offsets, terms, columns, pool):
         nowhere = False
         for side in range(4):
             columns.region[slot, side] = region[i, side]
-            # Who has no region has NaN, which on a lattice would pass for a place.
+            # Without a region it is NaN, which on a lattice would pass for a place.
             nowhere = nowhere or np.isnan(region[i, side])
         first, last = term_offsets[i], term_offsets[i + 1]
         # Terms ascend and the unknown one has the highest id, so one look finds it. What can never match costs no terms

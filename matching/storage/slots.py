@@ -1,8 +1,8 @@
-"""Numbers to slots: which dense row of an engine's columns holds the subscription of a given number.
+"""Numbers to slots: which dense row of an engine's columns belongs to the subscription of a given number.
 
 A slot is an int32 row that is handed out again once its subscription has gone; numbers are the engine-wide int64
 ids, never used twice. Every engine keeps its columns by slot and one `SlotMap` beside them. The table is open
-addressing over slots alone: the number is compared in the `number` column, which an engine wants anyhow.
+addressing over slots only: the number is compared in the `number` column, which an engine needs anyway.
 
 Read on in `matching.storage.region_subscriptions`, the simplest columns kept this way.
 """
@@ -76,7 +76,7 @@ class SlotMap:
         return slots
 
     def remove(self, numbers: Int64) -> Int32:
-        """Forget these numbers; returns the slots they had. O(n).
+        """Remove these numbers; returns the slots they had. O(n).
 
         Raises
         ------
@@ -92,11 +92,11 @@ class SlotMap:
         return slots
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size: `number` (up to the high-water mark), `index`, `state`."""
+        """All memory: `number` (up to the high-water mark), `index`, `state`."""
         return {"number": self.number[: self.high_water], "index": self.index, "state": self._state}
 
     def allocated_bytes(self) -> int:
-        """Memory held, unused rows included."""
+        """Memory, unused rows included."""
         return self.number.nbytes + self.index.nbytes + self._state.nbytes
 
     def _grow(self, needed: int) -> None:

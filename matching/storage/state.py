@@ -1,9 +1,9 @@
-"""What is saved of a room: columns of subscriptions, with lists of different length, that can be cut and joined.
+"""State of an operator: columns of subscriptions, with lists of different length, that can be cut and joined.
 
 `rows` has a column of n entries a name; `lists` has groups of columns that share their cuts (`offsets` int64[n + 1]);
-`whole` is what does not belong to single subscriptions. A subscription's row says everything about it, so a state taken
-at four tasks can be given to three: join, then take. As named arrays it is saved like everything else
-(`topology.core.frames`). Read on in `matching.operator`.
+`whole` does not belong to single subscriptions. A row is the whole state of its subscription, so the state of four
+tasks can be restored on three: join, then take. `topology.core.frames` writes the named arrays. Read on in
+`matching.operator`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class State(NamedTuple):
 
     @classmethod
     def of(cls, table: SubscriptionTable) -> "State":
-        """The rows of a table, to which a room adds what it knows of them."""
+        """The rows of a table, to which an operator adds its columns."""
         columns = table._asdict()
         words = {name: columns.pop(name) for name in _WORDS}
         return cls(columns, {"words": Lists(columns.pop("term_offsets"), words)}, {})
@@ -80,7 +80,7 @@ class State(NamedTuple):
             elif where == "whole":
                 state.whole[names[0]] = values
             elif where != "offsets":
-                raise EngineError(f"a state has no part {path!r}: it was not written by a room")
+                raise EngineError(f"a state has no part {path!r}: it was not written by an operator")
         return state
 
 
@@ -90,7 +90,7 @@ def join_states(states: Sequence[State]) -> State:
     Raises
     ------
     EngineError
-        If a subscription is there twice: each must be saved by one task only.
+        If a subscription is there twice: one task only must snapshot it.
     """
     first = states[0]
     rows = {name: np.concatenate([state.rows[name] for state in states]) for name in first.rows}
@@ -104,5 +104,5 @@ def join_states(states: Sequence[State]) -> State:
     order = np.argsort(rows["number"], kind="stable")
     number = rows["number"][order]
     if np.any(number[1:] == number[:-1]):
-        raise EngineError(f"subscription {number[1:][number[1:] == number[:-1]][0]} was saved by several tasks")
+        raise EngineError(f"subscription {number[1:][number[1:] == number[:-1]][0]} is in several snapshots")
     return State(rows, lists, first.whole).take(order)

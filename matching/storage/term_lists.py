@@ -1,6 +1,6 @@
-"""What posting lists by term do alike, whatever a posting consists of.
+"""Growth and search of posting lists by term, for postings of any columns.
 
-Used where the lists of all terms grow in one pool (`matching.decay.engines.block_lists`), and where a few bits tell
+Used where the lists of all terms grow in one pool (`matching.decay.engines.block_lists`), and where a few bits decide
 whether two texts may share a keyword.
 """
 
@@ -30,5 +30,5 @@ def room_for(count, added):
 
 @njit(cache=True, nogil=True)
 def bit_of(term):
-    """The bit of a keyword in a signature, uint32; others may share it."""
+    """The bit of a keyword in a signature, uint32; other keywords may have the same."""
     return np.uint32(1) << np.uint32((np.int64(term) * 0x9E3779B1 & 0xFFFFFFFF) >> 27)

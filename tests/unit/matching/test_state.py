@@ -80,7 +80,7 @@ def test_state_taken_is_cut_off_from_what_it_was_taken_from():
 
 def test_states_that_share_a_subscription_are_not_joined():
     parts = [random_state(1, 5), random_state(2, 3, first=5), random_state(3, 1, first=6)]
-    with pytest.raises(EngineError, match="subscription 6 was saved by several tasks"):
+    with pytest.raises(EngineError, match="subscription 6 is in several snapshots"):
         join_states(parts)
     assert len(said_of_each(join_states(parts[:2]))) == 8
 
@@ -88,5 +88,5 @@ def test_states_that_share_a_subscription_are_not_joined():
 @pytest.mark.parametrize("name", DAMAGED)
 def test_state_of_a_strange_array_is_refused(name):
     arrays = random_state(1, 4).arrays()
-    with pytest.raises(EngineError, match="not written by a room"):
+    with pytest.raises(EngineError, match="not written by an operator"):
         State.from_arrays(arrays | {name: np.zeros(4)})
