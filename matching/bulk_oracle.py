@@ -300,8 +300,8 @@ def _not_dominated(found: Found, among: Int64, k: int) -> Int64:
         return among
     pairs, which = np.unique(found.score[among] + 1j * found.text[among], return_inverse=True)
     # ascending by relevance and then text: later pairs are at least as near, and must have less text
-    behind = np.append(np.maximum.accumulate(pairs.imag[::-1])[::-1], -1.0)[1:]
-    kept = among[(pairs.imag > behind)[which]]
+    most_later = np.append(np.maximum.accumulate(pairs.imag[::-1])[::-1], -1.0)[1:]
+    kept = among[(pairs.imag > most_later)[which]]
     return kept[np.lexsort((kept, -found.score[kept]))]
 
 

@@ -1,4 +1,4 @@
-"""The table of kinds: everything that the rest of the project knows of a kind stands in its row here.
+"""The table of kinds: all that the rest of the project knows of a kind is its row here.
 
 Of engines and window indexes a row has the default, first, and those of the papers. A program that wires a topology may
 hand in a longer table: with more kinds (`Kinds.plus`), or with opponents in the rows (`baselines.kinds`). Read on in

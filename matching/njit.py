@@ -1,9 +1,9 @@
-"""How kernels are compiled that allocate nothing.
+"""Compilation of kernels that allocate nothing.
 
 Numba counts references to the arrays of a function: one up for each when it is called and one down when it returns,
 with a locked instruction each time, and it finds out that they are in vain only where the function is short and
 straight. For a function that is called for every posting or every buffer, with a dozen columns, that takes longer than
-its work. `njit_no_refcount` leaves it out: who calls, a kernel or Python, has the arrays until the call is over.
+its work. `njit_no_refcount` leaves it out: the caller, a kernel or Python, keeps the arrays until the call is over.
 
 Neither it nor what it calls may allocate, which the compiler refuses; and it may not return an array that it was given,
 which a test looks for. The option has no public name in Numba, whose release is pinned. Read on in

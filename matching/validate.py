@@ -1,11 +1,10 @@
-"""The one gate from untrusted values to arrays.
+"""Validation: the only way from untrusted values to arrays.
 
-Whatever comes from outside (a line of a file, a row of a table, the body of a request) passes here, and comes out
-either checked or as a reason code, one of `matching.reasons.REASONS`. Nothing in this module raises for bad input; the
-caller counts the code and keeps the good rows beside it. What a subscription must have stands in the row of its kind
-(`matching.kind_table.Kind`), in a table that is handed in. Single values are checked in `matching.fields`, text becomes
-terms in `matching.text`; read on in `spark_etl.clean` (messages of a data set) or `bolts.distribution` (what happens to
-subscriptions next).
+Every input (a line of a file, a row of a table, the body of a request) is either checked here or becomes a reason code,
+one of `matching.reasons.REASONS`. Nothing in this module raises for bad input; the caller counts the code and keeps the
+good rows. The fields of a subscription are those of the row of its kind (`matching.kind_table.Kind`). Single values are
+checked in `matching.fields`, text becomes terms in `matching.text`; read on in `spark_etl.clean` (messages of a data
+set) or `bolts.distribution` (subscriptions).
 """
 
 import difflib

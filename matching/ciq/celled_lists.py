@@ -294,7 +294,7 @@ def _list_of(v, cell, term, bucket):
     if first < 0:
         _enter(v, new)
     else:
-        # behind the first, which stands in the index
+        # after the first, which is in the index
         v.next_list[new] = v.next_list[first]
         v.next_list[first] = new
     v.stands[cell] = 1

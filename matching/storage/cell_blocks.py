@@ -2,7 +2,7 @@
 
 A block lies contiguous in two pools, `box` (words of `matching.storage.cells`) and `link` (slot, second
 keyword). Its first part is sorted into buckets by hashed (level, cell): a subscription has one posting in each bucket
-that one of its at most four cells falls into. Behind it lies a short tail of one posting a subscription, in no order,
+that one of its at most four cells falls into. After it comes a short tail of one posting a subscription, in no order,
 which every message with the term walks; when the tail gets long the block is sorted again. Small blocks are nothing but
 a tail.
 

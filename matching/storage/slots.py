@@ -227,7 +227,7 @@ def _remove(index, column, state, slots):
         place = (hole + 1) & last
         while index[place] >= 0:
             home = home_of(column[index[place]], index.shape[0])
-            # An entry may fill the hole unless its home lies behind the hole, counted in the direction of probing.
+            # An entry may fill the hole unless its home lies after the hole, counted in the direction of probing.
             if ((place - home) & last) >= ((place - hole) & last):
                 index[hole] = index[place]
                 hole = place
