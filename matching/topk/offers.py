@@ -1,7 +1,4 @@
-"""Messages that are offered to results, pair by pair.
-
-Used by `matching.topk.operator`; read on in `matching.topk.results`, which takes them.
-"""
+"""Messages that are offered to results, pair by pair. Read on in `matching.topk.results`."""
 
 from typing import NamedTuple
 
@@ -10,7 +7,7 @@ from numba import njit
 
 from matching.model import Float64, Int32, Int64, concatenate
 
-NOBODY = np.zeros(0, np.int32)
+NO_SLOTS = np.zeros(0, np.int32)
 
 
 class Offers(NamedTuple):
@@ -23,22 +20,22 @@ class Offers(NamedTuple):
 
 
 def join_offers(parts: list[Offers]) -> Offers:
-    """All offers of all parts, of which there may be none. O(offers)."""
-    return concatenate(parts or [Offers(NOBODY, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))])
+    """All offers of the parts; there may be no part. O(offers)."""
+    return concatenate(parts or [Offers(NO_SLOTS, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))])
 
 
 @njit(cache=True, nogil=True)
 def distinct(slots, stamp, first_stamp, this_stamp):
-    """Slots once each, in order of first occurrence: those with no stamp from `first_stamp` on, and the others.
+    """Distinct slots in order of first occurrence: those with a stamp before `first_stamp`, and the others.
 
-    Every slot gets `this_stamp`, so that the next call of the same batch knows it. O(n).
+    Every slot gets `this_stamp`, for the next call of the same batch. O(n).
     """
     new, again = np.empty(slots.shape[0], np.int32), np.empty(slots.shape[0], np.int32)
     news = agains = 0
     for slot in slots:
         if stamp[slot] == this_stamp:
             continue
-        # new to this batch: its result is still the one last told, and is kept for comparison
+        # first hit in this batch: its result is still that of the last boundary
         if stamp[slot] < first_stamp:
             new[news] = slot
             news += 1

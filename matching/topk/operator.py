@@ -1,13 +1,13 @@
-"""The room of `topk`: standing top-k results over a stream, for the subscriptions that one query task is home to.
+"""The operator of `topk`: standing top-k results over a stream, for the subscriptions homed on one query task.
 
-Batch by batch the index (`matching.topk.engine`) finds the messages that reach a subscription's threshold, the buffers
-(`matching.topk.results`) take them in and let the expired go, and what changed in the results is told. A buffer that
-runs short pends (`matching.refill`): the window is asked for its best as of that boundary, and for what came since,
-for it is not matched while it waits. A new subscription is the same thing with an empty result.
+For every batch the engine (`matching.topk.engine`) finds the messages that reach a subscription's threshold, the
+result buffers (`matching.topk.results`) insert the hits and drop the expired, and the differences of the results are
+emitted. A buffer with fewer than k messages is refilled (`matching.refill`): the window is queried for the best
+messages as of that boundary and for later ones, since a subscription is not matched while it waits. A new subscription
+is refilled likewise, from an empty result.
 
-Where routers place subscriptions by keyword, replicas (`matching.topk.replicas`) match in place of the index, here and
-elsewhere, and what they find comes to the home as `ReplicaHits`. Read on in `matching.topk.engines.skype`, the index
-that finds the messages.
+Where routers place subscriptions by keyword, replicas (`matching.topk.replicas`) match in place of the engine, on this
+and other tasks, and send `ReplicaHits` to the home. Read on in `matching.topk.engines.skype`, the default engine.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ from matching.storage.point_subscriptions import take_ragged_at
 from matching.storage.slots import resized
 from matching.storage.state import Lists, State
 from matching.topk.engine import TopkEngine
-from matching.topk.offers import NOBODY, Offers, distinct, join_offers
+from matching.topk.offers import NO_SLOTS, Offers, distinct, join_offers
 from matching.topk.replicas import HomeEngine, ReplicaHits, Replicas
 from matching.topk.results import ResultBuffers, ResultRows, join_results, no_results
 from matching.topk.results_kernels import difference
@@ -59,7 +59,7 @@ _EVERY_HIT = 1 << 21
 
 
 class _Matched(NamedTuple):
-    """A batch that replicas have matched, if there are any, and what its changes mean for those at home here."""
+    """A batch after matching by replicas, if there are any, with the changes of subscriptions homed on this task."""
 
     boundary: Boundary
     messages: MessageBatch
@@ -75,32 +75,32 @@ class TopkOperator(KindOperator):
     Parameters
     ----------
     engine : callable    makes a `TopkEngine`
-    site : Site          its option `threshold_rule` says how thresholds are set (`matching.topk.thresholds`)
+    context : OperatorContext    its option `threshold_rule` names the rule (`matching.topk.thresholds`)
     """
 
-    def __init__(self, engine: Callable[[Space], TopkEngine], site: OperatorContext):
-        self.site = site
-        self.rule = threshold_rule(site.options.get("threshold_rule"))
-        index = engine(site.space)
-        self.replicas = Replicas(index, site) if site.replicates else None
-        self.engine = HomeEngine(site.space) if site.replicates else index
-        self.buffers = ResultBuffers(seq_is_life=site.window.kind == "count")
-        # replicas match in place of the index, with thresholds of their own: what they find of who pends is put by
-        self.pending = RefillCoordinator(self, None if site.replicates else self)
-        self._matched = self.pending.closed
-        self._closing = np.zeros(0, np.bool_)  # slot is unsubscribed, and waits to be led to its end
+    def __init__(self, engine: Callable[[Space], TopkEngine], context: OperatorContext):
+        self.context = context
+        self.rule = threshold_rule(context.options.get("threshold_rule"))
+        index = engine(context.space)
+        self.replicas = Replicas(index, context) if context.replicates else None
+        self.engine = HomeEngine(context.space) if context.replicates else index
+        self.buffers = ResultBuffers(seq_is_life=context.window.kind == "count")
+        # replicas match by thresholds of their own: their hits for subscriptions that wait for a refill are buffered
+        self.refills = RefillCoordinator(self, None if context.replicates else self)
+        self._matched = self.refills.closed
+        self._closing = np.zeros(0, np.bool_)  # slot is unsubscribed, but its refill is still outstanding
         self._version = np.zeros(0, np.int64)
         self._spans: list[tuple[int, int]] = []  # (floor, last seq) of the batches a time window reaches back to
-        self._stamp = np.zeros(0, np.int64)  # when a slot was last hit: counts calls of the index
+        self._stamp = np.zeros(0, np.int64)  # number of the engine call that last hit a slot
         self._last_stamp = 0
-        self._held_by_k = np.zeros(0, np.int64)  # how many subscriptions there are of each k
+        self._count_by_k = np.zeros(0, np.int64)  # subscriptions by k
 
     def __len__(self) -> int:
         return len(self.engine) - int(np.count_nonzero(self._closing))
 
     @property
     def watermark(self) -> int:
-        return self.pending.watermark
+        return self.refills.watermark
 
     def holds(self, numbers: Int64) -> Bools:
         here = self.engine.subscriptions.find(numbers) >= 0
@@ -108,92 +108,95 @@ class TopkOperator(KindOperator):
 
     # -- a batch
 
-    def match(self, turn: OperatorInput) -> Matched:
-        boundary, home = turn.boundary, turn.home == self.site.task
+    def match(self, batch_input: OperatorInput) -> Matched:
+        boundary, home = batch_input.boundary, batch_input.home == self.context.task
         if boundary.number != self._matched.number + 1:
             raise EngineError(f"topk: batch {boundary.number} cannot follow batch {self._matched.number}")
         self._matched = boundary
-        added = turn.added if home.all() else turn.added.take(np.flatnonzero(home))
-        # results are told at boundaries: what came and went since the last one is in none
-        messages = turn.messages.alive(boundary.floor)
+        added = batch_input.added if home.all() else batch_input.added.take(np.flatnonzero(home))
+        # results are compared at boundaries: what came and expired since the last one is in none
+        messages = batch_input.messages.alive(boundary.floor)
         if self.replicas is None:
-            return Matched(_Matched(boundary, messages, added, turn.removed.number, None, Work()))
-        per_home, work = self.replicas.process(turn._replace(messages=messages))
-        own = _Matched(boundary, messages, added, turn.removed.number, per_home[self.site.task], work)
+            return Matched(_Matched(boundary, messages, added, batch_input.removed.number, None, Work()))
+        per_home, work = self.replicas.process(batch_input._replace(messages=messages))
+        own = _Matched(boundary, messages, added, batch_input.removed.number, per_home[self.context.task], work)
         return Matched(own, tuple(per_home))
 
     def close(self, mine: _Matched, found: list[ReplicaHits]) -> OperatorOutput:
-        """Close the next batch; what replicas found may be below the present threshold, or of who has gone."""
+        """Close the next batch; replicas may send hits below the present threshold or of removed subscriptions."""
         boundary = mine.boundary
         began_empty = boundary.first_seq == 0
-        self.pending.closed = boundary
-        # who comes and goes at one boundary is told nothing
+        self.refills.closed = boundary
+        # a subscription added and removed at one boundary has no updates
         added = mine.added
         if len(added) and mine.gone.size:
             added = added.take(np.flatnonzero(~np.isin(added.number, mine.gone)))
         gone = self.engine.subscriptions.find(mine.gone)
         gone = gone[gone >= 0]
-        # a slot that goes at this boundary is not matched and ends with an empty result
-        waiting = self.pending.waits[gone]
+        # a slot removed at this boundary is not matched and ends with an empty result
+        waiting = self.refills.waits[gone]
         leaving = gone[~waiting]
         self._closing[gone[waiting]] = True
-        before_leaving = self.buffers.held(leaving, self._k)
+        before_leaving = self.buffers.results(leaving, self._k)
         self.engine.withdraw(gone)
-        self.pending.waits[leaving] = True  # let alone until they are forgotten
-        fresh = self._add(added) if began_empty else NOBODY
+        self.refills.waits[leaving] = True  # skipped until their slots are freed
+        fresh = self._add(added) if began_empty else NO_SLOTS
         offered = None if mine.found is None else concatenate([mine.found, *found])
         taken = self._match_and_offer(boundary, mine.messages, offered)
-        if self.pending:
-            self.pending.defer(BatchDelta(boundary, taken.queued, gone[waiting]))
-        told = taken.updates
+        if self.refills:
+            self.refills.defer(BatchDelta(boundary, taken.queued, gone[waiting]))
+        updates = taken.updates
         if leaving.size:
-            told = concatenate([told, self._tell(boundary, leaving, before_leaving, no_results(leaving.size))])
+            updates = concatenate(
+                [updates, self._difference(boundary, leaving, before_leaving, no_results(leaving.size))]
+            )
             self._forget(leaving)
-        asks, relaxes = [], []
-        if not began_empty and len(added):  # what they hit in this batch comes with their first answer
+        requests, relaxes = [], []
+        if not began_empty and len(added):  # their first answer has the hits of this batch
             fresh = self._add(added)
-            asks.append(self._pend(boundary, fresh, no_results(fresh.size)))
-        if taken.lacking.slots.size:
-            ask = self._pend(boundary, taken.lacking.slots, taken.lacking.before)
-            if self.site.relaxes:
-                self._version[taken.lacking.slots] += 1
-                relaxes.append(self._relax(ask.request))
+            requests.append(self._request(boundary, fresh, no_results(fresh.size)))
+        short = taken.refill_needed.slots
+        if short.size:
+            request = self._request(boundary, *taken.refill_needed)
+            if self.context.relaxes:
+                self._version[short] += 1
+                relaxes.append(self._relax(request.request))
             else:
-                asks.append(ask)
-        self._observe(boundary, taken.lacking.slots)
-        going_on = ~self.pending.waits[taken.touched]
-        raised = self._raise(taken.touched[going_on], taken.count[going_on])
-        step = OperatorOutput(told, tuple(asks), tuple(relaxes), raised, mine.work.plus(taken.work))
-        for request, body in self.pending.early():
-            step = step.plus(self.answer(request, body))
-        return step
+                requests.append(request)
+        self._observe(boundary, short)
+        matched = ~self.refills.waits[taken.touched]
+        raised = self._raise(taken.touched[matched], taken.count[matched])
+        output = OperatorOutput(updates, tuple(requests), tuple(relaxes), raised, mine.work.plus(taken.work))
+        for number, body in self.refills.early():
+            output = output.plus(self.answer(number, body))
+        return output
 
     def pass_over(self, boundary: Boundary) -> None:
-        self._matched = self.pending.closed = boundary
-        self._observe(boundary, NOBODY)  # the rule learns how many messages the window holds, whoever comes later
+        self._matched = self.refills.closed = boundary
+        self._observe(boundary, NO_SLOTS)  # the rule learns the size of the window
 
     # -- answers
 
     def answer(self, request: int, body: WindowAnswers) -> OperatorOutput:
-        installed = self.pending.install(request, body)
+        installed = self.refills.install(request, body)
         if installed is None:
             return OperatorOutput()
-        updates, asks, slots = installed
-        # only now, when they have caught up, does the index learn the thresholds
+        updates, requests, slots = installed
+        # the engine gets the thresholds only after the replay
         self.engine.set_thresholds(slots, self.engine.subscriptions.columns.threshold[slots])
         self._raise(slots, self.buffers.view.count[slots])
         raised = self._thresholds(slots)
         work = Work(matched=int((body.after == 0).sum()))
         return OperatorOutput(
             concatenate(updates),
-            tuple(asks),
+            tuple(requests),
             (),
-            self._tell_replicas(take_rows(raised, raised.threshold > -np.inf)),
+            self._apply_to_replicas(take_rows(raised, raised.threshold > -np.inf)),
             work,
         )
 
     def relaxed(self, request: int, last_batch: int) -> WindowRequest:
-        return self.pending.extend(request, last_batch)
+        return self.refills.extend(request, last_batch)
 
     def refill(self, slots: Int32, body: WindowAnswers, as_of: Boundary) -> Offers:
         self.buffers.clear(slots)
@@ -203,28 +206,28 @@ class TopkOperator(KindOperator):
         return _answered(slots, body, after=1)
 
     def resume(self, slots: Int32, body: WindowAnswers) -> WindowQueries:
-        here = ~self._closing[slots]
-        self.engine.set_thresholds(slots[here], body.threshold[here])
+        open_ = ~self._closing[slots]
+        self.engine.set_thresholds(slots[open_], body.threshold[open_])
         return self.question(slots)._replace(threshold=body.threshold)
 
     def came(self, slots: Int32, body: WindowAnswers) -> Offers:
         return _answered(slots, body, after=1)
 
-    def lead(self, past: Boundary, news: BatchDelta, slots: Int32) -> tuple[UpdateBatch, RefillNeeded]:
-        before = self.buffers.held(slots, self._k)
-        told, closing = [], self._marked(news.leaving)[slots]
-        if news.leaving.size:
+    def lead(self, past: Boundary, delta: BatchDelta, slots: Int32) -> tuple[UpdateBatch, RefillNeeded]:
+        before = self.buffers.results(slots, self._k)
+        last_updates, closing = [], self._slot_mask(delta.leaving)[slots]
+        if delta.leaving.size:
             ending, had = slots[closing], before.take(np.flatnonzero(closing))
-            told.append(self._tell(news.boundary, ending, had, no_results(ending.size)))
-            self._forget(slots[closing])
+            last_updates.append(self._difference(delta.boundary, ending, had, no_results(ending.size)))
+            self._forget(ending)
             slots, before = slots[~closing], before.take(np.flatnonzero(~closing))
-            news = news.of(self._marked(slots))
-        hits = news.offers.score >= self.engine.subscriptions.columns.threshold[news.offers.slot]
-        self._offer(take_rows(news.offers, hits))
-        updates, lacking = self._end(news.boundary, slots, before)
-        if lacking.slots.size:
-            self._unset(lacking.slots)
-        return concatenate([*told, updates]), lacking
+            delta = delta.of(self._slot_mask(slots))
+        hits = delta.offers.score >= self.engine.subscriptions.columns.threshold[delta.offers.slot]
+        self._offer(take_rows(delta.offers, hits))
+        updates, refill_needed = self._end(delta.boundary, slots, before)
+        if refill_needed.slots.size:
+            self._unset(refill_needed.slots)
+        return concatenate([*last_updates, updates]), refill_needed
 
     def question(self, slots: Int32) -> WindowQueries:
         c = self.engine.subscriptions.columns
@@ -235,8 +238,8 @@ class TopkOperator(KindOperator):
         )  # fmt: skip
 
     def tell(self, boundary: Boundary, slots: Int32, before: ResultRows) -> UpdateBatch:
-        """The updates that lead from one result to that of now."""
-        return self._tell(boundary, slots, before, self.buffers.held(slots, self._k))
+        """The updates from an earlier result to the present one."""
+        return self._difference(boundary, slots, before, self.buffers.results(slots, self._k))
 
     # -- replicas
 
@@ -245,39 +248,39 @@ class TopkOperator(KindOperator):
         self.replicas.register(home, number, version, rows, changes_through)
 
     def raise_thresholds(self, raised: Thresholds) -> None:
-        assert self.replicas is not None, "only replicas are told thresholds"
+        assert self.replicas is not None, "only replicas receive thresholds"
         self.replicas.raise_thresholds(raised)
 
     def sharers(self, numbers: Int64) -> Bools:
-        assert self.replicas is not None, "only replicas are told thresholds"
+        assert self.replicas is not None, "only replicas receive thresholds"
         c = self.engine.subscriptions.columns
         slots = self.engine.subscriptions.find(numbers)
         offsets, places = take_ragged_at(c.term_start[slots], c.term_count[slots])
         return self.replicas.tasks_of(offsets, c.terms[places])
 
-    # -- what is held
+    # -- state
 
     def results(self) -> ResultBatch:
         slots = self.engine.subscriptions.live_slots()
-        slots = slots[~self.pending.waits[slots]]
-        held = self.buffers.held(slots, self._k)
-        lengths = np.diff(held.offsets)
-        rank = np.arange(held.seq.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
+        slots = slots[~self.refills.waits[slots]]
+        rows = self.buffers.results(slots, self._k)
+        lengths = np.diff(rows.offsets)
+        rank = np.arange(rows.seq.shape[0]) - np.repeat(rows.offsets[:-1], lengths) + 1
         numbers = np.repeat(self.engine.subscriptions.columns.number[slots], lengths)
-        return ResultBatch(numbers, rank.astype(np.int32), held.seq, held.score)
+        return ResultBatch(numbers, rank.astype(np.int32), rows.seq, rows.score)
 
     def report(self) -> dict[str, Any]:
         figures = {"thresholds": self.rule.describe(), "buffers": self.buffers.describe()}
         if self.replicas is not None:
             figures["replicas_held"] = len(self.replicas)
-        return figures | {"at_home": len(self), "requests": self.pending.requests, "refills": self.pending.asked}
+        return figures | {"at_home": len(self), "requests": self.refills.requests, "refills": self.refills.asked}
 
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = {f"index_{name}": value for name, value in self.engine.arrays().items()}
         if self.replicas is not None:
             arrays |= {f"replicas_{name}": value for name, value in self.replicas.engine.arrays().items()}
         arrays |= {f"buffers_{name}": value for name, value in self.buffers.arrays().items()}
-        return arrays | {"version": self._version, "waits": self.pending.waits, "stamp": self._stamp}
+        return arrays | {"version": self._version, "waits": self.refills.waits, "stamp": self._stamp}
 
     def state(self) -> State:
         slots = self.engine.subscriptions.live_slots()
@@ -290,8 +293,8 @@ class TopkOperator(KindOperator):
         state.whole["spans"] = np.array(self._spans, np.int64).reshape(-1, 2)
         return state
 
-    def restore(self, boundary: Boundary, state: State, home: Int64, held: Bools) -> None:
-        mine = np.flatnonzero(home == self.site.task)
+    def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
+        mine = np.flatnonzero(home == self.context.task)
         own = state.take(mine)
         self.start_at(boundary)
         slots = self._add(own.table)
@@ -304,18 +307,18 @@ class TopkOperator(KindOperator):
             self.rule.restore(state.whole["rule"])
         self._spans = [(int(floor), int(last)) for floor, last in state.whole["spans"]]
         if self.replicas is not None:
-            copies = np.flatnonzero(held)
+            copies = np.flatnonzero(assigned)
             self.replicas.add(state.take(copies).table, home[copies])
             number, version = state.rows["number"][copies], state.rows["version"][copies]
             self.replicas.raise_thresholds(Thresholds(number, version, state.rows["threshold"][copies]))
 
     def start_at(self, boundary: Boundary) -> None:
-        """Begin behind this boundary instead of at the start of a stream; before any batch."""
+        """Start after this boundary instead of at the start of a stream; before any batch."""
         self._ensure_slots()
         self._matched = boundary
-        self.pending.start_at(boundary)
+        self.refills.start_at(boundary)
 
-    # -- inside
+    # -- internals
 
     @property
     def _k(self) -> Int32:
@@ -330,17 +333,17 @@ class TopkOperator(KindOperator):
         self.buffers.offer(*offers, self._dominators)
 
     def _observe(self, boundary: Boundary, short: Int32) -> None:
-        """Tell the rule what the batch brought, and who ran short."""
+        """Report the size of a batch and the slots that need a refill to the threshold rule."""
         messages = boundary.last_seq - boundary.first_seq + 1
-        self.rule.observe(messages, self._window_size(boundary), self._held_by_k, self._k[short])
+        self.rule.observe(messages, self._window_size(boundary), self._count_by_k, self._k[short])
 
     def _window_size(self, boundary: Boundary) -> int:
-        """About how many messages the window holds."""
-        window = self.site.window
+        """Approximate number of messages in the window."""
+        window = self.context.window
         if window.kind == "count":
             return min(window.length, boundary.last_seq + 1)
         self._spans.append((boundary.floor, boundary.last_seq))
-        # what came at stream time t has gone once the floor has reached t, and t is its own floor plus the length
+        # messages of stream time t have expired once the floor reaches t, which is their own floor plus the length
         while len(self._spans) > 1 and self._spans[1][0] + window.length <= boundary.floor:
             del self._spans[0]
         return boundary.last_seq - self._spans[0][1] + 1
@@ -348,43 +351,43 @@ class TopkOperator(KindOperator):
     def _ensure_slots(self) -> None:
         capacity = self.engine.subscriptions.capacity
         self.buffers.ensure_slots(capacity)
-        self.pending.ensure_slots(capacity)
+        self.refills.ensure_slots(capacity)
         if self._version.shape[0] < capacity:
             self._version, self._closing = resized(self._version, capacity), resized(self._closing, capacity)
             self._stamp = resized(self._stamp, capacity)
 
     def _add(self, added: SubscriptionTable) -> Int32:
-        slots = self.engine.insert(added) if len(added) else NOBODY
+        slots = self.engine.insert(added) if len(added) else NO_SLOTS
         self._ensure_slots()
         self._version[slots] = 0
-        by_k = np.bincount(added.k, minlength=self._held_by_k.shape[0])
-        by_k[: self._held_by_k.shape[0]] += self._held_by_k
-        self._held_by_k = by_k
+        by_k = np.bincount(added.k, minlength=self._count_by_k.shape[0])
+        by_k[: self._count_by_k.shape[0]] += self._count_by_k
+        self._count_by_k = by_k
         return slots
 
     def _match_and_offer(self, boundary: Boundary, messages: MessageBatch, found: ReplicaHits | None) -> "_Outcome":
-        """Match a batch, offer its hits, expire, and tell what changed."""
+        """Match a batch, offer its hits, expire messages, and compare the results."""
         rows = len(messages) if found is None else 1
         queued: list[Offers] = []
         hits, row, work = self._next_hits(messages, found, 0, queued)
         columns = self.engine.subscriptions.columns
         if row >= rows:
             closed = self.buffers.close(
-                *hits, boundary.floor, self._k, self._dominators, columns.threshold, self.pending.waits
+                *hits, boundary.floor, self._k, self._dominators, columns.threshold, self.refills.waits
             )  # fmt: skip
             change = np.where(closed.enters, ENTER, LEAVE).astype(np.int8)
             as_of = np.full(closed.slot.shape[0], boundary.last_seq)
             updates = UpdateBatch(as_of, columns.number[closed.slot], closed.seq, change, closed.score)
-            lacking = RefillNeeded(closed.short, closed.before)
-            return _Outcome(closed.touched, closed.count, updates, lacking, join_offers(queued), work)
-        # So many hits: thresholds are low, and the batch is large. Raise what can be raised after every part.
+            refill_needed = RefillNeeded(closed.short, closed.before)
+            return _Outcome(closed.touched, closed.count, updates, refill_needed, join_offers(queued), work)
+        # More than `_EVERY_HIT` hits: thresholds are low and the batch is large. Raise thresholds after every part.
         first_stamp = self._last_stamp + 1
         touched, before = [], []
         while True:
             self._last_stamp += 1
             new, again = distinct(hits.slot, self._stamp, first_stamp, self._last_stamp)
             touched.append(new)
-            before.append(self.buffers.held(new, self._k))
+            before.append(self.buffers.results(new, self._k))
             self._offer(hits)
             if row >= rows:
                 break
@@ -393,16 +396,16 @@ class TopkOperator(KindOperator):
             hits, row, more = self._next_hits(messages, found, row, queued)
             work = work.plus(more)
         due = self.buffers.due(boundary.floor)
-        due = due[~self.pending.waits[due] & (self._stamp[due] < first_stamp)]
+        due = due[~self.refills.waits[due] & (self._stamp[due] < first_stamp)]
         slots = np.concatenate([*touched, due])
-        before = join_results([*before, self.buffers.held(due, self._k)])
-        updates, lacking = self._end(boundary, slots, before)
-        return _Outcome(slots, self.buffers.view.count[slots], updates, lacking, join_offers(queued), work)
+        before = join_results([*before, self.buffers.results(due, self._k)])
+        updates, refill_needed = self._end(boundary, slots, before)
+        return _Outcome(slots, self.buffers.view.count[slots], updates, refill_needed, join_offers(queued), work)
 
     def _next_hits(
         self, messages: MessageBatch, found: ReplicaHits | None, row: int, queued: list[Offers]
     ) -> tuple[Offers, int, Work]:
-        """Hits from a row on, the row after them, and the work. Hits of pending slots go to `queued` instead."""
+        """Hits from a row on, the row after them, and the work. Hits of slots that wait go to `queued` instead."""
         if found is None:
             hits = self.engine.match(messages, row, _EVERY_HIT)
             row, scanned, verified = hits.next_row, hits.scanned, hits.verified
@@ -410,21 +413,21 @@ class TopkOperator(KindOperator):
         else:
             row, scanned, verified = 1, 0, 0
             offers = self._valid(found)
-        if self.pending or self.pending.waits.any():
-            waits = self.pending.waits[offers.slot]
+        if self.refills or self.refills.waits.any():
+            waits = self.refills.waits[offers.slot]
             queued.append(take_rows(offers, waits))
             offers = take_rows(offers, ~waits)
         return offers, row, Work(scanned, verified, offers.slot.shape[0])
 
     def _valid(self, found: ReplicaHits) -> Offers:
-        """What replicas found for subscriptions that are here, at or above the threshold."""
+        """Hits of replicas for subscriptions homed on this task, at or above the threshold."""
         slot = self.engine.subscriptions.find(found.number)
         valid = slot >= 0
         valid[valid] = found.score[valid] >= self.engine.subscriptions.columns.threshold[slot[valid]]
         return Offers(slot[valid], found.seq[valid], found.life[valid], found.score[valid])
 
     def _end(self, boundary: Boundary, slots: Int32, before: ResultRows) -> tuple[UpdateBatch, RefillNeeded]:
-        """Expire, find who runs short, and tell how the others' results changed."""
+        """Expire messages; returns updates, and the slots that need a refill in place of updates."""
         self.buffers.expire(slots, boundary.floor)
         columns = self.engine.subscriptions.columns
         is_short = (self.buffers.view.count[slots] < columns.k[slots]) & (columns.threshold[slots] > -np.inf)
@@ -436,7 +439,7 @@ class TopkOperator(KindOperator):
             updates = self.tell(boundary, slots, before)
         return updates, RefillNeeded(slots[short], before.take(short))
 
-    def _tell(self, boundary: Boundary, slots: Int32, before: ResultRows, after: ResultRows) -> UpdateBatch:
+    def _difference(self, boundary: Boundary, slots: Int32, before: ResultRows, after: ResultRows) -> UpdateBatch:
         most = before.seq.shape[0] + after.seq.shape[0]
         row, seq = np.empty(most, np.int32), np.empty(most, np.int64)
         score, enters = np.empty(most, np.float64), np.empty(most, np.bool_)
@@ -446,7 +449,7 @@ class TopkOperator(KindOperator):
         return UpdateBatch(np.full(n, boundary.last_seq), number, seq[:n].copy(), change, score[:n].copy())
 
     def _raise(self, slots: Int32, counts: Int32) -> Thresholds:
-        """Raise the thresholds of buffers that have grown long; `counts` has their entries."""
+        """Raise the thresholds of buffers that have grown too long; `counts` has their entries."""
         columns = self.engine.subscriptions.columns
         ranks = self.rule.cuts(columns.k[slots], counts)
         chosen = ranks > 0
@@ -456,57 +459,57 @@ class TopkOperator(KindOperator):
         self.buffers.raise_threshold(long, ranks[chosen], columns.threshold)
         long = long[columns.threshold[long] > before]
         self.engine.set_thresholds(long, columns.threshold[long])
-        return self._tell_replicas(self._thresholds(long))
+        return self._apply_to_replicas(self._thresholds(long))
 
     def _thresholds(self, slots: Int32) -> Thresholds:
         columns = self.engine.subscriptions.columns
         return Thresholds(columns.number[slots], self._version[slots], columns.threshold[slots])
 
-    def _tell_replicas(self, raised: Thresholds) -> Thresholds:
-        """Thresholds that have risen, after this task's own replicas have taken them."""
+    def _apply_to_replicas(self, raised: Thresholds) -> Thresholds:
+        """Apply raised thresholds to the replicas of this task; returns them for the other tasks."""
         if self.replicas is not None:
             self.replicas.raise_thresholds(raised)
         return raised
 
-    def _pend(self, boundary: Boundary, slots: Int32, before: ResultRows) -> WindowRequest:
-        """Let slots wait for the window as of a boundary."""
-        ask = self.pending.pend(boundary, slots, before)
+    def _request(self, boundary: Boundary, slots: Int32, before: ResultRows) -> WindowRequest:
+        """Request the window as of a boundary for these slots."""
+        request = self.refills.pend(boundary, slots, before)
         self._unset(slots)
-        return ask
+        return request
 
     def _unset(self, slots: Int32) -> None:
-        """No message reaches who pends, or every one where replicas find them; who has left has no postings to tell."""
-        self.engine.set_thresholds(slots[~self._closing[slots]], -np.inf if self.site.replicates else np.inf)
+        """Set the threshold of slots that wait: infinity, or minus infinity where replicas match."""
+        self.engine.set_thresholds(slots[~self._closing[slots]], -np.inf if self.context.replicates else np.inf)
 
     def _relax(self, request: int) -> Relax:
-        slots = self.pending.slots_of(request)
+        slots = self.refills.slots_of(request)
         return Relax(request, self.engine.subscriptions.columns.number[slots], self._version[slots])
 
-    def _marked(self, slots: Int32) -> Bools:
-        marked = np.zeros(self._closing.shape[0], np.bool_)
-        marked[slots] = True
-        return marked
+    def _slot_mask(self, slots: Int32) -> Bools:
+        mask = np.zeros(self._closing.shape[0], np.bool_)
+        mask[slots] = True
+        return mask
 
     def _forget(self, slots: Int32) -> None:
-        """Free withdrawn slots."""
+        """Free slots that have been withdrawn."""
         self.buffers.clear(slots)
-        self._held_by_k -= np.bincount(self._k[slots], minlength=self._held_by_k.shape[0])
-        self.pending.waits[slots] = self._closing[slots] = False
+        self._count_by_k -= np.bincount(self._k[slots], minlength=self._count_by_k.shape[0])
+        self.refills.waits[slots] = self._closing[slots] = False
         self.engine.subscriptions.remove(slots)
 
 
 def _answered(slots: Int32, body: WindowAnswers, after: int) -> Offers:
-    """What the window says of these slots, as of the boundary (`after` 0) or of later batches (1)."""
+    """The messages of an answer, those as of the boundary (`after` 0) or of later batches (1)."""
     row = np.repeat(np.arange(slots.size), np.diff(body.offsets))
     return take_rows(Offers(slots[row], body.seq, body.life, body.score), body.after == after)
 
 
 class _Outcome(NamedTuple):
-    """What a batch did: slots touched and entries of each, updates, who ran short, what pends was hit by, work."""
+    """Effect of a batch: slots touched, entries of each, updates, refills needed, hits of slots that wait, work."""
 
     touched: Int32
     count: Int32
     updates: UpdateBatch
-    lacking: RefillNeeded
+    refill_needed: RefillNeeded
     queued: Offers
     work: Work

@@ -1,12 +1,12 @@
-"""Replicas of top-k subscriptions: what a query task matches for subscriptions whose results live at another.
+"""Replicas of top-k subscriptions: copies that a query task matches for subscriptions homed on other tasks.
 
-Where a router places subscriptions by their keywords, one that has several is wanted at several tasks. One of them,
-its home, keeps buffer, threshold and version (`matching.topk.operator`, over a `HomeEngine` that matches nothing); the
-others, and mostly the home too, hold a replica here: terms, place, alpha, and a threshold that may be lower than the
-home's, never higher. A replica indexes only those terms that belong to its task, so of all replicas of a subscription
-exactly the one that owns the pair's first common term finds it (spec 3.4). What they find goes to the homes.
+Where a router places subscriptions by their keywords, one with several goes to several tasks. One of them, its home,
+keeps buffer, threshold and version (`matching.topk.operator`, over a `HomeEngine` that matches nothing); the others,
+and mostly the home too, have a replica: terms, place, alpha, and a threshold that may be lower than the home's, never
+higher. A replica indexes only the terms that its task owns, so exactly the replica that owns the first common term of
+a pair finds it (spec 3.4). Hits go to the homes.
 
-Thresholds go up at any time; they go down, and terms come back, only by `relax`, which the distribution tasks
+Thresholds rise at any time; they fall, and terms are indexed again, only by `relax`, which the distribution tasks
 send ahead of the next batch (spec 3.5). Read on in `bolts.query`.
 """
 
@@ -38,7 +38,7 @@ class HomeEngine(TopkEngine):
         self.subscriptions.columns.threshold[slots] = thresholds
 
     def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
-        raise EngineError("topk: a home matches nothing; replicas do, and `process` takes what they found")
+        raise EngineError("topk: a home matches nothing; replicas do, and `close` takes their hits")
 
     def _scan(self, batch, first_row, most_hits, slot, row, score):
         raise EngineError("topk: a home matches nothing")
@@ -60,21 +60,21 @@ class Replicas:
     ----------
     index : TopkEngine
         Empty.
-    site : Site
-        Terms belong to its tasks by `task_of_term`; `prefix_only` says whether terms behind the prefix of a
-        subscription are given up when its threshold rises.
+    context : OperatorContext
+        `task_of_term` assigns terms to its tasks; with `prefix_only`, terms after the prefix of a subscription are
+        dropped when its threshold rises.
     """
 
-    def __init__(self, index: TopkEngine, site: OperatorContext):
+    def __init__(self, index: TopkEngine, context: OperatorContext):
         self.engine = index
-        self.tasks, self.task = site.tasks, site.task
-        self.prefix_only = site.prefix_only
-        self.routers = site.routers
+        self.tasks, self.task = context.tasks, context.task
+        self.prefix_only = context.prefix_only
+        self.routers = context.routers
         self._home = np.zeros(0, np.int64)
         self._version = np.zeros(0, np.int64)  # of the threshold
         self._relaxed = np.zeros(0, np.int64)  # of the last relax that was taken
         self._length = np.zeros(0, np.int32)  # terms of the prefix that is indexed
-        self._gone: list[tuple[int, Int64]] = []  # removals that some distribution task may not know of yet
+        self._gone: list[tuple[int, Int64]] = []  # removals that distribution tasks may not have seen
 
     def __len__(self) -> int:
         return len(self.engine)
@@ -88,22 +88,22 @@ class Replicas:
         self._insert(table, np.diff(table.term_offsets).astype(np.int32), home)
 
     def remove(self, numbers: Int64) -> None:
-        """Forget those of these subscriptions that are here. O(n + terms)."""
+        """Remove those of these subscriptions that are here. O(n + terms)."""
         slots = self.engine.subscriptions.find(numbers)
         self.engine.remove(slots[slots >= 0])
 
-    def process(self, turn: OperatorInput) -> tuple[list[ReplicaHits], Work]:
-        """Take the changes of a batch and match it: what its messages hit for each home, in ascending seq."""
-        rows = np.flatnonzero(turn.held)
-        self.add(turn.added.take(rows), turn.home[rows])
-        self.remove(turn.removed.number)
-        self._remember(turn.boundary.number, turn.removed.number)
+    def process(self, batch_input: OperatorInput) -> tuple[list[ReplicaHits], Work]:
+        """Apply the changes of a batch and match it; returns the hits for each home, in ascending seq."""
+        rows = np.flatnonzero(batch_input.held)
+        self.add(batch_input.added.take(rows), batch_input.home[rows])
+        self.remove(batch_input.removed.number)
+        self._remember(batch_input.boundary.number, batch_input.removed.number)
         parts: list[tuple[Int64, ReplicaHits]] = []
         row, scanned, verified = 0, 0, 0
-        while row < len(turn.messages):
-            hits = self.engine.match(turn.messages, row)
+        while row < len(batch_input.messages):
+            hits = self.engine.match(batch_input.messages, row)
             number = self.engine.subscriptions.columns.number[hits.slot]
-            seq, life = turn.messages.seq[hits.row], turn.messages.life[hits.row]
+            seq, life = batch_input.messages.seq[hits.row], batch_input.messages.life[hits.row]
             parts.append((self._home[hits.slot], ReplicaHits(number, seq, life, hits.score)))
             row, scanned, verified = hits.next_row, scanned + hits.scanned, verified + hits.verified
         per_home = [
@@ -113,7 +113,7 @@ class Replicas:
         return per_home, Work(scanned, verified)
 
     def register(self, home: int, number: Int64, version: Int64, rows: SubscriptionTable, changes_through: int) -> None:
-        """A distribution task has relaxed these, ahead of its next batch; see `relax`."""
+        """Apply a `relax` that a distribution task has sent ahead of its next batch."""
         late = [numbers for batch, numbers in self._gone if batch > changes_through]
         if late:
             here = np.flatnonzero(~np.isin(number, np.concatenate(late)))
@@ -128,7 +128,7 @@ class Replicas:
         return wanted
 
     def raise_thresholds(self, raised: Thresholds) -> None:
-        """Take thresholds of the homes; those of an older version, or of who is not here, are ignored. O(n + terms)."""
+        """Apply thresholds of the homes; older versions and unknown subscriptions are ignored. O(n + terms)."""
         number, version, threshold = raised
         slots = self.engine.subscriptions.find(number)
         valid = slots >= 0
@@ -139,14 +139,14 @@ class Replicas:
         self._narrow(slots)
 
     def relax(self, home: int, number: Int64, version: Int64, table: SubscriptionTable) -> None:
-        """Drop thresholds, and take in again what raises have given up. O(n + terms).
+        """Drop thresholds, and index again the terms that raises have dropped. O(n + terms).
 
         Parameters
         ----------
         number, version : int64[n]
-            A version that was taken before, from another distribution task, is ignored.
+            A version that another distribution task has sent before is ignored.
         table : SubscriptionTable
-            These subscriptions, if replicas may have been given up (`prefix_only`); else empty.
+            These subscriptions, if replicas may have been removed (`prefix_only`); else empty.
         """
         slots = self.engine.subscriptions.find(number)
         fresh = slots < 0
@@ -159,7 +159,7 @@ class Replicas:
         known[known] = version[known] > self._relaxed[slots[known]]
         slots, version = slots[known], version[known]
         self._relaxed[slots] = version
-        # a home's raise of this very version may have overtaken it: then that is the threshold
+        # a raise of the same version by the home may have overtaken it: then that is the threshold
         overtaken = self._version[slots] >= version
         thresholds = np.where(overtaken, self.engine.subscriptions.columns.threshold[slots], -np.inf)
         self._version[slots] = np.maximum(self._version[slots], version)
@@ -171,14 +171,14 @@ class Replicas:
         self._narrow(slots[overtaken])
 
     def _remember(self, batch: int, gone: Int64) -> None:
-        """Keep removals until every distribution task has sent a batch that came after them."""
+        """Keep removals until every distribution task has sent a later batch."""
         if gone.size:
             self._gone.append((batch, gone))
         oldest = batch - self.routers + 1
         self._gone = [entry for entry in self._gone if entry[0] > oldest]
 
     def _insert(self, table: SubscriptionTable, length: Int32, home: Int64) -> None:
-        """Add rows, indexing this task's terms among the first `length` of each; rows without such are left out."""
+        """Add rows, indexing this task's terms among the first `length` of each; rows without such are skipped."""
         posted = self._posted(table, length)
         wanted = np.flatnonzero(np.add.reduceat(np.append(posted, False), table.term_offsets[:-1]) > 0)
         wanted = wanted[np.diff(table.term_offsets)[wanted] > 0]
@@ -197,7 +197,7 @@ class Replicas:
         return within & (task_of_term(table.terms, self.tasks) == self.task)
 
     def _narrow(self, slots: Int32) -> None:
-        """Give up terms behind the prefix."""
+        """Drop terms after the prefix."""
         if not self.prefix_only or not slots.size:
             return
         length = prefix_lengths(self.engine.subscriptions.columns, slots)
@@ -205,7 +205,7 @@ class Replicas:
         self._repost(slots[shorter], length[shorter])
 
     def _repost(self, slots: Int32, length: Int32) -> None:
-        """Index these subscriptions by another number of their terms; a replica that has none left goes."""
+        """Index these subscriptions by their first `length` terms; a replica without any is removed."""
         if not slots.size:
             return
         columns = self.engine.subscriptions.columns

@@ -1,15 +1,15 @@
 """Result buffers: for each subscription the k-skyband of the messages that reach its threshold, as flat arrays.
 
 A message is dominated by another that ranks above it (higher score; of equal scores the higher seq) and lives at
-least as long. Whatever is dominated by k others can never be among the k best again, so it is dropped; the rest is
+least as long. A message that k others dominate can never be among the k best again, so it is dropped; the rest is
 the k-skyband (Wang et al., Skype, section 6). Two facts make it exact:
 
-- while a buffer holds at least k messages, or has no threshold, its k first are the k best of the window;
-- it holds fewer than k exactly when fewer than k messages of the window reach the threshold. Then the
+- while a buffer has at least k messages, or no threshold, its first k are the k best of the window;
+- it has fewer than k exactly when fewer than k messages of the window reach the threshold. Then the
   threshold must fall, which needs the window: a refill (`matching.refill`).
 
-Entries of a slot lie in one block of a pool in rank order, so its result is the front of the block, and what
-a newcomer dominates is a part of what stands behind it. The work is done in `matching.topk.results_kernels`.
+Entries of a slot lie in one block of a pool in rank order: its result is the front of the block, and all entries that
+a new one dominates come after it. Kernels: `matching.topk.results_kernels`.
 """
 
 from typing import NamedTuple
@@ -35,10 +35,10 @@ from matching.topk.results_kernels import (
     shift_all,
 )
 
-#: What the pool has lost to free blocks when it is full is won back by packing if it is at least this share.
+#: A full pool is packed, not extended, if at least this fraction of it is free blocks.
 _FREE_SHARE = 0.125
 _HALF = 2**30
-#: Block sizes by class: steps of about a third keep the waste of a block below that share.
+#: Block sizes by class: each about a third larger, which bounds the unused part of a block.
 _SIZES = np.array([4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128] + [192 << i for i in range(24)], np.int64)
 
 
@@ -83,17 +83,17 @@ class ResultRows(NamedTuple):
 
 
 def no_results(rows: int) -> ResultRows:
-    """So many empty results."""
+    """Empty results of so many rows."""
     return ResultRows(np.zeros(rows + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
 class Closed(NamedTuple):
-    """What a batch did to the buffers (`ResultBuffers.close`).
+    """Effect of a batch on the buffers (`ResultBuffers.close`).
 
-    touched : int32[t], count : int32[t]    slots that took something in or lost something, ascending; entries left
-    slot : int32[u], seq : int64[u], score : float64[u], enters : bool[u]    how results changed, slot by slot
-    short : int32[s], before : ResultRows    slots that fell below k under a threshold, which are not in the former, and
-                                             the results they had
+    touched : int32[t], count : int32[t]    slots that gained or lost entries, ascending; entries left
+    slot : int32[u], seq : int64[u], score : float64[u], enters : bool[u]    differences of results, by slot
+    short : int32[s], before : ResultRows    slots that fell below k under a threshold, which have no differences, and
+                                             their results before
     """
 
     touched: Int32
@@ -112,7 +112,7 @@ class ResultBuffers:
     Parameters
     ----------
     seq_is_life : bool
-        True for count windows, where a message's life is its seq and need not be kept twice.
+        True for count windows, where a message's life is its seq and is stored once.
     """
 
     def __init__(self, seq_is_life: bool):
@@ -132,7 +132,7 @@ class ResultBuffers:
         )
 
     def ensure_slots(self, capacity: int) -> None:
-        """Have room for slots 0 to `capacity` - 1, new ones empty."""
+        """Extend the columns to `capacity` slots, new ones empty."""
         v = self.view
         if v.start.shape[0] < capacity:
             self.view = v._replace(
@@ -156,7 +156,7 @@ class ResultBuffers:
         while done <= last:
             done = offer_all(self.view, begin, own_seqs, own_lives, own_scores, k, least, done, last, _SIZES)
             if done <= last:
-                self._make_room()
+                self._ensure_pool()
 
     def close(
         self,
@@ -170,9 +170,9 @@ class ResultBuffers:
         threshold: Float64,
         passed_over: NDArray[np.bool_],
     ) -> Closed:
-        """Offer the hits of a batch, drop what has life <= floor from all slots, and tell how results changed.
+        """Offer the hits of a batch, drop entries with life <= floor from all slots, and compare the results.
 
-        The same as `held`, `offer`, `expire` and `difference` one after the other, but slot by slot, so that each
+        The same as `results`, `offer`, `expire` and `difference` in turn, but slot by slot, so that each
         buffer is fetched from memory once, and in ascending order.
 
         Parameters
@@ -182,7 +182,7 @@ class ResultBuffers:
         floor : int
         k, dominators, threshold, passed_over
             By slot: wanted results; how many dominators drop an entry; threshold (float64, minus infinity for none);
-            bool, slots to be left alone (no hit may be theirs).
+            bool, slots to skip (no hit may be theirs).
 
         Notes
         -----
@@ -190,14 +190,14 @@ class ResultBuffers:
         """
         v = self.view
         begin, own_seqs, own_lives, own_scores = self._by_slot(slots, seqs, lives, scores, 0, v.start.shape[0] - 1)
-        room = max(1 << 16, 4 * slots.shape[0])
+        size = max(1 << 16, 4 * slots.shape[0])
         touched, count = np.empty(v.start.shape[0], np.int32), np.empty(v.start.shape[0], np.int32)
         parts: list[tuple[np.ndarray, ...]] = []
         done = np.zeros(5, np.int64)  # next slot; touched; updates; short slots; entries of their results
         while not parts or done[0] < v.start.shape[0]:
-            slot, seq, score = np.empty(room, np.int32), np.empty(room, np.int64), np.empty(room)
-            enters, short, ends = np.empty(room, np.bool_), np.empty(room, np.int32), np.empty(room, np.int64)
-            before_seq, before_score = np.empty(room, np.int64), np.empty(room)
+            slot, seq, score = np.empty(size, np.int32), np.empty(size, np.int64), np.empty(size)
+            enters, short, ends = np.empty(size, np.bool_), np.empty(size, np.int32), np.empty(size, np.int64)
+            before_seq, before_score = np.empty(size, np.int64), np.empty(size)
             done[2:] = 0
             first = int(done[0])
             full = close_all(
@@ -211,9 +211,9 @@ class ResultBuffers:
                  before_seq[:entries], before_score[:entries])
             )  # fmt: skip
             if full:
-                self._make_room()
+                self._ensure_pool()
             elif done[0] == first:
-                room *= 4  # not even one slot's results fitted
+                size *= 4  # the results of one slot did not fit
         columns = [np.concatenate(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
         lengths = np.concatenate([np.diff(part[5], prepend=0) for part in parts])
         offsets = np.zeros(lengths.shape[0] + 1, np.int64)
@@ -225,7 +225,7 @@ class ResultBuffers:
     def _by_slot(
         self, slots: Int32, seqs: Int64, lives: Int64, scores: Float64, least: int, most: int
     ) -> tuple[Int64, Int32, Int32 | Int64, Float64]:
-        """Hits in the order of slots, so that they are read one after the other: where those of each slot begin
+        """Hits ordered by slot, for sequential reads: where those of each slot begin
         (`order_by_slot`), and seqs, lives as they are stored, scores."""
         v = self.view
         if slots.shape[0] and (latest := int(seqs.max())) - v.used[1] >= _HALF:
@@ -235,17 +235,17 @@ class ResultBuffers:
         return begin, stored, stored if self.seq_is_life else lives[order], scores[order]
 
     def expire(self, slots: Int32, floor: int) -> None:
-        """Drop from these slots whatever has life <= floor. O(entries)."""
+        """Drop entries with life <= floor from these slots. O(entries)."""
         expire_all(self.view, slots, self._shifted(floor))
 
     def due(self, floor: int) -> Int32:
-        """Slots that may hold something with life <= floor (int32, ascending). O(slots), one pass over one array."""
+        """Slots that may have an entry with life <= floor (int32, ascending). O(slots), one pass over one array."""
         return find_due(self.view.oldest, self._shifted(floor))
 
     def raise_threshold(self, slots: Int32, ranks: Int32, thresholds: Float64) -> None:
-        """Set thresholds[slot] to the score at rank ranks[i] of the buffer of slots[i] and drop what lies below.
+        """Set thresholds[slot] to the score at rank ranks[i] of the buffer of slots[i] and drop entries below.
 
-        O(entries). Each slot must hold at least that many; entries equal to the new threshold stay.
+        O(entries). Each slot must have at least that many; entries equal to the new threshold stay.
         """
         raise_all(self.view, slots, ranks, thresholds, _SIZES)
 
@@ -253,18 +253,18 @@ class ResultBuffers:
         """Empty the buffers of these slots and free their blocks. O(slots)."""
         clear_all(self.view, slots)
 
-    def held(self, slots: Int32, k: Int32) -> ResultRows:
+    def results(self, slots: Int32, k: Int32) -> ResultRows:
         """The results of these slots: the first min(k, count) entries of each. O(result)."""
         if not slots.size:
             return no_results(0)
         offsets = np.zeros(slots.shape[0] + 1, np.int64)
         np.cumsum(np.minimum(self.view.count[slots], k[slots]), out=offsets[1:])
-        held = ResultRows(offsets, np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.float64))
-        copy_results(self.view, slots, held)
-        return held
+        rows = ResultRows(offsets, np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.float64))
+        copy_results(self.view, slots, rows)
+        return rows
 
     def entries(self, slots: Int32) -> tuple[Int64, Int64, Int64, Float64]:
-        """All that these slots hold, best first: offsets, seq, life, score. O(entries)."""
+        """All entries of these slots, best first: offsets, seq, life, score. O(entries)."""
         v = self.view
         offsets = np.zeros(slots.shape[0] + 1, np.int64)
         np.cumsum(v.count[slots], out=offsets[1:])
@@ -273,11 +273,11 @@ class ResultBuffers:
         return offsets, seq, seq if self.seq_is_life else v.life[picked], v.score[picked]
 
     def describe(self) -> dict[str, int]:
-        """How many buffers hold something, and how many entries all of them hold. O(slots)."""
+        """Number of buffers that are not empty, and of all entries. O(slots)."""
         return {"buffers": int(np.count_nonzero(self.view.count)), "entries": int(self.view.count.sum())}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size, the pool trimmed to what is in use."""
+        """All arrays, for figures of size, the pool trimmed to its used part."""
         used = int(self.view.used[0])
         pools = ("score", "seq", "life", "dominators")
         arrays = {name: value[:used] if name in pools else value for name, value in self.view._asdict().items()}
@@ -286,22 +286,22 @@ class ResultBuffers:
         return arrays
 
     def _shifted(self, floor: int) -> int:
-        """A floor as lives are stored."""
+        """A floor in the unit of stored lives."""
         return floor - int(self.view.used[1]) if self.seq_is_life else floor
 
     def _rebase(self, latest: int) -> None:
-        """Count seqs from `latest` from now on. O(entries), once in 2**30 messages."""
+        """Make `latest` the base of stored seqs. O(entries), once in 2**30 messages."""
         v = self.view
         shift = latest - int(v.used[1])
         if not shift_all(v.start, v.count, v.seq, shift):
             raise EngineError("top-k buffers: a message is 2**31 behind the newest; the window is too long for one run")
         if self.seq_is_life:
-            held = v.count > 0
-            v.oldest[held] -= shift
+            occupied = v.count > 0
+            v.oldest[occupied] -= shift
         v.used[1] = latest
 
-    def _make_room(self) -> None:
-        """Pack the pool if enough of it is free, else let it grow by a quarter."""
+    def _ensure_pool(self) -> None:
+        """Pack the pool if enough of it is free, else extend it by a quarter."""
         v = self.view
         order = np.flatnonzero(v.start >= 0)
         fitting = np.searchsorted(_SIZES, v.count[order] + SPARE)

@@ -1,4 +1,4 @@
-"""Kernels of the result buffers of `matching.topk.results`, where the view `v` they work on is described."""
+"""Kernels of the result buffers; `v` is `matching.topk.results.Buffers`."""
 
 import numpy as np
 from numba import njit
@@ -7,24 +7,24 @@ from matching.njit import njit_no_refcount
 from matching.storage.block_pool import allocate_block, forget_free, free_block
 from matching.storage.prefetch import prefetch
 
-#: Places a block keeps free when the pool is packed.
+#: Free places left in a block when the pool is packed.
 SPARE = 2
-#: How many slots ahead of its use a block is asked for, and how many of its entries at most.
+#: Slots by which a block is prefetched ahead of its use, and entries prefetched at most.
 _AHEAD, _ENTRIES_AHEAD = 24, 32
-#: Up to so many entries are moved one after the other.
+#: Up to this many entries are moved in one loop.
 _FEW = 24
-#: Entries that share a cache line.
+#: Entries in a cache line.
 _SCORES, _SEQS = 8, 16
 
 
 @njit(cache=True, nogil=True)
 def shift_all(start, count, seq, shift):
-    """Take `shift` off every stored seq; False if one does not fit any more."""
+    """Subtract `shift` from every stored seq; False if one leaves the range of int32."""
     fits = True
     for slot in range(start.shape[0]):
         for at in range(start[slot], start[slot] + count[slot]):
             moved = np.int64(seq[at]) - shift
-            # the caller gives up if one does not fit, so what wraps is never read
+            # the caller raises if one does not fit, so a wrapped value is never read
             fits = fits and moved >= -(2**31)
             seq[at] = np.int32(moved)
     return fits
@@ -39,7 +39,7 @@ def pack(v, order, sizes):
     end = 0
     for slot in order:
         start = v.start[slot]
-        # ascending places and no block larger than before: `end` never passes what is still to move
+        # ascending places and no block larger than before: `end` never passes a block that is still to move
         if end < start:
             for i in range(v.count[slot]):
                 _copy_entry(v, start + i, end + i)
@@ -66,7 +66,7 @@ def _copy_entry(v, source, target):
 def order_by_slot(slots, least, most):
     """Hits by slot: (begin int64[most - least + 2], order int32[n]).
 
-    Those of a slot are order[begin[slot - least]] and on to before the next slot's, as they come. `slots` are from
+    Those of a slot are order[begin[slot - least] : begin[slot - least + 1]], as they come. `slots` are from
     `least` to `most`, so they are counted and not compared: O(n + most - least).
     """
     begin = np.zeros(most - least + 2, np.int64)
@@ -87,7 +87,7 @@ def close_all(
     v, begin, seqs, lives, scores, floor, k, dominators, threshold, passed_over, touched, count, out_slot, out_seq,
     out_score, out_enters, short, short_end, before_seq, before_score, done, sizes,
 ):  # fmt: skip
-    """Close slots from done[0] on; stops where the pool (returns True) or the output (False) has no room for the next.
+    """Close slots from done[0] on; stops before a slot that may overflow the pool (returns True) or the output (False).
 
     Hits are in the order of slots, `begin` as in `order_by_slot`. `done` as in `ResultBuffers.close`; `short_end` has
     the end of each result before.
@@ -97,50 +97,50 @@ def close_all(
     for slot in range(done[0], v.start.shape[0]):
         later = slot + _AHEAD
         if later < v.start.shape[0] and (begin[later] < begin[later + 1] or v.oldest[later] <= floor):
-            _ask_for(v, later)
+            _prefetch_block(v, later)
         hits = begin[slot + 1] - begin[slot]
         # cheap first: most slots are neither hit nor due, and cost two columns
         if hits == 0 and (v.oldest[slot] > floor or passed_over[slot]):
             continue
         wanted = k[slot]
-        # all room is seen to beforehand, since a slot is closed whole or not at all: k may leave and k enter
+        # capacity is checked first, since a slot is closed whole or not at all: k may leave and k enter
         if done[2] + 2 * wanted > out_slot.shape[0] or done[4] + wanted > before_seq.shape[0]:
             done[0] = slot
             return False
-        if hits > 0 and not _has_room(v, slot, hits, sizes):
+        if hits > 0 and not _has_capacity(v, slot, hits, sizes):
             done[0] = slot
             return True
-        # the result as last told; seqs are compared whole, not less the base
-        held = min(v.count[slot], wanted)
-        if held > was_seq.shape[0]:
-            was_seq, was_score = np.empty(2 * held, np.int64), np.empty(2 * held, np.float64)
+        # the result at the last boundary; seqs are compared whole, not less the base
+        before = min(v.count[slot], wanted)
+        if before > was_seq.shape[0]:
+            was_seq, was_score = np.empty(2 * before, np.int64), np.empty(2 * before, np.float64)
         if wanted > new.shape[0]:
             new = np.empty(2 * wanted, np.int64)
         start = v.start[slot]
-        for i in range(held):
+        for i in range(before):
             was_seq[i] = base + v.seq[start + i]
             was_score[i] = v.score[start + i]
         _offer_some(v, slot, begin[slot], begin[slot + 1], seqs, lives, scores, dominators[slot], sizes)
-        # after the offers: whom the dying dominate lives no longer than they, and newcomers may be dead already
+        # after the offers: expired entries dominate only expired ones, and new ones may have expired already
         _expire(v, slot, floor)
         touched[done[1]] = slot
         count[done[1]] = v.count[slot]
         done[1] += 1
-        # without a threshold it holds all that are eligible, and fewer than k is the truth: asking the window for
-        # more would never end (spec 1.1)
+        # without a threshold it has all eligible messages, and fewer than k is the result: a refill would find no more
+        # (spec 1.1)
         if v.count[slot] < wanted and threshold[slot] > -np.inf:
-            for i in range(held):
+            for i in range(before):
                 before_seq[done[4] + i] = was_seq[i]
                 before_score[done[4] + i] = was_score[i]
-            done[4] += held
+            done[4] += before
             short[done[3]] = slot
             short_end[done[3]] = done[4]
             done[3] += 1
             continue
-        # Both results in rank order, met step by step; what left is told before what entered, which waits meanwhile.
+        # Merge both results in rank order; leaves are written before enters, which are collected in `new`.
         start, now = v.start[slot], min(v.count[slot], wanted)
         i = j = entered = 0
-        while i < held and j < now:
+        while i < before and j < now:
             if was_seq[i] == base + v.seq[start + j]:
                 i += 1
                 j += 1
@@ -151,7 +151,7 @@ def close_all(
                 new[entered] = start + j
                 entered += 1
                 j += 1
-        for left in range(i, held):
+        for left in range(i, before):
             _note(out_slot, out_seq, out_score, out_enters, done, slot, was_seq[left], was_score[left], False)
         for at in new[:entered]:
             _note(out_slot, out_seq, out_score, out_enters, done, slot, base + v.seq[at], v.score[at], True)
@@ -162,8 +162,8 @@ def close_all(
 
 
 @njit_no_refcount
-def _ask_for(v, slot):
-    """Have the block of a slot on its way: blocks lie anywhere in the pool."""
+def _prefetch_block(v, slot):
+    """Prefetch the block of a slot: blocks lie anywhere in the pool."""
     start = v.start[slot]
     if start < 0:
         return
@@ -192,12 +192,12 @@ def _note(out_slot, out_seq, out_score, out_enters, done, slot, seq, score, ente
 
 
 @njit(cache=True, nogil=True)
-def _has_room(v, slot, hits, sizes):
-    """Whether the pool has room for every move that so many hits of a slot may ask for."""
+def _has_capacity(v, slot, hits, sizes):
+    """Whether the pool has capacity for all moves of a block that so many hits of a slot may cause."""
     its_class = -1 if v.start[slot] < 0 else v.size_class[slot]
     needed = hits if its_class < 0 else v.count[slot] + hits
     end = v.used[0]
-    # as if nothing were dropped and no block free: an upper limit, so that no move fails half-way
+    # an upper limit, as if nothing were dropped and no block free, so that no move fails half-way
     while its_class < 0 or sizes[its_class] < needed:
         its_class += 1
         end += sizes[its_class]
@@ -206,19 +206,19 @@ def _has_room(v, slot, hits, sizes):
 
 @njit_no_refcount
 def offer_all(v, begin, seqs, lives, scores, k, least, first, last, sizes):
-    """Offer the hits of slots `first` to `last`; returns the slot for which the pool has no room, or the one behind.
+    """Offer the hits of slots `first` to `last`; returns the first slot that may overflow the pool, or `last` + 1.
 
-    Slot by slot, since a buffer that many hits meet is then fetched from memory once. `begin` counts from slot `least`
+    Slot by slot, so that each buffer is fetched from memory once. `begin` counts from slot `least`
     on, as in `order_by_slot`.
     """
     for slot in range(first, last + 1):
         later = slot + _AHEAD
         if later <= last and begin[later - least] < begin[later - least + 1]:
-            _ask_for(v, later)
+            _prefetch_block(v, later)
         low, high = begin[slot - least], begin[slot - least + 1]
         if low == high:
             continue
-        if not _has_room(v, slot, high - low, sizes):
+        if not _has_capacity(v, slot, high - low, sizes):
             return slot
         _offer_some(v, slot, low, high, seqs, lives, scores, k[slot], sizes)
     return last + 1
@@ -226,8 +226,8 @@ def offer_all(v, begin, seqs, lives, scores, k, least, first, last, sizes):
 
 @njit_no_refcount
 def _offer_some(v, slot, low, high, seqs, lives, scores, k, sizes):
-    """Offer hits `low` to before `high` to a slot, for which the pool has room (`_has_room`)."""
-    # newest first, which mostly outlives the rest; `_offer` counts dominators both ways, so any order will do
+    """Offer hits [low, high) to a slot; the pool has capacity (`_has_capacity`)."""
+    # newest first, which mostly outlives the rest; any order is right, since `_offer` counts dominators both ways
     for hit in range(high - 1, low - 1, -1):
         if v.start[slot] < 0 or v.count[slot] == sizes[v.size_class[slot]]:
             _move_block(v, slot, 0 if v.start[slot] < 0 else v.size_class[slot] + 1, sizes)
@@ -236,30 +236,30 @@ def _offer_some(v, slot, low, high, seqs, lives, scores, k, sizes):
 
 @njit_no_refcount
 def _offer(v, slot, seq, life, score, k):
-    """Insert one message into a block that has room, counting whom it dominates and who dominates it.
+    """Insert one message into a block that is not full, and count dominators both ways.
 
-    The loops over a column from its front have no way out in their midst, so that they run over many entries at a time.
+    Loops over a column have no early exit, so that they vectorise.
     """
     start, end = v.start[slot], v.start[slot] + v.count[slot]
-    # Entries that rank above the newcomer come first; of equal scores the newer does (spec R4), since Theorem 6.1
-    # needs ranks to be total. Counted and not sought: a search by halves mispredicts most of its steps.
+    # Entries that rank above the new one come first; of equal scores the newer does (spec R4), since Theorem 6.1
+    # needs a total order. Counted: a binary search mispredicts most of its branches.
     above = 0
     all_scores, all_seqs = v.score[start:end], v.seq[start:end]
     for i in range(all_scores.shape[0]):
         above += (all_scores[i] > score) | ((all_scores[i] == score) & (all_seqs[i] > seq))
     place = start + above
-    # of those above, the ones that live as long dominate it
+    # those above that live as long dominate it
     dominators = 0
     lives = v.life[start:place]
     for i in range(lives.shape[0]):
         dominators += 1 if lives[i] >= life else 0
-    # k rank above it for as long as it lives: never a result
+    # k rank above it for as long as it lives: never in a result
     if dominators >= k:
         return
-    # all below move one place on, and learn of the newcomer
+    # all below move one place and gain a dominator if they live no longer
     most = np.int16(0)
     if end - place > _FEW:
-        # many: column by column, since such loops run over many entries at a time
+        # many: column by column, since such loops vectorise
         below, lives = v.dominators[place:end], v.life[place:end]
         for i in range(below.shape[0]):
             now = np.int16(below[i] + np.int16(lives[i] <= life))
@@ -288,13 +288,13 @@ def _offer(v, slot, seq, life, score, k):
     if most >= k:
         end = _drop_dominated(v, place + 1, end, k)
     v.count[slot] = end - start
-    # a lower bound will do: dropping the oldest need not raise it
+    # a lower bound suffices: dropping the oldest need not raise it
     v.oldest[slot] = min(v.oldest[slot], life)
 
 
 @njit(cache=True, nogil=True)
 def _drop_dominated(v, first, end, k):
-    """Drop entries from `first` on that k others dominate, for good: those outlive it (spec 2.1); returns the end."""
+    """Drop entries from `first` on that k others dominate, which outlive them (spec 2.1); returns the end."""
     kept = first
     for at in range(first, end):
         if v.dominators[at] < k:
@@ -306,7 +306,7 @@ def _drop_dominated(v, first, end, k):
 
 @njit(cache=True, nogil=True)
 def _shift_up(column, first, end):
-    """Make room at `first` by moving what lies before `end` one place on."""
+    """Move entries [first, end) one place up."""
     part = column[first : end + 1]
     for i in range(part.shape[0] - 1):
         at = np.uint64(part.shape[0] - 1 - i)
@@ -316,7 +316,7 @@ def _shift_up(column, first, end):
 @njit_no_refcount
 def _move_block(v, slot, new_class, sizes):
     """Move a slot's entries to a block of another size; False if the pool has no such block left."""
-    # the new one first: if there is none, nothing has changed
+    # allocated first: if it fails, nothing has changed
     new_start = allocate_block(v, new_class, sizes[new_class])
     if new_start < 0:
         return False
@@ -324,7 +324,7 @@ def _move_block(v, slot, new_class, sizes):
     if old_start >= 0:
         for i in range(v.count[slot]):
             _copy_entry(v, old_start + i, new_start + i)
-        # last, since it writes its chain over the first entry
+        # last, since it writes the chain of free blocks over the first entry
         free_block(v, slot)
     v.start[slot] = new_start
     v.size_class[slot] = new_class
@@ -348,13 +348,13 @@ def expire_all(v, slots, floor):
 
 @njit(cache=True, nogil=True)
 def _expire(v, slot, floor):
-    """Drop dead entries. No counter changes: what dies dominates only what dies with it or before it."""
-    # cheap first: one column says that nothing here can be dead
+    """Drop expired entries. No counter changes: they dominate only entries that expire no later."""
+    # cheap first: one column shows that none can have expired
     if v.oldest[slot] > floor:
         return
     start, end = v.start[slot], v.start[slot] + v.count[slot]
     kept, oldest = start, np.iinfo(np.int64).max
-    # closing ranks in place leaves them in order; each goes to where it may stay, which asks nothing of the others
+    # compacted in place, without a branch, in order
     for at in range(start, end):
         life = np.int64(v.life[at])
         _copy_entry(v, at, kept)
@@ -389,26 +389,26 @@ def raise_all(v, slots, ranks, thresholds, sizes):
         start = v.start[slot]
         threshold = v.score[start + ranks[i] - 1]
         count = ranks[i]
-        # equal scores stay: who reaches the threshold belongs in, and the index lets it pass (spec 2.3)
+        # equal scores stay: messages that reach the threshold belong in, and the engine finds them (spec 2.3)
         while count < v.count[slot] and v.score[start + count] >= threshold:
             count += 1
-        # what goes ranks below all that stay and dominates none of them: no counter changes (spec 2.1)
+        # dropped entries rank below all others and dominate none of them: no counter changes (spec 2.1)
         v.count[slot] = count
         thresholds[slot] = threshold
         if 2 * count < sizes[v.size_class[slot]]:
             new_class = 0
             while sizes[new_class] < count + count // 4 + 1:
                 new_class += 1
-            _move_block(v, slot, new_class, sizes)  # no room is no harm: the block stays as large as it was
+            _move_block(v, slot, new_class, sizes)  # if the pool is full, the block stays as large as it was
 
 
 @njit(cache=True, nogil=True)
-def copy_results(v, slots, held):
+def copy_results(v, slots, out):
     for row in range(slots.shape[0]):
-        start, first = v.start[slots[row]], held.offsets[row]
-        for i in range(held.offsets[row + 1] - first):
-            held.seq[first + i] = v.used[1] + v.seq[start + i]
-            held.score[first + i] = v.score[start + i]
+        start, first = v.start[slots[row]], out.offsets[row]
+        for i in range(out.offsets[row + 1] - first):
+            out.seq[first + i] = v.used[1] + v.seq[start + i]
+            out.score[first + i] = v.score[start + i]
 
 
 @njit(cache=True, nogil=True)
@@ -428,7 +428,7 @@ def difference(before, after, out_row, out_seq, out_score, out_enters):
     """
     written = 0
     for row in range(before.offsets.shape[0] - 1):
-        # the same walk twice: what only the former result has left, what only the latter has entered
+        # the same merge twice: messages only in the former result left, those only in the latter entered
         for enters in (False, True):
             old = after if enters else before
             new = before if enters else after

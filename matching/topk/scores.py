@@ -1,7 +1,7 @@
-"""The exact score of a pair, and the slack that every bound of it has.
+"""The exact score of a pair, and the slack of its bounds.
 
-A kernel that skips a pair by a bound asks here for the score of whatever the bound lets through, so that all engines of
-`topk` give one number, bit for bit that of `matching.naive`. Read on in `matching.topk.engines.skype_verify`.
+All engines of `topk` score the candidates that their bounds pass by these functions, bit for bit as `matching.naive`.
+Read on in `matching.topk.engines.skype_verify`.
 """
 
 import math

@@ -1,15 +1,15 @@
-"""Rules for thresholds: how many messages a buffer aims at, and when it gives some up again.
+"""Rules for thresholds: how many messages a result buffer aims at, and when it drops some.
 
-A buffer holds what reaches its threshold. A low threshold means many messages to take in; a high one means that the
-buffer soon runs short and the window must be searched (a refill). Results never depend on the rule, only the work does:
+A buffer has the messages that reach its threshold. A low threshold means many hits; a high one means many refills.
+Results never depend on the rule, only the work does:
 
 - `cost` (the default) weighs the two by a model for each k and minimises their sum (`matching.topk.thresholds_cost`);
-- `k_max` keeps between k and k_max messages whatever their order of arrival (Yi et al., ICDE 2003);
-- `sma` sets the threshold to the k-th score of a refill and leaves it (Mouratidis et al., SIGMOD 2006);
-- `rank` asks for a fixed multiple of k and cuts back to it.
+- `k_max` keeps between k and k_max messages, dominated or not (Yi et al., ICDE 2003);
+- `sma` sets the threshold to the k-th score of a refill until the next one (Mouratidis et al., SIGMOD 2006);
+- `rank` requests a fixed multiple of k and cuts buffers back to it.
 
-All but `k_max` drop what k others dominate, so a buffer of a entries stands for n = k * exp(a / k - 1) messages of the
-window above its threshold (spec 2.2). Read on in `matching.topk.operator`, which asks these questions.
+All but `k_max` drop messages that k others dominate, so a buffer of a entries stands for n = k * exp(a / k - 1)
+messages of the window above its threshold (spec 2.2). Used by `matching.topk.operator`.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ from matching.model import Int32
 from matching.topk.thresholds_base import ThresholdRule
 from matching.topk.thresholds_cost import LEAST_SPARE, CostRule
 
-#: Dominators are counted in 16 bits; a rule without dominance lets them run this far. Exact for every k up to it.
+#: Drops none by dominance: the largest count of dominators in 16 bits. Exact for every k up to it.
 _NO_DOMINANCE = 32_767
 
 
 class RankRule(ThresholdRule):
-    """Ask for `refill` times k, and cut a buffer of more than `cap` times k back to that."""
+    """Requests `refill` times k, and cuts a buffer of more than `cap` times k back to that."""
 
     name = "rank"
 
@@ -55,7 +55,7 @@ class SmaRule(ThresholdRule):
 
 
 class KMaxRule(ThresholdRule):
-    """Between k and `factor` times k of the best, dominated or not; the last one's score is the threshold."""
+    """Between k and `factor` times k of the best, dominated or not; the score of the last is the threshold."""
 
     name = "k_max"
 
@@ -72,7 +72,7 @@ class KMaxRule(ThresholdRule):
         return np.full(k.shape[0], _NO_DOMINANCE, np.int32)
 
 
-#: Name to rule. Rules learn, so every stream has one of its own.
+#: Name to rule. Rules learn, so each operator has its own.
 RULES: dict[str, Callable[[], ThresholdRule]] = {
     CostRule.name: CostRule,
     KMaxRule.name: KMaxRule,
@@ -88,7 +88,7 @@ def rule(name: str | None = None) -> ThresholdRule:
     Raises
     ------
     ConfigError
-        For a name nobody knows.
+        For an unknown name.
     """
     name = name or DEFAULT
     if name not in RULES:

@@ -1,4 +1,4 @@
-"""What a room of `topk` asks about thresholds, whatever the rule. Read on in `matching.topk.thresholds`."""
+"""Contract of threshold rules. Read on in `matching.topk.thresholds`."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -9,49 +9,50 @@ from matching.model import Float64, Int32, Int64
 
 
 class ThresholdRule(ABC):
-    """What a stream asks about the thresholds of its subscriptions."""
+    """Sets the thresholds of the subscriptions of one operator."""
 
     #: As written after `--threshold-rule`.
     name: str
 
     @abstractmethod
     def ranks(self, k: Int32) -> Int32:
-        """How many of the best a refill asks for, by the k of each subscription. O(n)."""
+        """Number of messages that a refill requests, by the k of each subscription. O(n)."""
 
     @abstractmethod
     def cuts(self, k: Int32, count: Int32) -> Int32:
         """The rank whose score becomes the threshold of a buffer of `count` entries, 0 to leave it. O(n)."""
 
     def dominators(self, k: Int32) -> Int32:
-        """How many dominators drop an entry. O(1)."""
+        """Number of dominators that drops an entry, by k. O(1)."""
         return k
 
     def observe(  # noqa: B027 - most rules learn nothing
-        self, messages: int, window: float, held: Int64, short: Int32
+        self, messages: int, window: float, subscriptions: Int64, short: Int32
     ) -> None:
-        """Learn what a batch of so many messages brought.
+        """Learn from a batch.
 
         Parameters
         ----------
-        window : float       how many messages the window holds
-        held : int64[...]    how many subscriptions there are of each k, by k
-        short : int32[n]     k of each that ran short
+        messages : int                number of messages in the batch
+        window : float                number of messages in the window
+        subscriptions : int64[...]    number of subscriptions, by k
+        short : int32[n]              k of each subscription that needs a refill
         """
 
     def refilled(self, k: Int32, read: Int64) -> None:  # noqa: B027 - see `observe`
-        """Learn what refills took: k of each, and postings read for it."""
+        """Learn from answered refills: k and postings read of each."""
 
     def describe(self) -> dict[str, Any]:
-        """What it has learned, JSON-ready."""
+        """Learned parameters, JSON-ready."""
         return {"rule": self.name}
 
     def state(self) -> Float64:
-        """What it needs to continue."""
+        """All that `restore` needs."""
         return np.zeros(0)
 
     def knows(self, state: Float64) -> bool:
-        """Whether it can continue from `state`, which another rule may have left."""
+        """Whether `restore` accepts `state`, which may be that of another rule."""
         return state.size > 0
 
     def restore(self, state: Float64) -> None:  # noqa: B027 - see `observe`
-        """Continue from `state`."""
+        """Set the state to `state`."""

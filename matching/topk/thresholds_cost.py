@@ -1,22 +1,22 @@
-"""The rule `cost`: taking in and refilling cost least together, by a model for each k that learns from the stream.
+"""The rule `cost`: minimises the cost of hits and refills, by a model for each k that learns from the stream.
 
-With n messages of a window of N above a threshold, a new message brings a hit with probability n / N, which costs a
-walk over the buffer, k * (1 + ln(n / k)) entries on average, and `hit_steps` besides. The number of those above goes up
-and down like a birth-death process with a Poisson law of mean n; the messages until it falls below k follow from that
-law, times 0.7 for arrivals leaving in the order in which they came (spec 2.3, checked there against a simulation).
+With n messages of a window of N above a threshold, a new message is a hit with probability n / N, which costs a
+walk over the buffer, k * (1 + ln(n / k)) entries on average, and `hit_steps`. The number above the threshold is
+a birth-death process with a Poisson law of mean n; the messages until it falls below k follow from that
+law, times 0.7 since messages expire in the order in which they came (spec 2.3, checked there against a simulation).
 
-All that run short in a batch are asked for together, and asking takes time whoever it is for. So where few refills
-share a request, as in small batches, each is dearer: with c subscriptions for each batch of a window, a batch has
-c / life refills on average, and needs no request at all with a probability of exp(-c / life). (This term is ours; the
-paper, and spec 2.3, count refills alone.)
+All refills of a batch travel in one request, which has a cost of its own. Where few refills share a request, as in
+small batches, each costs more: with c subscriptions for each batch of a window, a batch has c / life refills on
+average, and no request with a probability of exp(-c / life). (This term is ours; the paper, and spec 2.3, count
+refills alone.)
 
-Two things are measured, for each k apart. What a refill takes: the window tells what it read for every answer. And how
-often refills come: where that is more (or less) often than the model says, because the stream drifts, or results are
-told batch by batch, the model's rate is corrected. The optimum is flat and depends on the logarithm of what refills
-cost, so a few dozen of them are enough to know it.
+Two things are measured for each k: the cost of a refill, from the work reported in every answer; and the rate of
+refills, by which the model's rate is corrected where it is higher or lower, because the stream drifts or results are
+compared batch by batch. The optimum is flat and depends on the logarithm of the cost of refills, so a few dozen of them
+are enough.
 
-Refills happen when the window is poor, so thresholds set there are too low on average and stay so (the ratchet of spec
-2.3): a buffer that has grown to what `_CAP` times the aim would give is cut back to what the aim gives.
+Refills happen when the window is poor, so their thresholds are too low on average and stay so (the ratchet of spec
+2.3): a buffer that has grown to the size for `_CAP` times the aim is cut back to the size for the aim.
 """
 
 from dataclasses import astuple, dataclass, fields
@@ -28,20 +28,20 @@ import numpy as np
 from matching.model import Float64, Int32, Int64
 from matching.topk.thresholds_base import ThresholdRule
 
-#: Subscriptions that share a request, as long as nothing is known of batches.
+#: Subscriptions that share a request before any batch has been observed.
 _MANY = 1e9
-#: A rule asks for at least so many more than k.
+#: Least excess of the requested rank over k.
 LEAST_SPARE = 3
 
 
 @dataclass
 class _OfOneK:
-    """What is known of the subscriptions with one k; counts are halved when a window has passed.
+    """Statistics of the subscriptions with one k; counts are halved after each window.
 
-    expected, seen : float    refills that the model, uncorrected, makes of the batches, and those there were
-    answered, read : float    refills answered, and what the window read for them
-    correction : float        by which the model's rate is multiplied
-    held : float              subscriptions
+    expected, seen : float    refills that the uncorrected model predicts, and actual ones
+    answered, read : float    refills answered, and postings read for them
+    correction : float        factor of the model's rate
+    subscriptions : float
     """
 
     expected: float = 0.0
@@ -49,21 +49,21 @@ class _OfOneK:
     answered: float = 0.0
     read: float = 0.0
     correction: float = 1.0
-    held: float = 0.0
+    subscriptions: float = 0.0
 
 
-#: Numbers in what is saved of the rule; and of each k: itself, what is known of it, and what was solved.
+#: Numbers in the state of the rule; and of each k: itself, its statistics, and its optimum.
 _OF_THE_RULE, _OF_A_K = 5, 1 + len(fields(_OfOneK)) + 5
 
 
 class CostRule(ThresholdRule):
-    """Aim at the number of messages above the threshold at which taking in and refilling cost least together.
+    """Aims at the number of messages above the threshold that minimises the cost of hits and refills.
 
     Parameters
     ----------
     refill_steps : float
-        Cost of a refill over a window of 1,000,000 messages, in entries of a buffer walked over, growing with the root
-        of the window: what is taken for it until some have been measured.
+        Initial estimate of the cost of a refill over a window of 1,000,000 messages, in entries of a buffer walked
+        over; it grows with the root of the window.
     hit_steps : float
         Cost of a hit besides the walk, likewise: 700 ns were measured, at 2 entries a buffer as at 100.
     """
@@ -73,17 +73,17 @@ class CostRule(ThresholdRule):
     _FIFO = 0.7
     #: Far beyond what streams need: 0.1 to 3 were seen.
     _MOST_CORRECTION = 64.0
-    #: What is assumed of refills weighs as much as so many that are measured.
+    #: Weight of the initial estimate, in measured refills.
     _ASSUMED = 4.0
-    #: A refill takes so many steps, each thing it reads and each message it asks for so many more: a step is 2.5 ns,
-    #: and refills of k = 1, 10, 100 took 96, 55 and 140 us more each where there were more of them.
-    _REFILL, _READ, _ASKED_FOR = 12_000.0, 5.0, 300.0
-    #: A request takes so many more, 1 ms, however many subscriptions it is for: 0.8 to 0.9 ms were seen in one process,
-    #: over windows of 2,000 and 20,000 messages; what calls between processes take besides is not counted.
+    #: Steps (2.5 ns) of a refill, of each posting read and of each message requested: refills of k = 1, 10, 100 took
+    #: 96, 55 and 140 us more each where there were more of them.
+    _REFILL, _READ, _REQUESTED = 12_000.0, 5.0, 300.0
+    #: Steps of a request (1 ms), for any number of subscriptions: 0.8 to 0.9 ms were seen in one process, over windows
+    #: of 2,000 and 20,000 messages; calls between processes are not counted.
     _REQUEST = 400_000.0
-    #: No more is aimed at than this share of the window, or hardly more than k: a buffer of all of it is a copy of it.
+    #: Largest aim as a fraction of the window: a buffer of all of it is a copy of it.
     _OF_WINDOW = 0.25
-    #: The optimum is found anew when the cost of refills, or how many share a request, has changed by this factor.
+    #: The optimum is solved again when the cost of refills, or the number sharing a request, changes by this factor.
     _CHANGED = 1.25
 
     def __init__(self, refill_steps: float = 200_000.0, hit_steps: float = 200.0):
@@ -93,7 +93,7 @@ class CostRule(ThresholdRule):
         self._passed = 0.0  # messages since counts were halved
         self._batches = self._taken = 0.0  # batches and their messages, halved likewise
         self._by_k: dict[int, _OfOneK] = {}
-        # by k: refill cost, how many share a request, columns
+        # by k: refill cost, subscriptions that share a request, columns
         self._solved: dict[int, tuple[float, float, tuple[int, int, int]]] = {}
 
     def ranks(self, k: Int32) -> Int32:
@@ -103,16 +103,16 @@ class CostRule(ThresholdRule):
         _, aim, cap = self._columns(k)
         return np.where(count > cap, aim, 0).astype(np.int32)
 
-    def observe(self, messages: int, window: float, held: Int64, short: Int32) -> None:
+    def observe(self, messages: int, window: float, subscriptions: Int64, short: Int32) -> None:
         self._batches += messages > 0
         self._taken += messages
         if not 0.5 < window / self.window < 2.0:
             self.window = max(1.0, window)
             self._solve_anew()
-        for k in np.flatnonzero(held).tolist():
-            self._of(k).held = float(held[k])
+        for k in np.flatnonzero(subscriptions).tolist():
+            self._of(k).subscriptions = float(subscriptions[k])
             rank = self._columns_of(k)[0]
-            refills = held[k] * messages / (self._expected_life(k, float(rank)) * self.window)
+            refills = subscriptions[k] * messages / (self._expected_life(k, float(rank)) * self.window)
             self._of(k).expected += float(refills)
         if short.size:
             for k, refills in zip(*np.unique(short, return_counts=True), strict=True):
@@ -146,7 +146,7 @@ class CostRule(ThresholdRule):
         return {"rule": self.name, "window": self.window, "most_correction": self._MOST_CORRECTION, "by_k": by_k}
 
     def state(self) -> Float64:
-        """Five of the rule, then each k with what is known of it and its optimum, 0 without."""
+        """Five numbers of the rule, then each k with its statistics and its optimum, 0 without."""
         known = []
         for k, each in self._by_k.items():
             cost, together, columns = self._solved.get(k, (0.0, 0.0, (0, 0, 0)))
@@ -169,9 +169,9 @@ class CostRule(ThresholdRule):
         return self._by_k.setdefault(k, _OfOneK())
 
     def _learn(self) -> None:
-        """Correct the rates by what has been counted, and forget half of it."""
+        """Correct the rates by the counts, and halve the counts."""
         for known in self._by_k.values():
-            # one refill more on both sides: a few by chance are no drift
+            # one more on both sides, so that a few refills by chance are no drift
             ratio = (known.seen + 1.0) / (known.expected + 1.0)
             known.correction = float(np.clip(ratio, 1.0 / self._MOST_CORRECTION, self._MOST_CORRECTION))
             known.expected, known.seen, known.answered, known.read = (
@@ -181,7 +181,7 @@ class CostRule(ThresholdRule):
         self._solve_anew()
 
     def _solve_anew(self, some: list[int] | None = None) -> None:
-        """Forget the optima whose costs have changed; of `some` k or of all."""
+        """Drop the optima whose costs have changed, of `some` k or of all."""
         for k in list(self._solved) if some is None else some:
             if k in self._solved:
                 cost, together, _ = self._solved[k]
@@ -190,27 +190,27 @@ class CostRule(ThresholdRule):
                     del self._solved[k]
 
     def _refill_cost(self, k: int) -> float:
-        """Steps of a refill but for what it asks for, times how much oftener it comes than the model says."""
+        """Steps of a refill without the messages requested, times the correction of its rate."""
         known, assumed = self._of(k), self.refill_steps * (self.window / 1e6) ** 0.5
         measured = self._REFILL * known.answered + self._READ * known.read
         return known.correction * (assumed * self._ASSUMED + measured) / (self._ASSUMED + known.answered)
 
     def _together(self, k: int) -> float:
-        """Subscriptions, of other k as far as they run short as often, for each batch of a window."""
+        """Subscriptions for each batch of a window; those of other k count by their fraction of refills."""
         own = self._of(k)
-        if not self._taken or not own.held:
+        if not self._taken or not own.subscriptions:
             return _MANY
         of_all = (sum(known.seen for known in self._by_k.values()) + 1.0) / (own.seen + 1.0)
-        return own.held * of_all * self._taken / (self._batches * self.window)
+        return own.subscriptions * of_all * self._taken / (self._batches * self.window)
 
     def _columns_of(self, k: int) -> tuple[int, int, int]:
         if k not in self._solved:
-            cost, together = self._refill_cost(k), self._together(k)  # which also see that k is among those known
+            cost, together = self._refill_cost(k), self._together(k)  # these also add k to `_by_k`
             self._solved[k] = cost, together, self._solve(k, cost, self._of(k).correction, together)
         return self._solved[k][2]
 
     def _columns(self, k: Int32) -> tuple[Int32, Int32, Int32]:
-        if k.size and np.all(k == k[0]):  # as a rule; sorting 100,000 of them takes longer than the rest
+        if k.size and np.all(k == k[0]):  # the usual case; sorting 100,000 takes longer than the rest
             distinct, of_row = k[:1], np.zeros(k.size, np.int64)
         else:
             distinct, of_row = np.unique(k, return_inverse=True) if k.size else (k, k.astype(np.int64))
@@ -218,12 +218,12 @@ class CostRule(ThresholdRule):
         return table[:, 0], table[:, 1], table[:, 2]
 
     def _solve(self, k: int, refill: float, correction: float, together: float) -> tuple[int, int, int]:
-        """Rank a refill asks for, entries a buffer is cut back to, entries above which it is cut. O(k) candidates.
+        """Rank that a refill requests, entries a buffer is cut back to, entries above which it is cut. O(k) candidates.
 
         Parameters
         ----------
-        refill : float        steps of a refill but for what it asks for, corrected as of `_refill_cost`
-        correction : float    how much oftener refills come than the model says
+        refill : float        `_refill_cost`
+        correction : float    factor of the model's rate of refills
         together : float      subscriptions for each batch of a window
         """
         most = min(6 * k + 60, max(k + LEAST_SPARE + 1, round(self.window * self._OF_WINDOW)))
@@ -231,25 +231,25 @@ class CostRule(ThresholdRule):
         costs = []
         for n in candidates.tolist():
             refills = 1.0 / self._expected_life(k, n)  # of a subscription in a window, by the model
-            requests = -np.expm1(-correction * together * refills) / together  # its share of them
+            requests = -np.expm1(-correction * together * refills) / together
             hits = n * (_entries(k, n) + self.hit_steps)
-            costs.append(hits + (refill + correction * self._ASKED_FOR * n) * refills + self._REQUEST * requests)
+            costs.append(hits + (refill + correction * self._REQUESTED * n) * refills + self._REQUEST * requests)
         n = float(candidates[int(np.argmin(costs))])
         aim = max(k + 1, round(_entries(k, n)))
         cap = max(aim + LEAST_SPARE, round(_entries(k, self._CAP * n)))
         return max(k + LEAST_SPARE, round(n)), aim, cap
 
     @staticmethod
-    @lru_cache(maxsize=1 << 16)  # every stream has a rule of its own, and all ask about the same few k
+    @lru_cache(maxsize=1 << 16)  # shared by all rules, which see the same few k
     def _expected_life(k: int, n: float) -> float:
-        """Windows that pass until fewer than k messages are above a threshold that n were above. O(n)."""
+        """Windows until fewer than k messages are above a threshold that n were above. O(n)."""
         last = int(n + 12.0 * n**0.5 + 30.0)
         j = np.arange(last + 1)
         log_factorial = np.concatenate([[0.0], np.cumsum(np.log(j[1:]))])
-        share = np.exp(j * np.log(n) - n - log_factorial)
-        above = np.cumsum(share[::-1])[::-1]
+        probability = np.exp(j * np.log(n) - n - log_factorial)
+        above = np.cumsum(probability[::-1])[::-1]
         span = np.arange(k, int(n) + 1)
-        return CostRule._FIFO * float(np.sum(above[span] / (span * np.maximum(share[span], 1e-300)))) + 1e-9
+        return CostRule._FIFO * float(np.sum(above[span] / (span * np.maximum(probability[span], 1e-300)))) + 1e-9
 
 
 def _entries(k: int, n: float) -> float:

@@ -1,9 +1,8 @@
-"""The window of messages, indexed so that a refill finds the best without reading all: what all indexes share.
+"""Base of the window indexes of `topk`, which find the best messages of the window for a refill.
 
-A refill asks, for some subscriptions, which messages were the best "as of" a boundary, and which have come since. The
-window answers as of any of the last few boundaries, not only of the newest: it keeps what expired since. How it finds
-them is the business of the implementations, which `matching.kinds` names; read on in the default one,
-`matching.topk.windows.segments`. Used by the tuple bolts (`bolts.tuples`), each of which holds a part of the messages.
+A window query wants the best messages "as of" a boundary, and the later ones. The index answers as of any of the last
+few boundaries, and keeps messages that have expired since. Each tuple task (`bolts.tuples`) has a part of the messages.
+Read on in the default implementation, `matching.topk.windows.segments`.
 """
 
 from abc import abstractmethod
@@ -19,18 +18,18 @@ from matching.space import Space
 from matching.topk.windows.search import Asked, Span, WindowHits, drop_outlived, place_on_curve
 from matching.window import Boundary
 
-#: From so many rows on, neighbours are asked for one after another: they find the same messages in the cache.
+#: From this number of rows on, neighbours are searched in a row: they find the same messages in the cache.
 _SORTED_FROM = 32
-_NOBODY = np.zeros(0, np.int64)
+_NO_OBJECTS = np.zeros(0, np.int64)
 
 
 class WindowQueries(NamedTuple):
-    """What subscriptions ask of the window, one row each: number, x, y, alpha, rank, terms, weights, threshold.
+    """Window queries, one row a subscription: number, x, y, alpha, rank, terms, weights, threshold.
 
-    `rank` is how many of the best are wanted. Ties at the cut are included, but for those that `rank` others with the
-    same score outlive, being newer and alive as long or longer: whatever ends, they are never among the best.
-    `threshold` (float64[rows]) is that of an earlier answer, where it is asked what came since (`WindowQuery.more`):
-    then every message from there on is wanted, and `rank` has no part in it. Otherwise it is empty.
+    `rank` is the number of messages wanted. Ties at the cut are included, except those that `rank` others with the
+    same score outlive, being newer and alive as long or longer: they are never among the best.
+    `threshold` (float64[rows]) is that of an earlier answer, in a query for later messages alone (`WindowQuery.more`):
+    then every later message that reaches it is wanted, and `rank` is ignored. Otherwise it is empty.
     """
 
     number: Int64
@@ -47,11 +46,11 @@ class WindowQueries(NamedTuple):
 class WindowAnswers(NamedTuple):
     """Messages for the rows of a `WindowQueries`, row after row (`offsets` int64[rows + 1]).
 
-    `after` is 1 for messages of the batches after the boundary asked about (but for those that came too late to live
-    even then), 0 for those alive at it. `threshold` (float64[rows]) is the score of the rank-th best alive, minus
-    infinity if there are fewer; messages below it are left out. `rank` (int32[rows]) is that of the queries. `read`
-    (int64[rows]) is what it took: postings, messages and bounds looked at. `up_to` is the number of the last batch it
-    speaks of, with the message `last_seq`.
+    `after` is 0 for messages alive at the boundary of the query, 1 for those of later batches (except those already
+    expired at it). `threshold` (float64[rows]) is the score of the rank-th best alive, minus infinity if there are
+    fewer; messages below it are left out. `rank` (int32[rows]) is that of the queries. `read` (int64[rows]) is the
+    work: postings, messages and bounds examined. `up_to` is the number of the last batch covered, `last_seq` its last
+    message.
     """
 
     rank: Int32
@@ -67,11 +66,10 @@ class WindowAnswers(NamedTuple):
 
 
 class TopkWindowIndex(WindowIndex):
-    """The messages one task holds of the window.
+    """The part of the window on one task.
 
-    An implementation takes messages (`_add`), gives up what is too old (`_drop`), hands out what it holds (`_held`)
-    and finds what reaches the bars of a question (`_search`); batches, boundaries and answers are seen to here.
-
+    An implementation stores messages (`_add`, `_load`), drops old ones (`_drop`) and finds those that reach the bars of
+    queries (`_search`).
     """
 
     def __init__(self, space: Space, kept_boundaries: int = 0):
@@ -87,14 +85,14 @@ class TopkWindowIndex(WindowIndex):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Messages held, expired ones that are still kept included."""
+        """Messages stored, with expired ones that are still kept."""
 
     @abstractmethod
     def size_bytes(self) -> int:
-        """Bytes of all arrays, spare room included. O(1) or O(segments)."""
+        """Bytes of all arrays, spare capacity included. O(1) or O(segments)."""
 
-    def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64 = _NOBODY) -> None:
-        """Take this task's part of the next batch; no object ends here. Amortised cost by implementation."""
+    def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64 = _NO_OBJECTS) -> None:
+        """Store this task's part of the next batch; `ended` is ignored. Amortised cost by implementation."""
         if self.boundaries and boundary.number != self.boundaries[-1].number + 1:
             raise EngineError(f"window: batch {boundary.number} cannot follow batch {self.boundaries[-1].number}")
         self.boundaries = [*self.boundaries, boundary][-1 - self.kept_boundaries :]
@@ -103,40 +101,40 @@ class TopkWindowIndex(WindowIndex):
         if len(living):
             self._add(living)
 
-    def load(self, boundary: Boundary, messages: MessageBatch, ended: Int64 = _NOBODY) -> None:
-        """Take a whole window at once, as of a boundary; before any batch. At most O(postings * log postings)."""
+    def load(self, boundary: Boundary, messages: MessageBatch, ended: Int64 = _NO_OBJECTS) -> None:
+        """Store a whole window as of a boundary, before any batch. At most O(postings * log postings)."""
         self.boundaries = [boundary]
         if len(messages):
             self._load(messages)
 
     def answer(self, question: WindowQuery) -> WindowAnswers:
-        as_of, up_to, asked, onward, more = question
+        as_of, up_to, queries, onward, more = question
         known = {boundary.number: boundary for boundary in self.boundaries}
         if as_of.number not in known or up_to > self.stored_through:
             raise EngineError(
-                f"window: asked as of batch {as_of.number} up to batch {up_to}, "
-                f"but batches {min(known, default=-1)} to {self.stored_through} are known"
+                f"window: query as of batch {as_of.number} up to batch {up_to}, "
+                f"but batches {min(known, default=-1)} to {self.stored_through} are stored"
             )
-        # a min-heap of the best scores so far for each row, one behind the other
-        bars = np.zeros(asked.number.shape[0] + 1, np.int64)
-        np.cumsum(np.ones_like(asked.rank) if more else asked.rank, out=bars[1:])
-        best = np.array(asked.threshold) if more else np.full(bars[-1], -np.inf)
-        rows = asked.x.shape[0]
-        order = np.argsort(place_on_curve(asked.x, asked.y)) if rows >= _SORTED_FROM else np.arange(rows)
-        columns = (asked.x, asked.y, asked.alpha, asked.term_offsets, asked.terms, asked.weights)
-        # what comes from another process may be read-only, for which every kernel would be compiled once more
+        # a min-heap of the best scores so far for each row, one after the other
+        bars = np.zeros(queries.number.shape[0] + 1, np.int64)
+        np.cumsum(np.ones_like(queries.rank) if more else queries.rank, out=bars[1:])
+        best = np.array(queries.threshold) if more else np.full(bars[-1], -np.inf)
+        rows = queries.x.shape[0]
+        order = np.argsort(place_on_curve(queries.x, queries.y)) if rows >= _SORTED_FROM else np.arange(rows)
+        columns = (queries.x, queries.y, queries.alpha, queries.term_offsets, queries.terms, queries.weights)
+        # copied, since every kernel would be compiled again for the read-only arrays of another process
         x, y, alpha, offsets, terms, weights = (
             column if column.flags.writeable else column.copy() for column in columns
         )
         read = np.zeros(rows, np.int64)
-        rows_asked = Asked(order, x, y, alpha, offsets, terms, weights, bars, best, self.max_distance, read)
+        query_rows = Asked(order, x, y, alpha, offsets, terms, weights, bars, best, self.max_distance, read)
         since = as_of.last_seq
-        alive = [] if more else self._search(rows_asked, Span(-1, since, as_of.floor, True))
+        alive = [] if more else self._search(query_rows, Span(-1, since, as_of.floor, True))
         later = []
         last = known[max(self.stored_through if onward else up_to, as_of.number)]
         if last.last_seq > since:
-            later = self._search(rows_asked, Span(since, last.last_seq, as_of.floor, False))
-        found = _assemble(asked, best[bars[:-1]], alive, later)
+            later = self._search(query_rows, Span(since, last.last_seq, as_of.floor, False))
+        found = _assemble(queries, best[bars[:-1]], alive, later)
         return found._replace(read=read, up_to=last.number, last_seq=last.last_seq)
 
     @classmethod
@@ -145,26 +143,26 @@ class TopkWindowIndex(WindowIndex):
 
     @abstractmethod
     def _add(self, messages: MessageBatch) -> None:
-        """Take the messages of a batch, at least one, newer than all before."""
+        """Store the messages of a batch, at least one, newer than all before."""
 
     @abstractmethod
     def _load(self, messages: MessageBatch) -> None:
-        """Take the messages of a whole window, at least one, in place of none."""
+        """Store the messages of a whole window, at least one, in an empty index."""
 
     @abstractmethod
     def _drop(self, floor: int) -> None:
-        """Nobody will ask again for messages with life <= floor: give up as many of them as is cheap."""
+        """Drop as many messages with life <= floor as is cheap: no later query wants them."""
 
     @abstractmethod
-    def _search(self, asked: Asked, span: Span) -> list[WindowHits]:
-        """All messages of the span that reach their row's final bar, and perhaps some that do not.
+    def _search(self, queries: Asked, span: Span) -> list[WindowHits]:
+        """All messages of the span that reach the final bar of their row, and perhaps others.
 
-        With `span.push` the heaps in `asked.best` are filled, so that the bars rise as messages are found.
+        With `span.push` the heaps in `queries.best` are filled, so that bars rise as messages are found.
         """
 
 
 def merge_answers(parts: list[WindowAnswers]) -> WindowAnswers:
-    """Merge the answers of all tasks to one request; what an aggregation bolt does.
+    """Merge the answers of all tasks to one request, in an aggregation bolt.
 
     Parameters
     ----------
@@ -174,11 +172,11 @@ def merge_answers(parts: list[WindowAnswers]) -> WindowAnswers:
     Notes
     -----
     O(m log m) for m messages. The rank-th best of the union is among the rank best of the parts, and every part
-    sent its ties but for those outlived, so the union holds every message above the merged threshold, and of those at
-    it every one that may matter. It speaks of the batches that all parts speak of.
+    sent its ties except those outlived, so the union has every message above the merged threshold, and every one at it
+    that may matter. It covers the batches that all parts cover.
     """
-    asked_rank = parts[0].rank
-    rows = asked_rank.shape[0]
+    ranks = parts[0].rank
+    rows = ranks.shape[0]
     row = np.concatenate([np.repeat(np.arange(rows), np.diff(part.offsets)) for part in parts])
     seq, life, score, after = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("seq", "life", "score", "after")
@@ -188,18 +186,18 @@ def merge_answers(parts: list[WindowAnswers]) -> WindowAnswers:
     threshold = np.full(rows, -np.inf)
     alive = np.bincount(row[after == 0], minlength=rows)
     starts = np.searchsorted(row, np.arange(rows))
-    full = np.flatnonzero(alive >= asked_rank)
-    threshold[full] = score[starts[full] + asked_rank[full] - 1]
+    full = np.flatnonzero(alive >= ranks)
+    threshold[full] = score[starts[full] + ranks[full] - 1]
     up_to, last_seq = min((part.up_to, part.last_seq) for part in parts)
     keep = (score >= threshold[row]) & ((after == 0) | (seq <= last_seq))
-    laid_out = _laid_out(asked_rank, threshold, row[keep], seq[keep], life[keep], score[keep], after[keep])
+    laid_out = _laid_out(ranks, threshold, row[keep], seq[keep], life[keep], score[keep], after[keep])
     return laid_out._replace(read=np.sum([part.read for part in parts], axis=0), up_to=up_to, last_seq=last_seq)
 
 
 def _assemble(
-    asked: WindowQueries, threshold: Float64, alive: list[WindowHits], later: list[WindowHits]
+    queries: WindowQueries, threshold: Float64, alive: list[WindowHits], later: list[WindowHits]
 ) -> WindowAnswers:
-    """Lay out what was found row after row, dropping what fell below the row's final threshold."""
+    """Order hits by row, dropping those below the final threshold of the row."""
     found = [*alive, *later]
     counts = [part.score.shape[0] for part in found]
     row, seq, life = np.concatenate([np.zeros((0, 3), np.int64), *(part.message for part in found)]).T
@@ -208,12 +206,12 @@ def _assemble(
     keep = np.flatnonzero(score >= threshold[row])
     keep = keep[np.argsort(row[keep], kind="stable")]
     return _laid_out(
-        asked.rank, threshold, row[keep], seq[keep], life[keep], score[keep], after[keep]
+        queries.rank, threshold, row[keep], seq[keep], life[keep], score[keep], after[keep]
     )  # fmt: skip
 
 
 def _laid_out(rank, threshold, row, seq, life, score, after) -> WindowAnswers:
-    """An answer from columns that are in the order of rows, without the ties that are outlived."""
+    """An answer from columns ordered by row, without ties that are outlived."""
     keep = _without_outlived(row, seq, life, score, after, threshold, rank)
     if not keep.all():
         row, seq, life, score, after = row[keep], seq[keep], life[keep], score[keep], after[keep]
@@ -230,7 +228,7 @@ def _without_outlived(row, seq, life, score, after, threshold, rank):
         r, end = row[begin], begin
         while end < row.shape[0] and row[end] == r:
             end += 1
-        # what came after the boundary is all wanted; slices are views, so `keep` itself is written
+        # later messages are all wanted; slices are views, so `keep` itself is written
         is_tie = (score[begin:end] == threshold[r]) & (after[begin:end] == 0)
         drop_outlived(is_tie, seq[begin:end], life[begin:end], rank[r], keep[begin:end])
         begin = end

@@ -120,8 +120,8 @@ class ForgetsHitsInBetween(TopkOperator):
 
     def __init__(self, engine, site):
         super().__init__(engine, site)
-        defer = self.pending.defer
-        self.pending.defer = lambda news: defer(  # type: ignore[method-assign]
+        defer = self.refills.defer
+        self.refills.defer = lambda news: defer(  # type: ignore[method-assign]
             news._replace(offers=take_rows(news.offers, np.zeros(0, np.int64)))
         )
 

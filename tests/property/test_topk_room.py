@@ -156,8 +156,8 @@ class KthScorePruning(TopkOperator):
 
     def _match_and_offer(self, boundary, messages, found):
         taken = super()._match_and_offer(boundary, messages, found)
-        nobody = RefillNeeded(taken.lacking.slots[:0], taken.lacking.before.take(np.zeros(0, np.int64)))
-        return taken._replace(lacking=nobody)
+        nothing = RefillNeeded(taken.refill_needed.slots[:0], taken.refill_needed.before.take(np.zeros(0, np.int64)))
+        return taken._replace(refill_needed=nothing)
 
 
 class NeverShort(ResultBuffers):

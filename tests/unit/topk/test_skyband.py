@@ -17,7 +17,7 @@ def offer(buffers: ResultBuffers, slot: int, seqs: list[int], scores: list[float
 
 
 def held(buffers: ResultBuffers, slot: int, k: int = 3) -> list[int]:
-    return buffers.held(np.array([slot], np.int32), np.full(slot + 1, k, np.int32)).seq.tolist()
+    return buffers.results(np.array([slot], np.int32), np.full(slot + 1, k, np.int32)).seq.tolist()
 
 
 @pytest.mark.parametrize("seq_is_life", [True, False])
@@ -96,7 +96,7 @@ def test_buffers_close_does_what_its_steps_do_one_after_the_other(seq_is_life, l
 
         due = steps.due(floor)
         touched = np.union1d(slot, due[~passed_over[due]]).astype(np.int32)
-        before = steps.held(touched, k)
+        before = steps.results(touched, k)
         steps.offer(slot, seqs, lives, scores, k)
         steps.expire(touched, floor)
         # which slots are looked at for expiry depends on the order of the offers; what is left does not
@@ -108,7 +108,7 @@ def test_buffers_close_does_what_its_steps_do_one_after_the_other(seq_is_life, l
         for got, wanted in zip(closed.before, before.take(np.flatnonzero(is_short)), strict=True):
             assert got.tolist() == wanted.tolist()
         rest = np.flatnonzero(~is_short)
-        before, after = before.take(rest), steps.held(touched[rest], k)
+        before, after = before.take(rest), steps.results(touched[rest], k)
         most = before.seq.size + after.seq.size
         row, message, score = np.empty(most, np.int32), np.empty(most, np.int64), np.empty(most)
         enters = np.empty(most, np.bool_)
@@ -118,7 +118,7 @@ def test_buffers_close_does_what_its_steps_do_one_after_the_other(seq_is_life, l
         assert sorted(tuple(map(float, one)) for one in got) == sorted(tuple(map(float, one)) for one in expected)
         told, short = told + n, short + closed.short.size
     everybody = np.arange(slots, dtype=np.int32)
-    for got, wanted in zip(whole.held(everybody, k), steps.held(everybody, k), strict=True):
+    for got, wanted in zip(whole.results(everybody, k), steps.held(everybody, k), strict=True):
         assert got.tolist() == wanted.tolist()
     assert told > 1000 and short > 5, "worlds in which little happens test little"
 

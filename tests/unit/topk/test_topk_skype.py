@@ -444,7 +444,7 @@ def test_skype_scans_messages_flat_while_nearly_everybody_is_a_candidate(room):
             index.insert(table_of(rng, 5_000, 300))
         flat, standing = threshold < 0.9, index.subscriptions.live_slots()
         index.set_thresholds(standing, threshold)
-        index._hit_room = room
+        index._hit_capacity = room
         for _ in range(2):  # the first leaves the way of the step before
             batch = messages_of(rng, 60)
             batch = batch.take(np.flatnonzero(np.diff(batch.term_offsets) > 3)[:6])  # few words, few candidates

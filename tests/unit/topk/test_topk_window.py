@@ -338,7 +338,7 @@ def test_window_index_parts_that_have_stored_more_or_less_speak_of_what_all_have
 def test_window_index_asked_what_it_does_not_know_raises(name):
     rng, index, stored = big_window(name)
     for as_of, up_to in ((stored[2][0], 11), (stored[-1][0], 12)):
-        with pytest.raises(EngineError, match="batches 10 to 11 are known"):
+        with pytest.raises(EngineError, match="batches 10 to 11 are stored"):
             index.answer(make_question(rng, as_of, up_to, 2))
     with pytest.raises(EngineError, match="batch 13 cannot follow batch 11"):
         index.store(Boundary(13, 3250, 3299, 0), make_messages(rng, 3250, 50))
