@@ -1,9 +1,9 @@
-"""A window index made of generations: spans of the stream, each indexed once and never written again.
+"""A window index made of generations: spans of the stream, each indexed once and immutable.
 
-What is new is first kept as it came. A question looks through it message by message, until that has cost about what
-indexing would have; then it becomes a generation. Small generations are merged into larger ones of at most an eighth
-of the window (as log-structured merge trees do), a generation half of which is too old is written again without that
-half, and dropped when all of it is. Read on in `matching.topk.windows.segments`, one way to index a generation.
+New messages are first scanned one by one, until the scans have cost about as much as indexing; then they become a
+generation. Small generations are merged into larger ones of at most an eighth of the window (as in log-structured merge
+trees); a generation is compacted when half of it has expired, and dropped when all of it has. Read on in
+`matching.topk.windows.segments`, one way to index a generation.
 """
 
 from abc import abstractmethod
@@ -29,17 +29,17 @@ from matching.topk.windows.search import (
 #: Generations of about the same size that are merged into one.
 _FAN_IN = 4
 _LEAST_MERGED = 1 << 12
-#: Indexing a message, merges included, costs about as much as looking at so many messages one by one.
+#: Indexing a message, merges included, costs about as much as scanning this many.
 _SCANS_AN_INDEXING = 100
 
 
 class Generation(NamedTuple):
     """An indexed span of the stream.
 
-    rows : WindowRows       the messages along a Z-order curve: what one subscription looks at lies together
-    index : NamedTuple      what the implementation made of them
+    rows : WindowRows       the messages along a Z-order curve: a query reads neighbours
+    index : NamedTuple      built by the implementation
     last_seq : int
-    half_life, last_life : int     half of them, and all of them, are too old once the floor reaches it
+    half_life, last_life : int     half of them, and all of them, have expired once the floor reaches it
     """
 
     rows: WindowRows
@@ -50,14 +50,14 @@ class Generation(NamedTuple):
 
 
 class GenerationIndex(TopkWindowIndex):
-    """Messages in generations, oldest first; implementations say how one is indexed and searched."""
+    """Messages in generations, oldest first; implementations index and search one."""
 
     def __init__(self, space: Space, kept_boundaries: int = 0):
         super().__init__(space, kept_boundaries)
         self._generations: list[Generation] = []
         self._fresh: list[WindowRows] = []  # newer than all generations
         self._fresh_life: list[int] = []  # the longest life in each
-        self._scanned = 0  # messages looked at one by one since the last generation was made
+        self._scanned = 0  # messages scanned since the last generation was built
 
     def __len__(self) -> int:
         return sum(len(rows) for rows in self._parts())
@@ -71,7 +71,7 @@ class GenerationIndex(TopkWindowIndex):
         """Index messages that lie along the curve of `place_on_curve`: a NamedTuple of arrays."""
 
     @abstractmethod
-    def _search_one(self, index: Any, rows: WindowRows, asked: Asked, span: Span) -> WindowHits:
+    def _search_one(self, index: Any, rows: WindowRows, queries: Asked, span: Span) -> WindowHits:
         """`_search` within one generation."""
 
     def _add(self, messages: MessageBatch) -> None:
@@ -93,16 +93,16 @@ class GenerationIndex(TopkWindowIndex):
             self._fresh = [self._fresh[i] for i in kept]
             self._fresh_life = [self._fresh_life[i] for i in kept]
 
-    def _search(self, asked: Asked, span: Span) -> list[WindowHits]:
-        self._settle(asked.x.shape[0])
+    def _search(self, queries: Asked, span: Span) -> list[WindowHits]:
+        self._settle(queries.x.shape[0])
         found = []
-        # the largest first: the more there is to choose from, the higher the first bar
+        # the largest first, which sets the highest bar
         for generation in sorted(self._generations, key=lambda one: -len(one.rows)):
             if generation.last_seq > span.after_seq and generation.last_life > span.floor:
-                found.append(self._search_one(generation.index, generation.rows, asked, span))
+                found.append(self._search_one(generation.index, generation.rows, queries, span))
         for rows in self._fresh:
             if rows.head[-1, 0] > span.after_seq:
-                found.append(scan(rows, asked, span))
+                found.append(scan(rows, queries, span))
         return found
 
     def _parts(self) -> list[WindowRows]:
@@ -114,13 +114,13 @@ class GenerationIndex(TopkWindowIndex):
         half = int(np.partition(life, (life.size - 1) // 2)[(life.size - 1) // 2])
         return Generation(rows, self._build(rows), int(rows.head[:, 0].max()), half, int(life.max()))
 
-    def _settle(self, asked: int) -> None:
-        """Index what is fresh if it has been, or would now be, looked through too often, and clear up."""
+    def _settle(self, queries: int) -> None:
+        """Index fresh messages if they have been, or would now be, scanned too often; drop, compact and merge."""
         fresh = sum(len(rows) for rows in self._fresh)
         if fresh == 0:
             return
-        if self._scanned + asked * fresh < _SCANS_AN_INDEXING * fresh:
-            self._scanned += asked * fresh
+        if self._scanned + queries * fresh < _SCANS_AN_INDEXING * fresh:
+            self._scanned += queries * fresh
             self._fresh = [join_window_rows(self._fresh)]  # one call of a kernel costs as much as some hundred messages
             self._fresh_life = [max(self._fresh_life)]
             return

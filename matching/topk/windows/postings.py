@@ -1,9 +1,9 @@
 """The messages of a generation as inverted lists whose postings lie along a Z-order curve.
 
-`matching.topk.windows.segments` cuts them into blocks. A posting carries all that bounds the score of its message: the
-rounded point, the term's weight, the norm of the weights after it, and a *sign*, 32 bits of which every later term of
-the message sets one: a subscription's term whose bit is missing is not in the message. Of the candidates that norms
-alone let through, signs turn three in four away.
+`matching.topk.windows.segments` cuts them into blocks. A posting has all that bounds the score of its message: the
+rounded point, the term's weight, the norm of later weights, and a *sign*, 32 bits of which every later term of
+the message sets one: a subscription's term whose bit is missing is not in the message. Signs reject three in four of
+the candidates that norms alone pass.
 """
 
 import math
@@ -26,11 +26,11 @@ from matching.topk.windows.search import (
 )
 
 _SLACK = SLACK
-#: Messages of a ring are counted with so many bits.
+#: Mask of the message numbers of a ring.
 _NUMBERS = 0x7FFFFFFF
-#: Rows that are never used again, as a ring (see `visit_postings`).
+#: The ring of rows that are never reused (see `visit_postings`).
 WHOLE = (_NUMBERS, 0, _NUMBERS + 1)
-#: Terms are numbered densely through a table if it has at most so many places a posting.
+#: Terms are numbered densely through a table if it has at most this many places a posting.
 _TABLE_PLACES = 4
 
 
@@ -72,7 +72,7 @@ def build_postings(rows: WindowRows) -> Postings:
 
 @njit(cache=True, nogil=True)
 def term_sign(term):
-    """The bit a term sets."""
+    """The bit that a term sets."""
     return np.int32(1) << np.int32(((np.int64(term) * 2654435769) >> 27) & 31)
 
 
@@ -86,12 +86,12 @@ def _count_terms(terms, most):
 
 @njit(cache=True, nogil=True)
 def _distribute(rows, local, cursor, near, link):
-    """Write every posting behind those of its list; `cursor` says where, and moves on."""
+    """Append every posting to its list, at `cursor`, which is advanced."""
     for row in range(rows.point.shape[0]):
         x, y = rows.point[row, 0], rows.point[row, 1]
         square = 0.0
         sign = np.int32(0)
-        # row by row, so every list is in the order of rows; from the last term back for `link_term`
+        # lists are in the order of rows; from the last term back for `link_term`
         for p in range(rows.head[row, 3] - 1, rows.head[row, 2] - 1, -1):
             at = cursor[local[p]]
             cursor[local[p]] += 1
@@ -100,7 +100,7 @@ def _distribute(rows, local, cursor, near, link):
 
 @njit(cache=True, nogil=True)
 def link_term(near, link, at, x, y, number, term, weight, square, sign):
-    """Write a posting; `square` and `sign` are of the terms after it, and come back with this one added."""
+    """Write a posting; `square` and `sign` are those of later terms, and are returned with this one added."""
     near[at, 0], near[at, 1], near[at, 2], near[at, 3] = x, y, weight, math.sqrt(square)
     link[at, 0], link[at, 1] = number, sign
     return square + np.float64(weight) * np.float64(weight), sign | term_sign(term)
@@ -108,10 +108,10 @@ def link_term(near, link, at, x, y, number, term, weight, square, sign):
 
 @njit(cache=True, nogil=True)
 def summarise(near, first, last, nodes, at):
-    """Bounds of postings first to last - 1 into nodes[at] (float32[6]): box, a little wider than it is, and maxima."""
+    """Write the bounds of postings first to last - 1 to nodes[at] (float32[6]): box, slightly widened, and maxima."""
     west, south, east, north = np.float32(np.inf), np.float32(np.inf), np.float32(-np.inf), np.float32(-np.inf)
     weight, rest = np.float32(0), np.float32(0)
-    # maxima of different postings, so their sum may be looser than need be, never tighter
+    # maxima of different postings: their sum may be looser than need be, never tighter
     for p in range(first, last):
         west, east = min(west, near[p, 0]), max(east, near[p, 0])
         south, north = min(south, near[p, 1]), max(north, near[p, 1])
@@ -123,7 +123,7 @@ def summarise(near, first, last, nodes, at):
 
 @njit(cache=True, nogil=True)
 def widen(nodes, at, other):
-    """Make the bounds of node `at` include those of node `other`'s row (float32[6])."""
+    """Extend the bounds of node `at` by those of `other` (float32[6])."""
     for i in range(2):
         nodes[at, i] = min(nodes[at, i], other[i])
     for i in range(2, 6):
@@ -132,7 +132,7 @@ def widen(nodes, at, other):
 
 @njit(cache=True, nogil=True)
 def upper_bound(nodes, n, x, y, alpha, own, rest, max_distance):
-    """No message under node n scores more for a term with these shares."""
+    """Upper bound of the scores of messages under node n, found under a term with `own` and `rest` (`term_bounds`)."""
     dx = max(0.0, nodes[n, 0] - x, x - nodes[n, 2])
     dy = max(0.0, nodes[n, 1] - y, y - nodes[n, 3])
     # own and rest hold 1 - alpha (`term_bounds`); no term but the first common one may be bounded so (spec 1.4)
@@ -142,9 +142,9 @@ def upper_bound(nodes, n, x, y, alpha, own, rest, max_distance):
 
 @njit_no_refcount
 def push_reaching(queue, count, nodes, first, last, sign, j, x, y, alpha, own, rest, max_distance, bar):
-    """Enter those of nodes first to last - 1 into the queue that may reach the bar for the row's j-th term.
+    """Insert those of nodes first to last - 1 into the queue that may reach the bar for term j of the row.
 
-    Node n is entered as n, or as -1 - n if `sign` is negative. Returns the new count. The queue has room.
+    Node n is inserted as n, or as -1 - n if `sign` is negative. Returns the new count. The queue has capacity.
     """
     bounds, entries = queue
     for n in range(first, last):
@@ -157,30 +157,30 @@ def push_reaching(queue, count, nodes, first, last, sign, j, x, y, alpha, own, r
 
 
 @njit_no_refcount
-def visit_postings(near, link, begin, end, ring, rows, asked, span, r, j, own, rest, messages, scores, found):
-    """Look at postings begin to end - 1 of the row's j-th term; returns how many have now been found.
+def visit_postings(near, link, begin, end, ring, rows, queries, span, r, j, own, rest, messages, scores, found):
+    """Scan postings begin to end - 1 of term j of the row; returns the number of hits so far.
 
     own, rest : (1 - alpha) * weight of the term, and * norm of the weights of those after it
-    ring : bits that make a row of `link`, the oldest message still there, how many there are (`WHOLE` unless rows are
-           used again)
-    messages, scores : the columns of `WindowHits`, with room for all
+    ring : mask from `link` to row, the oldest message still there, how many there are (`WHOLE` unless rows are
+           reused)
+    messages, scores : the columns of `WindowHits`, with capacity for all
     """
     head, point, message_terms, message_weights = rows
-    terms, weights, best = asked.terms, asked.weights, asked.best
-    first, last = asked.term_offsets[r], asked.term_offsets[r + 1]
-    x, y, alpha, max_distance = asked.x[r], asked.y[r], asked.alpha[r], asked.max_distance
-    heap, heap_end = asked.bars[r], asked.bars[r + 1]
+    terms, weights, best = queries.terms, queries.weights, queries.best
+    first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
+    x, y, alpha, max_distance = queries.x[r], queries.y[r], queries.alpha[r], queries.max_distance
+    heap, heap_end = queries.bars[r], queries.bars[r + 1]
     row_bits, oldest, alive = ring
     bar = best[heap]
-    asked.read[r] += end - begin
+    queries.read[r] += end - begin
     for p in range(begin, end):
         dx = x - near[p, 0]
         dy = y - near[p, 1]
-        # cheap first: what the posting has in its cache line, then the sign, and the message itself last
+        # cheap first: the cache line of the posting, then the sign, and the message last
         known = alpha * (1.0 - math.sqrt(dx * dx + dy * dy) / max_distance) + own * near[p, 2] + _SLACK
         if known + rest * near[p, 3] < bar:
             continue
-        # terms whose bit is missing are not in the message, so they leave the norm; a bit too many only loosens it
+        # terms whose bit is missing are not in the message; a collision of bits only loosens the norm
         square = 0.0
         for i in range(first + j + 1, last):
             if link[p, 1] & term_sign(terms[i]):
@@ -188,7 +188,7 @@ def visit_postings(near, link, begin, end, ring, rows, asked, span, r, j, own, r
         if known + (1.0 - alpha) * math.sqrt(square) * near[p, 3] < bar:
             continue
         if (link[p, 0] - oldest) & _NUMBERS >= alive:
-            continue  # gone, and its row perhaps another's by now
+            continue  # dropped, and its row perhaps reused
         row = link[p, 0] & row_bits
         if not within(head, row, span):
             continue
@@ -200,7 +200,7 @@ def visit_postings(near, link, begin, end, ring, rows, asked, span, r, j, own, r
         if score >= bar:
             note(messages, scores, found, r, head, row, score)
             found += 1
-            # what came after the boundary must not raise the bar: the threshold is that of the boundary
+            # later messages must not raise the bar: the threshold is that of the boundary
             if span.push:
                 replace_least(best, heap, heap_end, score)
                 bar = best[heap]

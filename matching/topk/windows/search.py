@@ -1,12 +1,12 @@
-"""What the window indexes have in common below the surface: messages as they read them, scores, bars and queues.
+"""Kernels that all window indexes use: layout of messages, scores, bars and priority queues.
 
-A search goes through the rows of a question one by one. Each row has a *bar*, the K-th best score found so far: the
-least of a small min-heap. Whatever may hold a message at or above the bar must be looked at; whatever is bounded below
-it is left out. A message that shares several terms with a row is taken under the first of them alone.
+A search processes the rows of a window query one by one. Each row has a *bar*, the K-th best score found so far: the
+root of a small min-heap. Nodes bounded below the bar are skipped. A message that has several terms of a row is found
+under the first common term alone.
 
-The tree-like indexes visit their nodes best bound first, out of a priority queue in two arrays. Inner loops stand in
-functions of their own and get arrays, never slices or fields: numba counts a reference for each of those, which costs
-more than the arithmetic (measured: 180 us a query with, 50 without).
+Tree-like indexes visit their nodes best bound first, from a priority queue in two arrays. Inner loops are functions of
+their own that get arrays, never slices or fields: numba counts a reference for each of those, which costs more than the
+arithmetic (measured: 180 us a query with, 50 without).
 Read on in `matching.topk.windows.segments`.
 """
 
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from matching.model import Float32, Float64, Int32, Int64, MessageBatch
 from matching.njit import njit_no_refcount
 
-#: More than float32 coordinates, weights and norms can be wrong by in a bound. A literal in all kernels' eyes.
+#: Upper bound of the error of a bound from float32 coordinates, weights and norms. Compiled in as a literal.
 SLACK = 1e-5
-#: Kernels make room for so many finds at a time, so that the innermost loops need not look.
+#: Hits for which kernels reserve capacity at a time, so that inner loops need not check.
 _STEP = 64
 
 
 class WindowRows(NamedTuple):
-    """Messages as the indexes read them: what a score needs lies together, so that it costs few cache lines.
+    """Messages, laid out so that a score reads few cache lines.
 
     head : int64[n, 4]       seq, life, where its terms start and end
     point : float64[n, 2]    x and y in the unit square
@@ -50,15 +50,15 @@ class WindowRows(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The rows of a question, as the kernels take them.
+    """The rows of a window query, as kernels take them.
 
-    order : int64[rows]       in which to go through them
+    order : int64[rows]       in which rows are searched
     x, y, alpha : float64[rows]
     term_offsets, terms, weights
     bars : int64[rows + 1]    best[bars[r] : bars[r + 1]] is the min-heap of row r; its first entry is the bar
     best : float64[sum of ranks]     written
     max_distance : float
-    read : int64[rows]        written: postings, messages and bounds looked at
+    read : int64[rows]        written: postings, messages and bounds examined
     """
 
     order: Int64
@@ -75,7 +75,7 @@ class Asked(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Messages with after_seq < seq <= through_seq and life > floor. `push`: what is found raises the bar."""
+    """Messages with after_seq < seq <= through_seq and life > floor. `push`: hits raise the bar."""
 
     after_seq: int
     through_seq: int
@@ -84,7 +84,7 @@ class Span(NamedTuple):
 
 
 class WindowHits(NamedTuple):
-    """Messages found: `message` int64[m, 3] has row of the question, seq, life; `score` float64[m]."""
+    """Messages found: `message` int64[m, 3] has row of the query, seq, life; `score` float64[m]."""
 
     message: Int64
     score: Float64
@@ -132,42 +132,42 @@ def _spread(values: Float64) -> Int64:
     return bits
 
 
-def scan(rows: WindowRows, asked: Asked, span: Span) -> WindowHits:
-    """Find what reaches the bars by looking at every message. O(rows * messages)."""
-    return WindowHits(*scan_rows(rows, asked, span))
+def scan(rows: WindowRows, queries: Asked, span: Span) -> WindowHits:
+    """Find the messages that reach the bars by a full scan. O(rows * messages)."""
+    return WindowHits(*scan_rows(rows, queries, span))
 
 
 @njit(cache=True, nogil=True)
-def scan_rows(rows, asked, span):
+def scan_rows(rows, queries, span):
     """As `scan`; returns the arrays of `WindowHits`."""
     messages, scores = np.empty((64, 3), np.int64), np.empty(64)
     found = 0
-    for r in range(asked.x.shape[0]):
+    for r in range(queries.x.shape[0]):
         before = found
-        asked.read[r] += rows.point.shape[0]
-        # few messages are finds: room for the next ones, not for all
+        queries.read[r] += rows.point.shape[0]
+        # few messages are hits: capacity for the next ones, not for all
         for begin in range(0, rows.point.shape[0], _STEP):
             if found + _STEP > scores.shape[0]:
                 messages, scores = grown(messages, scores)
             end = min(begin + _STEP, rows.point.shape[0])
-            found = _scan_some(rows, begin, end, asked, r, span, messages, scores, found)
-        found = settle_row(asked, r, span, messages, scores, before, found)
+            found = _scan_some(rows, begin, end, queries, r, span, messages, scores, found)
+        found = settle_row(queries, r, span, messages, scores, before, found)
     return messages[:found].copy(), scores[:found].copy()
 
 
 @njit_no_refcount
-def _scan_some(rows, begin, end, asked, r, span, messages, scores, found):
-    """Look at messages begin to end - 1 for row r."""
+def _scan_some(rows, begin, end, queries, r, span, messages, scores, found):
+    """Scan messages begin to end - 1 for row r."""
     head, point, message_terms, message_weights = rows
-    all_terms, all_weights, best = asked.terms, asked.weights, asked.best
-    first, last = asked.term_offsets[r], asked.term_offsets[r + 1]
-    x, y, alpha, max_distance = asked.x[r], asked.y[r], asked.alpha[r], asked.max_distance
-    heap, heap_end = asked.bars[r], asked.bars[r + 1]
+    all_terms, all_weights, best = queries.terms, queries.weights, queries.best
+    first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
+    x, y, alpha, max_distance = queries.x[r], queries.y[r], queries.alpha[r], queries.max_distance
+    heap, heap_end = queries.bars[r], queries.bars[r + 1]
     for row in range(begin, end):
         # cheap first: seq and life lie in one row, the terms elsewhere
         if not within(head, row, span):
             continue
-        # -1: no index led here, so that any first common term will do
+        # -1: not found under a term, so any first common term counts
         text = shared_text(head, message_terms, message_weights, row, all_terms, all_weights, first, last, -1)
         if text < 0.0:
             continue
@@ -176,7 +176,7 @@ def _scan_some(rows, begin, end, asked, r, span, messages, scores, found):
         if score >= best[heap]:
             note(messages, scores, found, r, head, row, score)
             found += 1
-            # what came after the boundary must not raise the bar: the threshold is that of the boundary
+            # later messages must not raise the bar: the threshold is that of the boundary
             if span.push:
                 replace_least(best, heap, heap_end, score)
     return found
@@ -192,7 +192,7 @@ def within(head, row, span):
 def shared_text(head, message_terms, message_weights, row, terms, weights, first, last, j):
     """Sum of products of the weights of common terms, if the first of these is at `first + j`; -1 if not.
 
-    With j = -1 any first common term will do. `first` and `last` bound the terms asked for. O(terms of both).
+    With j = -1 any first common term counts. `first` and `last` bound the terms of the query. O(terms of both).
     """
     a, b = head[row, 2], head[row, 3]
     text, shared = 0.0, False
@@ -203,7 +203,7 @@ def shared_text(head, message_terms, message_weights, row, terms, weights, first
         elif terms[i] > message_terms[a]:
             a += 1
         else:
-            # an index may lead here at each common term: only the first counts, or a message would raise the bar twice
+            # found under each common term, but only the first counts, or a message would raise the bar twice
             if not shared and j >= 0 and i != first + j:
                 return -1.0
             shared = True
@@ -232,21 +232,21 @@ def note(messages, scores, at, r, head, row, score):
 
 
 @njit(cache=True, nogil=True)
-def term_bounds(asked, r, own, rest):
-    """Fill own[j] and rest[j]: (1 - alpha) times weight of the row's j-th term, and times norm of those after."""
-    first, last = asked.term_offsets[r], asked.term_offsets[r + 1]
-    share = 1.0 - asked.alpha[r]
+def term_bounds(queries, r, own, rest):
+    """Fill own[j] and rest[j]: (1 - alpha) times the weight of term j of the row, and the norm of later weights."""
+    first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
+    share = 1.0 - queries.alpha[r]
     square = 0.0
-    # from the last term back, so that the norm of what follows is at hand
+    # from the last term back, which accumulates the norm of later terms
     for i in range(last - 1, first - 1, -1):
-        own[i - first] = share * asked.weights[i]
+        own[i - first] = share * queries.weights[i]
         rest[i - first] = share * math.sqrt(square)
-        square += np.float64(asked.weights[i]) * np.float64(asked.weights[i])
+        square += np.float64(queries.weights[i]) * np.float64(queries.weights[i])
 
 
 @njit(cache=True, nogil=True)
 def most_terms(term_offsets):
-    """Terms of the row that has most."""
+    """Largest number of terms in a row."""
     most = 0
     for r in range(term_offsets.shape[0] - 1):
         most = max(most, term_offsets[r + 1] - term_offsets[r])
@@ -285,19 +285,19 @@ def replace_least(best, first, last, value):
 
 
 @njit(cache=True, nogil=True)
-def settle_row(asked, r, span, messages, scores, before, found):
-    """When all of row r has been searched, keep of its finds from `before` on what still reaches its bar, and of many
-    at the bar itself what `drop_outlived` leaves; returns how many finds there are now.
+def settle_row(queries, r, span, messages, scores, before, found):
+    """After the search of row r, drop its hits (from `before` on) below its final bar and, of many at the bar, those
+    that `drop_outlived` drops; returns the number of hits left.
 
-    Without it, equal scores would be as many as the window. What came after the boundary is all wanted. O(finds of the
-    row), and O(n * log n) for n finds at the bar.
+    Without it, hits with equal scores could be as many as the window has messages. Later messages are all wanted.
+    O(hits of the row), and O(n * log n) for n hits at the bar.
     """
-    heap = asked.bars[r]
-    bar, rank = asked.best[heap], asked.bars[r + 1] - heap
-    # below twice the rank it is not worth the pass: `_assemble` drops what the bar rose past anyway
+    heap = queries.bars[r]
+    bar, rank = queries.best[heap], queries.bars[r + 1] - heap
+    # below twice the rank it is not worth the pass: `_assemble` drops hits below the bar anyway
     if not span.push or found - before <= 2 * rank + _STEP:
         return found
-    # views: what is kept moves to the front of the very rows it is read from, never past them
+    # views: hits that are kept move to the front, never past those still to be read
     mine, score = messages[before:found], scores[before:found]
     keep = score >= bar
     drop_outlived(score == bar, mine[:, 1], mine[:, 2], rank, keep)
@@ -319,7 +319,7 @@ def drop_outlived(is_tie, seq, life, rank, keep):
 
     Parameters
     ----------
-    is_tie : bool[n]        which messages have that score; the others are left alone
+    is_tie : bool[n]        which messages have that score; the others are ignored
     seq, life : int64[n]
     rank : int              at least 1
 
@@ -332,9 +332,9 @@ def drop_outlived(is_tie, seq, life, rank, keep):
     if ties.shape[0] <= rank:
         return
     longest = np.full(rank, np.iinfo(np.int64).min)  # a min-heap of the longest lives of those newer
-    # the newest first: whoever is in the heap is newer than what comes
+    # newest first: lives in the heap are of newer messages
     for i in ties[np.argsort(-seq[ties])]:
-        # of two that end together the newer is ahead to the end
+        # of two that expire together the newer ranks first to the end
         if life[i] > longest[0]:
             replace_least(longest, 0, rank, life[i])
         else:
@@ -343,9 +343,9 @@ def drop_outlived(is_tie, seq, life, rank, keep):
 
 @njit(cache=True, nogil=True)
 def grown(messages, scores):
-    """The columns of `WindowHits` with twice the room, and a step more."""
-    room = 2 * scores.shape[0] + _STEP
-    more_messages, more_scores = np.empty((room, 3), np.int64), np.empty(room)
+    """The columns of `WindowHits` with more than twice the capacity."""
+    size = 2 * scores.shape[0] + _STEP
+    more_messages, more_scores = np.empty((size, 3), np.int64), np.empty(size)
     more_messages[: messages.shape[0]] = messages
     more_scores[: scores.shape[0]] = scores
     return more_messages, more_scores
@@ -353,7 +353,7 @@ def grown(messages, scores):
 
 @njit(cache=True, nogil=True)
 def queue_room(bounds, nodes, wanted):
-    """The arrays of a priority queue with room for `wanted` entries: bounds, and nodes with the term of each."""
+    """The arrays of a priority queue, extended to at least `wanted` entries: bounds, and nodes with their terms."""
     if wanted <= bounds.shape[0]:
         return bounds, nodes
     more_bounds, more_nodes = np.empty(2 * wanted), np.empty((2 * wanted, 2), np.int64)
@@ -364,7 +364,7 @@ def queue_room(bounds, nodes, wanted):
 
 @njit(cache=True, nogil=True)
 def push(bounds, nodes, count, bound, node, term):
-    """Enter a node into a priority queue of `count` entries that has room for it. O(log count)."""
+    """Insert a node into a priority queue of `count` entries that is not full. O(log count)."""
     at = count
     # a hole rises, and the entry is written once
     while at > 0:
@@ -380,7 +380,7 @@ def push(bounds, nodes, count, bound, node, term):
 
 @njit(cache=True, nogil=True)
 def pop(bounds, nodes, count):
-    """Close the gap that taking the first of `count` entries leaves. O(log count)."""
+    """Remove the first of `count` entries. O(log count)."""
     last = count - 1
     # the last entry sinks from the top
     bound, node, term = bounds[last], nodes[last, 0], nodes[last, 1]

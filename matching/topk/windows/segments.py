@@ -69,8 +69,8 @@ class Segments(GenerationIndex):
     def _build(self, rows: WindowRows) -> Segment:
         return build_segment(rows)
 
-    def _search_one(self, index: Segment, rows: WindowRows, asked: Asked, span: Span) -> WindowHits:
-        return WindowHits(*_search(index, rows, asked, span))
+    def _search_one(self, index: Segment, rows: WindowRows, queries: Asked, span: Span) -> WindowHits:
+        return WindowHits(*_search(index, rows, queries, span))
 
 
 def build_segment(rows: WindowRows) -> Segment:
@@ -96,22 +96,22 @@ def build_segment(rows: WindowRows) -> Segment:
 
 @njit(cache=True, nogil=True)
 def _order_by_level(start, near, link):
-    """Reorder lists of more than a block by falling level of weight, keeping the order within a level. O(p)."""
+    """Sort lists of more than a block by falling level of weight, stably. O(p)."""
     at = np.empty(_WEIGHT_LEVELS + 1, np.int64)
     for t in range(start.shape[0] - 1):
         first, last = start[t], start[t + 1]
-        # a single block has one bound, in whatever order
+        # the bound of a single block does not depend on its order
         if last - first <= _BLOCK:
             continue
         at[:] = 0
         for p in range(first, last):
-            # a weight of 1 belongs to the highest level, not to one above
+            # a weight of 1 belongs to the highest level
             at[_WEIGHT_LEVELS - min(_WEIGHT_LEVELS - 1, int(near[p, 2] * _WEIGHT_LEVELS))] += 1
         for level in range(_WEIGHT_LEVELS):
             at[level + 1] += at[level]
         old_near, old_link = near[first:last].copy(), link[first:last].copy()
         for p in range(last - first):
-            # counting sort is stable: within a level the order along the curve stays, and so do small boxes
+            # counting sort is stable: within a level the order along the curve stays, which keeps boxes small
             level = _WEIGHT_LEVELS - 1 - min(_WEIGHT_LEVELS - 1, int(old_near[p, 2] * _WEIGHT_LEVELS))
             near[first + at[level]] = old_near[p]
             link[first + at[level]] = old_link[p]
@@ -135,29 +135,29 @@ def _summarise(s):
 
 
 @njit(cache=True, nogil=True)
-def _search(s, rows, asked, span):
+def _search(s, rows, queries, span):
     """Find the segment's messages of the span that reach the bars; returns the arrays of `WindowHits`."""
     term, starts, near, link, blocks, stretches = s
-    best, bars, max_distance = asked.best, asked.bars, asked.max_distance
+    best, bars, max_distance = queries.best, queries.bars, queries.max_distance
     messages, scores = np.empty((256, 3), np.int64), np.empty(256)
     found = 0
-    most = most_terms(asked.term_offsets)
+    most = most_terms(queries.term_offsets)
     own, rest, lists = np.empty(most), np.empty(most), np.empty(most, np.int64)
     bounds, nodes = np.empty(256), np.empty((256, 2), np.int64)
-    for r in asked.order:
+    for r in queries.order:
         before = found
-        first, last = asked.term_offsets[r], asked.term_offsets[r + 1]
-        x, y, alpha = asked.x[r], asked.y[r], asked.alpha[r]
-        term_bounds(asked, r, own, rest)
+        first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
+        x, y, alpha = queries.x[r], queries.y[r], queries.alpha[r]
+        term_bounds(queries, r, own, rest)
         count = 0
         for j in range(last - first):
-            t = find_term(term, asked.terms[first + j])
+            t = find_term(term, queries.terms[first + j])
             # an entry of the queue has only its term: blocks are numbered over all lists
             lists[j] = t
             if t >= 0:
                 begin, end = starts[t, 2], starts[t + 1, 2]
                 bounds, nodes = queue_room(bounds, nodes, count + end - begin)
-                asked.read[r] += end - begin
+                queries.read[r] += end - begin
                 count = push_reaching(
                     (bounds, nodes), count, stretches, begin, end, 1, j, x, y, alpha, own[j], rest[j], max_distance,
                     best[bars[r]],
@@ -168,23 +168,23 @@ def _search(s, rows, asked, span):
             pop(bounds, nodes, count)
             count -= 1
             t = lists[j]
-            if node >= 0:  # a stretch: its blocks enter the queue, told apart by their sign
+            if node >= 0:  # a stretch: its blocks enter the queue with negative numbers
                 bounds, nodes = queue_room(bounds, nodes, count + _STRETCH)
                 begin = starts[t, 1] + (node - starts[t, 2]) * _STRETCH
                 end = min(begin + _STRETCH, starts[t + 1, 1])
-                asked.read[r] += end - begin
+                queries.read[r] += end - begin
                 count = push_reaching(
                     (bounds, nodes), count, blocks, begin, end, -1, j, x, y, alpha, own[j], rest[j], max_distance,
                     best[bars[r]],
                 )  # fmt: skip
                 continue
-            # room for a whole block, so that `visit_postings` need not look
+            # capacity for a whole block, which `visit_postings` does not check
             if found + _BLOCK > scores.shape[0]:
                 messages, scores = grown(messages, scores)
             begin = starts[t, 0] + (-1 - node - starts[t, 1]) * _BLOCK
             end = min(begin + _BLOCK, starts[t + 1, 0])
             found = visit_postings(
-                near, link, begin, end, WHOLE, rows, asked, span, r, j, own[j], rest[j], messages, scores, found
+                near, link, begin, end, WHOLE, rows, queries, span, r, j, own[j], rest[j], messages, scores, found
             )
-        found = settle_row(asked, r, span, messages, scores, before, found)
+        found = settle_row(queries, r, span, messages, scores, before, found)
     return messages[:found].copy(), scores[:found].copy()
