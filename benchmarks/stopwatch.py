@@ -18,7 +18,7 @@ _CLOCKED = (
     ("index", "room.engine", ("match", "set_thresholds", "withdraw")),
     ("index", "room.replicas.engine", ("match",)),
     ("index", "room.engine.subscriptions", ("match", "match_at", "withdraw", "remove")),
-    ("kept", "room.buffers", ("close", "offer", "expire", "due", "held", "raise_threshold", "clear")),
+    ("kept", "room.buffers", ("close", "offer", "expire", "due", "results", "raise_threshold", "clear")),
     ("kept", "room.engine", ("apply", "forget")),
     ("updates", "room", ("_tell",)),
     ("updates", "room.standing", ("tell",)),

@@ -1,16 +1,16 @@
 """Kind `boolean`: every message that meets a region and carries all keywords, each of them once.
 
-A subscription asks with a closed rectangle, which may cross the antimeridian, and keywords, all of which must be there
-(or at least one, `match`). A message may be a point or a rectangle. There is no standing result: a match is sent out
-when the message comes, no window is searched, and a subscription may live at any task.
+A subscription has a closed rectangle, which may cross the antimeridian, and keywords, of which a message must have all
+(or at least one, `match`). A message may be a point or a rectangle. There is no standing result: a match is emitted
+when the message comes, no window is searched, and a subscription may be on any task.
 
 Engines (`engines/`):
 
 - `cell_term`, the default, our own: postings by level, cell and rarest keyword. Fastest in nearly every measurement
   (`docs/boolean-figures.md`), and it takes changes one by one, where the paper's indexes are built in parts.
 - `lfilter`, of Yu, Li and Feng, "A Cost-based Method for Location-Aware Publish/Subscribe Services" (CIKM 2015),
-  section 5, and its two halves alone: `mbr_trie` (section 3) and `pt_quadtree` (section 4).
+  section 5, and each of its two halves: `mbr_trie` (section 3) and `pt_quadtree` (section 4).
 
-Read `room.py` first (subscriptions that come and go inside a batch), then `engine.py` (what every engine offers), then
+Read `operator.py` first (subscriptions change inside a batch), then `engine.py` (what every engine offers), then
 `engines/cell_term.py` and the index under it, `matching.storage.cell_term`.
 """

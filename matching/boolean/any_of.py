@@ -1,9 +1,8 @@
-"""Subscriptions that ask for at least one of their keywords, on top of any engine that asks for all of them.
+"""Subscriptions that require at least one of their keywords, on top of any engine that requires all of them.
 
-At least one of m keywords means one of m subscriptions of a keyword each. So every such subscription keeps its row in
-the engine it was given to, where it never matches, and its parts stand in a second engine of the same class; hits of
-parts are turned back into hits of their owner, each pair once. That costs m postings a subscription, and nothing where
-nobody asks for it. Read on in `matching.boolean.engine`, which has one of these when it is needed.
+Such a subscription of m keywords is split into m parts of one keyword each. Its own row in the engine never matches;
+the parts are in a second engine of the same class, and their hits are mapped back to the owner, each pair once. That
+costs m postings a subscription, and nothing without such subscriptions. Used by `matching.boolean.engine`.
 """
 
 from typing import Protocol
@@ -20,7 +19,7 @@ WIDTH = 1 << 16
 
 
 class Parts(Protocol):
-    """The engine that parts stand in, as far as they need one."""
+    """The engine of the parts."""
 
     subscriptions: RegionSubscriptions
 
@@ -40,7 +39,7 @@ class AnyOf:
 
     Parameters
     ----------
-    parts : engine           empty, or restored together with `count`; taken over
+    parts : engine           empty, or restored together with `count`; owned from then on
     count : int32[slots]     parts of each slot of the engine they belong to
     """
 
@@ -49,7 +48,7 @@ class AnyOf:
         self.count = np.zeros(0, np.int32) if count is None else count
 
     def insert(self, table: SubscriptionTable, slots: Int32) -> None:
-        """Enter the parts of subscriptions whose rows have these slots. O(terms)."""
+        """Insert the parts of subscriptions with these slots. O(terms)."""
         row = np.repeat(np.arange(len(table)), np.diff(table.term_offsets))
         first = np.repeat(table.term_offsets[:-1], np.diff(table.term_offsets))
         position = np.arange(row.shape[0]) - first
@@ -71,7 +70,7 @@ class AnyOf:
         )
 
     def remove(self, slots: Int32) -> None:
-        """Forget the parts of these slots, of which some may have none. O(terms)."""
+        """Remove the parts of these slots, of which some may have none. O(terms)."""
         slots = slots[slots < self.count.shape[0]]
         count = self.count[slots]
         first = np.cumsum(count) - count
@@ -92,17 +91,17 @@ class AnyOf:
         count[known] = self.count[slots[known]]
         owner = np.repeat(np.arange(slots.shape[0]), count)
         rows = self.parts.subscriptions
-        held = np.flatnonzero(rows.slots.number[: rows.slots.high_water] >= 0)
-        number = rows.slots.number[held]
+        live = np.flatnonzero(rows.slots.number[: rows.slots.high_water] >= 0)
+        number = rows.slots.number[live]
         place = np.full(int(slots.max(initial=-1)) + 1, -1)
         place[slots] = np.arange(slots.shape[0])
         order = np.argsort(place[number // WIDTH] * WIDTH + number % WIDTH)
-        return owner, ~rows.columns.terms[rows.columns.start[held[order]]]
+        return owner, ~rows.columns.terms[rows.columns.start[live[order]]]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size."""
+        """All arrays, for figures of size."""
         return {"count": self.count} | {f"parts_{name}": value for name, value in self.parts.arrays().items()}
 
     def allocated_bytes(self) -> int:
-        """Memory held."""
+        """Allocated memory."""
         return self.count.nbytes + self.parts.allocated_bytes()

@@ -1,9 +1,9 @@
-"""What every boolean engine offers: subscriptions in, messages in, matching pairs out.
+"""Contract of the engines of `boolean`: subscriptions in, messages in, matching pairs out.
 
-A pair matches when the message carries all keywords of the subscription (or at least one, where it asks for that:
+A pair matches when the message has all keywords of the subscription (or at least one, where that suffices:
 `matching.boolean.any_of`) and its point or rectangle meets the closed region, both compared in float64 degrees. The
 engines differ in how they find candidates; read on in `cell_term`, the default.
-`room` turns an engine into updates that are exact at each seq, and `matching.naive` says what is right.
+`operator` emits their matches exactly at each seq; `matching.naive` is the oracle.
 """
 
 from abc import ABC, abstractmethod
@@ -83,7 +83,7 @@ class BooleanEngine(ABC):
         self._any_of.insert(table.take(np.flatnonzero(loose)), slots[loose])
 
     def remove(self, numbers: Int64) -> None:
-        """Forget subscriptions. Amortised O(n + terms).
+        """Remove subscriptions. Amortised O(n + terms).
 
         Raises
         ------
@@ -153,24 +153,24 @@ class BooleanEngine(ABC):
         )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size: prefixed `rows_`, `index_` and perhaps `any_`. Views, no copies."""
+        """All arrays, for figures of size: prefixed `rows_`, `index_` and perhaps `any_`. Views, no copies."""
         rows = {f"rows_{name}": value for name, value in self.subscriptions.arrays().items()}
         if self._any_of is not None:
             rows |= {f"any_{name}": value for name, value in self._any_of.arrays().items()}
         return rows | {f"index_{name}": value for name, value in self._index_arrays().items()}
 
     def allocated_bytes(self) -> int:
-        """Memory held, room for growth included."""
-        held = self.subscriptions.allocated_bytes() + self._index_bytes() + self._hits.allocated_bytes()
-        return held + (0 if self._any_of is None else self._any_of.allocated_bytes())
+        """Allocated memory, spare capacity included."""
+        size = self.subscriptions.allocated_bytes() + self._index_bytes() + self._hits.allocated_bytes()
+        return size + (0 if self._any_of is None else self._any_of.allocated_bytes())
 
     @abstractmethod
     def _index(self, slots: Int32) -> None:
-        """Enter rows that have just been written."""
+        """Add rows that have just been written to the index."""
 
     @abstractmethod
     def _withdraw(self, slots: Int32) -> None:
-        """Take rows out that are about to go."""
+        """Remove rows from the index; `subscriptions.remove` follows."""
 
     @abstractmethod
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:

@@ -1,9 +1,8 @@
-"""The room of `boolean`: subscriptions that come and go inside a batch, exact at every seq.
+"""The operator of `boolean`: subscriptions change inside a batch, exact at every seq.
 
-An engine matches a batch against one set of subscriptions. Whoever is added inside the batch must not see the messages
-before, whoever is removed must not see those after. So everybody who lives at any seq of the batch takes part, and the
-hits of the few that changed are filtered by seq. A match is told at once by whoever finds it; there is no home, and
-nothing is asked. Read on in `matching.boolean.engines.cell_term`, the engine that is used unless another is asked for.
+An engine matches a batch against one set of subscriptions: all that live at any seq of the batch. Hits of those added
+or removed inside it are filtered by seq. The task that finds a match emits it at once; there are no homes and no window
+queries. Read on in `matching.boolean.engines.cell_term`, the default engine.
 """
 
 from collections.abc import Callable
@@ -30,11 +29,11 @@ class BooleanOperator(KindOperator):
     Parameters
     ----------
     engine : callable    makes a `BooleanEngine`
-    site : Site
+    context : OperatorContext
     """
 
-    def __init__(self, engine: Callable[[Space], BooleanEngine], site: OperatorContext):
-        self.engine = engine(site.space)
+    def __init__(self, engine: Callable[[Space], BooleanEngine], context: OperatorContext):
+        self.engine = engine(context.space)
         self._closed = -1
         self._matched_seq = np.zeros(0, np.int64)  # of each match of the last batch, ascending
         self._missed_seq = np.zeros(0, np.int64)  # likewise, of withheld messages
@@ -57,7 +56,7 @@ class BooleanOperator(KindOperator):
     def holds(self, numbers: Int64) -> Bools:
         return self.engine.holds(numbers)
 
-    def match(self, turn: OperatorInput) -> Matched:
+    def match(self, batch_input: OperatorInput) -> Matched:
         """Match a batch with the changes that take effect inside it: one `match` a pair, ascending seq.
 
         Raises
@@ -66,7 +65,7 @@ class BooleanOperator(KindOperator):
             If the batch is not the next one, a number is added that is here or removed twice, or a message lies outside
             the boundary; nothing is changed then.
         """
-        boundary, messages, added = turn.boundary, turn.messages, turn.added
+        boundary, messages, added = batch_input.boundary, batch_input.messages, batch_input.added
         if boundary.number != self._closed + 1:
             raise EngineError(f"boolean: batch {boundary.number} cannot follow batch {self._closed}")
         if len(messages) and not boundary.first_seq <= messages.seq[0] <= messages.seq[-1] <= boundary.last_seq:
@@ -74,7 +73,7 @@ class BooleanOperator(KindOperator):
                 f"batch {boundary.number}: messages {messages.seq[0]}..{messages.seq[-1]} do not lie inside "
                 f"{boundary.first_seq}..{boundary.last_seq}; send each message with the boundary of its batch"
             )
-        gone, gone_at = turn.removed.number, turn.removed.at
+        gone, gone_at = batch_input.removed.number, batch_input.removed.at
         if gone.shape[0]:
             here = self.engine.holds(gone) | np.isin(gone, added.number)
             gone, gone_at = gone[here], gone_at[here]
@@ -87,19 +86,19 @@ class BooleanOperator(KindOperator):
         until[changed.find(gone)] = gone_at
 
         def found(some: MessageBatch) -> tuple[Int64, Int64, int, int]:
-            """Numbers and seqs of what is told, postings scanned and pairs verified."""
+            """Numbers and seqs of the matches, postings scanned and pairs verified."""
             hits = self.engine.match(some)
             number, seq = hits.number, some.seq[hits.row]
-            if turn.owned is not None and number.shape[0]:
+            if batch_input.owned is not None and number.shape[0]:
                 rows = self.engine.subscriptions
-                mine = turn.owned(rows.columns.region[rows.slots.find(number)], some, hits.row)
+                mine = batch_input.owned(rows.columns.region[rows.slots.find(number)], some, hits.row)
                 number, seq = number[mine], seq[mine]
             if len(changed):
                 number, seq = _alive(changed, since, until, number, seq)
             return number, seq, hits.scanned, hits.verified
 
         number, seq, scanned, verified = found(messages)
-        self._missed_seq = found(turn.withheld)[1] if len(turn.withheld) else seq[:0]
+        self._missed_seq = found(batch_input.withheld)[1] if len(batch_input.withheld) else seq[:0]
         self.engine.remove(gone)
         count = number.shape[0]
         self._matched_seq = seq
@@ -127,8 +126,8 @@ class BooleanOperator(KindOperator):
     def state(self) -> State:
         return State.of(self.engine.table())
 
-    def restore(self, boundary: Boundary, state: State, home: Int64, held: Bools) -> None:
-        self.engine.insert(state.take(np.flatnonzero(held)).table)
+    def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
+        self.engine.insert(state.take(np.flatnonzero(assigned)).table)
         self._closed = boundary.number
 
     def _check(self, added: SubscriptionTable, gone: Int64) -> SlotMap:
@@ -150,7 +149,7 @@ class BooleanOperator(KindOperator):
 
 def _alive(changed: SlotMap, since: Int64, until: Int64, number: Int64, seq: Int64) -> tuple[Int64, Int64]:
     """The hits whose subscription lives at their seq."""
-    # A map of a few hundred numbers stays in the first cache, so this costs each hit about a nanosecond.
+    # A map of a few hundred numbers stays in the L1 cache: about a nanosecond a hit.
     keep = np.empty(number.shape[0], np.bool_)
     if _mark_alive(
         changed.index, changed.number, since, until, as_input(number, np.int64), as_input(seq, np.int64), keep
@@ -165,7 +164,7 @@ def _mark_alive(index, column, since, until, number, seq, keep):
     all_alive = True
     for i in range(number.shape[0]):
         slot = find_slot(index, column, number[i])
-        # Who has not changed in this batch is not in the map. Added at a seq sees it, removed at one does not.
+        # Unchanged subscriptions are not in the map. One added at a seq matches it, one removed at it does not.
         keep[i] = slot < 0 or since[slot] <= seq[i] < until[slot]
         all_alive = all_alive and keep[i]
     return all_alive

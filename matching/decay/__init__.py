@@ -1,6 +1,6 @@
 """Kind `decay`: the k best messages since registration, of scores that fade exponentially with time.
 
-A subscription asks with a point, keywords, k and alpha; a score is alpha times spatial proximity plus 1 - alpha times
+A subscription has a point, keywords, k and alpha; a score is alpha times spatial proximity plus 1 - alpha times
 smoothed probabilities of the keywords, times a factor that halves with a half-life (`matching.half_life`). Fading does
 not change the order of two messages, so a result only changes when a better message comes; there is no window.
 
@@ -11,6 +11,6 @@ Engines (`engines/`):
 - `ciq`, of Chen, Cong, Cao and Tan, "Temporal Spatial-Keyword Top-k Publish/Subscribe" (ICDE 2015), sections IV to VI:
   cells with minimum text scores, chosen by expected cost. `ciq_h` chooses them by the paper's heuristic (CIQ-H).
 
-Read `room.py` first and `matching.cumulative`, which it shares with `knn`, then `scores.py`, then
+Read `operator.py` first and `matching.cumulative`, which it shares with `knn`, then `scores.py`, then
 `engines/keyword_blocks.py`; what `ciq` is made of is in `matching.ciq`.
 """

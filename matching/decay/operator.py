@@ -1,6 +1,6 @@
-"""The room of `decay`: the k best messages since registration, of scores that fade with time.
+"""The operator of `decay`: the k best messages since registration, of scores that fade with time.
 
-All that is particular is the score (`matching.decay.scores`); what happens to it is the same for every kind whose
+Only the score is its own (`matching.decay.scores`); the rest is common to all kinds whose
 results only get better: read on in `matching.cumulative.operator`.
 """
 

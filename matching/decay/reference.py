@@ -2,7 +2,7 @@
 
 A threshold as of now is exp(key - now * ln D), and would have to be reckoned anew for every message. Counted from a
 reference it is a constant times exp(reference - now), one factor for all. Neither may leave the range of its numbers,
-so the reference moves when the stream has gone far; whoever keeps such constants then reckons them anew. Those that
+so the reference moves when the stream has gone far; users of such constants then recompute them. Those that
 have left the range bound nothing, which is safe, so that need not be at once. Read on in
 `matching.decay.engines.keyword_blocks`.
 """
@@ -14,7 +14,7 @@ from matching.window import NO_FLOOR
 
 #: How far the stream may move from the reference, in powers of e.
 _FAR_AWAY = 50.0
-#: A message pays for so many subscriptions whose constants are reckoned anew.
+#: Subscriptions whose constants are recomputed, per message.
 _A_MESSAGE = 64
 
 

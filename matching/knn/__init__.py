@@ -1,6 +1,6 @@
 """Kind `knn`: the k nearest messages since registration.
 
-A subscription asks with a point, keywords, of which a message must have at least one, and k. A message that is nearer
+A subscription has a point, keywords, of which a message must have at least one, and k. A message that is nearer
 than the k-th enters, and the k-th leaves; there is no window.
 
 Engines (`engines/`):
@@ -8,7 +8,7 @@ Engines (`engines/`):
 - `influence_grid`, the default: grids of several resolutions, each for the influence balls (a subscription's point, and
   the distance of its k-th) that fit its cells.
 - `single_grid`, of Tsuruoka et al., DkM-SKS (2020), section 4.3: the index of a worker, one grid with inverted files.
-  About as fast; the default looks at a fifth to a third of the postings (`docs/knn-figures.md`).
+  About as fast; the default examines a fifth to a third of the postings (`docs/knn-figures.md`).
 
-Read `matching.cumulative` first (rooms and results), then `engines/influence_grid.py`, which has both.
+Read `matching.cumulative` first (operator and results), then `engines/influence_grid.py`, which has both engines.
 """

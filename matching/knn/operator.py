@@ -1,7 +1,7 @@
-"""The room of `knn`: the k nearest messages since registration that share a keyword.
+"""The operator of `knn`: the k nearest messages since registration that share a keyword.
 
-Less distance is better, so keys are distances with their sign turned. What happens to them is the same for every kind
-whose results only get better: read on in `matching.cumulative.operator`.
+Less distance is better, so keys are negative distances. Read on in `matching.cumulative.operator`, which is common to
+all kinds whose results only get better.
 """
 
 from matching.cumulative.operator import CumulativeOperator

@@ -83,7 +83,7 @@ class ResultRows(NamedTuple):
 
 
 def no_results(rows: int) -> ResultRows:
-    """Empty results of so many rows."""
+    """Empty results."""
     return ResultRows(np.zeros(rows + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 

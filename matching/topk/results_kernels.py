@@ -193,7 +193,7 @@ def _note(out_slot, out_seq, out_score, out_enters, done, slot, seq, score, ente
 
 @njit(cache=True, nogil=True)
 def _has_capacity(v, slot, hits, sizes):
-    """Whether the pool has capacity for all moves of a block that so many hits of a slot may cause."""
+    """Whether the pool has capacity for all moves of a block that `hits` hits of a slot may cause."""
     its_class = -1 if v.start[slot] < 0 else v.size_class[slot]
     needed = hits if its_class < 0 else v.count[slot] + hits
     end = v.used[0]

@@ -89,18 +89,18 @@ def assert_sound(engine) -> None:
         return
     c, sides = engine.subscriptions.columns, engine.sides
     there: dict[tuple[int, int, int], list[int]] = {}
-    held = np.zeros_like(engine.cells.held)
+    counts = np.zeros_like(engine.cells.counts)
     v = engine.cells.view
     for at in np.flatnonzero(v.count > 0):
         number, term = int(v.key[at]) >> 31, int(v.key[at]) & 0x7FFFFFFF
         grid = max(g for g, side in enumerate(sides) if side * side <= number)
         places = np.arange(v.start[at], v.start[at] + v.count[at])
         there[grid, number - sides[grid] ** 2, term] = v.slot[places].tolist()
-        held[term, grid] += v.count[at]
+        counts[term, grid] += v.count[at]
         radius = -c.threshold[v.slot[places]]
         assert np.all(v.limit[places] >= np.where(radius > 0, radius * radius, -1.0)), "too little would get through"
-    assert np.array_equal(held, engine.cells.held)
-    assert v.used[1] == held.sum() and len(there) <= engine.cells.entered[0] == np.count_nonzero(v.key >= 0)
+    assert np.array_equal(counts, engine.cells.counts)
+    assert v.used[1] == counts.sum() and len(there) <= engine.cells.entered[0] == np.count_nonzero(v.key >= 0)
     live = engine.subscriptions.live_slots()
     everywhere = [slot for slots in there.values() for slot in slots]
     assert set(everywhere) <= set(live.tolist()), "whoever has gone is in no list"

@@ -3,8 +3,8 @@
 After Yu, Li and Feng, CIKM 2015 (`matching.boolean.engines.mbr_trie` has the full title), section 5. Two decisions are
 made from estimates in nanoseconds (`matching.boolean.engines.lfilter_cost`), in each part of the index by itself:
 
-- Filter: the trie finds and verifies alone, or the quadtree finds the lists that may hold a match.
-- Verification, for each such list: every entry is looked at, or the list is pruned by the trie.
+- Filter: the trie alone finds and verifies, or the quadtree finds the lists that may have a match.
+- Verification, for each such list: every entry is tested, or the list is pruned by the trie.
 
 Weighing costs as much as some messages do, so a part has habits (`Habit`); and one with few of the subscriptions has no
 quadtree, which would be built often and save little. Read on in `_match`, the choice, and in `_prune`.
@@ -45,7 +45,7 @@ from matching.boolean.engines.lfilter_parts import (
     mark_terms,
     reach_of,
     scratch_for,
-    tell,
+    verify,
 )
 from matching.boolean.engines.mbr_trie import (
     BUCKET,
@@ -85,9 +85,9 @@ FILTERS = ("cheapest", "trie", "quadtree")
 VERIFICATIONS = ("cheapest", "direct", "prune")
 #: A part has a quadtree if it has at least this share of the engine's subscriptions.
 _QUADTREE_SHARE = 1 / 16
-#: So many equal choices make a habit. Then one message in so many is weighed all the same.
+#: Equal choices that make a habit, after which one message in `_ONE_IN` is still estimated.
 _SURE, _ONE_IN = 32, 4096
-#: From so many messages on that take the trie for sure they are matched by it in one go.
+#: Runs of at least this many messages whose habit is the trie are matched by it in one call.
 _RUN = 16
 #: How much dearer than typical lists the lists of a message, or its walk of the trie, may look before an accustomed way
 #: is weighed after all.
@@ -236,7 +236,7 @@ def _prune(
 
 @njit_no_refcount
 def _note(habit, shape, length, by_quadtree):
-    """Remember a choice: it goes on with what was chosen before, or begins anew."""
+    """Record a choice: it continues the run of equal choices, or starts another."""
     # One choice the other way ends a habit; from there it has to be earned again.
     lean = np.int64(habit.leaning[shape, length])
     if by_quadtree:
@@ -247,7 +247,7 @@ def _note(habit, shape, length, by_quadtree):
 
 @njit_no_refcount
 def _kind_of(messages, row):
-    """Shape (0 for a point) and length of a message, as `Habit` tells them apart."""
+    """Shape (0 for a point) and length of a message, as in `Habit`."""
     is_point = messages.west[row] == messages.east[row] and messages.south[row] == messages.north[row]
     size = messages.term_offsets[row + 1] - messages.term_offsets[row]
     return 0 if is_point else 1, min(log2_of(size), _LENGTHS - 1)
@@ -290,7 +290,7 @@ def _match_rows(
     found, scanned, verified = 0, 0, 0
     marks, hits, lists = scratch.marks, scratch.hits, scratch.lists
     candidates, places = scratch.candidates, scratch.places
-    # what so many nodes of the first level cost at least is more than typical lists do
+    # more nodes of the first level than this cost more than typical lists
     most_hits = np.int64(direct_cost(0.0, tree.typical[0], 0) / (2.0 * CHILD_NS))
     next_row = first_row
     look_from = first_row if filter_by == CHEAPEST and verify_by == CHEAPEST else last_row  # for the next run
@@ -308,7 +308,7 @@ def _match_rows(
                 found, scanned, verified = found + more, scanned + looked, verified + checked
                 if next_row == look_from:
                     continue
-                row = look_from = next_row  # no room, or more hits than usual: as any other message
+                row = look_from = next_row  # output full, or more hits than usual: matched singly
             # A run too short: its rows are matched one by one, and the next is looked for behind it.
             look_from = max(look_from, row + 1)
         next_row = row + 1
@@ -332,7 +332,7 @@ def _match_rows(
         elif habit.since[0] > _ONE_IN:
             lean, habit.since[0] = 0, 0
         many, listed, is_listed, by_quadtree, needs_hits = 0, 0, False, filter_by == QUADTREE, verify_by != DIRECT
-        # Sure of the quadtree: its lists are found first, and the trie is asked only if they are far too long.
+        # Sure of the quadtree: its lists are found first, and the trie is probed only if they are far too long.
         if lean == -_SURE:
             listed, visited = find_lists(tree, left, bottom, right, top, terms, signature, marks, scratch.cells, lists)
             scanned, is_listed = scanned + visited, True
@@ -346,12 +346,12 @@ def _match_rows(
             if step == 1 and many == 0:  # no subscription here begins with a term of the message
                 clear_terms(marks, messages.terms, first, last)
                 continue
-            # A sample tells what to expect and no more: to walk the trie all terms have to be probed after it.
+            # A sample is for the estimate alone: to walk the trie all terms have to be probed after it.
             again = root_cost(size) if step > 1 else 0.0
             if filter_by == CHEAPEST:
                 # The paper takes trie or quadtree first and the verification after, with one for the cost of any step.
-                # Here the filter is chosen with the cheaper verification in mind, which is most of the work; and where
-                # asking is cheap nothing is estimated.
+                # Here the filter is chosen by its cheaper verification, which is most of the work, and nothing is
+                # estimated where probing is cheap.
                 by_trie = again + step * trie_cost(trie, hits, many, size)
                 # By far less than lists cost as a rule: not worth to look what they would cost here.
                 usual = WORTH_A_LOOK if is_point else WIDE_WORTH_A_LOOK
@@ -373,7 +373,7 @@ def _match_rows(
                     by_quadtree = min(direct, pruned) < by_trie
                     needs_hits = pruned < direct
                 if verify_by == CHEAPEST:
-                    # Pruned lists need the trie as well. A habit asks one side alone, so this is none.
+                    # Pruned lists need the trie as well. A habit uses one of them, so this is none.
                     if by_quadtree and needs_hits:
                         habit.leaning[shape, length] = 0
                     else:
@@ -416,8 +416,8 @@ def _match_rows(
         # If all of them match they must fit: hits of a row are not split. The marks end with this call.
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified
-        # A rank stands in the trie once: no candidate of a walk needs a cell to be told by.
-        found = tell(
+        # A rank stands in the trie once: candidates of a walk need no cell.
+        found = verify(
             messages, row, reach, left, bottom, boxes, columns, marks, candidates,
             places if by_quadtree else scratch.nowhere, count, out_slot, out_row, found,
         )  # fmt: skip

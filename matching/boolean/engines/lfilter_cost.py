@@ -1,7 +1,7 @@
 """What LFilter expects its ways to cost, in nanoseconds: formulas of the paper, constants measured.
 
 The paper's estimates (CIKM 2015, equations 1 to 6) count steps of binary search and assume that terms are independent
-and equally frequent. Neither holds for words, so where the tree can be asked it is: the first level of the trie is
+and equally frequent. Neither is true of words, so the index is read where it can be: the first level of the trie is
 probed before anything is decided, and what lies below each node that was hit is known. The constants were fitted to
 times of the kernels: each way forced, over groups of 25 messages of like work, points and rectangles of 20 to 1,000
 words, 200,000 and 1,000,000 subscriptions. Of trie to quadtree the ratio that is expected here is then 0.71 to 1.24
@@ -31,7 +31,7 @@ LIST_NS, ENTRY_NS, ENTRY_AND_TERM_NS = 130.0, 3.8, 0.013
 LIST_STEP_NS, PRUNED_ENTRY_NS = 5.6, 0.5
 #: Terms of a long message by which its cost at the trie is judged.
 SAMPLE = 16
-#: A walk of the trie that costs less than so many times what lists cost as a rule is taken at once: for points, and for
+#: A walk of the trie that costs less than this multiple of typical lists is taken at once: for points, and for
 #: rectangles, which have more lists, and whose estimate takes as long as many a walk. And so is one that costs less
 #: than this whatever lists cost.
 WORTH_A_LOOK, WIDE_WORTH_A_LOOK, LOOKED_FROM_NS = 0.3, 2.0, 2_000.0
@@ -39,7 +39,7 @@ WORTH_A_LOOK, WIDE_WORTH_A_LOOK, LOOKED_FROM_NS = 0.3, 2.0, 2_000.0
 
 @njit(cache=True, nogil=True)
 def root_cost(terms):
-    """Expected cost of probing the first level of the trie by so many terms."""
+    """Expected cost of probing the first level of the trie by `terms` terms."""
     return TERM_NS * terms
 
 
@@ -59,13 +59,13 @@ def trie_cost(trie, hits, many, terms):
 
 @njit(cache=True, nogil=True)
 def direct_cost(lists, entries, terms):
-    """Expected cost of looking through so many lists with so many entries together."""
+    """Expected cost of scanning lists with this many entries in all."""
     return lists * LIST_NS + entries * (ENTRY_NS + ENTRY_AND_TERM_NS * terms)
 
 
 @njit(cache=True, nogil=True)
 def prune_cost(entries, nodes):
-    """Expected cost of pruning a list by so many nodes of the trie: each is sought in the list."""
+    """Expected cost of pruning a list by nodes of the trie: each is searched in the list."""
     return nodes * log2_of(entries) * LIST_STEP_NS + entries * PRUNED_ENTRY_NS
 
 
@@ -119,7 +119,7 @@ def lists_within(tree, left, bottom, right, top, stack):
         if wide <= 0 or high <= 0:
             continue
         share = wide * high / (side * side)
-        # What lies below is known in sum and taken by area: opening on would cost more than it tells.
+        # Sums of the cells below are scaled by area: descending further would cost more than it gains.
         if level >= finest or share == 1.0:
             lists += tree.branch[node, LISTS_BELOW] * share
             entries += tree.branch[node, ENTRIES_BELOW] * share

@@ -1,7 +1,7 @@
-"""Live change for indexes that are built at once: parts of growing size, and a short tail that is looked through.
+"""Live change for indexes that are built at once: parts of growing size, and a short tail that is scanned.
 
 `matching.boolean.engines.mbr_trie`, `pt_quadtree` and `lfilter` are flat arrays without gaps, fast to walk and
-impossible to insert into. So an engine holds several of them (the logarithmic method of Bentley and Saxe, 1980): what
+impossible to insert into. So an engine has several of them (the logarithmic method of Bentley and Saxe, 1980): what
 is inserted waits in a tail, a full tail is built into a part, and a part swallows earlier ones that are not much
 larger. Each subscription is built O(log n) times in its life; a message visits O(log n) parts, most of them tiny.
 Removal marks the box, and a part with too many marks is built again without them.
@@ -31,19 +31,19 @@ TAIL_ROOM = 32
 #: A new part swallows the one before it unless that is this much larger: 4 keeps parts few and each rebuilt little.
 _GROWTH = 4
 _DEAD_SHARE = 0.5
-#: With several parts, hits come part by part and are put in order for so many messages at a time.
-_ROWS_A_TURN = 1_024
+#: With several parts, hits come part by part and are sorted for this many messages at a time.
+_ROWS_SORTED = 1_024
 #: Entry of `slot` for a box whose subscription has gone.
 GONE = -(2**31)
 _NOWHERE, _IN_TAIL = -1, -2
 #: Bits of the table of a message's terms, 2 KB: 6 % of other terms slip through for a message of 1,000 terms.
 _MARK_BITS = 14
 MARK_WORDS = 1 << (_MARK_BITS - 6)
-#: Flag of a candidate whose keywords are still to be looked for; below it stands the rank.
-ASK_TEXT = 1 << 32
-#: Room of `Scratch.cells`.
+#: Flag of a candidate whose keywords are not tested yet; the bits below are the rank.
+TEST_TEXT = 1 << 32
+#: Capacity of `Scratch.cells`.
 CELL_STACK = 64
-#: Cell of a candidate that no other place of the index can tell as well.
+#: Cell of a candidate that is in no other cell of the index.
 ONLY_HERE = -1
 
 Frame = tuple[float, float, float]
@@ -70,8 +70,8 @@ class Scratch(NamedTuple):
                              the place of its term (children are pushed in order, and lie behind their parent's)
     pieces : int64[2 t]      the same with the piece of a list that lies below each node
     cells : int64[64]        cells of the quadtree to visit: of 14 levels three siblings each, and four of the last
-    lists : int64[l]         cells with a list that may hold a match; no more than there are cells
-    candidates : int64[c]    see `tell`; a rank stands in a trie once, an entry in one list, so c is their number
+    lists : int64[l]         cells with a list that may have a match; no more than there are cells
+    candidates : int64[c]    see `verify`; a rank stands in a trie once, an entry in one list, so c is their number
     places : int64[c]        the cell that each was found in; none if the part has no lists
     nowhere : int64[0]       in the place of `places` for candidates that the trie found
     marks : uint64[MARK_WORDS]    zero between two messages
@@ -179,7 +179,7 @@ class PartedEngine(BooleanEngine):
         columns = self.subscriptions.columns
         if len(self._parts) == 1 and self._tail.shape[0] == 0:
             return self._match_part(messages, first_row, last, self._views[0], slots, rows)
-        last = min(last, first_row + _ROWS_A_TURN)
+        last = min(last, first_row + _ROWS_SORTED)
         found, scanned, verified = 0, 0, 0
         for view in self._views:
             more, next_row, looked, tested = self._match_part(
@@ -235,7 +235,7 @@ class PartedEngine(BooleanEngine):
 
 @njit(cache=True, nogil=True)
 def scratch_for(messages, first_row, last_row, candidates, lists):
-    """Scratch for these rows of a part with so many candidates (ranks, or entries of lists if more) and lists."""
+    """Scratch for these rows of a part; `candidates` is the larger of ranks and entries of lists."""
     longest = 1
     for row in range(first_row, last_row):
         longest = max(longest, messages.term_offsets[row + 1] - messages.term_offsets[row])
@@ -323,7 +323,7 @@ def first_not_below(values, low, high, wanted):
 
 @njit(cache=True, nogil=True)
 def log2_of(count):
-    """Steps of a binary search among so many."""
+    """Steps of a binary search among `count`."""
     steps = 1
     while count > 1:
         count >>= 1
@@ -365,16 +365,18 @@ def meets(reach, word):
 
 
 @njit_no_refcount
-def tell(messages, row, reach, left, bottom, boxes, columns, marks, candidates, cells, count, out_slot, out_row, found):
+def verify(
+    messages, row, reach, left, bottom, boxes, columns, marks, candidates, cells, count, out_slot, out_row, found
+):
     """Decide the candidates of a message and write those that match; returns how many hits there are now.
 
-    candidates : int64[count]   rank, plus `ASK_TEXT` where the index has not made sure of the keywords
+    candidates : int64[count]   rank, plus `TEST_TEXT` where the index has not made sure of the keywords
     cells : int64[count]        level << 28 | row << 14 | column of the quadtree cell, or `ONLY_HERE`; empty if all are
 
     Notes
     -----
     A box that lies in several cells counts in one: that of the lower left corner of what box and message share. A
-    second box counts if the first does not. So a pair is told once, without remembering who has been told.
+    second box counts if the first does not. So a pair is a hit once, without a list of earlier hits.
     """
     west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
     first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
@@ -407,7 +409,7 @@ def tell(messages, row, reach, left, bottom, boxes, columns, marks, candidates, 
         if second and box_meets(columns.region, slot, False, west, south, east, north):
             continue
         # Keywords last: they lie in a pool of their own, and most candidates end before.
-        if candidates[i] >= ASK_TEXT and not has_all(
+        if candidates[i] >= TEST_TEXT and not has_all(
             columns.terms, columns.start[slot], messages.terms, first, last, marks
         ):
             continue
@@ -467,7 +469,7 @@ def _match_tail(messages, first_row, last_row, tail, columns, out_slot, out_row)
         if found + tail.shape[0] > out_slot.shape[0]:
             return found, row, 0, 0
         for slot in tail:
-            # A row of degrees before the keywords; a slot waits here once, so no pair is told twice.
+            # A row of degrees before the keywords; a slot is in the tail once, so no pair is a hit twice.
             if region_meets(columns.region, slot, west, south, east, north):
                 verified += 1
                 if all_terms_in(columns.terms, columns.start[slot], messages.terms, first, last):
@@ -480,7 +482,7 @@ def _match_tail(messages, first_row, last_row, tail, columns, out_slot, out_row)
 @njit(cache=True, nogil=True)
 def _put_in_order(slots, rows, first_row, last_row):
     """Sort hits by row, in place: counting sort. O(hits + rows)."""
-    # Parts tell their hits one after the other, and a `MatchSet` has ascending rows.
+    # Hits come part by part, and a `MatchSet` has ascending rows.
     place = np.zeros(last_row - first_row + 1, np.int64)
     for row in rows:
         place[row - first_row + 1] += 1

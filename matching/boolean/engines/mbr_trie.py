@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.engines.lfilter_parts import (
-    ASK_TEXT,
+    TEST_TEXT,
     Arrays,
     Boxes,
     PartedEngine,
@@ -34,7 +34,7 @@ from matching.boolean.engines.lfilter_parts import (
     meets,
     reach_of,
     scratch_for,
-    tell,
+    verify,
 )
 from matching.boolean.engines.mbr_trie_build import BLOCK, build_trie
 from matching.model import Int32
@@ -118,8 +118,8 @@ def trie_view(arrays: Arrays) -> Trie:
 def probe_cost(children, terms):
     """Cheapest probing in nanoseconds, and whether it is that of the trie by the terms.
 
-    The paper compares |T| log |n| with |n| log |T|. Here a child that is not among the terms is mostly told by one look
-    at the table of marks, and only the others are sought, so the second is |n| alone.
+    The paper compares |T| log |n| with |n| log |T|. Here most children that are not among the terms fail one look-up
+    in the table of marks, and only the others are searched, so the second is |n| alone.
     """
     by_terms = terms * log2_of(children) * CHILD_STEP_NS
     by_children = children * CHILD_NS
@@ -131,7 +131,7 @@ def probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth):
     """Push the children of a node that lie on the message's path: node << 32 | place of its term + 1.
 
     terms[first:last] are the message's terms behind that of the node. Returns (depth, children looked at); they are
-    pushed in ascending order, and each has a term of its own, so there is room (`lfilter_parts.Scratch`).
+    pushed in ascending order, and each has a term of its own, so the stack suffices (`lfilter_parts.Scratch`).
     """
     child, end = int(trie.head[node, FIRST_CHILD]), int(trie.head[node, END_CHILD])
     if child == end or first == last:
@@ -218,10 +218,10 @@ def walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, c
                 rank += 1
         if is_bucket:
             scanned += high - own
-            # A bucket holds those that want more keywords: without terms left none of them matches.
+            # Subscriptions of a bucket have more keywords: without terms left none of them matches.
             if first < last:
                 for rank in range(own, high):
-                    candidates[count] = rank | ASK_TEXT
+                    candidates[count] = rank | TEST_TEXT
                     count += meets(reach, boxes.word[rank]) and may_carry(marks, boxes.text[rank])
         else:
             depth, looked = probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth)
@@ -265,7 +265,7 @@ def match_by_trie(
         terms = messages.terms[first:last]
         mark_terms(marks, messages.terms, first, last)
         depth, looked = probe_root(trie, terms, 1, reach, marks, strategy, scratch.hits)
-        # Nothing of this row has been told.
+        # No hit of this row has been written.
         if depth > most_hits:
             clear_terms(marks, messages.terms, first, last)
             return found, row, scanned, verified
@@ -274,7 +274,7 @@ def match_by_trie(
         if found + count > out_slot.shape[0]:
             clear_terms(marks, messages.terms, first, last)
             return found, row, scanned, verified
-        found = tell(
+        found = verify(
             messages, row, reach, left, bottom, boxes, columns, marks, candidates, scratch.nowhere, count, out_slot,
             out_row, found,
         )  # fmt: skip

@@ -2,8 +2,8 @@
 
 After Yu, Li and Feng, CIKM 2015 (`matching.boolean.engines.mbr_trie` has the full title), section 4. The pivotal tokens
 of a list hit every subscription in it; those of a cell are the union of what lies below. Tokens that all children share
-form the cover set of the cell and are asked there alone: a message with one of them skips the text tests all the way
-down. Any other message must carry one of the non-cover set, or the cell and all below it are skipped. The lists that
+form the cover set of the cell and are tested there alone: a message with one of them skips all text tests
+below. Any other message must have one of the non-cover set, or the cell and all below it are skipped. The lists that
 remain are verified entry by entry: box within the cell, two keywords in a table of bits, then all keywords and degrees
 of the few.
 
@@ -17,8 +17,8 @@ import numpy as np
 from numba import njit
 
 from matching.boolean.engines.lfilter_parts import (
-    ASK_TEXT,
     ONLY_HERE,
+    TEST_TEXT,
     Arrays,
     Boxes,
     PartedEngine,
@@ -31,7 +31,7 @@ from matching.boolean.engines.lfilter_parts import (
     mark_terms,
     reach_of,
     scratch_for,
-    tell,
+    verify,
 )
 from matching.boolean.engines.pt_quadtree_build import LEAF_ROOM, box_within, build_quadtree
 from matching.model import Int32
@@ -128,7 +128,7 @@ def shares_a_term(tokens, low, high, terms, marks):
                     return True
         return False
     for j in range(last):
-        # Both ascend: the search goes on from where the last one ended.
+        # Both ascend: each search starts where the last one ended.
         low = first_not_below(tokens, low, high, terms[j])
         if low == high:
             return False
@@ -143,7 +143,7 @@ def find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, l
     count, visited, depth = 0, 0, 1
     # A rectangle that is inside out meets what covers the span between its sides.
     left, right, bottom, top = min(left, right), max(left, right), min(bottom, top), max(bottom, top)
-    stack[0] = 0  # cell << 32 | whether text need not be asked
+    stack[0] = 0  # cell << 32 | 1 if text need not be tested
     while depth > 0:
         depth -= 1
         node, free = stack[depth] >> 32, stack[depth] & 1
@@ -154,9 +154,9 @@ def find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, l
                 continue
             cover, other, end = tree.pivots[node, COVER], tree.pivots[node, NON_COVER], tree.pivots[node, END]
             if shares_a_term(tree.pivot, cover, other, terms, marks):
-                # All children have that token. Text is not asked again below, which lets more in and loses nothing.
+                # All children have that token: no text tests below, which passes more candidates and loses none.
                 free = 1
-            # -1: too many to ask, so every message enters. Else neither set is hit, and nothing below can match.
+            # -1: too many to test, so every message enters. Else neither set is hit, and nothing below can match.
             elif end >= 0 and not shares_a_term(tree.pivot, other, end, terms, marks):
                 continue
         if tree.branch[node, LIST_END] > tree.branch[node, LIST_START]:
@@ -191,14 +191,14 @@ def meets_within(reach, box):
 
 @njit_no_refcount
 def sift(tree, low, high, reach, marks, cell, candidates, cells, count):
-    """Append the entries [low, high) that may match; room for all of them is there. Returns the new count.
+    """Append the entries [low, high) that may match; the arrays have capacity for all. Returns the new count.
 
     reach : int64    from `reach_within`, for the cell of the list
-    cell : int64     what is told of the candidates' cell
+    cell : int64     written as the cell of the candidates
     """
     for i in range(low, high):
-        # Written before it is decided, so that there is no branch; the room is for all of the list.
-        candidates[count] = np.int64(tree.entry[i]) | ASK_TEXT
+        # Written before it is decided, so that there is no branch; the arrays fit all of the list.
+        candidates[count] = np.int64(tree.entry[i]) | TEST_TEXT
         cells[count] = cell
         text = np.int64(tree.entry_text[i])
         passes = meets_within(reach, tree.entry_box[i]) and is_set(marks, text & 0xFFFF) and is_set(marks, text >> 16)
@@ -251,7 +251,7 @@ def _match_rows(
         # If all of them match they must fit: hits of a row are not split. The marks end with this call.
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified
-        found = tell(
+        found = verify(
             messages, row, reach, left, bottom, boxes, columns, marks, candidates, places, count, out_slot, out_row,
             found,
         )  # fmt: skip

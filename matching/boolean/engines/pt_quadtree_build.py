@@ -337,10 +337,10 @@ def _covers(head, tokens, limits):
                     children = -4
                 elif shortest < 0 or limits[child, 1] - limits[child, 0] < limits[shortest, 1] - limits[shortest, 0]:
                     shortest = child
-        # What an only child has it is asked for itself, at no more cost.
+        # Tokens of an only child are tested at the child, at no more cost.
         if children < 2:
             continue
-        # What all have, the one with the fewest has: only its tokens are asked for in the others.
+        # Common tokens are among those of the child with the fewest: only these are looked up in the others.
         cover = longer(cover, used + limits[shortest, 1] - limits[shortest, 0])
         for i in range(limits[shortest, 0], limits[shortest, 1]):
             everywhere = True
@@ -368,7 +368,7 @@ def _choose_pivots(head, entry, slot, columns):
         for quarter in range(4):
             if head[node, quarter] >= 0:
                 above[head[node, quarter]] = node
-        # What the parent's cover set has is asked there, once for all children.
+        # Tokens in the cover set of the parent are tested there, once for all children.
         low, high = 0, 0
         if above[node] >= 0:
             low, high = within[above[node], 0], within[above[node], 1]
@@ -388,7 +388,7 @@ def _choose_pivots(head, entry, slot, columns):
             text[node] = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
             continue
         for i in range(limits[node, 0], limits[node, 1]):
-            # A message that is asked for text here carries none of these, or it would be free by now.
+            # A message tested here has none of these, or its text tests would have ended.
             if _among(cover, low, high, tokens[i]):
                 continue
             if not _among(cover, within[node, 0], within[node, 1], tokens[i]):

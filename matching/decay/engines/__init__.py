@@ -1,1 +1,1 @@
-"""Indexes over subscriptions to fading results: whom may a message reach?"""
+"""Engines of `decay`: which subscriptions may a message reach?"""

@@ -6,7 +6,7 @@ matter: its *reach*. For a message whose text is worth at most t, and whose thre
     reach = far + text_slope * t - level * f
 
 in the unit square: solve score >= threshold for the distance. Long lists are kept in blocks of `BLOCK` postings, and
-these in groups of `GROUP` blocks, each with its box and the largest reach that anybody in it can have; so a message
+these in groups of `GROUP` blocks, each with its box and the largest reach of its postings; so a message
 passes over most of a list, and what it must read lies in a row, many postings an instruction.
 
 Thresholds rise all the time. A posting takes its new level at once, its block when it is next read; when a list has
@@ -36,18 +36,18 @@ NO_LEVEL = np.float32(-1e30)
 #: Slack of a reach: float32 rounding of its parts, and of coordinates.
 RELATIVE_SLACK, ABSOLUTE_SLACK = np.float32(2e-6), np.float32(4e-7)
 _HOLE = -1
-#: One place of so many is looked at for how much of a list has changed.
+#: One place in this many is sampled for how much of a list has changed.
 _SAMPLED = 16
 _DEAD_SHARE = 0.25
-_PER_TERM = ("start", "count", "room", "built", "holes", "changes", "first_summary", "dirty")
+_PER_TERM = ("start", "count", "capacity", "built", "holes", "changes", "first_summary", "dirty")
 _PER_PLACE = ("slot", "ordinal", "x", "y", "level", "text_slope", "rest", "signature")
 
 
 class Lists(NamedTuple):
     """Kernel view; t terms, p places, b summaries.
 
-    start : int64[t], count : int32[t], room : int32[t]    the list of a term; holes are counted
-    built : int32[t]           so many postings from the front are in order
+    start : int64[t], count : int32[t], capacity : int32[t]    the list of a term; holes are counted
+    built : int32[t]           number of postings at the front that are in order
     holes, changes : int32[t]  of those that have gone; of levels, since the list was put in order
     first_summary : int64[t]   of its blocks, then of its groups; -1 for a list of one block
     dirty : bool[t]            to be put in order before the next batch
@@ -63,7 +63,7 @@ class Lists(NamedTuple):
 
     start: Int64
     count: Int32
-    room: Int32
+    capacity: Int32
     built: Int32
     holes: Int32
     changes: Int32
@@ -99,7 +99,7 @@ class BlockLists:
     def __init__(self):
         ints, floats = np.zeros(0, np.int32), np.zeros(0, np.float32)
         self.view = Lists(
-            start=np.zeros(0, np.int64), count=ints, room=ints, built=ints, holes=ints, changes=ints,
+            start=np.zeros(0, np.int64), count=ints, capacity=ints, built=ints, holes=ints, changes=ints,
             first_summary=np.zeros(0, np.int64), dirty=np.zeros(0, np.bool_), slot=ints, ordinal=np.zeros(0, np.int16),
             x=floats, y=floats, level=floats, text_slope=floats, rest=floats, signature=np.zeros(0, np.uint32),
             summaries=np.zeros((0, 7), np.float32), used=np.zeros(4, np.int64),
@@ -141,7 +141,7 @@ class BlockLists:
         _summarise_all(self.view)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size, trimmed to what is in use."""
+        """All arrays, for figures of size, trimmed to their used parts."""
         v = self.view
         places, summaries = int(v.used[0]), int(v.used[2])
         trimmed = {name: getattr(v, name)[:places] for name in _PER_PLACE}
@@ -169,9 +169,9 @@ def _blocks(places):
 
 
 @njit(cache=True, nogil=True)
-def _summaries_of(room):
-    """Summaries of a list with so much room: one a block and one a group; none for a single block."""
-    blocks = _blocks(room)
+def _summaries_of(capacity):
+    """Summaries of a list of this capacity: one a block and one a group; none for a single block."""
+    blocks = _blocks(capacity)
     return 0 if blocks <= 1 else blocks + (blocks + GROUP - 1) // GROUP
 
 
@@ -184,15 +184,15 @@ def _count_added(c, slots, v, added):
             term = c.terms[at]
             before = v.count[term] + added[term]
             added[term] += 1
-            if before + 1 > v.room[term]:
-                # the list's last step counts whole, earlier ones are taken back
-                room = room_for(v.count[term], added[term])
-                places += room
-                summaries += _summaries_of(room)
-                if added[term] > 1 and before > v.room[term]:
-                    room = room_for(v.count[term], added[term] - 1)
-                    places -= room
-                    summaries -= _summaries_of(room)
+            if before + 1 > v.capacity[term]:
+                # the last estimate of a list replaces earlier ones
+                capacity = room_for(v.count[term], added[term])
+                places += capacity
+                summaries += _summaries_of(capacity)
+                if added[term] > 1 and before > v.capacity[term]:
+                    capacity = room_for(v.count[term], added[term] - 1)
+                    places -= capacity
+                    summaries -= _summaries_of(capacity)
     return places, summaries
 
 
@@ -206,7 +206,7 @@ def _append(c, slots, v, added, described):
             at = c.term_start[slot] + j
             term = c.terms[at]
             if added[term] > 0:
-                if v.count[term] + added[term] > v.room[term]:
+                if v.count[term] + added[term] > v.capacity[term]:
                     _move_list(c, v, term, added[term])
                 added[term] = 0
             index = v.count[term]
@@ -228,30 +228,30 @@ def _append(c, slots, v, added, described):
 
 @njit_no_refcount
 def _move_list(c, v, term, added):
-    """Move a list to the end of the pool, with room for `added` more, and its summaries to the end of theirs."""
+    """Move a list to the end of the pool, with capacity for `added` more, and its summaries to the end of theirs."""
     old, count = v.start[term], v.count[term]
-    room = room_for(count, added)
+    capacity = room_for(count, added)
     new = v.used[0]
-    v.used[0] = new + room
+    v.used[0] = new + capacity
     # the old places stay behind until a quarter of the pool is dead
-    v.used[1] += v.room[term]
+    v.used[1] += v.capacity[term]
     for i in range(count):
         _copy_place(c, v, old + i, new + i)
-    v.used[3] += _summaries_of(v.room[term])
-    v.start[term], v.room[term] = new, room
-    if _summaries_of(room):
+    v.used[3] += _summaries_of(v.capacity[term])
+    v.start[term], v.capacity[term] = new, capacity
+    if _summaries_of(capacity):
         v.first_summary[term] = v.used[2]
-        v.used[2] += _summaries_of(room)
-        # where the groups stand depends on the room, so they are made anew
+        v.used[2] += _summaries_of(capacity)
+        # the place of the groups depends on the capacity, so they are rebuilt
         _summarise(v, term)
 
 
 @njit_no_refcount
 def _copy_place(c, v, source, target):
-    """Copy a posting and tell its subscription where it now is."""
+    """Copy a posting and update the place that its subscription has of it."""
     slot = v.slot[source]
     v.slot[target], v.ordinal[target] = slot, v.ordinal[source]
-    # a hole is nobody's, and its old owner may be gone
+    # a hole has no subscription, and its former one may be gone
     if slot >= 0:
         c.position[c.term_start[slot] + v.ordinal[source]] = target
     v.x[target], v.y[target], v.level[target] = v.x[source], v.y[source], v.level[source]
@@ -283,7 +283,7 @@ def raise_level(c, v, slot, level):
     for at in range(start, start + c.term_count[slot]):
         place = c.position[at]
         v.level[place] = level
-        # a sample of places tells how much of a list has changed, without a look at the list for each
+        # a sample of places estimates how much of a list has changed
         if place % _SAMPLED == 0:
             term = c.terms[at]
             v.changes[term] += _SAMPLED
@@ -311,8 +311,8 @@ def _include(v, row, place):
 def _widen(v, term, index, place):
     """A posting has come to the end of a list."""
     first, block = v.first_summary[term], index // BLOCK
-    group = first + _blocks(v.room[term]) + block // GROUP
-    # the first of its block: the row may hold what another list has left there
+    group = first + _blocks(v.capacity[term]) + block // GROUP
+    # the first of its block: the row may have values of another list
     if index % BLOCK == 0:
         _clear(v.summaries[first + block])
         if block % GROUP == 0:
@@ -325,7 +325,7 @@ def _widen(v, term, index, place):
 def _summarise(v, term):
     """All summaries of a list; holes count for nothing."""
     start, first = v.start[term], v.first_summary[term]
-    groups = first + _blocks(v.room[term])
+    groups = first + _blocks(v.capacity[term])
     for block in range(_blocks(v.count[term])):
         row, group = v.summaries[first + block], v.summaries[groups + block // GROUP]
         _clear(row)
@@ -401,15 +401,15 @@ def _compact(order, c, v):
     """Close the gaps between lists, in `order` of their places; rooms are kept."""
     end = 0
     for term in order:
-        # nobody has had this keyword yet, and `start` says nothing
-        if v.room[term] == 0:
+        # a keyword without subscriptions so far: `start` is not set
+        if v.capacity[term] == 0:
             continue
         old = v.start[term]
         # ascending places: a list moves down or stays, never onto one that is still to move
         for i in range(v.count[term]):
             _copy_place(c, v, old + i, end + i)
         v.start[term] = end
-        end += v.room[term]
+        end += v.capacity[term]
     v.used[0], v.used[1] = end, 0
 
 
@@ -417,7 +417,7 @@ def _compact(order, c, v):
 def _compact_summaries(order, v):
     end = 0
     for term in order:
-        old, rows = v.first_summary[term], _summaries_of(v.room[term])
+        old, rows = v.first_summary[term], _summaries_of(v.capacity[term])
         # in ascending order of where they stand, as lists are moved
         for i in range(rows):
             v.summaries[end + i] = v.summaries[old + i]

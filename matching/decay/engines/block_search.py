@@ -1,7 +1,7 @@
-"""Whom a message may reach among the postings of one keyword.
+"""Subscriptions that a message may reach among the postings of one keyword.
 
-The bounds are those of `matching.decay.engines.block_lists`, all in float32 with slack: a posting that is passed over
-cannot reach its threshold, one that is not is scored exactly by whoever asks.
+The bounds are those of `matching.decay.engines.block_lists`, all in float32 with slack: a posting that is skipped
+cannot reach its threshold, the others are scored exactly by the caller.
 """
 
 import numpy as np
@@ -33,8 +33,8 @@ def candidates_of(v, term, x, y, far, factor, text, others, signature, passed, o
     term : int               below `v.start.shape[0]`
     x, y : float32           the message
     far, factor : float32    see `matching.decay.engines.block_lists`
-    text : float32           what its text is worth at most to whoever has this keyword alone
-    others : float32         by how much at least a second keyword lessens that
+    text : float32           largest text score of a subscription with this keyword alone
+    others : float32         factor by which a second keyword lowers that, at most
     signature : uint32       bits of its other terms
     passed : uint8[BLOCK]    scratch
 
@@ -50,7 +50,7 @@ def candidates_of(v, term, x, y, far, factor, text, others, signature, passed, o
             found = _pass(v, start, start + count, x, y, far, factor, text, others, signature, passed, out, 0)
         return found, count
     blocks = (count + BLOCK - 1) // BLOCK
-    groups = first + (v.room[term] + BLOCK - 1) // BLOCK
+    groups = first + (v.capacity[term] + BLOCK - 1) // BLOCK
     for group in range((blocks + GROUP - 1) // GROUP):
         if not _may_reach(v.summaries, groups + group, x, y, far, factor, text, others):
             continue
@@ -78,11 +78,11 @@ def _least(level, a, b):
 
 @njit(cache=True, nogil=True)
 def _may_reach(summaries, row, x, y, far, factor, text, others):
-    """Whether anybody under a summary may be reached."""
+    """Whether a posting under a summary may be reached."""
     faded = summaries[row, LEVEL] * factor
     reach = far - faded
     slack = far + abs(faded)
-    # whoever has other keywords than this one gets no more than `others` of it, or exactly its rest
+    # a subscription with more keywords gets no more than `others` of it, or exactly its rest
     part = summaries[row, TEXT_SLOPE] * (text * max(others, summaries[row, REST]))
     reach += part
     slack += part

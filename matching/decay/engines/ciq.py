@@ -69,7 +69,7 @@ class Ciq(LastingEngine):
         self._found = no_candidates(0)
 
     def match(self, batch: MessageBatch) -> Work:
-        """Offer every message to whom it may reach, in order; `best.begin_batch` comes first."""
+        """Offer every message to the subscriptions it may reach, in order; `best.begin_batch` comes first."""
         before = self._reference.follow(batch, self.fading, len(self))
         if before is not None:
             move_reference(self.subscriptions.columns, self.lists.view, before, self._reference.at)
@@ -138,7 +138,7 @@ class Ciq(LastingEngine):
 
 
 class CiqH(Ciq):
-    """The paper's heuristic: a cell is quartered while it holds the subscription, down to a fixed level."""
+    """The paper's heuristic: a cell is quartered while it contains the subscription, down to a fixed level."""
 
     name = "ciq_h"
     depth = 4

@@ -38,7 +38,7 @@ def _left_of(key, time):
     exponent = key - time - _DIGITS * (abs(key) + abs(time))
     if exponent < -_LARGEST_EXPONENT:
         return 0.0
-    # the power of D itself would overflow for whoever comes late, and it is never formed
+    # the power of D itself would overflow for late subscriptions, and is never computed
     return math.exp(min(exponent, _LARGEST_EXPONENT))
 
 

@@ -3,7 +3,7 @@
 The cost of an association is the expected number of evaluations (Chen et al., CIQ, definition 7), of which every
 factor is estimated from history: messages that came are counted by cell and by term, and some texts are kept, against
 which subscriptions are tried. A stream that has just begun has no history; until it has, the words of the collection
-and the places of the subscriptions stand for it, with the weight of so many messages (`PRIOR`).
+and the places of the subscriptions stand for it, with the weight of `PRIOR` messages.
 Read on in `matching.ciq.cell_costs`.
 """
 
@@ -112,7 +112,7 @@ class MessageHistory:
             v.above[:] = share_above(v.relevance)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size."""
+        """All arrays, for figures of size."""
         return self.view._asdict()
 
     def _make_up(self, share: Float64) -> None:

@@ -1,9 +1,9 @@
-"""What engine `ciq` does with a message: candidates from the cells that hold it, and what becomes of them.
+"""Match a message by engine `ciq`: candidates from the cells around it, bounds, and exact scores.
 
-Blocks and associations are skipped by their bounds (`matching.ciq.cell_walk`). Who is left is bounded once more, at
+Blocks and associations are skipped by their bounds (`matching.ciq.cell_walk`). The rest is bounded once more, at
 the very place of the message and by the threshold of now: the circle of its conditional influence region. Then the
-message is scored exactly and offered. Bounds are of pairs whose first common term is that of the list: who is kept out
-there cannot be reached, so whoever is met first in the list of a later term may be bounded by that one.
+message is scored exactly and offered. Bounds are of pairs whose first common term is that of the list: subscriptions
+skipped there cannot be reached, so one found first in the list of a later term may be bounded by that term.
 """
 
 import math
@@ -29,7 +29,7 @@ _AHEAD = 8
 def scan(
     c, best, v, h, batch, first_row, fading, max_distance, reference, most_common, depth, buckets, found, counters
 ):  # fmt: skip
-    """Match rows from `first_row` on; the row for which results had no room, or the number of rows.
+    """Match rows from `first_row` on; returns the row that overflowed the results, or the number of rows.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def scan(
     batch : MessageBatch
     reference : float        lift at which `Celled.scaled` is what is left of thresholds
     most_common : float      the largest probability of a keyword that a message lacks
-    depth, buckets : int     of cells, and of each cell, those for whom text counts not and for the unfilled included
+    depth, buckets : int     of cells, and of each cell, with those without text and for unfilled results
     found : Candidates       scratch
     counters : int64[3]      postings looked at, pairs scored, pairs among the k best; added to
     """

@@ -6,9 +6,9 @@ alpha / MaxDist and solved for the distance, its threshold exp(key - time * ln D
 that factor (`matching.decay.engines.block_lists`). Levels count from a reference time that moves on with the stream, so
 that neither they nor the factor leave the range of float32.
 
-Text: who shares a keyword w has at most the probability of w in the message (spec 6); another keyword that is in the
-message as well leaves at most the largest probability of the others, and if none is there (by a signature of 32 bits)
-what is left is known beforehand, and next to nothing. Whoever passes is scored exactly and offered at once.
+Text: a subscription with keyword w has at most the probability of w in the message (spec 6); another common keyword
+leaves at most the largest probability of the others, and if none is there (by a signature of 32 bits)
+what is left is known beforehand, and next to nothing. Candidates that pass are scored exactly and offered at once.
 """
 
 import math
@@ -46,7 +46,7 @@ _AHEAD = 8
 
 
 class KeywordBlocks(LastingEngine):
-    """Lists in blocks, with reaches that fade. A message costs what the lists of its terms hold within reach.
+    """Lists in blocks, with reaches that fade. The cost of a message is the postings of its terms within reach.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class KeywordBlocks(LastingEngine):
         self._passed, self._found, self._keys = np.empty(BLOCK, np.uint8), np.empty(0, np.int32), np.empty(0)
 
     def match(self, batch: MessageBatch) -> Work:
-        """Offer every message to whom it may reach, in order; `best.begin_batch` comes first."""
+        """Offer every message to the subscriptions it may reach, in order; `best.begin_batch` comes first."""
         if self._reference.follow(batch, self.fading, len(self)) is not None:
             v = self.lists.view
             _set_all(self.subscriptions.columns, v, int(v.used[0]), self.max_distance, self._reference.at)
@@ -88,8 +88,8 @@ class KeywordBlocks(LastingEngine):
 
     def _scan(self, batch: MessageBatch, first_row: int) -> int:
         if self._found.shape[0] < self.lists.longest:
-            room = self.lists.longest * 5 // 4
-            self._found, self._keys = np.empty(room, np.int32), np.empty(room)
+            capacity = self.lists.longest * 5 // 4
+            self._found, self._keys = np.empty(capacity, np.int32), np.empty(capacity)
         return _scan(
             self.subscriptions.columns, self.lists.view, self.best.view, batch, self.fading, self.max_distance,
             self._reference.at or 0.0, np.float32(self._most_common), first_row, self._passed, self._found, self._keys,
@@ -141,7 +141,7 @@ def _set_all(c, v, places, max_distance, reference):
     """The levels of all postings, from another reference time on."""
     for place in range(places):
         slot = v.slot[place]
-        # not of a hole: its level says that nobody reaches it
+        # holes are skipped: by their level no message reaches them
         if slot >= 0 and c.number[slot] >= 0:
             v.level[place] = _level(c, slot, max_distance, reference)
 
@@ -173,7 +173,7 @@ def _scan(
             all_bits |= bit_of(terms[i])
         for i in range(terms.shape[0]):
             term = terms[i]
-            # nobody's keyword, or nobody's any more
+            # a term without subscriptions, now or ever
             if term >= v.start.shape[0] or v.count[term] == 0:
                 continue
             worth = np.float32(probability(counts[i], length, share_of(fading, term), fading.smoothing))
@@ -210,7 +210,7 @@ def _scan(
                 slot = found[nth]
                 before = c.threshold[slot]
                 outcome = offer(c, best, slot, batch.seq[r], keys[nth])
-                # the whole message again once there is room: what has been offered is not offered twice
+                # the whole message again after growing: messages offered before are not offered twice
                 if outcome == NO_ROOM:
                     return r
                 if outcome == A_RESULT:

@@ -1,1 +1,1 @@
-"""Indexes over subscriptions to nearest messages: whom may a message reach?"""
+"""Engines of `knn`: which subscriptions may a message reach?"""

@@ -17,7 +17,7 @@ from numba import njit
 from matching.model import Float32, Int32, Int64
 from matching.njit import njit_no_refcount
 
-#: What float32 may be wrong by in the distance of two points of the unit square, with room to spare: four coordinates
+#: What float32 may be wrong by in the distance of two points of the unit square, with a margin: four coordinates
 #: are rounded, and so are difference, squares and sum. As a place on the earth it is 40 m.
 SLACK = 1e-6
 #: The same for the square of a radius.
@@ -59,7 +59,7 @@ class Balls(NamedTuple):
 class BallLists:
     """Lists and their pool.
 
-    together : bool    the columns of a posting lie side by side, for lists so short that one line of memory holds
+    together : bool    the columns of a posting lie side by side, for lists so short that one cache line has
                        them; else each column lies in a row, for long ones that are read many at a time
     """
 
@@ -79,7 +79,7 @@ class BallLists:
         self.view = Balls(*headers, *self.view[4:])
 
     def make_room(self, more: int) -> None:
-        """A pool for so many more postings, and half as many again, each list in a block that fits. O(pool)."""
+        """Reserve `needed` more postings, and half as many again, each list in a block that fits. O(pool)."""
         v = self.view
         needed = int(_fitting(v)) + more
         packed = v._replace(free=np.full(_CLASSES, NOWHERE, np.int64), used=np.array([0, v.used[_POSTINGS]], np.int64))
@@ -89,7 +89,7 @@ class BallLists:
         self.view = packed
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size, the pool trimmed to what is in use."""
+        """All arrays, for figures of size, the pool trimmed to its used part."""
         end = int(self.view.used[_END])
         pool = ("slot", "x", "y", "limit")
         return {name: value[:end] if name in pool else value for name, value in self.view._asdict().items()}
@@ -104,7 +104,7 @@ class BallLists:
 
 
 def make_headers(count: int) -> tuple[Int64, Int64, Int32, Int32]:
-    """Headers of lists that there are not yet: whoever looks one up reads all of it, so it lies together."""
+    """Headers of empty lists: the fields of one lie together, since a look-up reads them all."""
     # with a row or none numpy, and so Numba, would take a view for contiguous
     rows = np.zeros((max(2, count), 3), np.int64)
     rows[:, :2] = NOWHERE
@@ -126,7 +126,7 @@ def limit_of(threshold):
 
 @njit_no_refcount
 def push(v, at, slot, x, y, limit):
-    """Append a posting to list `at`; False if the pool has no room (nothing has changed)."""
+    """Append a posting to list `at`; False if the pool is full (nothing has changed)."""
     count = v.count[at]
     if v.start[at] < 0 or count == 1 << v.size_class[at]:
         size_class = 0 if v.start[at] < 0 else v.size_class[at] + 1

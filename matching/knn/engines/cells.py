@@ -1,13 +1,12 @@
 """Posting lists of influence balls by cell and term: an inverted file in each cell of grids of several resolutions.
 
 A subscription is in the lists of its terms in the cells that its ball overlaps, all of one grid: the finest whose
-cells are not narrower than the ball, so that it overlaps four of them at most. One grid alone, as in the paper, has to
-choose between balls that overlap thousands of cells and cells that hold thousands of balls: radii reach from a street
-to a continent, by how frequent the keywords are. The lists are found by an open-addressing table over (grid, cell,
-term).
+cells are not narrower than the ball, so that it overlaps four of them at most. With one grid, as in the paper, either
+balls overlap thousands of cells or cells have thousands of balls: radii reach from a street to a continent, by the
+frequency of the keywords. Lists are found by an open-addressing table over (grid, cell, term).
 
-A cell is a square of the unit square; whatever lies beyond belongs to the nearest one at the border. Which cells a ball
-overlaps and which cell a message is in is decided by the same monotone function, so that no border falls between them.
+A cell is a square of the unit square; points outside belong to the nearest cell at the border. The same monotone
+function decides which cells a ball overlaps and which cell a message is in, so rounding separates no pair.
 """
 
 import numpy as np
@@ -20,7 +19,7 @@ from matching.storage.slots import home_of
 
 #: Longer runs of linear probing cost more than the 24 bytes an empty place takes.
 _FULLEST = 0.7
-#: Places of the smallest table: few, so that the first subscriptions make it grow, in a warm-up too.
+#: Size of the first table: small, so that a warm-up makes it grow too.
 _FEWEST = 4
 #: Odd multipliers that spread cells and terms over 62 bits.
 _BY_CELL, _BY_TERM = 0x5851F42D, 0x2545F491
@@ -30,27 +29,27 @@ class CellLists(BallLists):
     """Lists by (cell, term), and how many postings each term has in each grid.
 
     sides : int64[grids]         cells a side of each grid, ascending
-    held : int32[terms, grids]   postings of a term in a grid: whoever has none there is not looked up
+    counts : int32[terms, grids]   postings of a term in a grid: a term without any is not looked up
     """
 
     def __init__(self, sides: Int64):
         super().__init__(together=True)
         self.sides = sides
-        self.held = np.zeros((0, sides.shape[0]), np.int32)
+        self.counts = np.zeros((0, sides.shape[0]), np.int32)
         self.make_lists(_FEWEST)
         #: Entries of the table, those of empty lists included.
         self.entered = np.zeros(1, np.int64)
 
     def ensure_terms(self, terms: int) -> None:
-        """Count for so many terms."""
-        have = self.held.shape[0]
+        """Extend the counts to this number of terms."""
+        have = self.counts.shape[0]
         if terms > have:
-            held = np.zeros((terms, self.sides.shape[0]), np.int32)
-            held[:have] = self.held
-            self.held = held
+            counts = np.zeros((terms, self.sides.shape[0]), np.int32)
+            counts[:have] = self.counts
+            self.counts = counts
 
     def grow(self, needed: int) -> None:
-        """Room for so many more postings and lists, and half as many again; empty lists are forgotten.
+        """Reserve `needed` more postings and lists, and half as many again; drops empty lists.
 
         O(table) or O(pool), amortised.
         """
@@ -63,23 +62,23 @@ class CellLists(BallLists):
             self.make_room(needed)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return super().arrays() | {"held": self.held, "sides": self.sides}
+        return super().arrays() | {"counts": self.counts, "sides": self.sides}
 
 
 @njit(cache=True, nogil=True)
 def cell_of(x, y, side):
-    """Cell of a point in the grid of so many cells a side."""
-    return _step(y, side) * side + _step(x, side)
+    """Cell of a point in the grid of `side` cells a side."""
+    return _column_of(y, side) * side + _column_of(x, side)
 
 
 @njit(cache=True, nogil=True)
-def _step(value, side):
+def _column_of(value, side):
     return min(max(np.int64(np.floor(value * side)), 0), side - 1)
 
 
 @njit(cache=True, nogil=True)
 def overlaps(x, y, reach, column, row, side):
-    """Whether a ball meets the closed cell. `reach` includes the slack; cells at the border have no outer side."""
+    """Whether a ball meets the closed cell. `reach` includes the slack; cells at the border extend outwards."""
     dx = max(0.0, column / side - x) if column > 0 else 0.0
     dy = max(0.0, row / side - y) if row > 0 else 0.0
     if column < side - 1:
@@ -100,22 +99,22 @@ def grid_for(sides, radius, widest):
 
 @njit(cache=True, nogil=True)
 def key_of(side, cell, term):
-    """Key of a list in the grid of so many cells a side."""
-    # a grid of s * s cells takes the numbers from s * s to twice that, which the next finer one begins beyond
+    """Key of a list in the grid of `side` cells a side."""
+    # a grid of s * s cells takes the numbers from s * s to twice that; the next finer one begins above
     return ((side * side + cell) << 31) | term
 
 
 @njit(cache=True, nogil=True)
 def home_of_key(key, places):
-    """Where a key belongs in a table of so many places."""
-    # term and cell mixed before they are folded: neighbours would else share their homes
+    """Home of a key in a table of this size."""
+    # term and cell are mixed before they are folded, else neighbours would share their homes
     mixed = ((key >> 31) * _BY_CELL + (key & 0x7FFFFFFF) * _BY_TERM) & 0x3FFFFFFFFFFFFFFF
     return home_of(mixed, places)
 
 
 @njit(cache=True, nogil=True)
 def find_list(keys, key, at):
-    """Place of a list in the table, looked for from its home `at` on; -1 if it is not there."""
+    """Place of a list in the table, probed from its home `at` on; -1 if it is not there."""
     # the table is never full, so an empty place ends every search
     while keys[at] != key:
         if keys[at] < 0:
@@ -141,7 +140,7 @@ def _enter(v, key):
 
 @njit(cache=True, nogil=True)
 def _enter_all(old, v):
-    """Enter every list that is not empty into an empty table over the same pool; returns how many."""
+    """Insert every list that is not empty into an empty table over the same pool; returns how many."""
     entered = 0
     for at in range(old.key.shape[0]):
         if old.count[at] > 0:
@@ -152,13 +151,13 @@ def _enter_all(old, v):
 
 
 @njit_no_refcount
-def post_cells(c, v, sides, held, entered, slot, grid, reach):
-    """Put a subscription into all cells of a grid that its ball overlaps; False if there was no room for all."""
+def post_cells(c, v, sides, counts, entered, slot, grid, reach):
+    """Post a subscription in all cells of a grid that its ball overlaps; False if table or pool is full."""
     x, y, side = c.x[slot], c.y[slot], sides[grid]
     limit = limit_of(c.threshold[slot])
     first, last = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
-    for row in range(_step(y - reach, side), _step(y + reach, side) + 1):
-        for column in range(_step(x - reach, side), _step(x + reach, side) + 1):
+    for row in range(_column_of(y - reach, side), _column_of(y + reach, side) + 1):
+        for column in range(_column_of(x - reach, side), _column_of(x + reach, side) + 1):
             if not overlaps(x, y, reach, column, row, side):
                 continue
             for at in range(first, last):
@@ -171,17 +170,17 @@ def post_cells(c, v, sides, held, entered, slot, grid, reach):
                     entered[0] += 1
                 if not push(v, place, slot, np.float32(x), np.float32(y), limit):
                     return False
-                held[c.terms[at], grid] += 1
+                counts[c.terms[at], grid] += 1
     return True
 
 
 @njit_no_refcount
-def unpost_cells(c, v, sides, held, slot, grid, reach):
-    """Take a subscription out of all cells it was put into with this reach; some it may have left before."""
+def unpost_cells(c, v, sides, counts, slot, grid, reach):
+    """Remove a subscription from all cells it was posted in with this reach; some it may have left before."""
     x, y, side = c.x[slot], c.y[slot], sides[grid]
     first, last = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
-    for row in range(_step(y - reach, side), _step(y + reach, side) + 1):
-        for column in range(_step(x - reach, side), _step(x + reach, side) + 1):
+    for row in range(_column_of(y - reach, side), _column_of(y + reach, side) + 1):
+        for column in range(_column_of(x - reach, side), _column_of(x + reach, side) + 1):
             if not overlaps(x, y, reach, column, row, side):
                 continue
             for at in range(first, last):
@@ -192,11 +191,11 @@ def unpost_cells(c, v, sides, held, slot, grid, reach):
                 for p in range(v.start[place], v.start[place] + v.count[place]):
                     if v.slot[p] == slot:
                         drop(v, place, p)
-                        held[c.terms[at], grid] -= 1
+                        counts[c.terms[at], grid] -= 1
                         break
 
 
 @njit(cache=True, nogil=True)
 def has_left(x, y, threshold, inside_x, inside_y, side):
-    """Whether the ball around (x, y) overlaps the cell of the second point no more."""
-    return not overlaps(x, y, SLACK - threshold, _step(inside_x, side), _step(inside_y, side), side)
+    """Whether the ball around (x, y) no longer overlaps the cell of the second point."""
+    return not overlaps(x, y, SLACK - threshold, _column_of(inside_x, side), _column_of(inside_y, side), side)

@@ -1,13 +1,13 @@
 """Engines `influence_grid` and `single_grid`: the worker index of DkM-SKS, grid and inverted file over influence balls.
 
-A message is looked up in the cells it lies in: for each of its terms the subscriptions whose influence ball overlaps
-the cell (`matching.knn.engines.cells`). The paper has one grid; here there are several, coarse and fine, each for the
-balls that suit it. Who has fewer than k results has no ball, whatever was near before it came (spec 5), and is found by
-keyword alone (`matching.knn.engines.terms`), as are balls wider than the coarsest cells.
+A message is looked up in its cell of each grid: for each of its terms the subscriptions whose influence ball overlaps
+the cell (`matching.knn.engines.cells`). The paper has one grid; here there are several, coarse and fine, each for
+balls of some sizes. A subscription with fewer than k results has no ball (spec 5) and is found by keyword alone
+(`matching.knn.engines.terms`), as are balls wider than the coarsest cells.
 
-Balls shrink. A posting learns of it when a message falls into what it takes for its ball, and is dropped if the ball
-has left the cell. Once a ball fits a finer grid its subscription moves there, at the end of the batch; one of radius
-zero has the nearest messages there can be, and is indexed no more.
+Balls shrink. A posting is updated when a message falls into its outdated ball, and dropped if the ball has left the
+cell. A ball that fits a finer grid moves there at the end of the batch; one of radius zero has the nearest messages
+possible, and is no longer indexed.
 """
 
 import math
@@ -35,14 +35,14 @@ from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
 
-#: Where a subscription is that is in no list: none yet, or never again. `_BY_TERM`: in those of its terms alone.
+#: Grid of a subscription: `_NEW`: in no list yet; `_BY_TERM`: in the lists of its terms alone.
 _NEW, _BY_TERM = -2, -1
-#: Messages that are looked up together, so that the waits for memory overlap. Alone, one takes twice as long.
+#: Messages looked up together, so that memory latencies overlap: one at a time takes twice as long.
 _ROWS = 16
 _FEWEST_FOUND = 1 << 12
-#: Words from one row of columns to the next: of a subscription, of a term of it, of a posting, of the header of a list.
+#: Words of a row of columns: of a subscription, of a term of it, of a posting, of the header of a list.
 _SLOT_WORDS, _TERM_WORDS, _POSTING_WORDS, _HEADER_WORDS = 6, 3, 4, 3
-#: Subscriptions asked for ahead of their turn.
+#: Subscriptions prefetched ahead of their use.
 _AHEAD = 8
 
 
@@ -61,8 +61,8 @@ class InfluenceGrid(LastingEngine):
         super().__init__(space)
         self.terms = TermLists(together=True)
         self.cells = CellLists(np.array(self.sides, np.int64))
-        self._grid = np.zeros(0, np.int8)  # by slot: where it is
-        self._reach = np.zeros(0)  # and with which radius it came there, slack included
+        self._grid = np.zeros(0, np.int8)  # by slot: its grid
+        self._reach = np.zeros(0)  # by slot: radius when it was posted there, slack included
 
     def _post(self, slots):
         c, capacity = self.subscriptions.columns, self.subscriptions.capacity
@@ -76,24 +76,24 @@ class InfluenceGrid(LastingEngine):
     def _unpost(self, slots):
         c = self.subscriptions.columns
         _take_out(
-            c, self.terms.view, self.cells.view, self.cells.sides, self.cells.held, self._grid, self._reach, slots
+            c, self.terms.view, self.cells.view, self.cells.sides, self.cells.counts, self._grid, self._reach, slots
         )
 
     def _settle(self):
         self._place(self.best.touched)
 
     def _place(self, slots):
-        """Move subscriptions to where their balls belong."""
+        """Move subscriptions to the grids for their balls."""
         c, cells, done = self.subscriptions.columns, self.cells, 0
         while True:
-            done, lacking = _place(
-                c, self.terms.view, cells.view, cells.sides, cells.held, cells.entered, self.widest,
+            done, full = _place(
+                c, self.terms.view, cells.view, cells.sides, cells.counts, cells.entered, self.widest,
                 self._grid, self._reach, slots, done,
             )  # fmt: skip
             if done == slots.shape[0]:
                 return
             terms = int(c.term_count[slots[done]])
-            if lacking == _BY_TERM:
+            if full == _BY_TERM:
                 self.terms.grow(c, terms)
             else:
                 cells.grow(terms * (int(self.widest) + 2) ** 2)
@@ -101,7 +101,7 @@ class InfluenceGrid(LastingEngine):
     def _scan(self, batch, first_row):
         cells = self.cells
         return _scan(
-            self.subscriptions.columns, self.best.view, self.terms.view, cells.view, cells.sides, cells.held,
+            self.subscriptions.columns, self.best.view, self.terms.view, cells.view, cells.sides, cells.counts,
             batch, first_row, self.counters,
         )  # fmt: skip
 
@@ -112,7 +112,7 @@ class InfluenceGrid(LastingEngine):
 
 
 class SingleGrid(InfluenceGrid):
-    """One grid, as the paper has it: large balls lie in many of its cells, small ones share a cell with too many."""
+    """One grid, as in the paper: large balls lie in many cells, small ones share a cell with too many."""
 
     name = "single_grid"
     sides = (1024,)
@@ -120,34 +120,34 @@ class SingleGrid(InfluenceGrid):
 
 
 @njit_no_refcount
-def _take_out_one(c, lists, cells, sides, held, grid, reach, slot):
+def _take_out_one(c, lists, cells, sides, counts, grid, reach, slot):
     if grid[slot] == _BY_TERM:
         unpost_terms(c, lists, slot)
     elif 0 <= grid[slot] < sides.shape[0]:
-        unpost_cells(c, cells, sides, held, slot, grid[slot], reach[slot])
+        unpost_cells(c, cells, sides, counts, slot, grid[slot], reach[slot])
     grid[slot] = _NEW
 
 
 @njit_no_refcount
-def _take_out(c, lists, cells, sides, held, grid, reach, slots):
+def _take_out(c, lists, cells, sides, counts, grid, reach, slots):
     for slot in slots:
-        _take_out_one(c, lists, cells, sides, held, grid, reach, slot)
+        _take_out_one(c, lists, cells, sides, counts, grid, reach, slot)
 
 
 @njit_no_refcount
-def _place(c, lists, cells, sides, held, entered, widest, grid, reach, slots, first):
-    """Move slots from `first` on; how many are done, and where there was no room for the next (a grid)."""
+def _place(c, lists, cells, sides, counts, entered, widest, grid, reach, slots, first):
+    """Move slots from `first` on; returns how many are done, and the grid that was full for the next."""
     for i in range(first, slots.shape[0]):
         slot = slots[i]
         radius = -c.threshold[slot]
         wanted = grid_for(sides, radius, widest)
-        # nothing is strictly nearer than no distance at all
+        # no message is strictly nearer than distance 0
         if radius <= 0.0:
             wanted = sides.shape[0]
-        # to a finer one alone: a ball never grows
+        # only to a finer grid: a ball never grows
         if wanted <= grid[slot]:
             continue
-        _take_out_one(c, lists, cells, sides, held, grid, reach, slot)
+        _take_out_one(c, lists, cells, sides, counts, grid, reach, slot)
         if wanted == sides.shape[0]:
             grid[slot] = wanted
         elif wanted == _BY_TERM:
@@ -157,32 +157,32 @@ def _place(c, lists, cells, sides, held, entered, widest, grid, reach, slots, fi
             grid[slot] = wanted
         else:
             grid[slot], reach[slot] = wanted, radius + SLACK
-            if not post_cells(c, cells, sides, held, entered, slot, wanted, reach[slot]):
-                # what is in is taken out again, and all is begun anew when there is room
-                _take_out_one(c, lists, cells, sides, held, grid, reach, slot)
+            if not post_cells(c, cells, sides, counts, entered, slot, wanted, reach[slot]):
+                # undo the postings; the caller extends the pool and starts again
+                _take_out_one(c, lists, cells, sides, counts, grid, reach, slot)
                 return i, wanted
     return slots.shape[0], NOWHERE
 
 
 @njit(cache=True, nogil=True)
-def _scan(c, best, lists, cells, sides, held, batch, first_row, counters):
-    """Match rows from `first_row` on; returns the row for which there was no room, or their number."""
+def _scan(c, best, lists, cells, sides, counts, batch, first_row, counters):
+    """Match rows from `first_row` on; returns the row that overflowed the results, or the number of rows."""
     rows, most = batch.seq.shape[0], 0
     for r in range(first_row, rows):
         most = max(most, batch.term_offsets[r + 1] - batch.term_offsets[r])
-    asked = np.empty((_ROWS * most * (sides.shape[0] + 1), 4), np.int64)
+    lookups = np.empty((_ROWS * most * (sides.shape[0] + 1), 4), np.int64)
     found = np.empty((_FEWEST_FOUND, 4), np.int64)
     row_end, row_scanned = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
     r = first_row
     while r < rows:
         last = min(r + _ROWS, rows)
-        there = _look_up(lists, cells, sides, held, batch, r, last, asked)
-        largest = _count(lists, cells, asked, there, r, row_scanned)
+        there = _look_up(lists, cells, sides, counts, batch, r, last, lookups)
+        largest = _count(lists, cells, lookups, there, r, row_scanned)
         if largest > found.shape[0]:
             found = np.empty((2 * largest, 4), np.int64)
-        last = _gather(lists, cells, batch, r, last, asked, there, row_scanned, found, row_end)
+        last = _gather(lists, cells, batch, r, last, lookups, there, row_scanned, found, row_end)
         done = _offer_all(
-            c, best, lists, cells, sides, held, batch, r, last, asked, found, row_end, row_scanned, counters
+            c, best, lists, cells, sides, counts, batch, r, last, lookups, found, row_end, row_scanned, counters
         )
         if done < last:
             return done
@@ -191,31 +191,31 @@ def _scan(c, best, lists, cells, sides, held, batch, first_row, counters):
 
 
 @njit_no_refcount
-def _look_up(lists, cells, sides, held, batch, first, last, asked):
-    """Find the lists of the rows: (row, ordinal of the term, grid or -1, list) for each, in this order; how many."""
+def _look_up(lists, cells, sides, counts, batch, first, last, lookups):
+    """Write the lists of the rows to `lookups`, as (row, ordinal of the term, grid or -1, list); returns how many."""
     keys, places, count = cells.key, cells.key.shape[0], 0
     for r in range(first, last):
         for i in range(batch.term_offsets[r], batch.term_offsets[r + 1]):
             term = batch.terms[i]
             # a term above all that were ever posted has no list
-            if term >= held.shape[0]:
+            if term >= counts.shape[0]:
                 continue
             for grid in range(_BY_TERM, sides.shape[0]):
-                if grid >= 0 and held[term, grid] == 0:
+                if grid >= 0 and counts[term, grid] == 0:
                     continue
-                asked[count, 0], asked[count, 1] = r, i - batch.term_offsets[r]
-                asked[count, 2], asked[count, 3] = grid, term
+                lookups[count, 0], lookups[count, 1] = r, i - batch.term_offsets[r]
+                lookups[count, 2], lookups[count, 3] = grid, term
                 if grid < 0:
                     prefetch(lists.start, np.int64(term) * _HEADER_WORDS)
                 else:
                     key = key_of(sides[grid], cell_of(batch.x[r], batch.y[r], sides[grid]), term)
-                    asked[count, 3] = key
+                    lookups[count, 3] = key
                     prefetch(keys, home_of_key(key, places) * _HEADER_WORDS)
                 count += 1
     there = 0
     for a in range(count):
-        at = asked[a, 3]
-        if asked[a, 2] >= 0:
+        at = lookups[a, 3]
+        if lookups[a, 2] >= 0:
             at = find_list(keys, at, home_of_key(at, places))
             if at < 0 or cells.count[at] == 0:
                 continue
@@ -224,39 +224,39 @@ def _look_up(lists, cells, sides, held, batch, first, last, asked):
             continue
         else:
             prefetch(lists.slot, lists.start[at] * _POSTING_WORDS)
-        # not by a slice: that is copied first, lest both overlap
-        asked[there, 0], asked[there, 1] = asked[a, 0], asked[a, 1]
-        asked[there, 2], asked[there, 3] = asked[a, 2], at
+        # element by element: a slice would be copied first, since both may overlap
+        lookups[there, 0], lookups[there, 1] = lookups[a, 0], lookups[a, 1]
+        lookups[there, 2], lookups[there, 3] = lookups[a, 2], at
         there += 1
     return there
 
 
 @njit_no_refcount
-def _count(lists, cells, asked, there, first, scanned):
-    """Count the postings of each row; the most that one has."""
+def _count(lists, cells, lookups, there, first, scanned):
+    """Count the postings of each row; returns the largest count."""
     scanned[:] = 0
     most = 0
     for a in range(there):
-        at, row = asked[a, 3], asked[a, 0] - first
-        scanned[row] += cells.count[at] if asked[a, 2] >= 0 else lists.count[at]
+        at, row = lookups[a, 3], lookups[a, 0] - first
+        scanned[row] += cells.count[at] if lookups[a, 2] >= 0 else lists.count[at]
         most = max(most, scanned[row])
     return most
 
 
 @njit_no_refcount
-def _gather(lists, cells, batch, first, last, asked, there, scanned, found, row_end):
-    """Find in whose balls the messages may lie: (slot, place of the posting, its list in `asked`, 0) for each.
+def _gather(lists, cells, batch, first, last, lookups, there, scanned, found, row_end):
+    """Write the postings whose balls may contain the messages to `found`: (slot, place, index of `lookups`, 0).
 
-    `row_end` gets where those of a row end. Returns the row that `found` may not hold, or `last`; the first fits.
+    `row_end` gets the end of each row. Returns the row that may overflow `found`, or `last`; the first fits.
     """
     hits = a = 0
     for r in range(first, last):
         if hits + scanned[r - first] > found.shape[0]:
             return r
         x, y = np.float32(batch.x[r]), np.float32(batch.y[r])
-        while a < there and asked[a, 0] == r:
-            at = asked[a, 3]
-            if asked[a, 2] >= 0:
+        while a < there and lookups[a, 0] == r:
+            at = lookups[a, 3]
+            if lookups[a, 2] >= 0:
                 for place in range(cells.start[at], cells.start[at] + cells.count[at]):
                     dx, dy = cells.x[place] - x, cells.y[place] - y
                     if dx * dx + dy * dy <= cells.limit[place]:
@@ -274,8 +274,8 @@ def _gather(lists, cells, batch, first, last, asked, there, scanned, found, row_
 
 
 @njit_no_refcount
-def _offer_all(c, best, lists, cells, sides, held, batch, first, last, asked, found, row_end, scanned, counters):
-    """Offer messages to whom they were found for, row by row; returns the row without room for a result, or `last`."""
+def _offer_all(c, best, lists, cells, sides, counts, batch, first, last, lookups, found, row_end, scanned, counters):
+    """Offer messages to the subscriptions found, row by row; returns the row that overflowed the results, or `last`."""
     terms, term_start, threshold = c.terms, c.term_start, c.threshold
     total, h = row_end[last - 1 - first], 0
     for ahead in range(min(3 * _AHEAD, total)):
@@ -285,7 +285,7 @@ def _offer_all(c, best, lists, cells, sides, held, batch, first, last, asked, fo
         begin = batch.term_offsets[r]
         verified = matched = 0
         while h < row_end[r - first]:
-            # in three steps, each of what the one before has brought
+            # in three stages, each reads an address that the one before has fetched
             if h + 3 * _AHEAD < total:
                 prefetch(c.x, found[h + 3 * _AHEAD, 0] * _SLOT_WORDS)
             if h + 2 * _AHEAD < total:
@@ -297,30 +297,30 @@ def _offer_all(c, best, lists, cells, sides, held, batch, first, last, asked, fo
                 prefetch(best.key, 2 * (best.start[soon] + best.count[soon] - 1))
             slot, place, a = found[h, 0], found[h, 1], found[h, 2]
             h += 1
-            # a pair meets in the lists of all terms they share
-            if is_first_common(terms, term_start[slot], batch.terms, begin, asked[a, 1]):
+            # a pair is found in the lists of all common terms
+            if is_first_common(terms, term_start[slot], batch.terms, begin, lookups[a, 1]):
                 verified += 1
                 dx, dy = c.x[slot] - x, c.y[slot] - y
                 key = -math.sqrt(dx * dx + dy * dy)
                 # strictly nearer: of equal distances the older stays
                 if key > threshold[slot]:
-                    said = offer(c, best, slot, seq, key)
-                    if said == NO_ROOM:
+                    outcome = offer(c, best, slot, seq, key)
+                    if outcome == NO_ROOM:
                         return r
-                    matched += said == A_RESULT
+                    matched += outcome == A_RESULT
             if threshold[slot] == -np.inf:
                 continue
-            at, grid = asked[a, 3], asked[a, 2]
+            at, grid = lookups[a, 3], lookups[a, 2]
             limit = limit_of(threshold[slot])
             if grid < 0:
                 lists.limit[place] = min(limit, lists.limit[place])
-            # another posting may have been moved here since, when one before it was dropped
+            # another posting may have moved to this place when an earlier one was dropped
             elif cells.slot[place] == slot and place < cells.start[at] + cells.count[at] and limit < cells.limit[place]:
                 cells.limit[place] = limit
                 if has_left(c.x[slot], c.y[slot], threshold[slot], x, y, sides[grid]):
-                    held[batch.terms[begin + asked[a, 1]], grid] -= 1
+                    counts[batch.terms[begin + lookups[a, 1]], grid] -= 1
                     drop(cells, at, place)
-        # whole rows alone: one that is begun anew is counted once
+        # after the row, so that a row that starts again is counted once
         counters[0] += scanned[r - first]
         counters[1] += verified
         counters[2] += matched

@@ -28,7 +28,7 @@ class TermLists(BallLists):
             self.make_lists(max(terms, have + have // 4))
 
     def grow(self, c: Subscriptions, needed: int) -> None:
-        """Room for so many more postings, and half as many again. O(pool), amortised."""
+        """Reserve `needed` more postings, and half as many again. O(pool), amortised."""
         self.make_room(needed)
         _tell_all(c, self.view)
 
@@ -46,7 +46,7 @@ def _unposted(c, slots):
 
 @njit_no_refcount
 def post_terms(c, v, slot):
-    """Put a subscription into the lists of its terms; False if the pool has no room: some postings are in."""
+    """Post a subscription in the lists of its terms; False if the pool is full: some postings are in."""
     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
         if c.position[at] >= 0:
             continue
@@ -68,7 +68,7 @@ def unpost_terms(c, v, slot):
         if place >= 0:
             term = c.terms[at]
             last = v.start[term] + v.count[term] - 1
-            # whoever fills the gap is told, while it still stands where it is known to stand
+            # update the place of the posting that fills the gap before it moves
             c.position[_position_of(c, v.slot[last], term)] = place
             drop(v, term, place)
             c.position[at] = NOWHERE
@@ -85,7 +85,7 @@ def _position_of(c, slot, term):
 
 @njit(cache=True, nogil=True)
 def _tell(c, v, term):
-    """Tell all in a list where they are."""
+    """Update the places that the subscriptions of a list have of their postings."""
     for place in range(v.start[term], v.start[term] + v.count[term]):
         c.position[_position_of(c, v.slot[place], term)] = place
 

@@ -1,7 +1,7 @@
 """Engine `skype`: quadtree cells and alpha groups over inverted lists, pruned by every rule of the Skype paper.
 
 A message walks the trees of its terms from the root down (`matching.topk.engines.skype_tree`), skipping cells and
-groups that hold nobody it could reach, scans the postings of the groups that are left
+groups without a subscription it could reach, scans the postings of the groups that are left
 (`matching.topk.engines.skype_scan`, columns in `matching.topk.engines.skype_lists`), and verifies what passes
 (`matching.topk.engines.skype_verify`): exactly, over all common terms, and only if the scanned term is the pair's first
 common one. That last rule makes every filter safe at any term (the printed algorithm adds up products as it goes and
@@ -66,7 +66,7 @@ PAPER = Pruning(
 
 
 class Skype(TopkEngine):
-    """Trees over posting lists. A message costs what its terms' lists hold near its place and within its reach.
+    """Trees over posting lists. The cost of a message is the postings of its terms near its place and within its reach.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class Skype(TopkEngine):
         return found, next_row, int(done[SCANNED]), int(done[VERIFIED])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size: names prefixed `subscriptions_` and `lists_`, and the switches."""
+        """All arrays, for figures of size: names prefixed `subscriptions_` and `lists_`, and the switches."""
         columns = {f"subscriptions_{name}": value for name, value in self.subscriptions.arrays().items()}
         lists = {f"lists_{name}": value for name, value in self.lists.arrays().items()}
         return columns | lists | {"pruning": np.array(self.pruning, np.int64)}

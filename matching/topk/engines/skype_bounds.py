@@ -1,6 +1,6 @@
 """What a node, a posting and a pair of engine `skype` can reach at most, by the rules of the Skype paper.
 
-Read on in `matching.topk.engines.skype_scan`, which asks.
+Read on in `matching.topk.engines.skype_scan`, which uses them.
 """
 
 import math
@@ -30,13 +30,13 @@ def bound_l2(
     own, rest = own[first:last], rest[first:last]
     for p in range(x.shape[0]):
         # Theorem 5.1 with norms: the product of this term, then Cauchy-Schwarz over those after it (spec 1.3)
-        room = base[p] + own[p] * message_weight + rest[p] * message_rest
+        margin = base[p] + own[p] * message_weight + rest[p] * message_rest
         dx = x[p] - message_x
         dy = y[p] - message_y
         steep = slope[p]
-        # room >= slope * distance, without the root
+        # margin >= slope * distance, without the root
         # the sign first, since squaring loses it; `&`, not `and`, leaves no branch
-        passed[p] = (room >= np.float32(0.0)) & (room * room >= steep * steep * (dx * dx + dy * dy))
+        passed[p] = (margin >= np.float32(0.0)) & (margin * margin >= steep * steep * (dx * dx + dy * dy))
 
 
 @njit(cache=True, nogil=True)
@@ -48,30 +48,30 @@ def bound_any(
     for p in range(first, last):
         passed[p - first] = 0
         slope = v_slope[p]
-        room = v_base[p] - slope * away
+        margin = v_base[p] - slope * away
         # slope * MaxDist is alpha; without a rule on texts their norms alone are the bound
         text = (np.float32(1.0) - slope * max_distance) * norm
         # Theorem 5.1 and Lemma 4: each product bounds all from the first common term on, and so does the lesser
         if rules.prefix:
             text = min(text, v_total[p] * peak, v_peak[p] * total)
-            if room + text < np.float32(0.0):
+            if margin + text < np.float32(0.0):
                 counters[PREFIX] += 1
                 continue
         if rules.l2:
             text = min(text, v_own[p] * weight + v_rest[p] * rest)
-            if room + text < np.float32(0.0):
+            if margin + text < np.float32(0.0):
                 counters[L2] += 1
                 continue
         # the way between the points leaves the cell once: the parts add up, where a root would be looser (spec 1.5);
         # at 0 the message is in the cell, or the posting in the tail, where `inner` was never written
         if rules.inner_outer and away > np.float32(0.0):
-            room -= slope * v_inner[p]
-            if room + text < np.float32(0.0):
+            margin -= slope * v_inner[p]
+            if margin + text < np.float32(0.0):
                 counters[INNER_OUTER] += 1
                 continue
         if rules.exact_distance:
             dx, dy = v_x[p] - x, v_y[p] - y
-            # base, not room: the distance itself stands in for its bounds
+            # base, not margin: the distance itself stands in for its bounds
             if v_base[p] + text < slope * np.float32(math.sqrt(dx * dx + dy * dy)):
                 counters[EXACT_DISTANCE] += 1
                 continue
@@ -80,8 +80,8 @@ def bound_any(
 
 @njit(cache=True, nogil=True)
 def within(floats, node, away, weight, rest, total, peak, norm, max_distance, prefix, l2, envelope):
-    """Whether a node at distance `away` may hold somebody the message reaches. All float32."""
-    # the least slope is the least alpha: nobody below has a larger share of text. Maxima of different postings
+    """Whether a node at distance `away` may have a subscription that the message reaches. All float32."""
+    # the least slope is the least alpha: no subscription below weighs text higher. Maxima of different postings
     # only make the bound looser
     text = (np.float32(1.0) - floats[node, 4] * max_distance) * norm
     if prefix:

@@ -16,20 +16,20 @@ from matching.topk.engines.skype_tree import (
     build_tree,
 )
 
-#: A list is built again when its tail, or what is dead in it, passes this share of what is built.
+#: A list is rebuilt when its tail, or its dead postings, exceed this fraction of the built part.
 _TAIL_SHARE = 1 / 12
 DEAD_SHARE = 0.25
-#: ... and when this share of its thresholds has been set, after minus infinity, since.
+#: ... or when this fraction of its thresholds has been set since, other than from minus infinity.
 _STALE_SHARE = 0.25
 
 
 @njit_no_refcount
 def copy_place(v, c, source, target):
-    """Copy a posting and tell its subscription where it now is."""
+    """Copy a posting and update the place that its subscription has of it."""
     slot = v.slot[source]
     v.slot[target] = slot
     v.ordinal[target] = v.ordinal[source]
-    # a tombstone has nobody to tell; else a change of threshold would reach the wrong posting
+    # a tombstone has no subscription; else a change of threshold would reach the wrong posting
     if slot >= 0:
         c.position[c.term_start[slot] + v.ordinal[source]] = target
     v.x[target] = v.x[source]
@@ -61,7 +61,7 @@ def find_due(v, group_size, due):
         # scanned flat whatever is done; only tombstones would make it worth the work
         if tail + built <= group_size and v.dead[term] == 0:
             continue
-        # a floor beside each share, or short lists would be built again and again
+        # each fraction has a minimum, or short lists would be rebuilt all the time
         if (
             tail > max(group_size, built * _TAIL_SHARE)
             or v.dead[term] > group_size // 2 + built * DEAD_SHARE
@@ -74,7 +74,7 @@ def find_due(v, group_size, due):
 
 @njit(cache=True, nogil=True)
 def build_lists(c, v, due, done, shape):
-    """Build the lists due[done:]; returns how far it came before the nodes ran out of room."""
+    """Build the lists due[done:]; returns the end of those built before the nodes ran out."""
     most = 0
     for i in range(done, due.shape[0]):
         most = max(most, v.count[due[i]])
@@ -87,7 +87,7 @@ def build_lists(c, v, due, done, shape):
     for i in range(done, due.shape[0]):
         term = due[i]
         start = v.start[term]
-        # only now close the gaps, so that nothing is lost should the nodes run out of room
+        # gaps are closed last, so that nothing is lost should the nodes run out
         n = 0
         for local in range(v.count[term]):
             if v.slot[start + local] >= 0:
@@ -99,20 +99,20 @@ def build_lists(c, v, due, done, shape):
         v.built[term] = v.dead[term] = v.stale[term] = v.node_count[term] = 0
         if n <= shape.group_size:
             # too short for a tree: its nodes are given back
-            v.used[3] += v.node_room[term]
-            v.node_room[term] = 0
+            v.used[3] += v.node_capacity[term]
+            v.node_capacity[term] = 0
             continue
         _text_statistics(c, v, start, n, text)
         x, y = v.x[start : start + n], v.y[start : start + n]
         slope, base = v.slope[start : start + n], v.base[start : start + n]
         nodes = build_tree(x, y, slope, base, text[:n], order[:n], floats, ints, shape)
         # a tree that fits takes the place of the one before
-        if nodes > v.node_room[term]:
+        if nodes > v.node_capacity[term]:
             if v.used[2] + nodes > v.node_ints.shape[0]:
                 return i
-            v.used[3] += v.node_room[term]
+            v.used[3] += v.node_capacity[term]
             v.node_start[term] = v.used[2]
-            v.node_room[term] = nodes
+            v.node_capacity[term] = nodes
             v.used[2] += nodes
         v.node_count[term] = nodes
         first_node = v.node_start[term]
@@ -180,10 +180,10 @@ def _finish_groups(v, term, text, order, l2):
         first, last = v.node_ints[node, 0], v.node_ints[node, 1]
         box = v.node_floats[node]
         if v.inner.shape[0]:
-            # any convex box that holds the posting will do for the way out of it (spec 1.5): here the shrunk one
+            # any convex box around the posting bounds the way out of it (spec 1.5): here the shrunk one
             for p in range(start + first, start + last):
-                aside = min(v.x[p] - box[0], box[2] - v.x[p])
-                v.inner[p] = max(np.float32(0.0), min(aside, v.y[p] - box[1], box[3] - v.y[p]))
+                across = min(v.x[p] - box[0], box[2] - v.x[p])
+                v.inner[p] = max(np.float32(0.0), min(across, v.y[p] - box[1], box[3] - v.y[p]))
         if v.stop_base.shape[0]:
             # from the end back: Theorem 5.4 wants maxima over all postings behind
             largest_base, largest_text = np.float32(-1e6), np.float32(0.0)

@@ -31,10 +31,10 @@ from matching.topk.scores import SLACK
 class Lists(NamedTuple):
     """Kernel view; t terms, p places of the pool, n nodes of the pool of trees.
 
-    start : int64[t], count, room : int32[t]    the list, tail included
+    start : int64[t], count, capacity : int32[t]    the list, tail included
     built : int32[t]                            postings in the tree
     dead, stale : int32[t]                      of the built: tombstones, thresholds set (from none) since
-    node_start : int64[t], node_count, node_room : int32[t]
+    node_start : int64[t], node_count, node_capacity : int32[t]
     slot : int32[p]           the subscription; -1 for a tombstone
     ordinal : int16[p]        which of its terms this is
     x, y : float32[p]         its point
@@ -51,13 +51,13 @@ class Lists(NamedTuple):
 
     start: Int64
     count: Int32
-    room: Int32
+    capacity: Int32
     built: Int32
     dead: Int32
     stale: Int32
     node_start: Int64
     node_count: Int32
-    node_room: Int32
+    node_capacity: Int32
     slot: Int32
     ordinal: np.ndarray
     x: Float32
@@ -77,7 +77,7 @@ class Lists(NamedTuple):
     used: Int64
 
 
-_PER_TERM = ("start", "count", "room", "built", "dead", "stale", "node_start", "node_count", "node_room")
+_PER_TERM = ("start", "count", "capacity", "built", "dead", "stale", "node_start", "node_count", "node_capacity")
 _WIDE = ("start", "node_start")
 _ALWAYS = ("slot", "ordinal", "x", "y", "slope", "base")
 _OPTIONAL = {
@@ -93,7 +93,7 @@ _DTYPES = {"slot": np.int32, "ordinal": np.int16, "signature": np.int32}
 
 
 class SkypeLists:
-    """Posting lists of a `PointSubscriptions` with a tree over each; `switches` tell which columns it keeps."""
+    """Posting lists of a `PointSubscriptions` with a tree over each; `switches` select the columns it keeps."""
 
     def __init__(self, max_distance: float, switches: tuple[str, ...], shape: Shape):
         self._max_distance = max_distance
@@ -107,7 +107,7 @@ class SkypeLists:
         columns["node_floats"], columns["node_ints"] = np.zeros((0, FLOATS), np.float32), np.zeros((0, INTS), np.int32)
         self.view = Lists(**columns, used=np.zeros(4, np.int64))
         self._added = np.zeros(0, np.int32)
-        self._changed = 0  # postings that were added, removed or told another threshold since trees were looked at
+        self._changed = 0  # postings added, removed or set since trees were last checked
 
     def insert(self, subscriptions: PointSubscriptions, slots: Int32, posted: np.ndarray) -> None:
         """Append the posted terms of new slots to the tails. O(their terms), amortised.
@@ -151,7 +151,7 @@ class SkypeLists:
                 self._make_node_room(2 * int(self.view.count[due[done]]))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size, the pools trimmed to what is in use."""
+        """All arrays, for figures of size, the pools trimmed to their used parts."""
         used = self.view.used
         return {
             name: value
@@ -222,7 +222,7 @@ def _largest_term(c, slots, posted):
 
 
 @njit(cache=True, nogil=True)
-def _room_for(count, added):
+def _capacity_for(count, added):
     """Places a list of `count` that must take `added` more is given: exact at first, then a quarter more."""
     return added if count == 0 else count + added + (count + added) // 4 + 2
 
@@ -237,11 +237,11 @@ def _count_added(c, slots, posted, v, added):
             if posted[at]:
                 term = c.terms[place]
                 added[term] += 1
-                if v.count[term] + added[term] > v.room[term]:
-                    # a list moves once, with room for all: its last step counts whole, earlier ones are taken back
-                    needed += _room_for(v.count[term], added[term])
-                    if added[term] > 1 and v.count[term] + added[term] - 1 > v.room[term]:
-                        needed -= _room_for(v.count[term], added[term] - 1)
+                if v.count[term] + added[term] > v.capacity[term]:
+                    # a list moves once, with capacity for all: the last estimate replaces earlier ones
+                    needed += _capacity_for(v.count[term], added[term])
+                    if added[term] > 1 and v.count[term] + added[term] - 1 > v.capacity[term]:
+                        needed -= _capacity_for(v.count[term], added[term] - 1)
             at += 1
     return needed
 
@@ -268,9 +268,9 @@ def _append(c, slots, posted, v, added, max_distance):
             if not posted[before + j]:
                 c.position[start + j] = -1
                 continue
-            # the first posting of this call moves the list, with room for all; the caller has seen to the pool
+            # the first posting of this call moves the list, with capacity for all; the caller has reserved the pool
             if added[term] > 0:
-                if v.count[term] + added[term] > v.room[term]:
+                if v.count[term] + added[term] > v.capacity[term]:
                     _move_list(v, c, term, added[term])
                 added[term] = 0
             place = v.start[term] + v.count[term]
@@ -296,17 +296,17 @@ def _append(c, slots, posted, v, added, max_distance):
 
 @njit_no_refcount
 def _move_list(v, c, term, added):
-    """Move a list to the end of the pool, with room for `added` more."""
+    """Move a list to the end of the pool, with capacity for `added` more."""
     old, count = v.start[term], v.count[term]
-    room = _room_for(count, added)
+    capacity = _capacity_for(count, added)
     new = v.used[0]
-    v.used[0] = new + room
-    # the old room is dead until the pool is compacted
-    v.used[1] += v.room[term]
+    v.used[0] = new + capacity
+    # the old places are dead until the pool is compacted
+    v.used[1] += v.capacity[term]
     for i in range(count):
         copy_place(v, c, old + i, new + i)
     v.start[term] = new
-    v.room[term] = room
+    v.capacity[term] = capacity
 
 
 @njit(cache=True, nogil=True)
@@ -371,14 +371,14 @@ def _compact(order, v, c):
     """Close the gaps of the pool, list by list in `order` of their places; rooms are kept."""
     end = 0
     for term in order:
-        if v.room[term] == 0:
+        if v.capacity[term] == 0:
             continue
         old = v.start[term]
         # ascending places: a list moves down or stays, never onto one that is still to move
         for i in range(v.count[term]):
             copy_place(v, c, old + i, end + i)
         v.start[term] = end
-        end += v.room[term]
+        end += v.capacity[term]
     v.used[0] = end
     v.used[1] = 0
 
@@ -395,7 +395,7 @@ def _compact_nodes(order, v):
             v.node_floats[end + i] = v.node_floats[old + i]
             v.node_ints[end + i] = v.node_ints[old + i]
         v.node_start[term] = end
-        v.node_room[term] = count
+        v.node_capacity[term] = count
         end += count
     v.used[2] = end
     v.used[3] = 0

@@ -33,7 +33,7 @@ _BLOCK = 1024
 #: Postings at the front of a run that are touched ahead of their use, and how many of them share a cache line.
 _AHEAD = 256
 _LINE = 16
-#: From so many candidates a message on, which must be one in so many of its postings, it is scanned by itself.
+#: A message with at least this many candidates, and one in at least this many postings, is scanned by itself.
 _DENSE, _DENSE_SHARE = 1024, 4
 #: Pairs of message and term that are led at once.
 _PAIRS = 64
@@ -83,7 +83,7 @@ def _find_runs(
 
 @njit(cache=True, nogil=True)
 def _longer(column):
-    """A copy with room for as many again."""
+    """A copy of twice the length."""
     grown = np.empty(2 * column.shape[0], column.dtype)
     grown[: column.shape[0]] = column
     return grown
@@ -91,7 +91,7 @@ def _longer(column):
 
 @njit(cache=True, nogil=True)
 def _longer_rows(column, more=0):
-    """As `_longer`, for an array of rows; with room for `more` beyond that."""
+    """As `_longer`, for an array of rows; with `more` rows beyond that."""
     grown = np.empty((2 * column.shape[0] + more, column.shape[1]), column.dtype)
     grown[: column.shape[0]] = column
     return grown
@@ -109,7 +109,7 @@ def _morton(x, y):
 
 @njit(cache=True, nogil=True)
 def _suffixes(batch, first_row, last_row, stats, squares):
-    """Of each message and each of its terms: norm, sum and maximum of the weights from it on, and what signatures ask.
+    """Of each message and each of its terms: norm, sum and maximum of the weights from it on, and signature bits.
 
     A message has one row more than terms, so that what follows the last one is there, too: its rows begin at its
     first term's place within the chunk plus its number. `squares` (uint8[messages, 256], zeros) gets the squared
@@ -150,22 +150,22 @@ def _norm_at(squares, signature):
 
 @njit(cache=True, nogil=True)
 def _by_term(v, batch, first_row, last_row, row_of):
-    """Pairs of a message and a term that somebody asks for, as places of the term, by term and then along the curve;
+    """Pairs of a message and a term with a list, as places of the term, by term and then along the curve;
     fills `row_of` a place."""
     first = batch.term_offsets[first_row]
     code = np.empty(last_row - first_row, np.int64)
     for r in range(first_row, last_row):
         code[r - first_row] = _morton(batch.x[r], batch.y[r])
     places = np.empty(batch.term_offsets[last_row] - first, np.int32)
-    asked = 0
+    count = 0
     for row in in_order(code, np.arange(code.shape[0])):
         for j in range(batch.term_offsets[first_row + row] - first, batch.term_offsets[first_row + row + 1] - first):
             row_of[j] = row
             term = batch.terms[first + j]
-            # a term above all that were ever posted has no list; what is not asked for is written over
-            places[asked] = j
-            asked += term < v.start.shape[0] and v.count[term] > 0
-    return in_order(batch.terms[first:], places[:asked])
+            # a term above all that were ever posted has no list; the next pair overwrites it
+            places[count] = j
+            count += term < v.start.shape[0] and v.count[term] > 0
+    return in_order(batch.terms[first:], places[:count])
 
 
 @njit(cache=True, nogil=True)
@@ -176,18 +176,18 @@ def _is_plain(rules):
 
 @njit(cache=True, nogil=True)
 def _dense(postings, candidates, rows):
-    """Whether so many of the postings of so many messages are candidates that pruning costs more than it saves."""
+    """Whether so large a part of the postings are candidates that pruning costs more than it saves."""
     return candidates > _DENSE * rows and candidates * _DENSE_SHARE > postings
 
 
 @njit(cache=True, nogil=True)
 def _find_candidates(
-    v, batch, first_row, last_row, stats, squares, row_of, order, max_distance, rules, counters, room, ints, floats
+    v, batch, first_row, last_row, stats, squares, row_of, order, max_distance, rules, counters, limit, ints, floats
 ):  # fmt: skip
     """Pairs that may reach their thresholds, as rows of `ints` (slot, place of the term within the chunk) and of
     `floats` (what the text part must reach, slope of the posting).
 
-    Returns how many, -1 for more than `room`, and the two arrays, grown. Messages are taken together, term by term:
+    Returns how many, -1 for more than `limit`, and the two arrays, grown. Messages are taken together, term by term:
     those that share a term find its tree and its postings in the cache, and a few pairs are led at once so that their
     cache misses overlap: first all their runs, asking for the postings on the way, then the bounds, then the rest of
     the postings that passed.
@@ -256,7 +256,7 @@ def _find_candidates(
                 for block in range(run_first, run_last, _BLOCK):
                     end = min(block + _BLOCK, run_last)
                     size = end - block
-                    # zero what the last word holds beyond the block, so that words can be tested whole
+                    # clear the last word beyond the block, so that words can be tested whole
                     words[(size - 1) >> 3] = 0
                     if plain:
                         bound_l2(p_x, p_y, p_slope, p_base, p_own, p_rest, block, end, x, y, weight, rest, passed)
@@ -275,7 +275,7 @@ def _find_candidates(
                         if words[word] == 0:
                             continue
                         # all are written down and those that passed stay: which ones do cannot be foreseen, and a
-                        # wrong guess costs more than a store. Beyond the block nobody passes.
+                        # wrong guess costs more than a store. Bits beyond the block are clear.
                         for p in range(word << 3, (word + 1) << 3):
                             at_place[passing] = block + p
                             passing += passed[p]
@@ -288,8 +288,8 @@ def _find_candidates(
             fresh[k, 0] = p_slot[at_place[k]]
             fresh[k, 1] = p_signature[at_place[k]] if rules.signature else np.int32(-1)
         if candidates + passing > ints.shape[0]:
-            # tombstones and what signatures cut are still counted: `room` is a limit to memory, not to answers
-            if candidates + passing > room:
+            # tombstones and what signatures cut are still counted: `limit` bounds memory, not answers
+            if candidates + passing > limit:
                 return -1, ints, floats
             ints, floats = _longer_rows(ints, passing), _longer_rows(floats, passing)
         before = candidates
@@ -341,9 +341,9 @@ def scan(
 ):  # fmt: skip
     """Match rows from `first_row` on; returns (hits, next row), hits = -1 if not one row fitted.
 
-    `together` messages are taken as a chunk, fewer where they have more than `most_candidates` candidates or more hits
-    than there is room for. How many went well is left in `chunk` (int64[1]), where the next call begins: what a chunk
-    that was too large has found is found again. 0 stands for messages to which nearly everybody is a candidate.
+    `together` messages are taken as a chunk, fewer where they have more than `most_candidates` candidates or more
+    hits than fit the output. How many were matched is left in `chunk` (int64[1]), where the next call begins: what a chunk
+    that was too large has found is found again. 0 stands for messages of which nearly all are candidates.
     """
     found = np.int64(0)  # a literal would have `verify` compiled twice
     r = first_row
@@ -370,9 +370,9 @@ def scan(
         order = _by_term(v, batch, r, last_row, row_of)
         before = counters.copy()
         # a message alone cannot be taken in parts: it gets the memory it needs
-        room = most_candidates if last_row - r > 1 else 1 << 31
+        limit = most_candidates if last_row - r > 1 else 1 << 31
         candidates, ints, floats = _find_candidates(
-            v, batch, r, last_row, stats, squares, row_of, order, max_distance, rules, counters, room, ints, floats
+            v, batch, r, last_row, stats, squares, row_of, order, max_distance, rules, counters, limit, ints, floats
         )  # fmt: skip
         if candidates < 0:  # thresholds are low: take fewer messages together
             counters[:] = before  # the same messages count when they are taken again
@@ -383,12 +383,12 @@ def scan(
             c, batch, max_distance, rules, counters, r, last_row, most_hits, stats, offsets, ordered, ordered_floats,
             found, slots, rows, scores,
         )  # fmt: skip
-        # hits ran out of room, or there are enough: the next call finds the candidates of the other rows anew
+        # the hits did not fit, or there are enough: the next call finds the candidates of the other rows anew
         if next_row < last_row:
             chunk[0] = max(1, next_row - r)
             return (found if next_row > first_row else -1), next_row
         if _is_plain(rules) and _dense(counters[POSTINGS] - postings, candidates, last_row - r):
-            # no use in sharing lists, nor in writing down who is one
+            # sharing lists or storing candidates would save nothing
             chunk[0] = 0
         elif candidates < most_candidates >> 2:
             chunk[0] = min(together, 2 * chunk[0])

@@ -116,7 +116,7 @@ def build_tree(x, y, slope, base, text, order, floats, ints, shape):
                 last,
             )
         # one step of float32 wide, the middle may round down to the lower value: then all are in one quadrant, and a
-        # chain of nodes with one child each would be longer than the room for nodes
+        # chain of nodes with one child each would exceed the capacity for nodes
         most = max(cuts[1] - cuts[0], cuts[2] - cuts[1], cuts[3] - cuts[2], cuts[4] - cuts[3])
         if most < last - first:
             # the last one first, since a stack turns them round and preorder must follow `order`
@@ -228,7 +228,7 @@ def _select(order, first, last, nth, key):
                 order[i], order[j] = order[j], order[i]
                 i += 1
                 j -= 1
-        # only the part with place `nth` goes on, so it is O(n) expected
+        # only the part with place `nth` is divided again, so it is O(n) expected
         if nth <= j:
             high = j
         elif nth >= i:
@@ -273,7 +273,7 @@ def change_base(tree, local, base, path):
             node += ints[node, 2]
     first, last = ints[node, 0], ints[node, 1]
     if tree.stop_base.shape[0]:
-        # suffix maxima hold in whatever order the bases now are, which was falling when the tree was built
+        # suffix maxima are valid in any order of the bases, which fell when the tree was built
         for p in range(local, first - 1, -1):
             behind = tree.stop_base[p + 1] if p + 1 < last else np.float32(-1e6)
             tree.stop_base[p] = max(tree.base[p], behind)
@@ -286,7 +286,7 @@ def change_base(tree, local, base, path):
         node = path[level]
         row = floats[node]
         if old < row[5] and old_near < row[6] and old_far < row[7]:
-            return  # somebody else holds every maximum here, and so further up
+            return  # other postings have all maxima here, and so in the ancestors
         at_zero = at_near = at_far = np.float32(-np.inf)
         if ints[node, 2] == 1:
             for p in range(first, last):

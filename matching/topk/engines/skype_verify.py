@@ -1,7 +1,7 @@
-"""Kernels of engine `skype`: the exact score of those whom the bounds let through.
+"""Kernels of engine `skype`: the exact scores of candidates.
 
 `verify` takes the candidates of many messages that `matching.topk.engines.skype_scan` has found; `scan_row` a message
-to whom nearly everybody would be one. Read on in `matching.topk.scores`, which has the expressions.
+of which nearly all subscriptions are candidates. Read on in `matching.topk.scores`, which has the expressions.
 """
 
 import math
@@ -22,7 +22,7 @@ from matching.topk.engines.skype_bounds import (
 from matching.topk.scores import exact_score, whole_score
 
 _BLOCK = 1024
-#: Who is verified is put in order of memory if at least one in so many slots is.
+#: Candidates are sorted by slot if they are at least one in this many slots.
 _SPARSE = 8
 #: An empty place of the hash table of a message's terms.
 _EMPTY, _NO_PLACE = -1, 2**31 - 1
@@ -60,7 +60,7 @@ def _text_score(terms, weights, start, count, first, keys, place_of, weight_of):
         # terms ascend in the message, so its first common one has the least position
         lowest = min(lowest, place_of[place])
         text += np.float64(weights[at]) * weight_of[place]
-    # another term comes first: the pair is decided there, since bounds hold for the first one only (spec 1.7)
+    # another term comes first and decides the pair, since bounds are valid for the first one only (spec 1.7)
     return text if lowest == first else -1.0
 
 
@@ -95,7 +95,7 @@ def in_order(keys, places):
 def _ascend(slots, capacity):
     """Sort slots, no two equal and all below `capacity`. O(capacity), by a byte each: for when most of them are there.
 
-    Whoever reads by slot then, here and where hits are taken, goes through memory from the front.
+    Later reads by slot, here and in the result buffers, are in order of memory.
     """
     there = np.zeros(capacity, np.uint8)
     for slot in slots:
@@ -109,10 +109,10 @@ def _ascend(slots, capacity):
 
 @njit(cache=True, nogil=True)
 def scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores):
-    """Match a message to whom nearly everybody is a candidate; returns hits so far, -1 if they have no room.
+    """Match a message by a full scan of its lists; returns hits so far, -1 if they exceed the output.
 
-    Its lists are scanned flat and whom their bounds let through is verified on the spot: what trees, signatures and
-    candidates in the order of memory save is less than they cost. slots, rows : int32[room]; scores : float64[room],
+    Used if nearly all subscriptions are candidates, where trees, signatures and sorting by slot cost more than they
+    save: each is verified on the spot. slots, rows : int32[n]; scores : float64[n],
     filled from `found` on. O(postings of its terms), as the scan of L2AP with Skype's Theorem 5.1.
     """
     passed = np.zeros(_BLOCK, np.uint8)
@@ -239,7 +239,7 @@ def verify(
             # >=, as a buffer takes in (spec R4); all tests before this one may let too much through, none too little
             if score >= threshold:
                 if found == slots.shape[0]:
-                    # no room for this row: hand over the rows before it, or ask for more room
+                    # the row does not fit: return the rows before it, or -1 for larger arrays
                     return before, r
                 slots[found] = seen[k, 0]
                 rows[found] = r

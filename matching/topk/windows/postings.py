@@ -135,7 +135,7 @@ def upper_bound(nodes, n, x, y, alpha, own, rest, max_distance):
     """Upper bound of the scores of messages under node n, found under a term with `own` and `rest` (`term_bounds`)."""
     dx = max(0.0, nodes[n, 0] - x, x - nodes[n, 2])
     dy = max(0.0, nodes[n, 1] - y, y - nodes[n, 3])
-    # own and rest hold 1 - alpha (`term_bounds`); no term but the first common one may be bounded so (spec 1.4)
+    # own and rest include 1 - alpha (`term_bounds`); no term but the first common one may be bounded so (spec 1.4)
     spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
     return alpha * spatial + own * nodes[n, 4] + rest * nodes[n, 5] + _SLACK
 
