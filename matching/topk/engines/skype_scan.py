@@ -342,8 +342,8 @@ def scan(
     """Match rows from `first_row` on; returns (hits, next row), hits = -1 if not one row fitted.
 
     `together` messages are taken as a chunk, fewer where they have more than `most_candidates` candidates or more
-    hits than fit the output. How many were matched is left in `chunk` (int64[1]), where the next call begins: what a chunk
-    that was too large has found is found again. 0 stands for messages of which nearly all are candidates.
+    hits than fit the output. The number matched is left in `chunk` (int64[1]), where the next call begins: the hits of
+    a chunk that was too large are found again. 0 stands for messages of which nearly all are candidates.
     """
     found = np.int64(0)  # a literal would have `verify` compiled twice
     r = first_row

@@ -118,7 +118,7 @@ def test_buffers_close_does_what_its_steps_do_one_after_the_other(seq_is_life, l
         assert sorted(tuple(map(float, one)) for one in got) == sorted(tuple(map(float, one)) for one in expected)
         told, short = told + n, short + closed.short.size
     everybody = np.arange(slots, dtype=np.int32)
-    for got, wanted in zip(whole.results(everybody, k), steps.held(everybody, k), strict=True):
+    for got, wanted in zip(whole.results(everybody, k), steps.results(everybody, k), strict=True):
         assert got.tolist() == wanted.tolist()
     assert told > 1000 and short > 5, "worlds in which little happens test little"
 
