@@ -1,19 +1,19 @@
 """Kind `skyline`: all messages of the window that no other message dominates in place and words.
 
-A subscription asks with a rectangle and keywords, of which a message must have at least one. One message dominates
-another that is no nearer to the middle, has no more in common with the keywords, and less of one of the two. A message
-may be a new version of an object, which ends the version before it.
+A subscription is a rectangle and keywords, of which a message must have at least one. One message dominates another
+that is no nearer to the centre, has no more in common with the keywords, and less of one of the two. A message may be a
+new version of an object, which ends the version before it.
 
-Engines (`engines/`), which keep what may still enter a skyline, and window indexes (`windows/`), which are searched
-when something was lost. All of Deng et al., "Spatial-Keyword Skyline Publish/Subscribe Query Processing Over
-Distributed Sliding Window Streaming Data" (2022):
+Engines (`engines/`) keep the messages that may still enter a skyline; window indexes (`windows/`) answer the window
+queries of refills. All of Deng et al., "Spatial-Keyword Skyline Publish/Subscribe Query Processing Over Distributed
+Sliding Window Streaming Data" (2022):
 
-- `eager_star`, the default, is theirs (section 3.2.3, made exact): it looks into the window least often. `eager`, after
-  Tao and Papadias (2006), is the engine under it. `regions.py` is their region step, with a disc where the rectangle of
-  the paper loses results.
+- `eager_star`, the default (section 3.2.3, made exact), sends the fewest window queries. It extends `eager`, after Tao
+  and Papadias (2006). `regions.py` is the paper's region step, with a disc where the rectangle of the paper loses
+  results.
 - `inverted`, the default window index, our own: inverted lists in order of arrival, the cheapest to fill, and few
-  questions reach it. `mf_rtree` is the paper's memo-and-filter R-tree (section 3.2.2).
+  window queries reach it. `mf_rtree` is the paper's memo-and-filter R-tree (section 3.2.2).
 
-Read `room.py` first, then `engine.py`, `engines/eager.py`, `engines/eager_star.py`, and `window.py` for what a window
-index is. `docs/skyline-figures.md` has the measurements.
+Read `operator.py` first, then `engine.py`, `engines/eager.py`, `engines/eager_star.py`, and `window.py`.
+`docs/skyline-figures.md` has the measurements.
 """

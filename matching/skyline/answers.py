@@ -1,10 +1,9 @@
-"""Asking a window that several tasks hold: the question, an answer, and how answers become one.
+"""Window queries, answers of the tuple tasks, and how partial answers are merged.
 
-Of a task's candidates only those are sent that no other one of it dominates which lives at least as long. What is left
-out can never be in the skyline while the other lives, and should the other be ended, it is one that is kept, and the
-subscription is looked up again. "Dominates and lives at least as long" is transitive, so leaving out by parts and then
-from the whole leaves what leaving out at once would: `merge_answers`. Read on in `matching.skyline.operator`, which
-asks.
+A task sends only candidates that no other one of its candidates dominates and outlives. A candidate left out cannot be
+in the skyline while its dominator lives; if the dominator is ended, the subscription is refilled, since the dominator
+is in the buffer. "Dominates and lives at least as long" is transitive, so pruning by parts and then the whole gives the
+same as pruning at once: `merge_answers`. Read on in `matching.skyline.operator`.
 """
 
 from collections.abc import Sequence
@@ -43,7 +42,7 @@ class Candidates(NamedTuple):
 
 
 def merge_answers(parts: Sequence[Candidates]) -> Candidates:
-    """One answer of the tasks' answers to one question. O(n log n)."""
+    """Merge the tasks' answers to one window query. O(n log n)."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -74,7 +73,7 @@ def joined(parts: list[Candidates]) -> Candidates:
 
 
 def useful(found: Candidates) -> Candidates:
-    """Without candidates that another one of the row dominates which lives at least as long; O(n log n + n * kept)."""
+    """Without candidates that another one of the row dominates and outlives (or equals); O(n log n + n * kept)."""
     useful = np.zeros(found.seq.shape[0], np.bool_)
     _mark_useful(found.offsets, found.life, found.spatial, found.text, useful)
     before = np.zeros(useful.shape[0] + 1, np.int64)
@@ -102,7 +101,7 @@ def _mark_useful(offsets, life, spatial, text, useful):
         count = 0
         for at in order[::-1]:
             beaten = False
-            # Those left out are not compared: what beat one of them beats whatever it would have beaten.
+            # Pruned candidates need no comparison: what dominates one of them dominates all below it.
             for k in range(count):
                 if dominates(spatial[kept[k]], text[kept[k]], spatial[at], text[at]):
                     beaten = True

@@ -1,14 +1,12 @@
-"""What every `skyline` engine offers to the stream: it keeps something of each subscription, and says what it lacks.
+"""Interface of the `skyline` engines: an index of subscriptions, and a result buffer for each.
 
-At each boundary an engine is told what came, what was ended and what may expire (`take`), and answers with the
-subscriptions for which it must look into the window; these get all their candidates (`refill`). Whatever it keeps lies
-in a `CandidatePool`, in which the skyline is marked. The engines:
+At each boundary `apply` takes new messages, ended messages and the new floor, and returns the subscriptions that need a
+refill; these get all their candidates from the window (`refill`). Buffers lie in a `CandidatePool`. The engines:
 
-- `eager`         keeps just what can still enter the skyline, and knows when it will
-- `eager_star`    the same, and seldom looks into the window where an object moves, changes its words or is deleted;
-                  the default
+- `eager`         keeps just the messages that can still enter the skyline, and when they will
+- `eager_star`    the same, with few refills where an object moves, changes its words or is deleted; the default
 
-Read on in `matching.skyline.engines.eager`, or in `matching.skyline.operator` for what drives them.
+Read on in `matching.skyline.engines.eager`, or in `matching.skyline.operator`, which calls them.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +23,7 @@ from matching.storage.state import Lists, State
 
 
 class Offers(NamedTuple):
-    """Messages that are alive and became candidates, each pair once: slot int32[n], seq, life int64[n], relevances."""
+    """New candidates that are alive, each pair once: slot int32[n], seq, life int64[n], relevances float64[n]."""
 
     slot: Int32
     seq: Int64
@@ -35,11 +33,11 @@ class Offers(NamedTuple):
 
 
 class SkylineEngine(ABC):
-    """Subscriptions with what is kept of each.
+    """Subscriptions and their result buffers.
 
     Parameters
     ----------
-    space : Space    world box; decides how the index cuts the world up, never what matches
+    space : Space    world box; sets the cells of the index, never what matches
     """
 
     #: Name in `matching.kinds`.
@@ -54,66 +52,63 @@ class SkylineEngine(ABC):
         return len(self.subscriptions)
 
     def insert(self, table: SubscriptionTable) -> Int32:
-        """Add subscriptions, which keep nothing until they are refilled; returns their slots."""
+        """Add subscriptions, whose buffers are empty until a refill; returns their slots."""
         slots = self.subscriptions.insert(table)
         self._ensure_slots()
         return slots
 
     def forget(self, slots: Int32) -> None:
-        """Withdrawn subscriptions keep nothing any more."""
+        """Empty the buffers of these slots."""
         self.candidates.clear(slots)
 
     def entries(self) -> int:
-        """How many messages are kept for all subscriptions together."""
+        """Messages in all buffers together."""
         return self.candidates.entries()
 
     def bytes(self) -> int:
-        """Memory of everything the engine holds; O(all), since what a snapshot has no need of is settled."""
+        """Memory of the engine in bytes; O(all), since deferred entries are settled first."""
         return sum(array.nbytes for array in self.arrays().values())
 
     def defer(self, offers: Offers, slots: Int32, seqs: Int64) -> tuple[Offers, Int32, Int64]:
-        """What of all this can change a skyline, and so has to be given to `take`; the engine has seen to the rest.
+        """Defer arrivals and ends that change no skyline; returns the others, which `apply` must take.
 
-        For all or some of the subscriptions that are to be led to the next boundary, before any of them is.
+        Called before `apply`, for all or some of the slots that advance to the next boundary.
         """
         return offers, slots, seqs
 
     @abstractmethod
     def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
-        """Lead all subscriptions to the next boundary, whose floor is given.
+        """Advance all subscriptions to the next boundary.
 
         Parameters
         ----------
-        offers : Offers        what came
-        slots, seqs            message `seqs[i]`, a candidate of `slots[i]` so far, has been ended
-        floor : int
+        offers : Offers
+        slots, seqs            int32[n], int64[n]: message `seqs[i]`, a candidate of `slots[i]` so far, was ended
+        floor : int            floor of the boundary: messages with `life` at or below it have expired
 
         Returns
         -------
-        int32[m]    slots, each once, whose skyline is right only after a refill
+        int32[m]    slots, each once, that need a refill
         """
 
     @abstractmethod
     def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:
-        """Take all live candidates of these slots: new ones, and those that `take` returned."""
+        """Replace the buffers of these slots, new or returned by `apply`, by all their live candidates."""
 
     def state(self, slots: Int32) -> tuple[dict[str, np.ndarray], Lists]:
-        """What is kept of these slots: columns with an entry a slot, and what is kept in each. O(entries)."""
+        """Snapshot of the buffers of these slots: columns by slot, and entries. O(entries)."""
         return {"due": self.candidates.view.due[slots]}, self.candidates.lists(slots)
 
     def restore(self, slots: Int32, state: State, floor: int) -> None:
-        """Take over what `state` of an engine of the same class gave, for slots that keep nothing yet; at this floor.
-
-        O(entries).
-        """
+        """Restore what `state` of the same class returned, into empty slots, at this floor. O(entries)."""
         self.candidates.fill(slots, state.lists["kept"])
         self.candidates.view.due[slots] = state.rows["due"]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size."""
+        """All arrays, by name, to measure memory."""
         arrays = {f"index_{name}": value for name, value in self.subscriptions.arrays().items()}
         return arrays | {f"kept_{name}": value for name, value in self.candidates.arrays().items()}
 
     def _ensure_slots(self) -> None:
-        """Have room for every slot that the index hands out."""
+        """Provide capacity for every slot of the index."""
         self.candidates.ensure_slots(self.subscriptions.capacity)

@@ -1,16 +1,15 @@
-"""The room of `skyline`: standing skylines of the subscriptions that one query task holds, which it may share.
+"""The operator of `skyline`: the skylines of the subscriptions of one query task, which may be replicas.
 
-A task matches, in `match`, the messages that are its own, and their ends, against every subscription that it holds.
-Each has a home among its holders; what a task finds for others goes there (`SkylineHits`). A home closes a batch, in
-`close`, with what everybody found: its engine (`matching.skyline.engine`) brings what it keeps to the boundary.
+`match` matches this task's messages, and their ends, against all its subscriptions; hits of replicas go to the home of
+the subscription (`SkylineHits`). `close` merges the hits of all tasks at the home, and its engine
+(`matching.skyline.engine`) advances the result buffers to the boundary.
 
-Whoever is new, or has lost what kept others out, pends (`matching.refill`): nothing is kept of it, and the window is
-asked for its candidates as of that boundary. Slots are at different boundaries meanwhile, which disturbs nobody: an
-engine looks at those that something happened to, or that are due at the floor it is given, and who has been led further
-is due at none of the floors before.
+A subscription that is new, or has lost a message that kept others out, waits for a refill (`matching.refill`): its
+buffer is empty until the window query as of that boundary is answered. Slots may be at different boundaries meanwhile:
+an engine only visits slots with offers or ends, or due at its floor, and a slot that has advanced further is due at no
+earlier floor.
 
-A subscription that ends while it pends is told to its end like any other. Read on in
-`matching.skyline.engines.eager_star`.
+A subscription removed while it waits gets its last updates as usual. Read on in `matching.skyline.engines.eager_star`.
 """
 
 from collections.abc import Callable
@@ -47,7 +46,7 @@ _NONE = np.zeros(0, np.int64)
 
 
 class SkylineHits(NamedTuple):
-    """What one task found in a batch for the subscriptions of one home; maybe nothing.
+    """Hits of one task in a batch, for the subscriptions of one home; may be empty.
 
     number, seq, life : int64[n], spatial, text : float64[n]    messages that came, pair by pair
     lost_number, lost_seq : int64[m]                            messages of earlier batches that were ended
@@ -70,9 +69,9 @@ class SkylineHits(NamedTuple):
 
 
 class _Matched(NamedTuple):
-    """A batch that this task has matched: what it found for those at home here, and who of them is new."""
+    """A matched batch: hits for the results homed on this task, and slots of the new ones."""
 
-    news: BatchDelta
+    delta: BatchDelta
     fresh: Int32
     work: Work
 
@@ -82,14 +81,14 @@ class SkylineOperator(KindOperator):
 
     Parameters
     ----------
-    engine : callable    makes a `SkylineEngine`; its index finds, its pool keeps skylines of those at home here
-    site : Site
+    engine : callable    makes a `SkylineEngine`; its index matches, its pool has the result buffers homed here
+    context : OperatorContext
     """
 
-    def __init__(self, engine: Callable[[Space], SkylineEngine], site: OperatorContext):
-        self.site = site
-        self.engine = engine(site.space)
-        self.pending = RefillCoordinator(self)
+    def __init__(self, engine: Callable[[Space], SkylineEngine], context: OperatorContext):
+        self.context = context
+        self.engine = engine(context.space)
+        self.refills = RefillCoordinator(self)
         self.scanned = self.pairs = 0
         self._matched = Boundary(-1, 0, -1, NO_FLOOR)
         self._met = self._missed = _NONE
@@ -100,7 +99,7 @@ class SkylineOperator(KindOperator):
 
     @property
     def watermark(self) -> int:
-        return self.pending.watermark
+        return self.refills.watermark
 
     @property
     def met(self) -> Int64:
@@ -130,9 +129,9 @@ class SkylineOperator(KindOperator):
         past, self._matched = self._matched.floor, boundary
         if not len(self.engine) and not len(staying):
             self._met = self._missed = _NONE
-            nothing = self._found(_NOTHING_OFFERED, _NONE.astype(np.int32), _NONE)
-            return Matched(_Matched(BatchDelta(boundary, _NOTHING_OFFERED), _NONE.astype(np.int32), Work()),
-                           (nothing,) * self.site.tasks)  # fmt: skip
+            nothing = self._by_number(_NO_OFFERS, _NONE.astype(np.int32), _NONE)
+            return Matched(_Matched(BatchDelta(boundary, _NO_OFFERS), _NONE.astype(np.int32), Work()),
+                           (nothing,) * self.context.tasks)  # fmt: skip
         index.withdraw(leaving)
         alive = turn.messages.take(alive_rows(boundary, turn.messages, turn.ended.seq))
         before = turn.ended.take(np.flatnonzero((turn.ended.seq < boundary.first_seq) & (turn.ended.life > past)))
@@ -146,24 +145,24 @@ class SkylineOperator(KindOperator):
         lost_seqs = before.seq[lost.row]
 
         hit_home, lost_home = self._home[hits.slot], self._home[lost.slot]
-        found = self._found(offers, lost.slot, lost_seqs)
+        found = self._by_number(offers, lost.slot, lost_seqs)
         per_home = tuple(
             found.take(_NONE, _NONE)
-            if task == self.site.task
+            if task == self.context.task
             else found.take(np.flatnonzero(hit_home == task), np.flatnonzero(lost_home == task))
-            for task in range(self.site.tasks)
+            for task in range(self.context.tasks)
         )
-        own = self._home[leaving] == self.site.task
+        own = self._home[leaving] == self.context.task
         index.remove(leaving[~own])
         fresh = self.engine.insert(staying)
         self._ensure_slots()
         here = ~np.isin(turn.added.number, turn.removed.number) & turn.held
         self._home[fresh] = turn.home[here]
-        fresh = fresh[self._home[fresh] == self.site.task]
-        mine, mine_lost = hit_home == self.site.task, lost_home == self.site.task
-        news = BatchDelta(boundary, take_rows(offers, mine), leaving[own], lost.slot[mine_lost], lost_seqs[mine_lost])
+        fresh = fresh[self._home[fresh] == self.context.task]
+        mine, mine_lost = hit_home == self.context.task, lost_home == self.context.task
+        delta = BatchDelta(boundary, take_rows(offers, mine), leaving[own], lost.slot[mine_lost], lost_seqs[mine_lost])
         work = Work(hits.scanned + lost.scanned, 0, hits.slot.shape[0])
-        return Matched(_Matched(news, fresh, work), per_home)
+        return Matched(_Matched(delta, fresh, work), per_home)
 
     def close(self, mine: _Matched, found: list[SkylineHits]) -> OperatorOutput:
         """Close the next batch that was matched.
@@ -171,98 +170,98 @@ class SkylineOperator(KindOperator):
         Raises
         ------
         EngineError
-            If others found something for a subscription that is not here: then it was not this batch.
+            If another task has a hit for a subscription that is not here: the hits are of another batch.
         """
-        news = self._with_found(mine.news, found)
-        past = self.pending.closed
-        self.pending.closed = news.boundary
-        if self.pending:
-            self.pending.defer(news.of(self.pending.waits))
-            news = news.of(~self.pending.waits)
-        updates, lacking = self.lead(past, news, _NONE.astype(np.int32))
+        delta = self._merge_hits(mine.delta, found)
+        past = self.refills.closed
+        self.refills.closed = delta.boundary
+        if self.refills:
+            self.refills.defer(delta.of(self.refills.waits))
+            delta = delta.of(~self.refills.waits)
+        updates, needed = self.lead(past, delta, _NONE.astype(np.int32))
         fresh = mine.fresh
-        slots = np.concatenate([lacking.slots, fresh])
-        asks = ()
+        slots = np.concatenate([needed.slots, fresh])
+        requests = ()
         if slots.shape[0]:
             self.engine.forget(slots)
-            before = join_skylines([lacking.before, no_skylines(fresh.shape[0])])
-            asks = (self.pending.pend(news.boundary, slots, before),)
-        return OperatorOutput(updates, asks, work=mine.work)
+            before = join_skylines([needed.before, no_skylines(fresh.shape[0])])
+            requests = (self.refills.pend(delta.boundary, slots, before),)
+        return OperatorOutput(updates, requests, work=mine.work)
 
     def pass_over(self, boundary: Boundary) -> None:
-        self._matched = self.pending.closed = boundary
+        self._matched = self.refills.closed = boundary
         self._met = _NONE
 
     # -- answers
 
     def answer(self, request: int, body: Candidates) -> OperatorOutput:
-        installed = self.pending.install(request, body)
+        installed = self.refills.install(request, body)
         if installed is None:
             return OperatorOutput()
-        updates, asks, _ = installed
-        return OperatorOutput(concatenate(updates), tuple(asks))
+        updates, requests, _ = installed
+        return OperatorOutput(concatenate(updates), tuple(requests))
 
     def refill(self, slots: Int32, body: Candidates, as_of: Boundary) -> None:
-        # what comes from another process may be read-only, for which every kernel would be compiled once more
+        # arrays from another process may be read-only, for which every kernel would be compiled once more
         own: Any = [np.require(column, requirements=("C", "A", "W")) for column in body]
         self.engine.refill(slots, Candidates(*own), as_of.floor)
 
-    def lead(self, past: Boundary, news: BatchDelta, slots: Int32) -> tuple[UpdateBatch, RefillNeeded]:
-        kept, boundary, leaving = self.engine.candidates, news.boundary, news.leaving
-        held_leaving = kept.held(leaving, past.floor)
+    def lead(self, past: Boundary, delta: BatchDelta, slots: Int32) -> tuple[UpdateBatch, RefillNeeded]:
+        kept, boundary, leaving = self.engine.candidates, delta.boundary, delta.leaving
+        leaving_before = kept.skylines(leaving, past.floor)
         self.engine.forget(leaving)
-        offers, lost_slots, lost_seqs = self.engine.defer(news.offers, news.lost_slots, news.lost_seqs)
+        offers, lost_slots, lost_seqs = self.engine.defer(delta.offers, delta.lost_slots, delta.lost_seqs)
         touched = np.unique(np.concatenate([offers.slot, lost_slots, kept.due(boundary.floor)])).astype(np.int32)
-        before = kept.held(touched, past.floor)
-        lacking = self.engine.apply(offers, lost_slots, lost_seqs, boundary.floor)
-        told = self.tell(boundary, leaving, held_leaving)
-        settled = np.flatnonzero(~np.isin(touched, lacking))
-        told = concatenate([told, self.tell(boundary, touched[settled], take_skylines(before, settled))])
+        before = kept.skylines(touched, past.floor)
+        refill_needed = self.engine.apply(offers, lost_slots, lost_seqs, boundary.floor)
+        updates = self.tell(boundary, leaving, leaving_before)
+        settled = np.flatnonzero(~np.isin(touched, refill_needed))
+        updates = concatenate([updates, self.tell(boundary, touched[settled], take_skylines(before, settled))])
         self.engine.subscriptions.remove(leaving)
-        self.engine.forget(lacking)
-        return told, RefillNeeded(lacking, take_skylines(before, np.searchsorted(touched, lacking)))
+        self.engine.forget(refill_needed)
+        return updates, RefillNeeded(refill_needed, take_skylines(before, np.searchsorted(touched, refill_needed)))
 
     def question(self, slots: Int32) -> SkylineQueries:
         return self.engine.subscriptions.queries(slots)
 
     def tell(self, boundary: Boundary, slots: Int32, before: SkylineRows) -> UpdateBatch:
-        """Updates of slots that held `before` and now are at the boundary; leaves first. O(entries)."""
-        after = self.engine.candidates.held(slots, boundary.floor)
-        room = before.seq.shape[0] + after.seq.shape[0]
-        row, seq = np.empty(room, np.int32), np.empty(room, np.int64)
-        score, enters = np.empty(room), np.empty(room, np.bool_)
-        told = difference(before, after, row, seq, score, enters)
-        change = np.where(enters[:told], ENTER, LEAVE).astype(np.int8)
-        numbers = self.engine.subscriptions.slots.number[slots][row[:told]]
-        return UpdateBatch(np.full(told, boundary.last_seq), numbers, seq[:told], change, score[:told])
+        """Updates from the skylines `before` to those at the boundary, row by row; leaves first. O(entries)."""
+        after = self.engine.candidates.skylines(slots, boundary.floor)
+        most = before.seq.shape[0] + after.seq.shape[0]
+        row, seq = np.empty(most, np.int32), np.empty(most, np.int64)
+        score, enters = np.empty(most), np.empty(most, np.bool_)
+        count = difference(before, after, row, seq, score, enters)
+        change = np.where(enters[:count], ENTER, LEAVE).astype(np.int8)
+        numbers = self.engine.subscriptions.slots.number[slots][row[:count]]
+        return UpdateBatch(np.full(count, boundary.last_seq), numbers, seq[:count], change, score[:count])
 
-    # -- what is held
+    # -- results and state
 
     def results(self) -> ResultBatch:
-        slots = self._at_home()
-        held = self.engine.candidates.held(slots, self.pending.closed.floor)
-        lengths = np.diff(held.offsets)
+        slots = self._homed_slots()
+        rows = self.engine.candidates.skylines(slots, self.refills.closed.floor)
+        lengths = np.diff(rows.offsets)
         row = np.repeat(np.arange(slots.shape[0]), lengths)
-        order = np.lexsort((held.seq, -held.spatial, row))
-        rank = np.arange(row.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
+        order = np.lexsort((rows.seq, -rows.spatial, row))
+        rank = np.arange(row.shape[0]) - np.repeat(rows.offsets[:-1], lengths) + 1
         numbers = self.engine.subscriptions.slots.number[slots][row]
         return ResultBatch(
-            numbers, rank.astype(np.int32), held.seq[order], held.spatial[order], held.text[order]
+            numbers, rank.astype(np.int32), rows.seq[order], rows.spatial[order], rows.text[order]
         )  # fmt: skip
 
     def report(self) -> dict[str, Any]:
         return {
-            "at_home": self._at_home().shape[0],
-            "requests": self.pending.requests,
-            "refills": self.pending.asked,
+            "at_home": self._homed_slots().shape[0],
+            "requests": self.refills.requests,
+            "refills": self.refills.asked,
             "pairs": self.pairs,
         }
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return self.engine.arrays() | {"home": self._home, "waits": self.pending.waits}
+        return self.engine.arrays() | {"home": self._home, "waits": self.refills.waits}
 
     def state(self) -> State:
-        slots = self._at_home()
+        slots = self._homed_slots()
         state = State.of(self.engine.subscriptions.table(slots))
         rows, entries = self.engine.state(slots)
         state.rows.update(rows)
@@ -275,49 +274,49 @@ class SkylineOperator(KindOperator):
         slots = self.engine.insert(state.table)
         self._ensure_slots()
         self._home[slots] = home
-        mine = np.flatnonzero(home == self.site.task)
+        mine = np.flatnonzero(home == self.context.task)
         self.engine.restore(slots[mine], state.take(mine), boundary.floor)
         self._matched = boundary
-        self.pending.start_at(boundary)
+        self.refills.start_at(boundary)
 
     # -- inside
 
-    def _at_home(self) -> Int32:
+    def _homed_slots(self) -> Int32:
         slots = self.engine.subscriptions.live_slots()
-        return slots[self._home[slots] == self.site.task]
+        return slots[self._home[slots] == self.context.task]
 
     def _ensure_slots(self) -> None:
         capacity = self.engine.subscriptions.capacity
-        self.pending.ensure_slots(capacity)
+        self.refills.ensure_slots(capacity)
         if self._home.shape[0] < capacity:
             self._home = resized(self._home, capacity)
 
-    def _found(self, offers: Offers, lost_slots: Int32, lost_seqs: Int64) -> SkylineHits:
-        """Pairs by number instead of slot."""
+    def _by_number(self, offers: Offers, lost_slots: Int32, lost_seqs: Int64) -> SkylineHits:
+        """The hits by subscription number instead of slot."""
         number = self.engine.subscriptions.slots.number
         return SkylineHits(number[offers.slot], *offers[1:], number[lost_slots], lost_seqs)
 
-    def _with_found(self, news: BatchDelta, found: list[SkylineHits]) -> BatchDelta:
-        """With what others found for those at home here."""
+    def _merge_hits(self, delta: BatchDelta, found: list[SkylineHits]) -> BatchDelta:
+        """Add the hits that other tasks sent."""
         if not found:
-            return news
-        slots = [self._slots_of(each.number, news.boundary) for each in found]
-        lost = [self._slots_of(each.lost_number, news.boundary) for each in found]
+            return delta
+        slots = [self._slots_of(each.number, delta.boundary) for each in found]
+        lost = [self._slots_of(each.lost_number, delta.boundary) for each in found]
         theirs = (
             Offers(of, each.seq, each.life, each.spatial, each.text) for of, each in zip(slots, found, strict=True)
         )
-        return news._replace(
-            offers=concatenate([news.offers, *theirs]),
-            lost_slots=np.concatenate([news.lost_slots, *lost]),
-            lost_seqs=np.concatenate([news.lost_seqs, *(each.lost_seq for each in found)]),
+        return delta._replace(
+            offers=concatenate([delta.offers, *theirs]),
+            lost_slots=np.concatenate([delta.lost_slots, *lost]),
+            lost_seqs=np.concatenate([delta.lost_seqs, *(each.lost_seq for each in found)]),
         )
 
     def _slots_of(self, wanted: Int64, boundary: Boundary) -> Int32:
         slots = self.engine.subscriptions.find(wanted)
         if np.any(slots < 0):
             raise EngineError(
-                f"skyline: task {self.site.task} was sent finds of batch {boundary.number} for subscription "
-                f"{wanted[slots < 0][0]}, which is not here; whoever closes a batch must first hear all other tasks"
+                f"skyline: task {self.context.task} was sent hits of batch {boundary.number} for subscription "
+                f"{wanted[slots < 0][0]}, which is not here; close a batch after the hits of all tasks have arrived"
             )
         return slots
 
@@ -329,7 +328,7 @@ class SkylineOperator(KindOperator):
             raise EngineError(f"skyline: messages {seq[0]}..{seq[-1]} do not lie inside {boundary}")
 
     def _find_removed(self, turn: OperatorInput) -> tuple[Int32, SubscriptionTable]:
-        """Slots of the removed that have been here before this batch, and who of the added is not removed in it."""
+        """Slots of removed subscriptions that were here before this batch; added ones that it does not remove."""
         added, gone = turn.added, turn.removed.number
         if not turn.held.all():
             added = added.take(np.flatnonzero(turn.held))
@@ -342,4 +341,4 @@ class SkylineOperator(KindOperator):
         return slots[slots >= 0], staying
 
 
-_NOTHING_OFFERED = Offers(np.zeros(0, np.int32), _NONE, _NONE, np.zeros(0), np.zeros(0))
+_NO_OFFERS = Offers(np.zeros(0, np.int32), _NONE, _NONE, np.zeros(0), np.zeros(0))

@@ -1,8 +1,8 @@
-"""Which `skyline` subscriptions an arriving message is a candidate of, and how relevant it is to each.
+"""The index of `skyline` subscriptions: of which ones a message is a candidate, and its relevance to each.
 
-A candidate stands in the closed rectangle and shares at least one keyword. Every keyword of every subscription is a row
-of its own in a cell-term index (`matching.storage.cell_term`), so a pair is found once for each keyword in common:
-counting how often gives the text relevance without looking at the texts.
+A candidate lies in the closed rectangle and shares at least one keyword. Each keyword of a subscription is a row of its
+own in a cell-term index (`matching.storage.cell_term`), so a pair is found once for each common keyword: the number of
+times gives the text relevance without reading the texts.
 
 Read on in `matching.skyline.operator`.
 """
@@ -23,10 +23,10 @@ from matching.storage.region_hits import HitBuffer, Messages
 from matching.storage.region_subscriptions import Regions, RegionSubscriptions
 from matching.storage.slots import SlotMap, as_input, grown_length, resized
 
-#: Keywords one subscription may have: the low bits of the number of a row in the index say which keyword it is.
+#: Low bits of a row number in the index: the position of the keyword, hence the most keywords of a subscription.
 _KEYWORD_BITS = 12
-#: The pool of keywords is rewritten when it is full and this share of it is dead.
-_DEAD_SHARE = 0.25
+#: The pool of keywords is rewritten when it is full and this fraction of it is dead.
+_DEAD_FRACTION = 0.25
 
 
 class Hits(NamedTuple):
@@ -66,7 +66,7 @@ class SkylineSubscriptions:
 
     @property
     def capacity(self) -> int:
-        """Every slot handed out is below this."""
+        """Upper bound of the slots, exclusive."""
         return self.slots.capacity
 
     def live_slots(self) -> Int32:
@@ -83,7 +83,7 @@ class SkylineSubscriptions:
         Raises
         ------
         EngineError
-            If a number is here already, a row is of another kind, or has more keywords than fit; nothing is changed.
+            If a number is present, a row is of another kind, or has too many keywords; nothing is changed.
         """
         lengths = np.diff(table.term_offsets)
         if np.any(table.kind != SKYLINE) or np.any(lengths >= 1 << _KEYWORD_BITS):
@@ -94,7 +94,7 @@ class SkylineSubscriptions:
                 resized(column, self.slots.capacity) for column in (self.region, self.term_start, self.term_count)
             )
         first, last = int(table.term_offsets[0]), int(table.term_offsets[-1])
-        used = self._make_room(last - first)
+        used = self._reserve(last - first)
         self.region[slots] = table.region
         self.term_start[slots] = used + table.term_offsets[:-1] - first
         self.term_count[slots] = lengths
@@ -104,7 +104,7 @@ class SkylineSubscriptions:
         return slots
 
     def withdraw(self, slots: Int32) -> None:
-        """These are matched no more; what they ask stays known until `remove`. O(their keywords).
+        """Stop matching these; their columns stay until `remove`. O(their keywords).
 
         Raises
         ------
@@ -112,10 +112,10 @@ class SkylineSubscriptions:
             If one is withdrawn already, or named twice; nothing is changed then.
         """
         if np.unique(slots).shape[0] < slots.shape[0]:
-            raise EngineError("skyline: a subscription is to be withdrawn twice at once; name each once")
+            raise EngineError("skyline: a subscription is named twice in one withdrawal; name each once")
         rows = self._rows.slots.find(self._row_numbers(slots))
         if rows.min(initial=0) < 0:
-            raise EngineError("skyline: a subscription is to be withdrawn that is withdrawn already")
+            raise EngineError("skyline: a subscription to withdraw is withdrawn already")
         self._cells.withdraw(rows)
         self._rows.remove(rows)
 
@@ -131,7 +131,7 @@ class SkylineSubscriptions:
         return self.match_at(Contents(batch.seq, lon, lat, batch.term_offsets, batch.terms))
 
     def match_at(self, contents: Contents) -> Hits:
-        """The same for messages of which only the contents are known."""
+        """`match` for messages given by place and terms only."""
         lon, lat = as_input(contents.lon, np.float64), as_input(contents.lat, np.float64)
         offsets = as_input(contents.term_offsets, np.int64)
         messages = Messages(lon, lat, lon, lat, offsets, as_input(contents.terms, np.int32))
@@ -147,7 +147,7 @@ class SkylineSubscriptions:
         return Hits(slot[:count], row[:count], spatial[:count], text[:count], scanned)
 
     def queries(self, slots: Int32) -> SkylineQueries:
-        """What these slots ask of a window. O(n + terms)."""
+        """Window queries of these slots. O(n + terms)."""
         lengths = self.term_count[slots]
         offsets = np.zeros(slots.shape[0] + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
@@ -155,28 +155,28 @@ class SkylineSubscriptions:
         return SkylineQueries(self.region[slots], offsets, self.terms[picked])
 
     def table(self, slots: Int32) -> SubscriptionTable:
-        """The subscriptions of these slots, without `at` and weights, of which nothing depends. O(n + terms)."""
-        n, asked = slots.shape[0], self.queries(slots)
+        """The subscriptions of these slots, without `at` and weights, which `skyline` ignores. O(n + terms)."""
+        n, queries = slots.shape[0], self.queries(slots)
         nowhere, zeros = np.full(n, np.nan), np.zeros(n, np.int64)
         return SubscriptionTable(
-            self.slots.number[slots], np.full(n, SKYLINE, np.int8), zeros, nowhere, nowhere, asked.region,
-            np.full(n, KEYWORDS_BY_KIND, np.int8), zeros.astype(np.int32), nowhere, asked.term_offsets, asked.terms,
-            np.zeros(asked.terms.shape[0], np.float32),
+            self.slots.number[slots], np.full(n, SKYLINE, np.int8), zeros, nowhere, nowhere, queries.region,
+            np.full(n, KEYWORDS_BY_KIND, np.int8), zeros.astype(np.int32), nowhere, queries.term_offsets,
+            queries.terms, np.zeros(queries.terms.shape[0], np.float32),
         )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size."""
+        """All arrays, by name, to measure memory."""
         columns = {"region": self.region, "term_start": self.term_start, "term_count": self.term_count}
         columns |= {"terms": self.terms[: self._pool[0]], "pool": self._pool}
         columns |= {f"slots_{name}": value for name, value in self.slots.arrays().items()}
         columns |= {f"cells_rows_{name}": value for name, value in self._rows.arrays().items()}
         return columns | {f"cells_index_{name}": value for name, value in self._cells.arrays().items()}
 
-    def _make_room(self, needed: int) -> int:
-        """Have so much room at the end of the pool, whose place is returned."""
+    def _reserve(self, needed: int) -> int:
+        """Provide capacity for `needed` terms at the end of the pool; returns the position of that end."""
         if self._pool[0] + needed > self.terms.shape[0]:
-            if self._pool[1] > _DEAD_SHARE * self._pool[0]:
-                # slots just handed out have no terms yet, freed ones none any more
+            if self._pool[1] > _DEAD_FRACTION * self._pool[0]:
+                # new slots have no terms yet, freed ones none any more
                 used = self.slots.high_water
                 slots = np.flatnonzero((self.slots.number[:used] >= 0) & (self.term_count[:used] > 0)).astype(np.int32)
                 kept = self.queries(slots)
@@ -189,16 +189,16 @@ class SkylineSubscriptions:
         return int(self._pool[0])
 
     def _row_numbers(self, slots: Int32) -> Int64:
-        """Numbers of the rows of all keywords of these slots: the slot, and which keyword it is."""
+        """Row numbers of all keywords of these slots: slot and position of the keyword."""
         lengths = self.term_count[slots].astype(np.int64)
         ordinal = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         return np.repeat(slots.astype(np.int64) << _KEYWORD_BITS, lengths) + ordinal
 
     def _row_of_each_keyword(self, slots: Int32) -> Regions:
         """A row for each keyword of these slots, in their region."""
-        asked = self.queries(slots)
-        region = np.repeat(asked.region, np.diff(asked.term_offsets), axis=0)
-        return Regions(self._row_numbers(slots), region, np.arange(region.shape[0] + 1), asked.terms)
+        queries = self.queries(slots)
+        region = np.repeat(queries.region, np.diff(queries.term_offsets), axis=0)
+        return Regions(self._row_numbers(slots), region, np.arange(region.shape[0] + 1), queries.terms)
 
 
 @njit(cache=True, nogil=True)
@@ -209,7 +209,7 @@ def spatial_relevance(region, lon, lat):
     width, height = east - west, north - south
     # not `hypot`, which may round otherwise than the oracle does
     half_diagonal = math.sqrt(width * width + height * height) / 2.0
-    # the rectangle is a point, and whatever lies in it stands at its centre
+    # the rectangle is a point: a message in it lies at its centre
     if half_diagonal == 0.0:
         return 1.0
     # rounding may take a corner a hair beyond the half diagonal
@@ -220,15 +220,15 @@ def spatial_relevance(region, lon, lat):
 def _pairs(
     numbers, rows, lon, lat, term_offsets, region, keywords, common, out_slot, out_row, out_spatial, out_text
 ):  # fmt: skip
-    """Make one pair of the hits of each (row, slot); returns how many.
+    """Merge the hits of each (row, slot) into one pair; returns the number of pairs.
 
-    common : int32[slots]    zeroed, and left zeroed
+    common : int32[slots]    zero before and after
     """
     pairs, i = 0, 0
     while i < rows.shape[0]:
         row, first = rows[i], pairs
         while i < rows.shape[0] and rows[i] == row:
-            # which keyword it was is of no interest: each that is in common comes up once
+            # each common keyword is one hit
             slot = numbers[i] >> _KEYWORD_BITS
             if common[slot] == 0:
                 out_slot[pairs] = slot
@@ -241,6 +241,6 @@ def _pairs(
             slot = out_slot[pair]
             out_spatial[pair] = spatial_relevance(region[slot], lon[row], lat[row])
             out_text[pair] = common[slot] / (keywords[slot] + terms - common[slot])
-            # only what was touched: clearing all would cost every subscription at every message
+            # only touched slots: clearing all would cost every subscription at every message
             common[slot] = 0
     return pairs

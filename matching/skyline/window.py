@@ -1,10 +1,9 @@
-"""What every window index of `skyline` subscriptions is: all live messages, and the candidates of any query.
+"""Interface of the `skyline` window indexes: they store messages and find the candidates of window queries.
 
-A candidate of a query stands in its closed rectangle and shares at least one keyword with it. Those who ask are behind
-those who store, so they ask as of a boundary: what died since the oldest that may be named is kept until nobody can ask
-for it. The indexes differ in what an arrival, an end and a query cost; their answers are the same. Read on in
-`matching.skyline.windows.inverted`, which runs unless another is asked for, then in
-`matching.skyline.windows.mf_rtree`.
+A candidate of a query lies in its closed rectangle and shares at least one keyword with it. Query tasks lag behind
+tuple tasks, so queries are as of a boundary: messages that died since the oldest boundary kept are retained. The
+indexes give the same answers; arrivals, ends and queries differ in cost. Read on in
+`matching.skyline.windows.inverted`, the default, then in `matching.skyline.windows.mf_rtree`.
 """
 
 from abc import abstractmethod
@@ -19,13 +18,13 @@ from matching.skyline.answers import Candidates, SkylineQueries, joined, merge_a
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
 
-#: Subscriptions that are looked up at once; their candidates are held in memory together.
+#: Subscriptions answered at once; their candidates are in memory together.
 _CHUNK = 1_024
-_NOBODY = np.zeros(0, np.int64)
+_NO_SEQS = np.zeros(0, np.int64)
 
 
 class Contents(NamedTuple):
-    """Where messages stand and what they say.
+    """Places and terms of messages.
 
     seq : int64[n]
     lon, lat : float64[n]    degrees; of a range message the centre
@@ -41,12 +40,12 @@ class Contents(NamedTuple):
 
 
 class SkylineWindow(WindowIndex):
-    """One task's messages of the window, as of the last boundary stored and of some before it.
+    """One task's messages of the window, as of the last boundary stored and some before it.
 
     Parameters
     ----------
     space : Space
-    kept_boundaries : int    how many boundaries back `candidates` may ask
+    kept_boundaries : int    how many boundaries back `candidates` can answer
     """
 
     def __init__(self, space: Space, kept_boundaries: int = 0):
@@ -56,7 +55,7 @@ class SkylineWindow(WindowIndex):
 
     @property
     def boundary(self) -> Boundary:
-        """The last one stored."""
+        """The last boundary stored."""
         return self.known[-1]
 
     @property
@@ -66,29 +65,29 @@ class SkylineWindow(WindowIndex):
     @abstractmethod
     def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None: ...
 
-    def load(self, boundary: Boundary, messages: MessageBatch, ended: Int64 = _NOBODY) -> None:
+    def load(self, boundary: Boundary, messages: MessageBatch, ended: Int64 = _NO_SEQS) -> None:
         self.known = [Boundary(boundary.number - 1, boundary.first_seq, -1, NO_FLOOR)]
         self.store(boundary, messages, ended)
         self.known = [boundary]
 
     @abstractmethod
     def candidates(self, queries: SkylineQueries, as_of: Boundary | None = None) -> Candidates:
-        """All candidates of each query that live at the last boundary, or at another that is asked for; ascending seq.
+        """All candidates of each query that live at `as_of`, by default the last boundary; in ascending seq.
 
         Raises
         ------
         EngineError
-            If that boundary is not among the last ones kept.
+            If that boundary is not retained.
         """
 
     def answer(self, question: WindowQuery) -> Candidates:
-        """Candidates as of a boundary, without those that are of no use; in chunks, so that memory stays bounded."""
-        asked: SkylineQueries = question.rows
-        parts, rows = [], asked.region.shape[0]
-        for first in range(0, rows, _CHUNK):
-            chosen = np.arange(first, min(rows, first + _CHUNK))
-            offsets, picked = take_ragged(asked.term_offsets, chosen)
-            queries = SkylineQueries(asked.region[chosen], offsets, asked.terms[picked])
+        """Useful candidates as of a boundary (`useful`); in chunks, so that memory stays bounded."""
+        rows: SkylineQueries = question.rows
+        parts, count = [], rows.region.shape[0]
+        for first in range(0, count, _CHUNK):
+            chosen = np.arange(first, min(count, first + _CHUNK))
+            offsets, picked = take_ragged(rows.term_offsets, chosen)
+            queries = SkylineQueries(rows.region[chosen], offsets, rows.terms[picked])
             parts.append(useful(self.candidates(queries, question.as_of)))
         return joined(parts)
 
@@ -97,12 +96,12 @@ class SkylineWindow(WindowIndex):
         return merge_answers(parts)
 
     def _known_boundary(self, as_of: Boundary | None) -> Boundary:
-        """The boundary asked about."""
+        """`as_of`, or the last boundary; raises `EngineError` if it is not retained."""
         if as_of is None:
             return self.boundary
         if as_of not in self.known:
             raise EngineError(
-                f"window: asked as of batch {as_of.number}, but batches {self.known[0].number} to "
-                f"{self.boundary.number} are known"
+                f"window: a query is as of batch {as_of.number}, but batches {self.known[0].number} to "
+                f"{self.boundary.number} are retained"
             )
         return as_of
