@@ -206,11 +206,11 @@ class SkylineOperator(KindOperator):
         own: Any = [np.require(column, requirements=("C", "A", "W")) for column in body]
         self.engine.refill(slots, Candidates(*own), as_of.floor)
 
-    def lead(self, past: Boundary, delta: BatchDelta, slots: Int32) -> tuple[UpdateBatch, RefillNeeded]:
-        kept, boundary, leaving = self.engine.candidates, delta.boundary, delta.leaving
+    def lead(self, past: Boundary, news: BatchDelta, slots: Int32) -> tuple[UpdateBatch, RefillNeeded]:
+        kept, boundary, leaving = self.engine.candidates, news.boundary, news.leaving
         leaving_before = kept.skylines(leaving, past.floor)
         self.engine.forget(leaving)
-        offers, lost_slots, lost_seqs = self.engine.defer(delta.offers, delta.lost_slots, delta.lost_seqs)
+        offers, lost_slots, lost_seqs = self.engine.defer(news.offers, news.lost_slots, news.lost_seqs)
         touched = np.unique(np.concatenate([offers.slot, lost_slots, kept.due(boundary.floor)])).astype(np.int32)
         before = kept.skylines(touched, past.floor)
         refill_needed = self.engine.apply(offers, lost_slots, lost_seqs, boundary.floor)

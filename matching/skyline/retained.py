@@ -1,7 +1,4 @@
-"""What rooms of `skyline` were told to hold, row by row, and what the window calls a message.
-
-Read on in `matching.skyline.operator`.
-"""
+"""Skylines row by row, and messages as the `skyline` window sees them. Read on in `matching.skyline.operator`."""
 
 import numpy as np
 
@@ -12,25 +9,25 @@ from matching.window import Boundary
 
 
 def alive_rows(boundary: Boundary, messages: MessageBatch, ended: Int64) -> Int64:
-    """Rows of a batch that live at its end: not too late, and not ended in it."""
+    """Rows of a batch that are alive at its boundary: not too late, and not ended in it."""
     return np.flatnonzero((messages.life > boundary.floor) & ~np.isin(messages.seq, ended))
 
 
 def contents_of(messages: MessageBatch) -> Contents:
-    """What `skyline` sees of messages: a range message stands at its centre. O(n)."""
+    """Places and terms of messages; a range message is at its centre. O(n)."""
     lon, lat = (messages.west + messages.east) / 2.0, (messages.south + messages.north) / 2.0
     return Contents(messages.seq, lon, lat, messages.term_offsets, messages.terms)
 
 
 def no_skylines(rows: int) -> SkylineRows:
-    """So many empty skylines."""
+    """Empty skylines of `rows` rows."""
     return SkylineRows(np.zeros(rows + 1, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 
 
-def take_skylines(held: SkylineRows, rows: Int64) -> SkylineRows:
+def take_skylines(skylines: SkylineRows, rows: Int64) -> SkylineRows:
     """The skylines at `rows`. O(their entries)."""
-    offsets, picked = take_ragged(held.offsets, rows)
-    return SkylineRows(offsets, held.seq[picked], held.spatial[picked], held.text[picked])
+    offsets, picked = take_ragged(skylines.offsets, rows)
+    return SkylineRows(offsets, skylines.seq[picked], skylines.spatial[picked], skylines.text[picked])
 
 
 def join_skylines(parts: list[SkylineRows]) -> SkylineRows:

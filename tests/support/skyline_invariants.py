@@ -50,10 +50,10 @@ def check_held(window: TreeWindow) -> None:
     assert np.all(log.life[slots] > oldest.floor)
     if window.kept_boundaries:
         assert np.all(log.ended[slots] > oldest.number)
-        untold = [slot for number, ended in window._untold for slot in ended.tolist() if log.ended[slot] == number]
+        untold = [slot for number, ended in window._late_ends for slot in ended.tolist() if log.ended[slot] == number]
         assert set(slots[log.ended[slots] != NEVER].tolist()) <= set(untold)
     else:
-        assert log.ended.size == 0 and not window._untold and len(window) == slots.size
+        assert log.ended.size == 0 and not window._late_ends and len(window) == slots.size
     heap = window._heap[: window._in_heap]
     assert sorted(heap.tolist()) == slots.tolist()
     assert window._place[heap].tolist() == list(range(heap.size))
@@ -124,7 +124,7 @@ def check_mf(window: MfRtree, below: dict[int, list[int]]) -> None:
         assert nodes.places[node] == sum(place > 0 for place in places)
         for term in {term for slot in slots for term in terms_of(window, slot)}:
             hashed = cuckoo.hash_term(term)
-            assert cuckoo.may_hold(filters.words, nodes.start[node], nodes.bits[node], hashed, shape), (node, term)
+            assert cuckoo.may_contain(filters.words, nodes.start[node], nodes.bits[node], hashed, shape), (node, term)
     everything = below[int(tree.meta[ROOT])]
     latest = dict(zip(memo.object.tolist(), memo.latest.tolist(), strict=True))
     obsolete = [slot for slot in everything if log.seq[slot] < latest.get(number_of(log, slot), -1)]

@@ -1,16 +1,16 @@
-"""Engine `eager`: keep just what can still enter a skyline, and know when it will.
+"""Engine `eager`: keep just the messages that can still enter a skyline, and when they will.
 
-A message that another one dominates which lives at least as long can never be in the skyline again, so it is dropped.
-What is left of a subscription's candidates, DB in Tao and Papadias, "Maintaining sliding window skylines on data
-streams" (TKDE 2006), is kept. Each entry knows the life of its *critical dominator*, the longest-living one of those
-that dominate it: when that is over, it joins the skyline, whatever else happens but an arrival. An arrival
-is compared with what is kept and with nothing else.
+A message that another one dominates and outlives (or equals in life) can never be in the skyline again: it is dropped.
+The other candidates are the result buffer (DB in Tao and Papadias, "Maintaining sliding window skylines on data
+streams", TKDE 2006). Each entry has the life of its *critical dominator*, the longest-living message that dominates it:
+when that life is over, the entry joins the skyline, unless an arrival prevents it. An arrival is compared with the
+buffer only.
 
-That reasoning holds while messages leave in the order of their lives. One that is ended before its time may have had
-others dropped that come back now; this engine then works the subscription out anew from the window. Only what is kept
-matters here: a message that was dropped has another above it that lives as long, and covers all it covered.
+That is right while messages leave in the order of their lives. If a buffered message is ended early, messages dropped
+for it may be skyline members again, so the engine requests a refill. An ended message that was dropped needs none: its
+dominator lives as long, and covers all it covered.
 
-`matching.skyline.engines.eager_star` puts that off until it can matter.
+`matching.skyline.engines.eager_star` delays these refills until they can matter.
 """
 
 import numpy as np
@@ -36,7 +36,7 @@ _AHEAD, _LINE = 48, 8
 
 
 class Eager(SkylineEngine):
-    """Influence times; anew from the window where a kept message is ended."""
+    """Influence times; a refill wherever a buffered message is ended."""
 
     name = "eager"
 
@@ -70,9 +70,9 @@ class Eager(SkylineEngine):
 
 @njit_no_refcount
 def expire(v, slots, floor):
-    """Drop the dead of slots that are due. Those that join the skyline say so themselves, by `until`."""
+    """Drop expired entries of slots that are due. Entries join the skyline by `until`, without work here."""
     for slot in slots:
-        # if a member died, `until` of those that it alone still kept out is its life, which the floor has reached
+        # if a member died, `until` of those that only it kept out is its life, which the floor has reached
         drop_dead(v, slot, floor)
         set_due(v, slot, floor)
 
@@ -81,54 +81,52 @@ def expire(v, slots, floor):
 def sort_by_slot(slots, capacity, order):
     """Into order (int32[n]): positions by slot, those of the same slot as they were. O(n + capacity).
 
-    A batch brings a busy subscription several messages, and blocks of neighbours are neighbours: so each block comes
-    from memory once, and few pages are asked for.
+    So each block of the pool is read once for all its offers, and few pages are touched.
     """
     ends = np.zeros(capacity + 1, np.int32)
     for slot in slots:
-        # one place up: after the sums `ends[slot]` is where the slot begins, and after the last loop where it ends
+        # one place up: after the sums `ends[slot]` is the begin of the slot, after the last loop its end
         ends[slot + 1] += 1
     for slot in range(capacity):
         ends[slot + 1] += ends[slot]
     for i in range(slots.shape[0]):
-        # those of one slot stay in order, nearly always that of seq, for which `put` has nothing to move
+        # stable, hence nearly always by seq, for which `put` has nothing to move
         order[ends[slots[i]]] = i
         ends[slots[i]] += 1
 
 
 @njit_no_refcount
 def offer(v, offers, order, first, seen):
-    """Offer messages in this order from the `first` on; returns the one that found no room in the pool, or the end.
+    """Offer messages in this order from `first` on; returns the position that exhausted the pool, or the end.
 
-    Read ahead, a few dozen at a time in a loop that decides nothing, blocks come from memory together instead of one
-    after the other.
+    Blocks are read ahead, a few dozen at a time in a loop without branches, so that cache misses overlap.
 
-    seen : float64[1]    scratch: what was read ahead has to go somewhere
+    seen : float64[1]    scratch: sum of the values read ahead, so that the reads are not optimised away
     """
     count = order.shape[0]
     for begin in range(first, count, _AHEAD):
         some = order[begin : begin + _AHEAD]
-        # an arrival may move a block after it was read ahead: then that was for nothing, never wrong
+        # an arrival may move a block after it was read ahead: wasted, never wrong
         seen[0] = _read_ahead(v, offers, some)
         for k in range(some.shape[0]):
             i = some[k]
             if not arrive(v, offers.slot[i], offers.seq[i], offers.life[i], offers.spatial[i], offers.text[i]):
-                return begin + k  # all before it have been taken: after `make_room` the caller goes on here
+                return begin + k  # all before it are done: after `make_room` the caller continues here
     return count
 
 
 @njit_no_refcount
 def _read_ahead(v, offers, some):
-    """Read something of every line that the offers and the blocks of their slots lie in."""
+    """Touch every cache line of the offers and of the blocks of their slots."""
     seen, last = 0.0, v.seq.shape[0] - 1
     for i in some:
         seen += v.start[offers.slot[i]] + v.count[offers.slot[i]] + v.due[offers.slot[i]]
         seen += offers.seq[i] + offers.life[i] + offers.spatial[i] + offers.text[i]
-    # no block has been given out yet: there is no place to read
+    # no block is allocated yet: there is no place to read
     if last < 0:
         return seen
     for i in some:
-        # a slot without a block has -1; any place will do, since nothing is decided here
+        # a slot without a block has -1; any place will do
         at = max(v.start[offers.slot[i]], 0)
         middle, far = min(at + _LINE, last), min(at + 2 * _LINE, last)
         seen += v.spatial[at] + v.text[at] + v.life[at] + v.spatial[middle] + v.text[middle] + v.life[middle]
@@ -138,28 +136,28 @@ def _read_ahead(v, offers, some):
 
 @njit_no_refcount
 def arrive(v, slot, seq, life, spatial, text):
-    """Compare a message with what a slot keeps, and keep it if it is of use; False if the pool has no room for it.
+    """Compare a message with a slot's buffer, and keep it if it can enter the skyline; False if the pool is exhausted.
 
-    O(entries). Afterwards the entries are again all messages seen and alive that no other one dominates which lives
-    at least as long. Nothing is changed for the worse when there is no room: the same call can be repeated.
+    O(entries). Afterwards the buffer again has all live messages that no other one dominates and outlives (or equals).
+    If the pool is exhausted nothing is changed: the same call can be repeated.
     """
-    # asked first, though the newcomer may be dropped or make room itself: from here on nothing can fail half way
+    # first, though the newcomer may be dropped or free capacity itself: nothing can fail half way after this
     if not has_room(v, slot):
         return False
     start, kept = v.start[slot], 0
     until = np.int64(UNDOMINATED)
-    # All that is kept, not the skyline alone as in Algorithm 1 of Deng et al. (2022): what waits below the newcomer
-    # would rise later. Coincident messages dominate neither way, so all of them stay.
+    # The whole buffer, not only the skyline as in Algorithm 1 of Deng et al. (2022): entries that wait below the
+    # newcomer would join later. Coincident messages dominate neither way, so all of them stay.
     for at in range(start, start + v.count[slot]):
         if dominates(v.spatial[at], v.text[at], spatial, text):
             if v.life[at] >= life:
-                return True  # then the newcomer had nothing dropped so far, or this one would have done so before
+                return True  # the newcomer has dropped nothing so far: this entry would have done so before
             until = max(until, v.life[at])
         elif dominates(spatial, text, v.spatial[at], v.text[at]):
-            # equal lives end at the same boundary: so it is covered for as long as it lives
+            # equal lives end at the same boundary: it is covered for as long as it lives
             if life >= v.life[at]:
                 continue
-            v.until[at] = max(v.until[at], life)  # a late message: it lives shorter than what it dominates
+            v.until[at] = max(v.until[at], life)  # a late message dies before the entry that it dominates
         if at > start + kept:
             copy_entry(v, at, start + kept)
         kept += 1
@@ -170,7 +168,7 @@ def arrive(v, slot, seq, life, spatial, text):
 
 @njit(cache=True, nogil=True)
 def load(v, slots, candidates, first):
-    """Fill empty blocks with the candidates of rows from `first` on; returns the row that found no room, or all."""
+    """Fill empty blocks with candidates, from row `first` on; returns the row that exhausted the pool, or all."""
     for row in range(first, slots.shape[0]):
         if not load_row(v, slots[row], candidates, row):
             return row
@@ -179,9 +177,9 @@ def load(v, slots, candidates, first):
 
 @njit(cache=True, nogil=True)
 def load_row(v, slot, candidates, row):
-    """Fill an empty block with the candidates of a row; False if there was no room, the block is then empty again.
+    """Fill an empty block with the candidates of a row; False, with the block empty, if the pool is exhausted.
 
-    O(candidates * kept): in descending life nothing that is kept is dropped again.
+    O(candidates * kept): in descending order of life no entry is dropped again.
     """
     begin, end = candidates.offsets[row], candidates.offsets[row + 1]
     # among equal lives any order will do: `arrive` drops the dominated one, whichever comes first
@@ -189,6 +187,6 @@ def load_row(v, slot, candidates, row):
     for i in order[::-1]:
         at = begin + i
         if not arrive(v, slot, candidates.seq[at], candidates.life[at], candidates.spatial[at], candidates.text[at]):
-            v.count[slot] = 0  # or the next try would enter the first ones twice
+            v.count[slot] = 0  # or the next try would insert the first ones twice
             return False
     return True

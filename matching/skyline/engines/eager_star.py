@@ -1,13 +1,12 @@
-"""Engine `eager_star`: `eager` with the third kind of event, for objects that move, change their words or go.
+"""Engine `eager_star`: `eager` with update events, for objects that move, change their words or are deleted.
 
 After Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window
-streaming data" (2022), whose algorithm lets the skyline change at once but forgets what the ended message had kept out.
-Here a subscription that loses a kept message is filled from the window anew, but not before that can matter: while
-another kept message dominates the ended one, it dominates whatever that one kept out. Until then the subscription is
-noted as `stale`: it lacks entries, but its skyline is right. Often it ends, or is filled anew for another reason,
-before it comes to that.
+streaming data" (2022), whose algorithm changes the skyline at once but loses the messages that the ended one kept out.
+Here a subscription that loses a buffered message is refilled, but only when that can matter: while another entry
+dominates the ended message, it dominates all that the ended one kept out. Until then the subscription is `stale`: its
+buffer lacks entries, but its skyline is right. Often it ends, or is refilled for another reason, before that.
 
-Newcomers that cannot change a skyline are put by before they are compared with anything; read on in
+Newcomers that cannot change a skyline are deferred without being compared with the buffer; read on in
 `matching.skyline.engines.tails`.
 """
 
@@ -30,7 +29,7 @@ class EagerStar(Eager):
     Parameters
     ----------
     space : Space
-    patient : bool    looking into the window waits until it can matter; for comparison, False does it at once
+    patient : bool    delay refills until they can matter; False, for comparison, refills at once
     """
 
     name = "eager_star"
@@ -39,7 +38,7 @@ class EagerStar(Eager):
         super().__init__(space)
         self.patient = patient
         self.stale = np.zeros(0, np.int64)
-        self._lacks = np.zeros(0, np.bool_)  # by slot, set and read within one `take`
+        self._lacks = np.zeros(0, np.bool_)  # by slot: needs a refill; set and read within one `apply`
         self._tails = new_tails()
         self._full = np.zeros(32, np.int32)
 
@@ -68,7 +67,7 @@ class EagerStar(Eager):
         self._settle(touched)
         run_out = due[self.stale[due] <= floor]
         self._lacks[run_out] = True
-        # by slot, so that all that one subscription loses is seen together
+        # by slot, so that all losses of one subscription are handled together
         order = np.argsort(slots, kind="stable")
         slots, seqs = slots[order], seqs[order]
         _end(self.candidates.view, slots, seqs, floor, self.stale, self._lacks, self.patient)
@@ -77,9 +76,9 @@ class EagerStar(Eager):
         self._offer(offers)
         note_members(self.candidates.view, self._tails, touched, floor)
         ran = np.unique(np.concatenate([run_out, slots]))
-        lacking = ran[self._lacks[ran]]
-        self._lacks[lacking] = False
-        return lacking
+        refill_needed = ran[self._lacks[ran]]
+        self._lacks[refill_needed] = False
+        return refill_needed
 
     def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:
         clear(self._tails, slots)
@@ -116,7 +115,7 @@ class EagerStar(Eager):
         self._tails = with_slots(self._tails, capacity)
 
     def _settle(self, slots: Int32) -> None:
-        """Nothing is left in the tails of these slots."""
+        """Empty the tails of these slots into their blocks."""
         done = 0
         while done < slots.shape[0]:
             done = settle_all(self.candidates.view, self._tails, slots, done)
@@ -126,12 +125,12 @@ class EagerStar(Eager):
 
 @njit(cache=True, nogil=True)
 def _end(v, slots, seqs, floor, stale, lacks, patient):
-    """Take ended messages out of the blocks and say what must be done about it.
+    """Remove ended messages from the blocks; sets when their slots need a refill.
 
     Parameters
     ----------
-    slots, seqs      ended pairs, by slot
-    stale, lacks     by slot, written
+    slots, seqs      ended pairs, sorted by slot
+    stale, lacks     by slot, updated
     """
     most = slots.shape[0]
     life, spatial, text = np.empty(most, np.int64), np.empty(most), np.empty(most)
@@ -139,31 +138,30 @@ def _end(v, slots, seqs, floor, stale, lacks, patient):
     while i < most:
         slot, count = slots[i], 0
         while i < most and slots[i] == slot:
-            # The ended are taken out all at once, so that none of them is taken for the cover of another. One that is
-            # not kept any more (its tail has just been settled) is of no account: what dominates it covers all it kept
-            # out.
+            # All ended ones are removed first, so that none covers another. One that is not kept any more (its tail has
+            # just been settled) does not matter: its dominator covers all it kept out.
             at = place_of(v, slot, seqs[i])
             if at >= 0:
                 life[count], spatial[count], text[count] = v.life[at], v.spatial[at], v.text[at]
                 count += 1
                 drop(v, slot, at)
             i += 1
-        # `lacks`: it is filled from the window anyway, since what covered an earlier end is gone
+        # `lacks`: it is refilled anyway, since the cover of an earlier end is gone
         if count == 0 or lacks[slot]:
             continue
-        # How long each of them is covered by one that stays: nothing it kept out can be seen before.
+        # How long each is covered by an entry that stays: before that, nothing it kept out can join the skyline.
         covered = np.int64(WAITS)
         for r in range(count):
             cover = _cover(v, slot, spatial[r], text[r])
-            # it kept out only what lives no longer than itself: nothing is lost if that is covered as long, or over
+            # it kept out only messages that live no longer: nothing is lost if they are covered as long, or expired
             if cover < life[r] and life[r] > floor:
                 covered = min(covered, cover)
-        # no cover at all, or one that dies now: what was kept out may belong to the skyline of this very boundary
+        # no cover, or one that dies now: messages kept out may be in the skyline of this very boundary
         if covered <= floor or not patient:
             lacks[slot] = True
             continue
         stale[slot] = min(stale[slot], covered)
-        # others may wait for the life of an ended one, which is not lived out
+        # others may wait for the end of a life that was cut short
         _find_until(v, slot)
         set_due(v, slot, floor)
         v.due[slot] = min(v.due[slot], stale[slot])
@@ -171,10 +169,10 @@ def _end(v, slots, seqs, floor, stale, lacks, patient):
 
 @njit(cache=True, nogil=True)
 def _cover(v, slot, spatial, text):
-    """The longest life of an entry as good as this in both relevances."""
+    """The longest life of an entry at least as good in both relevances."""
     cover = np.int64(UNDOMINATED)
     for at in range(v.start[slot], v.start[slot] + v.count[slot]):
-        # as good is enough: a coincident one dominates all that the ended one dominated
+        # equality suffices: a coincident entry dominates all that the ended one dominated
         if v.spatial[at] >= spatial and v.text[at] >= text:
             cover = max(cover, v.life[at])
     return cover
@@ -182,13 +180,13 @@ def _cover(v, slot, spatial, text):
 
 @njit(cache=True, nogil=True)
 def _find_until(v, slot):
-    """Work the influence times of a block out anew. O(entries squared)."""
+    """Recompute the influence times of a block. O(entries squared)."""
     start = v.start[slot]
     end = start + v.count[slot]
     for at in range(start, end):
         until = np.int64(UNDOMINATED)
         for other in range(start, end):
-            # kept ones suffice: above whatever was dropped stands one that lives as long
+            # buffered entries suffice: each dropped message has a dominator here that lives as long
             if dominates(v.spatial[other], v.text[other], v.spatial[at], v.text[at]):
                 until = max(until, v.life[other])
         v.until[at] = until

@@ -1,25 +1,24 @@
-"""The region step: an inner disc first, so that most of what lies outside is never compared.
+"""The region step: an inner disc first, so that most messages outside it are never compared.
 
-After Deng et al. (2022), who take an inner rectangle; that loses results and invents some, since a point next to the
-middle of its side is nearer to the centre than its corners. With a disc around the centre every message inside is
-spatially better than every one outside. So no message outside dominates one inside, and one inside dominates all those
-outside that have no more text relevance than it. Of the outer region only what is above the highest text relevance of
-the inner skyline is left to be compared, and only with its like.
+After Deng et al. (2022), who take an inner rectangle, which gives wrong results: a point next to the middle of its side
+is nearer to the centre than its corners. Every message in a disc around the centre is spatially better than every one
+outside. So none outside dominates one inside, and one inside dominates all those outside with no more text relevance.
+Outer messages above the highest text relevance of the inner skyline are compared with one another only.
 
-It pays where a skyline is made from all candidates by comparing pairs; a sort has nothing to gain from it, and the
-engines that keep what may come back need the dominated ones too.
+It pays where a skyline is computed from all candidates by comparing pairs; sorting gains nothing from it, and the
+engines with result buffers need dominated messages too.
 """
 
 import numpy as np
 from numba import njit
 
-#: Radius of the disc in half diagonals of the rectangle.
+#: Radius of the disc, in half diagonals of the rectangle.
 INNER_SHARE = 0.2
 
 
 @njit(cache=True, nogil=True)
 def split(spatial, text, least_inner, mark, best):
-    """Mark the undominated by an inner and an outer step.
+    """Mark the undominated, first in the disc, then outside.
 
     Parameters
     ----------
@@ -29,12 +28,12 @@ def split(spatial, text, least_inner, mark, best):
     best : bool[n]         False before; set for every message that no other one dominates
     """
     for i in range(spatial.shape[0]):
-        # by relevance, not by distance: whatever was rounded, all inside are strictly better than all outside
+        # by relevance, not distance: despite rounding, all inside are strictly better than all outside
         mark[i] = 1 if spatial[i] >= least_inner else 0
     compare_marked(spatial, text, mark, best)
     highest = -1.0
     for i in range(spatial.shape[0]):
-        # the text of all inside is no higher than that of their skyline, which is in `best` alone so far
+        # no text relevance inside is above that of the inner skyline, which is all of `best` so far
         if best[i]:
             highest = max(highest, text[i])
     for i in range(spatial.shape[0]):
@@ -45,8 +44,8 @@ def split(spatial, text, least_inner, mark, best):
 
 @njit(cache=True, nogil=True)
 def compare_marked(spatial, text, mark, best):
-    """Block nested loops over the marked ones: each is compared with those that nothing has beaten yet. O(n * best)."""
-    # room for all: so one round does, where the original, short of memory, puts what does not fit into a file
+    """Block nested loops over the marked messages: each is compared with those undominated so far. O(n * best)."""
+    # capacity for all, hence one pass, where the original spills to a file
     window = np.empty(spatial.shape[0], np.int64)
     length = 0
     for i in range(spatial.shape[0]):
@@ -59,7 +58,7 @@ def compare_marked(spatial, text, mark, best):
             if spatial[j] >= spatial[i] and text[j] >= text[i] and (spatial[j] > spatial[i] or text[j] > text[i]):
                 beaten = True
                 break
-        # then it has beaten nobody in the window: whatever beats it would have beaten that before
+        # it dominates none in the window: its dominator would have dominated that one before
         if beaten:
             continue
         for w in range(length):

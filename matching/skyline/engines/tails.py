@@ -1,14 +1,14 @@
-"""Newcomers put by: what came for a subscription and cannot change its skyline is not compared with what is kept yet.
+"""Deferred newcomers: a message that cannot change a skyline is compared with the result buffer later, in bulk.
 
-In a window by count every newcomer outlives all that is kept, so every one of them has to be kept, and each would cost
-the comparison with a whole block of the pool. Yet of a hundred hardly one enters a skyline: most are dominated by one
-of its best members. A record beside each slot, a few lines of the cache, has those members and room for some
-newcomers, its tail. A newcomer that one of the members dominates goes into the tail, and nothing else is touched.
+In a window by count every newcomer outlives the whole buffer, so it has to be kept, at the cost of a comparison with a
+whole block of the pool. Yet hardly one in a hundred enters a skyline: most are dominated by one of its best members. A
+record for each slot, a few cache lines long, has those members and a tail of newcomers. A newcomer that one of these
+members dominates is appended to the tail, and no other memory is touched.
 
-That is exact as long as the members stay: while one lives, nothing it dominates is in the skyline, nor can the newcomer
-have dominated a member. Before a slot loses a member, or something else happens to its skyline, and when its tail is
-full, the tail is settled: each newcomer meets the block as if it came just then (`matching.skyline.engines.eager`). One
-that is ended while it is in the tail has kept nothing out, and is just forgotten.
+That is exact as long as the members stay: while one lives, no message that it dominates is in the skyline, nor can the
+newcomer have dominated a member. Before the skyline of a slot changes, and when its tail is full, the tail is settled:
+each newcomer is compared with the block as if it came then (`matching.skyline.engines.eager`). A message that is ended
+while in the tail has kept nothing out, and is just removed.
 
 Used by `matching.skyline.engines.eager_star`.
 """
@@ -31,7 +31,7 @@ _MEMBERS, _TAIL = 3, 14
 _COUNT, _BEST, _NEW = 0, 2, 8
 _WORDS = _NEW + 4 * _TAIL
 _LINE = 8
-#: Hits for which memory is asked ahead, full tails that are settled together.
+#: Hits that are prefetched ahead, full tails that are settled together.
 _AHEAD, _FULL = 24, 32
 
 
@@ -49,7 +49,7 @@ def new_tails() -> Tails:
 
 
 def with_slots(tails: Tails, capacity: int) -> Tails:
-    """The same with room for slots below `capacity`; new ones have no members, so that nothing is put by."""
+    """The same with slots up to `capacity`, exclusive; new ones have no members, so that nothing is deferred."""
     had = tails.words.shape[0]
     if had >= capacity:
         return tails
@@ -65,26 +65,26 @@ def clear(tails, slots):
     for slot in slots:
         tails.words[slot, _COUNT] = 0
         for i in range(_BEST, _NEW):
-            tails.reals[slot, i] = -1.0  # below every relevance, so that such a member dominates nothing
+            tails.reals[slot, i] = -1.0  # below every relevance: dominates nothing
 
 
 @njit_no_refcount
 def note_members(v, tails, slots, floor):
-    """Write those members of the skylines at this floor into the records that dominate most; O(entries)."""
+    """Write the members that dominate most, of the skylines at this floor, into the records; O(entries)."""
     for slot in slots:
         for i in range(_BEST, _NEW):
             tails.reals[slot, i] = -1.0
-        # which three are taken decides how much is put by, never what comes out
+        # the choice of members affects how much is deferred, never the results
         for at in range(v.start[slot], v.start[slot] + v.count[slot]):
             if v.until[at] <= floor:
-                # the larger this product, the more there is below
+                # the larger this product, the more it dominates
                 spatial, text, place = v.spatial[at], v.text[at], _BEST
                 while place < _NEW:
                     was_spatial, was_text = tails.reals[slot, place], tails.reals[slot, place + 1]
                     if was_spatial < 0.0 or spatial * text > was_spatial * was_text:
                         tails.reals[slot, place], tails.reals[slot, place + 1] = spatial, text
                         spatial, text = was_spatial, was_text
-                        # what was pushed down was an empty place: none follows that is not
+                        # an empty place was displaced: only empty ones follow
                         if spatial < 0.0:
                             break
                     place += 2
@@ -99,11 +99,11 @@ def _scratch():
 
 @njit_no_refcount
 def settle(v, tails, slot, scratch):
-    """Let the newcomers in a tail meet the block, all at once; False if the pool has no room, to be called again.
+    """Compare the newcomers in a tail with the block, all at once; False, to be repeated, if the pool is exhausted.
 
-    The longest life of those that dominate a message decides: it is dropped if that is no less than its own. Whether
-    what dominates it is dropped itself does not matter, for then another one dominates both and lives as long. The
-    tail is gone through from its end: what a younger one dominates, and that is most of it, never meets the block.
+    A message is dropped if the longest life of those that dominate it is no less than its own. A dominator that is
+    dropped itself still counts, for another one dominates both and lives as long. The tail is read from its end: those
+    that a younger one dominates, most of it, are never compared with the block.
     """
     words, reals = tails.words, tails.reals
     seq, life, until, spatial, text = scratch
@@ -115,14 +115,14 @@ def settle(v, tails, slot, scratch):
         for j in range(few):
             if dominates(spatial[j], text[j], its_spatial, its_text):
                 most = max(most, life[j])
-                # it is dropped already: one that lives longer still would change nothing
+                # dropped already: a longer life would change nothing
                 if most >= its_life:
                     break
         if most >= its_life:
             continue
         for j in range(few):
             if dominates(its_spatial, its_text, spatial[j], text[j]):
-                # a late message may be outlived by an older one: it is left out at the end, but still drops others
+                # an older message may outlive a late one, which is then left out at the end, but still drops others
                 until[j] = max(until[j], its_life)
         seq[few], life[few], until[few] = words[slot, at], its_life, most
         spatial[few], text[few] = its_spatial, its_text
@@ -137,7 +137,7 @@ def settle(v, tails, slot, scratch):
             if best != worst:
                 if best:
                     most = max(most, life[k])
-                    # no need to tell the others: what this entry dominates, the one above it covers as long
+                    # the others need no comparison: its dominator covers all that this entry dominates, as long
                     if most >= its_life:
                         break
                 else:
@@ -150,9 +150,9 @@ def settle(v, tails, slot, scratch):
         kept += 1
     v.count[slot] = kept
     for k in range(few):
-        # exactly those that are entered below, so that one look for room does for all
+        # exactly those that are inserted below, so that one check of the capacity suffices
         kept += until[k] < life[k]
-    # all so far can be done again: the tail is as it was, and lives have only gone into maxima
+    # all so far is idempotent: the tail is unchanged, and lives have only raised maxima
     if not has_room_for(v, slot, kept):
         return False
     # collected from the end of the tail: backwards they ascend by seq, and `put` moves little
@@ -165,11 +165,11 @@ def settle(v, tails, slot, scratch):
 
 @njit(cache=True, nogil=True)
 def settle_all(v, tails, slots, first):
-    """Settle slots from position `first` on; returns the position that found no room in the pool, or all."""
+    """Settle slots from position `first` on; returns the position that exhausted the pool, or all."""
     scratch = _scratch()
     for begin in range(first, slots.shape[0], _FULL):
         end = min(begin + _FULL, slots.shape[0])
-        ask_for_blocks(v, slots[begin:end])
+        prefetch_blocks(v, slots[begin:end])
         for i in range(begin, end):
             if not settle(v, tails, slots[i], scratch):
                 return i
@@ -177,10 +177,10 @@ def settle_all(v, tails, slots, first):
 
 
 @njit_no_refcount
-def ask_for_blocks(v, slots):
-    """Have the blocks of some slots come from memory together."""
+def prefetch_blocks(v, slots):
+    """Prefetch the blocks of some slots."""
     for slot in slots:
-        # first where the blocks are: without that the second loop cannot ask for their lines
+        # places of the blocks first: the second loop needs them
         prefetch(v.start, slot)
         prefetch(v.count, slot)
         prefetch(v.due, slot)
@@ -188,7 +188,7 @@ def ask_for_blocks(v, slots):
     for slot in slots:
         start = v.start[slot]
         if start >= 0:
-            # with the place behind the last entry, where `put` writes
+            # and the place behind the last entry, where `put` writes
             for at in range(start, start + v.count[slot] + 1, _LINE):
                 prefetch(v.spatial, at)
                 prefetch(v.text, at)
@@ -199,13 +199,13 @@ def ask_for_blocks(v, slots):
 
 @njit(cache=True, nogil=True)
 def defer(v, tails, offers, done, full, left):
-    """Put by what changes no skyline; stops early where the pool has no room, to be called again after it has grown.
+    """Append newcomers that change no skyline to tails; stops where the pool is exhausted, to be repeated once it grew.
 
     Parameters
     ----------
     done : int64[3]       offers seen, slots in `full`, offers in `left`
     full : int32[_FULL]   slots whose tail is full
-    left : int32[n]       positions of offers that must be looked at
+    left : int32[n]       positions of offers that the engine must take
     """
     words, reals, scratch = tails.words, tails.reals, _scratch()
     count = offers.slot.shape[0]
@@ -224,12 +224,12 @@ def defer(v, tails, offers, done, full, left):
             # strictly in one: a coincident newcomer belongs to the skyline as well
             better = (its_spatial > spatial) | (its_text > text)
             covered |= (its_spatial >= spatial) & (its_text >= text) & better
-        # no member above it that we know of: it may enter the skyline, so the engine has to look
+        # no member in the record dominates it: it may enter the skyline, so the engine must take it
         if not covered:
             left[done[2]] = i
             done[2] += 1
             continue
-        # full tails wait for each other, so that their blocks come from memory together
+        # full tails are settled together, so that their blocks are prefetched together
         if words[slot, _COUNT] == _TAIL or done[1] == full.shape[0]:
             if not _settle_full(v, tails, full, done, scratch):
                 done[0] = i
@@ -252,26 +252,26 @@ def defer(v, tails, offers, done, full, left):
 
 @njit_no_refcount
 def _settle_full(v, tails, full, done, scratch):
-    """Settle the slots in `full`; False if the pool has no room."""
-    ask_for_blocks(v, full[: done[1]])
+    """Settle the slots in `full`; False if the pool is exhausted."""
+    prefetch_blocks(v, full[: done[1]])
     while done[1] > 0:
         if not settle(v, tails, full[done[1] - 1], scratch):
             return False
-        # from the end, so that what is left is still in front when the caller comes again
+        # from the end, so that the rest is in front when the caller repeats
         done[1] -= 1
     return True
 
 
 @njit_no_refcount
 def forget_ended(v, tails, slots, seqs, left):
-    """Take ended messages out of the tails; into `left` (int32[n]) go positions of those kept in blocks, how many."""
+    """Remove ended messages from tails; writes positions of those in blocks to `left` (int32[n]), returns how many."""
     count, words = 0, tails.words
     for begin in range(0, slots.shape[0], _FULL):
         end = min(begin + _FULL, slots.shape[0])
         for i in range(begin, end):
             record = np.int64(slots[i]) * _WORDS
             for line in range(0, _WORDS, _LINE):
-                # three rounds, for each needs what the one before has brought: records and blocks, seqs, the search
+                # three passes, each on what the one before has prefetched: records and blocks, seqs, the search
                 prefetch(words, record + line)
             prefetch(v.start, slots[i])
             prefetch(v.count, slots[i])
@@ -281,10 +281,10 @@ def forget_ended(v, tails, slots, seqs, left):
                 for at in range(start, start + v.count[slots[i]], _LINE):
                     prefetch(v.seq, at)
         for i in range(begin, end):
-            # in a tail it was never compared, so it has kept nothing out
+            # in a tail it has kept nothing out
             if _forget_one(tails, slots[i], seqs[i]):
                 continue
-            # nowhere: it was dropped, and what dominates it covers all it kept out
+            # found nowhere: it was dropped, and its dominator covers all it kept out
             if place_of(v, slots[i], seqs[i]) >= 0:
                 left[count] = i
                 count += 1
@@ -293,11 +293,11 @@ def forget_ended(v, tails, slots, seqs, left):
 
 @njit(cache=True, nogil=True)
 def _forget_one(tails, slot, seq):
-    """Take a message out of a tail; False if it is not there."""
+    """Remove a message from a tail; False if it is not there."""
     words, last = tails.words, tails.words[slot, _COUNT] - 1
     for i in range(last + 1):
         if words[slot, _NEW + 4 * i] == seq:
-            # in order, not the last into the gap: settling is quick because the youngest stand last
+            # in order, not the last into the gap: settling is quick because the youngest are last
             for word in range(_NEW + 4 * i, _NEW + 4 * last):
                 words[slot, word] = words[slot, word + 4]
             words[slot, _COUNT] = last

@@ -1,12 +1,11 @@
-"""Cuckoo filters for the keywords of tree nodes: small tables of fingerprints that never deny a term they hold.
+"""Cuckoo filters for the keywords of tree nodes: small tables of fingerprints, without false negatives.
 
-A bucket is one int64. In a leaf's filter it holds 4 fingerprints of 10 bits with a reference count of 5 bits each: how
-many pairs of entry and term came down to this fingerprint in this pair of buckets. So a term can be taken out again
-without taking others with it, whatever collides; a count that has reached its highest value stays there until the
-filter is built anew. Inner nodes never delete, so their buckets hold 6 fingerprints and no counts.
+A bucket is one int64. In a leaf's filter it has 4 fingerprints of 10 bits, each with a reference count of 5 bits: the
+number of pairs of entry and term with this fingerprint in this pair of buckets. So deleting a term never deletes one
+that collides with it; a saturated count stays until the filter is rebuilt. Inner nodes never delete: their buckets have
+6 fingerprints and no counts.
 
-Filters lie in one pool, as blocks of a power of two; how large a filter of a node is says `bits` beside its start.
-A term that is there already (or one that cannot be told from it) takes no further place. Read on in
+Filters are blocks of one pool, of 2**`bits` words. A fingerprint that is present takes no further place. Read on in
 `matching.skyline.windows.mf_rtree`.
 """
 
@@ -21,7 +20,7 @@ from matching.njit import njit_no_refcount
 #: Fingerprint bits, as in the paper; 0 is no fingerprint.
 _MASK = 1023
 _MOST = 31
-#: Share of places that may be taken before the filter is made larger. Kicks get long beyond.
+#: Load factor at which a filter is enlarged. Chains of kicks get long beyond.
 FULLEST = 0.93
 _KICKS = 200
 #: Positions in `meta`, and how many sizes of blocks there are.
@@ -50,7 +49,7 @@ def new_filters() -> Filters:
 
 
 def grown(filters: Filters, words: int) -> Filters:
-    """Filters with room for so many more words."""
+    """A copy with capacity for `words` more."""
     used = int(filters.meta[POOL_END])
     larger = np.zeros(used + used // 4 + words, np.int64)
     larger[:used] = filters.words[:used]
@@ -59,7 +58,7 @@ def grown(filters: Filters, words: int) -> Filters:
 
 @njit(cache=True, nogil=True)
 def allocate_block(filters, bits):
-    """Start of a block of 2**bits empty buckets, -1 if the pool has no room."""
+    """Start of a block of 2**bits empty buckets, -1 if the pool is exhausted."""
     start = filters.meta[_FREE + bits]
     if start >= 0:
         filters.meta[_FREE + bits] = filters.words[start]
@@ -69,23 +68,23 @@ def allocate_block(filters, bits):
             return np.int64(-1)
         filters.meta[POOL_END] += 1 << bits
     for bucket in range(start, start + (1 << bits)):
-        # one that was free has what stood in it before, and a link
+        # a reused block has old words, and a link
         filters.words[bucket] = 0
     return start
 
 
 @njit(cache=True, nogil=True)
 def free_block(filters, start, bits):
-    """Give a block back."""
+    """Return a block to the free list."""
     filters.words[start] = filters.meta[_FREE + bits]
     filters.meta[_FREE + bits] = start
 
 
 @njit(cache=True, nogil=True)
 def hash_term(term):
-    """31 bits of a term; the low ten are not zero: they are the fingerprint. The others choose the bucket.
+    """31 bits of a term: the low ten, never zero, are the fingerprint; the others choose the bucket.
 
-    Within 63 bits throughout, so that it means the same with the compiler switched off.
+    Within 63 bits throughout, so that it is the same with the compiler switched off.
     """
     x = np.int64(term)
     x = ((x ^ (x >> 15)) * 0x2C1B3C6D) & 0x7FFFFFFF
@@ -112,23 +111,23 @@ def _place_of(word, fingerprint, shape):
 
 
 @njit(cache=True, nogil=True)
-def may_hold(words, start, bits, hashed, shape):
-    """Whether a filter may hold a term, by `hash_term` of it. Never false for one that it holds."""
+def may_contain(words, start, bits, hashed, shape):
+    """Whether a filter may contain a term, by its `hash_term`; no false negatives."""
     last = (1 << bits) - 1
     fingerprint = hashed & _MASK
     bucket = (hashed >> 10) & last
-    # both have to be asked: kicks move fingerprints to their second bucket
+    # both buckets: kicks move fingerprints to their second one
     if _place_of(words[start + bucket], fingerprint, shape) >= 0:
         return True
     return _place_of(words[start + _other(bucket, fingerprint, last)], fingerprint, shape) >= 0
 
 
 @njit(cache=True, nogil=True)
-def holds(words, start, bits, hashed):
-    """The same for the filter of an inner node, all places of both buckets at once.
+def contains(words, start, bits, hashed):
+    """`may_contain` for the filter of an inner node, all places of both buckets at once.
 
-    A lane of ten bits is zero where the fingerprint stands; subtracting one from every lane borrows into its highest
-    bit there. A borrow can reach the lanes above, never one below, so there is a true one if there is any.
+    A lane of ten bits is zero where the fingerprint matches; subtracting one from every lane borrows into its highest
+    bit there. A borrow reaches only lanes above, so a set bit means that some lane matches.
     """
     last = (1 << bits) - 1
     fingerprint = hashed & _MASK
@@ -141,18 +140,18 @@ def holds(words, start, bits, hashed):
 
 @njit_no_refcount
 def add(words, start, bits, hashed, shape):
-    """Add a term: 0 if its fingerprint was there (then it counts once more, in a leaf), 1 if it takes a new place, -1
-    if there was no place: some term has been lost and the filter has to be built anew.
+    """Add a term: 0 if its fingerprint was present (a leaf counts it), 1 if it takes a new place, -1 if there was no
+    place: some term has been lost and the filter must be rebuilt.
     """
     last = (1 << bits) - 1
     fingerprint = hashed & _MASK
     bucket = (hashed >> 10) & last
     for where in (bucket, _other(bucket, fingerprint, last)):
-        # Counted, not entered again: a leaf's two buckets have room for eight of a kind, and the ninth message with a
-        # common word would find no place.
+        # Counted, not stored again: two buckets of a leaf have eight places, and the ninth message with a common word
+        # would find none.
         at = _place_of(words[start + where], fingerprint, shape)
         if at >= 0:
-            # leaves count; a count that has reached its highest value stays there
+            # leaves count; a saturated count stays
             if shape[1] > 10 and (words[start + where] >> (at + 10)) & _MOST < _MOST:
                 words[start + where] += np.int64(1) << (at + 10)
             return 0
@@ -167,7 +166,7 @@ def add(words, start, bits, hashed, shape):
         # all places in turn, and without a random generator: the same stream builds the same filter
         at = (kick * 7 + hashed) % shape[0] * shape[1]
         pushed = (words[start + bucket] >> at) & entry_mask
-        # exchanged in one step; a count goes with its fingerprint
+        # exchanged at once; a count moves with its fingerprint
         words[start + bucket] += (entry - pushed) << at
         entry = pushed
         bucket = _other(bucket, entry & _MASK, last)
@@ -180,7 +179,7 @@ def add(words, start, bits, hashed, shape):
 
 @njit(cache=True, nogil=True)
 def remove_entry(words, start, bits, hashed):
-    """Take a term that was added out of a leaf's filter; returns whether its place became free."""
+    """Delete a term that was added to a leaf's filter; returns whether its place became free."""
     last = (1 << bits) - 1
     fingerprint = hashed & _MASK
     bucket = (hashed >> 10) & last
@@ -188,7 +187,7 @@ def remove_entry(words, start, bits, hashed):
         at = _place_of(words[start + where], fingerprint, LEAF)
         if at >= 0:
             references = (words[start + where] >> (at + 10)) & _MOST
-            # nobody knows how many more there were: taking it out could deny a term that is there
+            # saturated: the true count is unknown, and deleting could cause a false negative
             if references == _MOST:
                 return False
             words[start + where] -= np.int64(1) << (at + 10)

@@ -1,14 +1,14 @@
-"""The plain window index of `skyline` subscriptions: inverted lists over the messages in the order of their arrival.
+"""The default window index of `skyline`: inverted lists over the messages in order of arrival.
 
-Messages are appended to columns, and to the list of each of their terms, where a posting says about where its message
-stands (`matching.skyline.windows.postings`). Whatever dies stays where it is until the columns are full and half of it
-is dead; then all that live are written anew. An arrival costs one step a term, an end or an expiry nothing, a query a
-look at every posting of its keywords, wherever the messages stand.
+Messages are appended to columns, and to the list of each of their terms; a posting has a rounded place
+(`matching.skyline.windows.postings`). Dead messages stay until the columns are full and half of them are dead; then the
+live ones are rewritten. An arrival costs O(terms), an end or expiry nothing, a query all postings of its keywords,
+wherever the messages are.
 
-The tuple bolts hold their share of the window here too. They are ahead of those who ask, so they are asked as of a
-boundary of the past: what died since the oldest that may be named counts as alive until nobody can ask for it.
+Tuple tasks are ahead of query tasks, so queries are as of a past boundary: messages that died since the oldest boundary
+retained count as alive when columns are rewritten.
 
-Trees, which look only where the rectangle is: `matching.skyline.windows.mf_rtree`. Read on in
+Trees, which read only where the rectangle is: `matching.skyline.windows.mf_rtree`. Read on in
 `matching.skyline.answers`.
 """
 
@@ -89,21 +89,13 @@ class InvertedWindow(SkylineWindow):
             self._append(messages.take(kept))
 
     def candidates(self, queries: SkylineQueries, as_of: Boundary | None = None) -> Candidates:
-        """All candidates of each query that live at the last boundary, or at another that is asked for; ascending seq.
-
-        O(lists of the keywords).
-
-        Raises
-        ------
-        EngineError
-            If that boundary is not among the last ones kept.
-        """
+        """See `SkylineWindow.candidates`; O(postings of the keywords)."""
         as_of = self._known_boundary(as_of)
-        count, room = queries.region.shape[0], _FEWEST
+        count, capacity = queries.region.shape[0], _FEWEST
         region = as_input(queries.region, np.float64)
         offsets, terms = as_input(queries.term_offsets, np.int64), as_input(queries.terms, np.int32)
         ends, done = np.zeros(count + 1, np.int64), 0
-        row, spatial, text = np.empty(room, np.int32), np.empty(room), np.empty(room)
+        row, spatial, text = np.empty(capacity, np.int32), np.empty(capacity), np.empty(capacity)
         while True:
             done, checked = _search(
                 self.ring, self.postings, as_of, region, offsets, terms, done, ends, row, spatial, text
@@ -111,8 +103,8 @@ class InvertedWindow(SkylineWindow):
             self.checked += checked
             if done == count:
                 break
-            room = max(2 * room, int(ends[done + 1]))
-            row, spatial, text = resized(row, room), resized(spatial, room), resized(text, room)
+            capacity = max(2 * capacity, int(ends[done + 1]))
+            row, spatial, text = resized(row, capacity), resized(spatial, capacity), resized(text, capacity)
         total = int(ends[-1])
         order = np.empty(total, np.int64)
         sort_rows(row, ends, order)
@@ -120,7 +112,7 @@ class InvertedWindow(SkylineWindow):
         return Candidates(ends, self.ring.seq[rows], self.ring.life[rows], spatial[:total][order], text[:total][order])
 
     def size_bytes(self) -> int:
-        """Memory held, room for growth included."""
+        """Memory in bytes, spare capacity included."""
         return sum(column.nbytes for column in (*self.ring, *self.postings))
 
     @property
@@ -132,7 +124,7 @@ class InvertedWindow(SkylineWindow):
         return (self.ring.life[rows] > boundary.floor) & (self.ring.ended[rows] > boundary.number)
 
     def _find(self, seqs: Int64) -> Int64:
-        """Rows of these messages; those that are not here are left out."""
+        """Rows of those messages that are here."""
         known = self.ring.seq[: self.rows]
         rows = np.searchsorted(known, seqs)
         return rows[known[np.minimum(rows, self.rows - 1)] == seqs] if self.rows else np.zeros(0, np.int64)
@@ -147,7 +139,7 @@ class InvertedWindow(SkylineWindow):
         end, places = self.rows + seq.shape[0], self._places + int(term_offsets[-1])
         if end > self.ring.seq.shape[0] or places > self.ring.terms.shape[0]:
             live = int(np.count_nonzero(self._alive(slice(self.rows), self.known[0])))
-            # growing while most are alive, rewriting while most are dead: both are paid for by as many arrivals
+            # grow while most are alive, rewrite while most are dead: O(1) an arrival, amortised
             rows, pool = self.ring.seq.shape[0], self.ring.terms.shape[0]
             if 2 * live > self.rows:
                 rows, pool = grown_length(rows, 2 * end), grown_length(pool, 2 * places)
@@ -162,7 +154,7 @@ class InvertedWindow(SkylineWindow):
         self.rows = end
 
     def _rewrite(self, rows: int, pool: int) -> None:
-        """Write what may be asked for to new columns of these lengths, which suffice, and link it."""
+        """Rewrite messages that queries can still reach to new columns of these lengths, and link them."""
         old, live = self.ring, np.flatnonzero(self._alive(slice(self.rows), self.known[0]))
         offsets, picked = take_ragged(old.term_offsets, live)
         new_offsets = np.zeros(rows + 1, np.int64)
@@ -181,7 +173,7 @@ class InvertedWindow(SkylineWindow):
         self._link(0, self.rows)
 
     def _link(self, first: int, end: int) -> None:
-        """Enter the terms of rows `first` to `end` - 1 into the lists."""
+        """Add the terms of rows `first` to `end` - 1 to the lists."""
         ring = self.ring
         offsets, terms = ring.term_offsets, ring.terms
         postings = with_terms(self.postings, int(terms[offsets[first] : offsets[end]].max(initial=-1)))
@@ -190,21 +182,21 @@ class InvertedWindow(SkylineWindow):
 
 @njit(cache=True, nogil=True)
 def _search(ring, p, as_of, region, offsets, terms, first, ends, out_row, out_spatial, out_text):
-    """Answer queries from `first` on; returns the first that did not fit (its end is in `ends`), messages checked."""
+    """Answer queries from `first` on; returns the first that did not fit (with its end in `ends`), postings checked."""
     checked, hits = 0, np.empty(LONGEST, np.int32)
     for query in range(first, region.shape[0]):
         end = ends[query]
         box = region[query]
         begin, last = offsets[query], offsets[query + 1]
-        # rounded as the places of postings are: what the box holds, this holds too
+        # rounded like the places of postings: contains all that the box contains
         west, south, east, north = np.float32(box[0]), np.float32(box[1]), np.float32(box[2]), np.float32(box[3])
         for j in range(begin, last):
-            # no message has had a term from there on, the one for unknown words included
+            # no message has had a term beyond the array; the id of unknown words is one
             start = p.chunk[terms[j]] if terms[j] < p.chunk.shape[0] else np.int32(-1)
             used = p.used[terms[j]] if start >= 0 else np.int32(0)
             while start >= 0:
                 checked += used - HEADER
-                # without a branch: half of the comparisons come out either way, and a wrong guess costs more than all
+                # without branches, which would be mispredicted about half of the time
                 inside = 0
                 for at in range(start + HEADER, start + used):
                     hits[inside] = p.row[at]
@@ -213,13 +205,13 @@ def _search(ring, p, as_of, region, offsets, terms, first, ends, out_row, out_sp
                     lon, lat = ring.lon[row], ring.lat[row]
                     if not (box[0] <= lon <= box[2] and box[1] <= lat <= box[3]):
                         continue
-                    # what a later batch brought or ended does not count yet
+                    # arrivals and ends of later batches do not count yet
                     if ring.life[row] <= as_of.floor or ring.ended[row] <= as_of.number:
                         continue
                     common = _common(ring, row, terms, begin, last, j) if ring.seq[row] <= as_of.last_seq else 0
                     if common == 0:
                         continue
-                    # counted without room too: the caller learns how much is needed, and asks this query anew
+                    # counted beyond the capacity too: the caller grows the columns and repeats the query
                     if end < out_row.shape[0]:
                         out_row[end] = row
                         out_spatial[end] = spatial_relevance(box, lon, lat)
@@ -235,7 +227,7 @@ def _search(ring, p, as_of, region, offsets, terms, first, ends, out_row, out_sp
 
 @njit(cache=True, nogil=True)
 def _common(ring, row, terms, begin, last, j):
-    """How many keywords a message has; 0 unless keyword `j` is the first, since it comes up in the list of each."""
+    """Number of common keywords; 0 unless keyword `j` is the first, since the message is in the list of each."""
     common, k, p, p_last = 0, begin, ring.term_offsets[row], ring.term_offsets[row + 1]
     while k < last and p < p_last:
         if terms[k] < ring.terms[p]:

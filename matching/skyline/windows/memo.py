@@ -1,10 +1,9 @@
-"""The update memo: which objects have entries in the tree that count no more, and from which stamp on they do.
+"""The update memo: objects with obsolete entries in the tree, and the stamp below which their entries are obsolete.
 
-An entry of a tree is obsolete if the memo has its object with a later stamp. Stamps are seqs of messages; what the memo
-has is the stamp after that of the last message of the object whose end was noted. The paper notes the stamp of the
-newest version, which comes to the same, since a new version ends the one before; but an end may be noted late. The memo
-also counts the obsolete entries of each object and forgets the object when the last of them has been cleaned away. Used
-by `matching.skyline.windows.mf_rtree`.
+An entry of the tree is obsolete if the memo has its object with a later stamp. Stamps are seqs of messages; the memo
+has the stamp after that of the object's last ended message. The paper has the stamp of the newest version, which is
+equivalent, since a new version ends the one before, but here an end may be noted late. The memo also counts obsolete
+entries by object, and drops the object with the last of them. Used by `matching.skyline.windows.mf_rtree`.
 """
 
 from typing import NamedTuple
@@ -42,7 +41,7 @@ def new_memo(entries: int = 16) -> Memo:
 
 
 def with_room(memo: Memo, more: int) -> Memo:
-    """The memo, or a larger copy, with room for so many more objects; a smaller one if it has become very empty."""
+    """The memo, or a copy with capacity for `more` objects; a smaller one if it has become very empty."""
     entries, needed = memo.object.shape[0], int(memo.meta[0]) + more
     if entries > 64 and needed * 16 < entries:
         entries //= 8
@@ -71,7 +70,7 @@ def find(memo, number):
 @njit(cache=True, nogil=True)
 def note_ended(memo, number, stamp):
     """One more entry of an object is obsolete: the one with this stamp."""
-    # nobody looks for that entry in the tree, which is the point: it may lie in any leaf
+    # the tree is not searched for that entry, which is the point: it may be in any leaf
     last = memo.object.shape[0] - 1
     entry = home_of(number, last + 1)
     while memo.object[entry] != number:
@@ -80,7 +79,7 @@ def note_ended(memo, number, stamp):
             memo.meta[0] += 1
             break
         entry = (entry + 1) & last
-    # within one boundary ends come in any order: first those told, then what expired
+    # within one boundary ends come in any order: first explicit ends, then expired messages
     memo.latest[entry] = max(memo.latest[entry], stamp + 1)
     memo.obsolete[entry] += 1
 
@@ -97,14 +96,14 @@ def is_superseded(memo, number, stamp):
 
 @njit(cache=True, nogil=True)
 def note_cleaned(memo, number):
-    """An obsolete entry of an object is gone from the tree; the object is forgotten with the last one."""
+    """An obsolete entry of an object was removed from the tree; the object is dropped with the last one."""
     entry = find(memo, number)
-    if entry < 0:  # a version that nobody has ended; the caller finds that out
+    if entry < 0:  # a version that was never ended; the caller checks that
         return
     if memo.obsolete[entry] > 1:
         memo.obsolete[entry] -= 1
         return
-    # the last one: forgotten, or the memo would hold every object there ever was
+    # the last one: dropped, or the memo would grow with every object
     last = memo.object.shape[0] - 1
     hole, entry = entry, (entry + 1) & last
     while memo.object[entry] != _EMPTY:

@@ -1,10 +1,9 @@
-"""The messages behind every tree of `matching.skyline`: their columns by slot, and what the trees have in common.
+"""Message store of the `skyline` trees: columns by slot, and kernels that the trees have in common.
 
-A tree says where messages are; what they say (place, life, terms, object) stands here once, by a slot that is handed
-out again when the message is gone from the tree for good. Terms lie in one heap that is rewritten when half of it is
-dead. Also here: whether a message was alive at a boundary, relevance of one message to one query, exactly as
-`matching.naive.skyline_scores` has it, and a heap of slots by life, from which trees that delete eagerly learn what has
-expired.
+Trees contain slots; place, life, terms and object of a message are here, by slot. A slot is reused when its message has
+been removed from the tree. Terms lie in one heap that is rewritten when half of it is dead. Kernels: whether a message
+was alive at a boundary, its relevance to a query, exactly as in `matching.naive.skyline_scores`, and a heap of slots by
+life, from which trees take expired messages.
 
 Read on in `matching.skyline.windows.tree`, the half of a window that all trees share.
 """
@@ -31,8 +30,8 @@ class Log(NamedTuple):
     seq : int64[n]           negative for a free slot
     life : int64[n]
     object : int64[n or 0]   empty while every message is an object of its own, whose number is its seq
-    ended : int64[n or 0]    number of the batch that ended it, `NEVER` if none did; empty where nobody may ask about
-                             the past: then whatever a tree holds is alive, unless the tree says otherwise itself
+    ended : int64[n or 0]    number of the batch that ended it, `NEVER` if none did; empty if no past boundary is
+                             retained: then every message in a tree is alive, unless the tree has it as obsolete
     lon, lat : float64[n]    degrees; of a range message the centre
     term_start : int64[n], term_count : int32[n]   where in `terms`
     terms : int32[]          the heap
@@ -58,7 +57,7 @@ class MessageLog:
 
     Parameters
     ----------
-    remembers : bool    whether to keep `ended`, of which questions about the past have need
+    remembers : bool    whether to keep `ended`, for queries as of past boundaries
     """
 
     def __init__(self, remembers: bool = False):
@@ -85,15 +84,15 @@ class MessageLog:
     def insert(self, messages: MessageBatch, objects: Int64 | None) -> Int32:
         """Take messages; returns their slots. O(terms), amortised."""
         slots = self.slots.insert(messages.seq)
-        room = self.slots.capacity
-        if room > self.life.shape[0]:
+        capacity = self.slots.capacity
+        if capacity > self.life.shape[0]:
             for name in ("life", "lon", "lat", "term_start", "term_count"):
-                setattr(self, name, resized(getattr(self, name), room))
+                setattr(self, name, resized(getattr(self, name), capacity))
         if objects is not None:
-            self.object = resized(self.object, room) if room > self.object.shape[0] else self.object
+            self.object = resized(self.object, capacity) if capacity > self.object.shape[0] else self.object
             self.object[slots] = objects
         if self.remembers:
-            self.ended = resized(self.ended, room) if room > self.ended.shape[0] else self.ended
+            self.ended = resized(self.ended, capacity) if capacity > self.ended.shape[0] else self.ended
             self.ended[slots] = NEVER
         self.life[slots] = messages.life
         self.lon[slots], self.lat[slots] = centres(messages)
@@ -108,7 +107,7 @@ class MessageLog:
         return slots
 
     def remove(self, slots: Int32) -> None:
-        """Forget messages. O(n); the heap of terms is rewritten when half of it is dead."""
+        """Remove messages. O(n), and the heap of terms when it is rewritten."""
         if not slots.shape[0]:
             return
         self.heap_dead += int(self.term_count[slots].sum())
@@ -126,12 +125,12 @@ class MessageLog:
         return sum(c[:high].nbytes for c in columns) + 4 * self.heap_used + self.slots.index.nbytes
 
     def size_bytes(self) -> int:
-        """Memory of all arrays, spare room included."""
+        """Memory of all arrays in bytes, spare capacity included."""
         return sum(getattr(self, name).nbytes for name in (*_COLUMNS, "terms")) + self.slots.allocated_bytes()
 
 
 def centres(messages: MessageBatch) -> tuple[Float64, Float64]:
-    """Longitude and latitude at which messages stand: of a range message the centre. O(n)."""
+    """Longitude and latitude of messages; of a range message the centre. O(n)."""
     return (messages.west + messages.east) / 2.0, (messages.south + messages.north) / 2.0
 
 
@@ -150,7 +149,7 @@ def _compact(log, live, terms):
 
 @njit(cache=True, nogil=True)
 def object_of(log, slot):
-    """Number of the object a message speaks of."""
+    """Number of the object of a message."""
     if log.object.shape[0] == 0:
         return log.seq[slot]
     return log.object[slot]
@@ -158,10 +157,10 @@ def object_of(log, slot):
 
 @njit_no_refcount
 def lived_at(log, slot, as_of):
-    """Whether a message was alive at a boundary; of a log without a past, that it is in the tree says so already."""
+    """Whether a message in the tree was alive at a boundary; always True if the log keeps no ends."""
     if log.ended.shape[0] == 0:
         return True
-    # the window is ahead of who asks: what a later batch brought or ended does not count yet
+    # the window is ahead of the query: arrivals and ends of later batches do not count yet
     return log.seq[slot] <= as_of.last_seq and log.life[slot] > as_of.floor and log.ended[slot] > as_of.number
 
 
@@ -173,7 +172,7 @@ def spatial_relevance(lon, lat, region):
     width, height = east - west, north - south
     # not `hypot`, which may round otherwise than the oracle does
     half_diagonal = math.sqrt(width * width + height * height) / 2.0
-    # the rectangle is a point, and whatever lies in it stands at its centre
+    # the rectangle is a point: a message in it lies at its centre
     if half_diagonal == 0.0:
         return 1.0
     # rounding may take a corner a hair beyond the half diagonal
@@ -182,7 +181,7 @@ def spatial_relevance(lon, lat, region):
 
 @njit(cache=True, nogil=True)
 def text_relevance(keywords, terms, common):
-    """Jaccard similarity of so many keywords and terms with so many in common, as the oracle has it."""
+    """Jaccard similarity from the numbers of keywords, terms and common ones, as in the oracle."""
     return common / (keywords + terms - common)
 
 
@@ -191,7 +190,7 @@ def text_relevance(keywords, terms, common):
 
 @njit_no_refcount
 def heap_push(heap, place, size, life, slots):
-    """Put slots on the heap of `size` entries; returns the new size. heap, place : int32[slots of the log]."""
+    """Push slots on the heap of `size` entries; returns the new size. heap, place : int32[slots of the log]."""
     for slot in slots:
         heap[size], place[slot] = slot, size
         _rise(heap, place, life, size)
@@ -201,7 +200,7 @@ def heap_push(heap, place, size, life, slots):
 
 @njit_no_refcount
 def heap_remove(heap, place, size, life, slots):
-    """Take slots off the heap wherever they are, which makes their place -1; returns the new size."""
+    """Remove slots from the heap, which makes their place -1; returns the new size."""
     for slot in slots:
         at = place[slot]
         place[slot] = -1
@@ -217,7 +216,7 @@ def heap_remove(heap, place, size, life, slots):
 
 @njit_no_refcount
 def heap_expired(heap, place, size, life, floor, out):
-    """Take every slot with life <= floor off the heap, into `out`; returns how many."""
+    """Pop every slot with life <= floor into `out`; returns how many."""
     count = 0
     # a life equal to the floor is over
     while size and life[heap[0]] <= floor:

@@ -1,6 +1,6 @@
-"""What the nodes of the memo-and-filter R-tree keep: filters of keywords, and the lookup tables and marks of leaves.
+"""Node data of the memo-and-filter R-tree: filters of keywords, and the lookup tables and signatures of leaves.
 
-What they are for stands in `matching.skyline.windows.mf_rtree`, which builds, cleans and searches the tree with them.
+Used by `matching.skyline.windows.mf_rtree`, which builds, cleans and searches the tree.
 """
 
 from typing import NamedTuple
@@ -17,18 +17,17 @@ from matching.skyline.windows.memo import Memo
 from matching.skyline.windows.messages import object_of
 from matching.skyline.windows.rtree import FANOUT, LISTS, STACK, WRITES, RTree
 
-#: How many times as many places as are taken a filter has at least, so that it need not be built anew at once, and how
-#: often it may be doubled when it is built.
-_ROOM, _DOUBLINGS = 1.25, 3
+#: Least ratio of capacity to places taken when a filter is built, and how often it may be doubled then.
+_SPARE, _DOUBLINGS = 1.25, 3
 NO_FILTER = -1
-#: Bits of both words of a mark that stand for terms; terms of a message for whose hashes there is room beforehand.
+#: Bits of both words of a mark that stand for terms; terms of a message for which scratch is preallocated.
 _TERM_BITS, _MORE_BITS, USUAL_TERMS = 55, 63, 64
 #: Position in the `state` of nodes.
 LEAF_FILTERS = 2
 
 
 class Nodes(NamedTuple):
-    """What the nodes of the R-tree keep beside it.
+    """Columns of the nodes besides those of the R-tree.
 
     stack : int8[n, FANOUT + 1]   leaves: at the newest version of an object how many versions of it are here, else 0
     mark : int64[n, 2, FANOUT + 1]
@@ -131,12 +130,12 @@ def add_keywords(mf, node, hashed):
     # a leaf counts references, even of what takes no place
     changed = 1 if leaf else 0
     for each in hashed:
-        # one that turns out to be there already is counted like any other: it had to be looked for in both buckets
+        # counted even if present: both buckets had to be read
         mf.tree.meta[LISTS] += 1
         if leaf:
             answer = filters_module.add(mf.filters.words, start, bits, each, LEAF)
         # nearly always: above, the same words come again and again
-        elif filters_module.holds(mf.filters.words, start, bits, each):
+        elif filters_module.contains(mf.filters.words, start, bits, each):
             continue
         else:
             answer = filters_module.add(mf.filters.words, start, bits, each, INNER)
@@ -160,18 +159,18 @@ def drop_filter(mf, node):
 
 @njit(cache=True, nogil=True)
 def build_filter(mf, log, node, places):
-    """Build the filter of a node from all entries below it, large enough for so many places or more.
+    """Build the filter of a node from all entries below it, with capacity for at least `places`.
 
     Returns whether it was built; also counts the entries below.
     """
     nodes, tree = mf.nodes, mf.tree
     if not has_filter(mf, node):
-        # kept up all the same, so that updates need not tell leaves from other nodes
+        # counted all the same, so that updates treat leaves like other nodes
         nodes.below[node], nodes.stale[node] = tree.count[node], 0
         return True
     per_bucket = LEAF[0] if tree.level[node] == 0 else INNER[0]
     bits = 0
-    while FULLEST * per_bucket * (1 << bits) < _ROOM * places:
+    while FULLEST * per_bucket * (1 << bits) < _SPARE * places:
         bits += 1
     most = bits + _DOUBLINGS
     stack, hashed = np.empty(STACK, np.int32), np.empty(USUAL_TERMS * FANOUT, np.int64)
@@ -179,7 +178,7 @@ def build_filter(mf, log, node, places):
         # also one that was just built, and became too full
         drop_filter(mf, node)
         start = filters_module.allocate_block(mf.filters, bits)
-        # callers have made room for every doubling beforehand (`needed_words`)
+        # callers have reserved words for every doubling (`needed_words`)
         if start < 0:
             return False
         nodes.start[node], nodes.bits[node] = start, bits
@@ -193,9 +192,8 @@ def build_filter(mf, log, node, places):
                     stack[height] = tree.child[at, i]
                     height += 1
                 continue
-            # Obsolete entries count too: when they are cleaned away, their terms are taken out of a leaf's filter, and
-            # nothing may be taken out that was not put in.
-            # The texts of a leaf first, all from anywhere: read in a loop that does nothing else, they come together.
+            # Obsolete entries count too: cleaning deletes their terms from a leaf's filter, so they must be in it. The
+            # texts of a leaf are read first, in a loop of their own, so that cache misses overlap.
             nodes.below[node] += tree.count[at]
             count = 0
             for i in range(tree.count[at]):
@@ -216,21 +214,21 @@ def build_filter(mf, log, node, places):
 
 
 @njit(cache=True, nogil=True)
-def holds_too_much(mf, node):
-    """Whether so much in an inner filter may be of the past that it is worth building anew.
+def is_outdated(mf, node):
+    """Whether an inner filter may have enough outdated terms to be worth a rebuild.
 
-    The number of keywords tells that better than the number of messages gone: above, the same words come again.
+    By keywords rather than messages removed: high in the tree the same words recur.
     """
     nodes = mf.nodes
     if mf.tree.level[node] == 0 or nodes.places[node] * 2 < nodes.built[node] * 3:
         return False
-    # many keywords, but of the present? Then a new one would be as full
+    # a rebuilt filter would be as full if its keywords are still in use
     return nodes.stale[node] * 2 > nodes.below[node] + FANOUT
 
 
 @njit_no_refcount
 def places_of(mf, log, node):
-    """Places that a filter of what is below takes, for a leaf without one at most."""
+    """Places that a filter of the entries below takes; an upper bound for a leaf without one."""
     if has_filter(mf, node):
         return np.int64(mf.nodes.places[node])
     places = np.int64(0)
@@ -241,7 +239,7 @@ def places_of(mf, log, node):
 
 @njit_no_refcount
 def needed_words(mf, log, leaf, terms):
-    """Words that an insertion into a leaf may take at most."""
+    """Upper bound of the words that an insertion into a leaf takes."""
     words, node = np.int64(terms), np.int64(leaf)
     if mf.tree.parent[leaf] < 0:
         words += places_of(mf, log, leaf)
@@ -256,13 +254,13 @@ def needed_words(mf, log, leaf, terms):
 
 @njit_no_refcount
 def is_obsolete(mf, log, slot):
-    """Whether an entry counts no more, by the memo."""
+    """Whether the memo says that an entry is obsolete."""
     return memo_module.is_superseded(mf.memo, object_of(log, slot), log.seq[slot])
 
 
 @njit(cache=True, nogil=True)
 def _look_up(mf, log, leaf, number):
-    """Where the newest version of an object stands in a leaf, or belongs: at the end."""
+    """Position of the newest version of an object in a leaf, or the end if there is none."""
     tag, count = _tag_of(number), mf.tree.count[leaf]
     mark = mf.nodes.mark[leaf]
     for i in range(count):
@@ -292,7 +290,7 @@ def push(mf, log, leaf, slot):
 
 @njit(cache=True, nogil=True)
 def arrange(mf, log, leaf):
-    """Put the entries of a leaf in the order of a lookup table, count its stacks and mark all."""
+    """Sort the entries of a leaf into a lookup table, and recompute its stacks and marks."""
     stack, mark, entries = mf.nodes.stack[leaf], mf.nodes.mark[leaf], mf.tree.child[leaf]
     count = mf.tree.count[leaf]
     numbers, seqs = np.empty(count, np.int64), np.empty(count, np.int64)

@@ -1,15 +1,15 @@
-"""The memo-and-filter R-tree: messages end without the tree being touched, and nodes know their keywords by filters.
+"""The memo-and-filter R-tree: ends go to a memo, not to the tree, and nodes have filters of their keywords.
 
-- A message that ends, for whatever reason, is noted in the *update memo* (`matching.skyline.windows.memo`). Its entry
-  stays until its leaf is cleaned: when an insertion touches it, or a cursor comes by.
-- Each inner node has a *cuckoo filter* of the keywords below (`matching.skyline.windows.filters`), built anew when much
-  of what is below has changed; each entry of a leaf has a *mark*, some bits for its object and its terms.
-- The entries of a leaf are its *lookup table*: versions of an object together, the newest first. Queries look at that
-  one only (`matching.skyline.windows.mf_search`).
+- A message that ends is noted in the *update memo* (`matching.skyline.windows.memo`). Its entry stays until its leaf is
+  cleaned, by an insertion into it or by the cleaning cursor.
+- Each inner node has a *cuckoo filter* of the keywords below (`matching.skyline.windows.filters`), rebuilt when much
+  below it has changed; each entry of a leaf has a *mark*, a bit signature of its object and terms.
+- The entries of a leaf are its *lookup table*: versions of an object together, the newest first. Queries read only the
+  newest (`matching.skyline.windows.mf_search`).
 
 From Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window streaming
-data", with the memo's bookkeeping after Silva, Xiong and Aref, "The RUM-tree". What the nodes keep is in
-`matching.skyline.windows.mf_nodes`; read on there.
+data" (section 3.2.2), with the memo's bookkeeping after Silva, Xiong and Aref, "The RUM-tree". Read on in
+`matching.skyline.windows.mf_nodes`.
 """
 
 import numpy as np
@@ -33,8 +33,8 @@ from matching.skyline.windows.mf_nodes import (
     drop_filter,
     has_filter,
     hash_terms,
-    holds_too_much,
     is_obsolete,
+    is_outdated,
     needed_words,
     places_of,
     push,
@@ -62,13 +62,13 @@ from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.slots import resized
 
-#: `threshold`, the paper's way, removes the obsolete versions of an object from a leaf once they are more than T_clean;
-#: `all`, the older RUM scheme, whatever is obsolete; `off` nothing, ever. The paper's way alone never removes lone
-#: messages that expired, hence `bounded`: what is held stays within about a fifth more than what is alive.
+#: `threshold` (the paper) removes the obsolete versions of an object from a leaf once they are more than T_clean; `all`
+#: (the older RUM-tree) every obsolete entry; `off` none. `threshold` never removes single messages that expired, hence
+#: `bounded`, which keeps the entries below about 1.2 times the live messages.
 CLEANING = ("threshold", "all", "off")
 #: Parameters of the paper's formula for T_clean.
 _BETA, _MOST_PER_S, _MOST_LEVELS, _LEAST = 0.8, 10_000.0, 8, 5
-#: Arrivals for which the cursor looks at one leaf.
+#: Arrivals per leaf that the cursor cleans.
 _ARRIVALS_PER_LOOK = 8
 #: Every level may be split, and a root put on top.
 _NODES_PER_INSERTION = HIGHEST + 1
@@ -82,17 +82,17 @@ class MfRtree(TreeWindow):
     Parameters
     ----------
     space : Space
-    kept_boundaries : int      how many boundaries back `candidates` may ask
+    kept_boundaries : int      how many boundaries back `candidates` can answer
     cleaning : str             "threshold", "all" or "off"
     arrival_rate_per_s : float
-        Messages a second that T_clean is reckoned with: a busier stream is cleaned less often.
+        Messages a second, for T_clean: a busier stream is cleaned less often.
     bounded : bool             clean full leaves before they are split, and all leaves in turn; not with "off"
     leaf_filters : bool        cuckoo filters with reference counts in leaves too, as in the paper
 
     Raises
     ------
     ConfigError
-        For a way of cleaning that does not exist.
+        If `cleaning` is none of these.
 
     Notes
     -----
@@ -149,7 +149,7 @@ class MfRtree(TreeWindow):
         oldest = self.known[0].last_seq
         while not _insert(self.mf, log, slots, limit, oldest, self.bounded, removed, progress):
             if progress[_FAILED]:
-                raise EngineError("mf_rtree: a filter stays too full however large it is made; choose another index")
+                raise EngineError("mf_rtree: a filter overflows at its largest size; choose another window index")
             self._grow(int(progress[_WORDS]))
         if self.bounded:
             _clean_some(self.mf, log, oldest, -(-slots.shape[0] // _ARRIVALS_PER_LOOK), removed, progress)
@@ -162,14 +162,14 @@ class MfRtree(TreeWindow):
         self.log.remove(gone)
 
     def clean(self) -> None:
-        """Remove everything obsolete from all leaves, as the cursor would in one round. O(entries)."""
+        """Remove all obsolete entries, as the cursor would in one round. O(entries)."""
         removed, progress = np.empty(len(self.log), np.int32), np.zeros(4, np.int64)
         leaves = int(self.mf.tree.meta[HIGH])
         _clean_some(self.mf, self.log.view, self.known[0].last_seq, leaves, removed, progress)
         self.log.remove(removed[: progress[_REMOVED]])
 
     def _grow(self, words: int) -> None:
-        """Make room for one more insertion, and for many more of the usual kind."""
+        """Grow the tree and the filter pool for at least one more insertion."""
         tree, nodes, filters, memo = self.mf
         if nodes_left(tree) < _NODES_PER_INSERTION:
             tree = rtree_module.grown(tree)
@@ -182,8 +182,8 @@ class MfRtree(TreeWindow):
         self.mf = Mf(tree, nodes, filters, memo)
 
     def _search(self, as_of, region, offsets, terms, first, ends, found):
-        past, asked = as_of != self.boundary, (region, offsets, terms)
-        return search(self.mf, self.log.view, self._place, as_of, past, *asked, first, ends, found, self._visits)
+        past, queries = as_of != self.boundary, (region, offsets, terms)
+        return search(self.mf, self.log.view, self._place, as_of, past, *queries, first, ends, found, self._visits)
 
     def _update_work(self) -> tuple[int, int, int, int]:
         meta = self.mf.tree.meta
@@ -201,12 +201,12 @@ class MfRtree(TreeWindow):
 
 @njit_no_refcount
 def _clean(mf, log, leaf, limit, oldest, removed, progress):
-    """Remove obsolete entries from a leaf: of each object those that are more than `limit`, all of them or none.
+    """Remove obsolete entries from a leaf: for each object with more than `limit` of them, all of them.
 
-    oldest : int     the last seq as of the oldest boundary that may be asked about; what came later stays
+    oldest : int     last seq of the oldest retained boundary; later messages stay
 
-    Of the others only the top of each stack is asked about: if it is obsolete, so is all below it; else all but the top
-    is. Appends the slots to removed (int32); returns how many.
+    Of the others only the top of each stack is checked in the memo: if it is obsolete, so are all below it, else all
+    but the top. Appends the slots to removed (int32); returns how many.
     """
     tree, stack = mf.tree, mf.nodes.stack
     kept, i, count = 0, 0, progress[_REMOVED]
@@ -215,21 +215,21 @@ def _clean(mf, log, leaf, limit, oldest, removed, progress):
     while i < end:
         length = np.int64(stack[leaf, i])
         stays = length
-        if length > limit:  # a lower one stays whatever the memo says, so it is not asked
+        if length > limit:  # a shorter stack stays in any case
             stays = np.int64(0)
-            # The memo lags behind for those who ask about the past: what came after the oldest boundary known stays,
-            # and the next one is asked about as the newest.
+            # The memo has no ends after the oldest retained boundary: later messages stay, and the next one is checked
+            # as the newest.
             while stays < length and log.seq[tree.child[leaf, i + stays]] > oldest:
                 stays += 1
-            # newest in this leaf only: the object may have moved to another one, so the memo has to be asked
+            # newest in this leaf only: the object may have moved to another one, so the memo decides
             if stays < length and not is_obsolete(mf, log, tree.child[leaf, i + stays]):
                 stays += 1
-            # T_clean of Deng et al.: few obsolete versions are left for a time when it is worth it
+            # T_clean of Deng et al.: few obsolete versions stay until cleaning pays
             if length - stays <= limit:
                 stays = length
         for k in range(length):
             slot = tree.child[leaf, i + k]
-            # `kept` never gets ahead of what is still to be read
+            # in place: `kept` is never ahead of the read position
             if k < stays:
                 tree.child[leaf, kept], stack[leaf, kept] = slot, stays if k == 0 else 0
                 for word in range(2):
@@ -251,8 +251,7 @@ def _clean(mf, log, leaf, limit, oldest, removed, progress):
 
 @njit_no_refcount
 def _forget_keywords(mf, log, leaf, slots):
-    """Take the keywords of removed entries out of a leaf's filter, if it has one, and note above that filters hold too
-    much."""
+    """Delete the keywords of removed entries from a leaf's filter, if it has one; count them as stale above."""
     nodes, words = mf.nodes, mf.filters.words
     start, bits = nodes.start[leaf], nodes.bits[leaf]
     for slot in slots[: slots.shape[0] if has_filter(mf, leaf) else 0]:
@@ -265,7 +264,7 @@ def _forget_keywords(mf, log, leaf, slots):
     node = np.int64(leaf)
     while node >= 0:
         nodes.below[node] -= slots.shape[0]
-        # above nothing is taken out, since others below may have the same word: too much is held, never too little
+        # no deletion above, since other entries may have the same word: false positives, never false negatives
         nodes.stale[node] += slots.shape[0]
         node = np.int64(mf.tree.parent[node])
 
@@ -275,7 +274,7 @@ def _forget_keywords(mf, log, leaf, slots):
 
 @njit(cache=True, nogil=True)
 def _end(mf, log, slots):
-    """Note that messages have ended."""
+    """Note ended messages in the memo."""
     for slot in slots:
         memo_module.note_ended(mf.memo, object_of(log, slot), log.seq[slot])
     mf.tree.meta[MEMO] += slots.shape[0]
@@ -283,16 +282,16 @@ def _end(mf, log, slots):
 
 @njit(cache=True, nogil=True)
 def _insert(mf, log, slots, limit, oldest, bounded, removed, progress):
-    """Insert the messages that `progress` has not seen yet; returns whether all of them are in now.
+    """Insert messages from `progress` on; returns whether all are inserted.
 
-    If there is no room left, `progress` says how many words the filters need; or that one could not be built.
+    If not, `progress` has the words that the filters need, or that a filter could not be built.
     """
     tree, nodes = mf.tree, mf.nodes
-    room = np.empty(USUAL_TERMS, np.int64)
+    scratch = np.empty(USUAL_TERMS, np.int64)
     while progress[_DONE] < slots.shape[0]:
         slot = slots[progress[_DONE]]
         lon, lat = log.lon[slot], log.lat[slot]
-        # what is needed is reckoned before anything changes: without room this message is begun anew
+        # capacity is checked before anything changes, so that this message can be repeated
         progress[_WORDS] = 0
         if nodes_left(tree) < _NODES_PER_INSERTION:
             return False
@@ -303,22 +302,22 @@ def _insert(mf, log, slots, limit, oldest, bounded, removed, progress):
         cleaned = 0
         if limit >= 0 and tree.count[leaf]:
             cleaned = _clean(mf, log, leaf, limit, oldest, removed, progress)
-            # whatever is obsolete goes before a split is paid for
+            # clean fully before a split
             if bounded and tree.count[leaf] == FANOUT:
                 cleaned += _clean(mf, log, leaf, np.int64(0), oldest, removed, progress)
         push(mf, log, leaf, slot)
         nodes.state[0] += 1
-        # shrunk after cleaning; an empty root has the box of what was once in it
+        # shrunk after cleaning; an empty root still has its old box
         if cleaned or tree.count[leaf] == 1:
             fit_upwards(tree, log, leaf)
-        node, hashed = np.int64(leaf), hash_terms(log, slot, room)
+        node, hashed = np.int64(leaf), hash_terms(log, slot, scratch)
         while node >= 0:
             nodes.below[node] += 1
             grew = widen_box(tree, node, lon, lat)
             answer = add_keywords(mf, node, hashed)
             # a filter that failed has lost a term: it is built from the entries, with the newcomer
-            if answer < 0 or holds_too_much(mf, node):
-                # of a filter that was full when little had changed below, not what was once in it counts
+            if answer < 0 or is_outdated(mf, node):
+                # sized by its places if little below is stale, else by those at the last build
                 few = nodes.stale[node] * 4 < nodes.below[node]
                 places = np.int64(nodes.places[node] if few else nodes.built[node])
                 if not build_filter(mf, log, node, max(places, np.int64(log.term_count[slot]))):
@@ -336,7 +335,7 @@ def _insert(mf, log, slots, limit, oldest, bounded, removed, progress):
 
 @njit(cache=True, nogil=True)
 def _split_upwards(mf, log, node):
-    """Split a node that is too full, and those above that become so; returns whether all filters could be built."""
+    """Split an overflowing node, and those above that overflow by it; returns whether all filters could be built."""
     tree, nodes = mf.tree, mf.nodes
     while tree.count[node] > FANOUT:
         places = places_of(mf, log, node) if tree.meta[ROOT] == node else np.int64(nodes.places[node])
@@ -346,10 +345,10 @@ def _split_upwards(mf, log, node):
                 return False
         other = split(tree, log, node)
         if tree.level[node] == 0:
-            # a split goes by place: the lookup tables and marks are made anew
+            # a split goes by place: lookup tables and marks are recomputed
             arrange(mf, log, node)
             arrange(mf, log, other)
-        # common words are on both sides: more than a half each; if that is too little, it is doubled
+        # more than a half each, since common words are on both sides; doubled if that is too little
         if not build_filter(mf, log, node, places * 5 // 8) or not build_filter(mf, log, other, places * 5 // 8):
             return False
         node = np.int64(tree.parent[node])
@@ -358,7 +357,7 @@ def _split_upwards(mf, log, node):
 
 @njit(cache=True, nogil=True)
 def _clean_some(mf, log, oldest, looks, removed, progress):
-    """Look at so many leaves, from the cursor on, and remove what is obsolete."""
+    """Remove obsolete entries from the next `looks` leaves of the cursor."""
     tree, state = mf.tree, mf.nodes.state
     gone = np.empty(HIGHEST, np.int64)
     steps = tree.meta[HIGH]  # once round at most
@@ -373,7 +372,7 @@ def _clean_some(mf, log, oldest, looks, removed, progress):
         tree.meta[READS] += 1
         if not _clean(mf, log, leaf, np.int64(0), oldest, removed, progress):
             continue
-        # only what has become empty is removed, so nothing is inserted again
+        # only empty nodes are removed, so nothing is reinserted
         taken, stays = remove_empty(tree, leaf, gone)
         for i in range(taken):
             drop_filter(mf, gone[i])

@@ -1,13 +1,12 @@
-"""Queries of the memo-and-filter R-tree, in the order of how near together lies what has to be read.
+"""Queries of the memo-and-filter R-tree, ordered by locality of memory.
 
-Boxes and filters of inner nodes come first, then the marks of the leaves that are left, all of a leaf at once while
-those of leaves to come are fetched, and only then the messages themselves, whose columns lie anywhere: where all of
-them stand, then where their texts are, then the texts. Each of these is a loop that decides nothing, so that its reads
-wait for memory together. Whether a message is alive is read in the window's own record by slot, which says the same as
-the memo does of the newest in a leaf; where questions may reach back, the log's columns are read beside it.
+First boxes and filters of inner nodes, then the marks of the remaining leaves, a leaf at a time with the next ones
+prefetched, then the messages, which are anywhere: all places, then all begins of texts, then the texts. Each is a loop
+without branches, so that cache misses overlap. Whether a message is alive is read from the window's `place` by slot,
+which agrees with the memo on the newest version in a leaf; queries as of the past read the log too.
 
-Of each object in a leaf only the newest version is looked at, unless the question is about the past: then an older one
-may be the one that lived.
+Of each object in a leaf only the newest version is read, unless the query is as of a past boundary, at which an older
+one may have lived.
 """
 
 import numpy as np
@@ -21,14 +20,13 @@ from matching.skyline.windows.mf_nodes import LEAF_FILTERS, bits_of, has_filter
 from matching.skyline.windows.rtree import FANOUT, ROOT, STACK
 from matching.storage.prefetch import prefetch
 
-#: Leaves whose entries are looked at together.
+#: Leaves whose entries are verified together.
 _TOGETHER = 64
-#: Columns of what is gathered of a message: where its text starts, how many terms it has, how many of them are asked
-#: for; and longitude, latitude.
+#: Columns gathered of a message: start of its text, number of terms, of common terms; and longitude, latitude.
 _SEEN, _SEEN_PLACE = 3, 2
-#: Leaves that are asked for ahead of the one that is read, and how many words of 64 bits come from memory together.
+#: Leaves that are prefetched ahead, and words of 64 bits in a cache line.
 _AHEAD, _LINE = 3, 8
-#: Powers of two below 2**66 leave different remainders by this number: which place of a word a bit has.
+#: Powers of two below 2**66 have different remainders by this number: they map a bit to its position.
 _DISTINCT, _BITS = 67, 62
 _PLACE_OF = np.zeros(_DISTINCT, np.int64)
 for _place in range(_BITS):
@@ -39,16 +37,16 @@ for _place in range(_BITS):
 def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, found, visits):
     """Answer queries from `first` on; see `matching.skyline.windows.tree.TreeWindow`.
 
-    place : int32[slots]     negative for a message that nobody can ask about any more
+    place : int32[slots]     negative for a message that no query can reach any more
     past : bool              whether `as_of` is another boundary than the last
     """
     child, count, level = mf.tree.child, mf.tree.count, mf.tree.level
     box = mf.tree.box
     leaves_have_filters = mf.nodes.state[LEAF_FILTERS] != 0
     stack, leaves = np.empty(STACK, np.int32), np.empty(_TOGETHER + FANOUT, np.int32)
-    # one place more, since what is gathered is written first and counted afterwards
+    # one place more, since entries are written before they are counted
     entries = (_TOGETHER + FANOUT) * FANOUT + 1
-    picked, asked = np.empty(entries, np.int32), np.empty(entries, np.int64)
+    picked, matched = np.empty(entries, np.int32), np.empty(entries, np.int64)
     seen, seen_place = np.empty((entries, _SEEN), np.int64), np.empty((entries, _SEEN_PLACE), np.float64)
     for query in range(first, region.shape[0]):
         rectangle, keywords = region[query], terms[offsets[query] : offsets[query + 1]]
@@ -60,8 +58,8 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
             wanted[k, 0], wanted[k, 1] = bits_of(hashed[k])
         row, many = ends[query], 0
         stack[0], height = mf.tree.meta[ROOT], 1
-        # a query of keywords that nobody has ends here
-        if level[stack[0]] > 0 and not _may_hold(mf, stack[0], hashed):
+        # a query whose keywords no message has ends here
+        if level[stack[0]] > 0 and not _may_contain(mf, stack[0], hashed):
             height = 0
         while height:
             height -= 1
@@ -73,7 +71,7 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
             to_leaves = level[node] == 1 and not leaves_have_filters
             for i in range(count[node]):
                 below = child[node, i]
-                # all four comparisons in any case: which boxes meet cannot be foreseen
+                # all four comparisons in any case: which boxes meet is unpredictable
                 meets = (
                     (box[below, 0] <= east)
                     & (west <= box[below, 2])
@@ -81,28 +79,28 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
                     & (south <= box[below, 3])
                 )
                 if to_leaves:
-                    # written in any case, and overwritten unless it counts: no branch
+                    # written in any case, overwritten unless it meets: no branch
                     leaves[many] = below
                     many += meets
-                elif meets and _may_hold(mf, below, hashed):
+                elif meets and _may_contain(mf, below, hashed):
                     if level[below] > 0:
                         stack[height] = below
                         height += 1
                     else:
                         leaves[many] = below
                         many += 1
-            # not leaf by leaf: many reads of the loops below wait for memory at once
+            # not leaf by leaf, so that cache misses of the loops below overlap
             if many >= _TOGETHER:
-                taken = _pick(mf, leaves[:many], wanted, past, hits, picked, asked)
+                taken = _pick(mf, leaves[:many], wanted, past, hits, picked, matched)
                 visits[0] += many
                 visits[1] += taken
                 near = picked[:taken]
-                row = _verify(log, place, as_of, near, asked, rectangle, keywords, seen, seen_place, found, row)
+                row = _verify(log, place, as_of, near, matched, rectangle, keywords, seen, seen_place, found, row)
                 many = 0
-        taken = _pick(mf, leaves[:many], wanted, past, hits, picked, asked)
+        taken = _pick(mf, leaves[:many], wanted, past, hits, picked, matched)
         visits[0] += many
         visits[1] += taken
-        row = _verify(log, place, as_of, picked[:taken], asked, rectangle, keywords, seen, seen_place, found, row)
+        row = _verify(log, place, as_of, picked[:taken], matched, rectangle, keywords, seen, seen_place, found, row)
         ends[query + 1] = row
         if row > found.seq.shape[0]:
             return query
@@ -110,27 +108,27 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
 
 
 @njit_no_refcount
-def _may_hold(mf, node, hashed):
-    """Whether a node's filter, if it has one, may hold one of the hashed keywords."""
+def _may_contain(mf, node, hashed):
+    """Whether a node's filter, if it has one, may contain one of the hashed keywords."""
     if not has_filter(mf, node):
         return True
     start, bits, words = mf.nodes.start[node], mf.nodes.bits[node], mf.filters.words
     for each in hashed:
-        # without reference counts all places of a bucket can be compared at once
+        # without reference counts all places of a bucket are compared at once
         if mf.tree.level[node] > 0:
-            if filters_module.holds(words, start, bits, each):
+            if filters_module.contains(words, start, bits, each):
                 return True
-        elif filters_module.may_hold(words, start, bits, each, LEAF):
+        elif filters_module.may_contain(words, start, bits, each, LEAF):
             return True
     return False
 
 
 @njit(cache=True, nogil=True)
-def _pick(mf, leaves, wanted, past, hits, picked, asked):
-    """Slots in leaves, newest versions only or all (`past`), whose marks have a keyword's bits; returns how many.
+def _pick(mf, leaves, wanted, past, hits, picked, matched):
+    """Slots in leaves, newest versions only or all (`past`), whose marks match a keyword; returns how many.
 
     hits : int64[keywords]    scratch
-    asked : int64[n]          of each slot which of the first `_BITS` keywords' bits it has, as bits
+    matched : int64[n]        bit set, by slot: which of the first `_BITS` keywords its mark matches
     """
     child, count, mark, versions = mf.tree.child, mf.tree.count, mf.nodes.mark, mf.nodes.stack
     taken = 0
@@ -142,11 +140,11 @@ def _pick(mf, leaves, wanted, past, hits, picked, asked):
             prefetch(child, ahead * (FANOUT + 1) + place)
         prefetch(versions, ahead * (FANOUT + 1))
         leaf, left = leaves[at], np.int64(0)
-        held = np.int64(count[leaf])
+        entries = np.int64(count[leaf])
         for k in range(wanted.shape[0]):
             one, two, has = wanted[k, 0], wanted[k, 1], np.int64(0)
-            # into one word: a loop that writes nothing is done for several entries at a time
-            for i in range(held):
+            # into one word: a loop without stores is vectorised
+            for i in range(entries):
                 has |= np.int64(((mark[leaf, 0, i] & one) == one) & ((mark[leaf, 1, i] & two) == two)) << i
             hits[k] = has
             left |= has
@@ -155,46 +153,46 @@ def _pick(mf, leaves, wanted, past, hits, picked, asked):
             which = np.int64(0)
             for k in range(min(wanted.shape[0], _BITS)):
                 which |= ((hits[k] >> i) & 1) << k
-            picked[taken], asked[taken] = child[leaf, i], which
-            # an older version ended when the newer one came, but of the past it may be the one that lived
+            picked[taken], matched[taken] = child[leaf, i], which
+            # an older version ended when the newer one came, but may have lived at a past boundary
             taken += (versions[leaf, i] != 0) | past
             left &= left - 1
     return taken
 
 
 @njit_no_refcount
-def _verify(log, place, as_of, picked, asked, rectangle, keywords, seen, seen_place, found, row):
-    """Write those of the picked messages that are candidates; returns the next free row."""
+def _verify(log, place, as_of, picked, matched, rectangle, keywords, seen, seen_place, found, row):
+    """Write the picked messages that are candidates; returns the next free row."""
     west, south, east, north = rectangle[0], rectangle[1], rectangle[2], rectangle[3]
     kept = 0
     for i in range(picked.shape[0]):
         slot = picked[i]
         lon, lat = log.lon[slot], log.lat[slot]
-        picked[kept], asked[kept] = slot, asked[i]
+        picked[kept], matched[kept] = slot, matched[i]
         seen_place[kept, 0], seen_place[kept, 1] = lon, lat
-        # closed edges; `place` is as good as the memo: an entry that ended stays in its leaf, and has no place
+        # closed edges; `place` agrees with the memo: an ended entry stays in its leaf, and has no place
         kept += (west <= lon) & (lon <= east) & (south <= lat) & (lat <= north) & (place[slot] >= 0)
     if log.ended.shape[0]:
         inside, kept = kept, 0
         for i in range(inside):
             slot = picked[i]
-            picked[kept], asked[kept] = slot, asked[i]
+            picked[kept], matched[kept] = slot, matched[i]
             seen_place[kept, 0], seen_place[kept, 1] = seen_place[i, 0], seen_place[i, 1]
-            # the window is ahead of who asks: what a later batch brought or ended does not count yet
+            # the window is ahead of the query: arrivals and ends of later batches do not count yet
             lived = (log.seq[slot] <= as_of.last_seq) & (log.ended[slot] > as_of.number)
             kept += lived & (log.life[slot] > as_of.floor)
     for i in range(kept):
         slot = picked[i]
         start, length = log.term_start[slot], np.int64(log.term_count[slot])
         seen[i, 0], seen[i, 1] = start, length
-        # both ends of a text: it may lie across two lines of the cache
+        # both ends of a text: it may span two cache lines
         prefetch(log.terms, start)
         prefetch(log.terms, start + length - 1)
     texts, kept = kept, 0
     for i in range(texts):
-        start, length, common, rest = seen[i, 0], seen[i, 1], 0, asked[i]
-        # Only keywords whose bits the mark has, and all terms of a few: with the others it took 1.5 times as long. To
-        # bisect took longer, and so did a loop of fixed length that reads what follows a text, too.
+        start, length, common, rest = seen[i, 0], seen[i, 1], 0, matched[i]
+        # Only keywords that the mark matches: with all of them it took 1.5 times as long. Bisection took longer, and so
+        # did a loop of fixed length that reads beyond the text.
         while rest:
             k = _PLACE_OF[(rest & -rest) % _DISTINCT]
             rest &= rest - 1
@@ -206,13 +204,13 @@ def _verify(log, place, as_of, picked, asked, rectangle, keywords, seen, seen_pl
         picked[kept] = picked[i]
         seen_place[kept, 0], seen_place[kept, 1] = seen_place[i, 0], seen_place[i, 1]
         seen[kept, 1], seen[kept, 2] = seen[i, 1], common
-        # a mark may have too many bits, so the text decides
+        # a mark may be a false positive, so the text decides
         kept += common > 0
-    # without room it is counted all the same: the caller learns how much is needed, and asks this query anew
-    room = min(kept, max(0, found.seq.shape[0] - row))
-    for i in range(room):
+    # counted beyond the capacity too: the caller grows the columns and repeats the query
+    fitting = min(kept, max(0, found.seq.shape[0] - row))
+    for i in range(fitting):
         found.seq[row + i], found.life[row + i] = log.seq[picked[i]], log.life[picked[i]]
-    for i in range(room):
+    for i in range(fitting):
         found.spatial[row + i] = spatial_relevance(seen_place[i, 0], seen_place[i, 1], rectangle)
         found.text[row + i] = text_relevance(keywords.shape[0], seen[i, 1], seen[i, 2])
     return row + kept

@@ -1,12 +1,12 @@
-"""Inverted lists in chunks: the messages of a term lie side by side, each with a coarse place of its own.
+"""Posting lists in chunks: the messages of a term lie side by side, each with a rounded place.
 
-A query reads the lists of its keywords from end to end, and what it meets there lies outside its rectangle nearly
-always. So a posting says where its message stands, and a list lies in memory as it is read: chunks of doubling length,
-the newest first, each leading to the one before it. Places are rounded to float32; rounding keeps order, so that a
-rectangle rounded alike loses nothing that it holds, and what it holds too much the exact columns tell.
+A query reads the lists of its keywords from end to end, and nearly all their messages lie outside its rectangle. So a
+posting has the place of its message, and a list is contiguous but for its chunks of doubling length, linked from the
+newest to the oldest. Places are float32; rounding is monotone, so that a rectangle rounded alike loses no message, and
+the exact columns rule out false positives.
 
-Lists that led from message to message instead, each a read of its own from memory, took 7 to 20 times as long to
-search in windows of 100,000 to 1,000,000 messages. Used by `matching.skyline.windows.inverted`.
+Linked lists of single messages took 7 to 20 times as long to search in windows of 100,000 to 1,000,000 messages. Used
+by `matching.skyline.windows.inverted`.
 """
 
 from typing import NamedTuple
@@ -17,8 +17,7 @@ from matching.model import Float32, Int32, Int64
 from matching.njit import njit_no_refcount
 from matching.storage.slots import grown_length, resized
 
-#: Places of the first chunk of a list and of the longest; in front of its postings, two of a chunk say where the one
-#: before it begins and how long that is.
+#: Places of the first chunk of a list, of the longest, and of a chunk's header: begin and length of the one before it.
 _SHORTEST, LONGEST, HEADER = 4, 1024, 2
 
 
@@ -41,7 +40,7 @@ class Postings(NamedTuple):
 
 
 def new_postings(terms: int = 0, pool: int = 0) -> Postings:
-    """No lists, with room for so many terms and places."""
+    """No lists, with capacity for `terms` terms and `pool` places."""
     none = np.zeros(terms, np.int32)
     short = np.zeros(pool, np.float32)
     return Postings(np.full(terms, -1, np.int32), none, none.copy(), np.zeros(pool, np.int32), short, short.copy(),
@@ -49,7 +48,7 @@ def new_postings(terms: int = 0, pool: int = 0) -> Postings:
 
 
 def with_terms(postings: Postings, highest: int) -> Postings:
-    """The same with room for terms up to this one."""
+    """The same with capacity for terms up to `highest`."""
     had = postings.chunk.shape[0]
     if highest < had:
         return postings
@@ -62,7 +61,7 @@ def with_terms(postings: Postings, highest: int) -> Postings:
 
 
 def linked(postings: Postings, term_offsets: Int64, terms: Int32, lon, lat, first: int, end: int) -> Postings:
-    """With the terms of rows `first` to `end` - 1 in their lists, which have rows before them. O(terms), amortised."""
+    """Append the terms of rows `first` to `end` - 1 to their lists. O(terms), amortised."""
     progress = np.array([first, term_offsets[first]], np.int64)
     while not _link(postings, term_offsets, terms, lon, lat, progress, end):
         length = grown_length(postings.row.shape[0], postings.row.shape[0] + LONGEST)
@@ -73,7 +72,7 @@ def linked(postings: Postings, term_offsets: Int64, terms: Int32, lon, lat, firs
 
 @njit_no_refcount
 def _link(p, term_offsets, terms, lon, lat, progress, end):
-    """Go on from `progress` (row, place of the texts); False if the pool is full, to be called again."""
+    """Continue from `progress` (row, place of the texts); False, to be repeated, if the pool is exhausted."""
     row, place = progress
     while row < end:
         while place < term_offsets[row + 1]:

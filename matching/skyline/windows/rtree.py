@@ -1,10 +1,8 @@
 """The R-tree under window indexes: nodes as flat arrays, and the parts of an insertion and a removal.
 
-A leaf holds slots of messages, an inner node holds nodes. What texts the nodes keep is the business of
-the index (`matching.skyline.windows.mf_rtree`), which is why insertion comes in parts: `choose_leaf`, `put`, then
-`split` for each node that is too full.
-
-A node that has become empty is removed; one that is merely poorly filled stays, as is usual for trees under a stream.
+Entries of a leaf are slots of messages, those of an inner node are nodes. An index keeps the texts of its nodes
+(`matching.skyline.windows.mf_rtree`), hence insertion in parts: `choose_leaf`, `put`, then `split` for each node that
+overflows. An empty node is removed; an underfull one stays, as is usual for trees under a stream.
 """
 
 from typing import NamedTuple
@@ -18,11 +16,11 @@ from matching.storage.slots import resized
 
 #: Entries of a node at most: the capacity C of the paper's formula.
 FANOUT = 40
-#: Of the entries of a node that is split, each half gets at least so many.
+#: Fewest entries of either half of a split node.
 _FEWEST = 16
 #: A tree of 2**31 messages with nodes filled to _FEWEST is lower than this.
 HIGHEST = 10
-#: Room for the nodes still to be visited, going depth first.
+#: Capacity of the stack of a depth-first search.
 STACK = HIGHEST * (FANOUT + 1)
 #: Positions in `meta`; the last two count what updates have read and written since the start.
 ROOT, _FREE, HIGH, USED, READS, WRITES, LISTS, MEMO = range(8)
@@ -98,7 +96,7 @@ def new_node(tree, level):
 
 @njit(cache=True, nogil=True)
 def _free_node(tree, node):
-    # the level tells those who go through all nodes that this one is none
+    # loops over all nodes skip it by its level
     tree.level[node], tree.count[node], tree.parent[node] = _UNUSED, 0, tree.meta[_FREE]
     tree.meta[_FREE] = node
     tree.meta[USED] -= 1
@@ -167,7 +165,7 @@ def widen_box(tree, node, lon, lat):
 
 @njit(cache=True, nogil=True)
 def put(tree, node, i, child):
-    """Put an entry into a node as its i-th, and the i-th at the end."""
+    """Insert an entry into a node as its i-th; the i-th moves to the end."""
     tree.child[node, tree.count[node]] = tree.child[node, i]
     tree.child[node, i] = child
     tree.count[node] += 1
@@ -180,7 +178,7 @@ def new_root(tree):
     root = new_node(tree, tree.level[old] + 1)
     tree.child[root, 0], tree.count[root], tree.parent[old] = old, 1, root
     for side in range(4):
-        # it holds for both halves too, so a split need not touch it
+        # it covers both halves, so a split need not change it
         tree.box[root, side] = tree.box[old, side]
     tree.meta[ROOT] = root
     tree.meta[WRITES] += 1
@@ -210,8 +208,8 @@ def split(tree, log, node):
         # forward the circumference of what lies below each cut, backward that of what lies above
         for forward in (True, False):
             west, south, east, north = np.inf, np.inf, -np.inf, -np.inf
-            for step in range(count):
-                i = step if forward else count - 1 - step
+            for k in range(count):
+                i = k if forward else count - 1 - k
                 box = boxes[order[i]]
                 west, south, east, north = min(west, box[0]), min(south, box[1]), max(east, box[2]), max(north, box[3])
                 around = (east - west) + (north - south)
@@ -235,10 +233,10 @@ def split(tree, log, node):
     tree.count[node], tree.count[other] = cut, count - cut
     fit_box(tree, log, node)
     fit_box(tree, log, other)
-    # the box above holds as it is: the same entries are below
+    # the box above stays: the same entries are below
     above = tree.parent[node]
     tree.parent[other] = above
-    # it may be one too many now: the caller goes on there
+    # it may overflow now: the caller continues there
     put(tree, above, tree.count[above], other)
     tree.meta[WRITES] += 3
     return other
@@ -271,7 +269,7 @@ def fit_upwards(tree, log, node):
     """Shrink the boxes of a node and of those above it, as far up as they change."""
     while node >= 0 and tree.count[node]:
         tree.meta[READS] += 1
-        # what is above was fitted to this very box
+        # boxes above were fitted to this very box
         if not fit_box(tree, log, node):
             return
         tree.meta[WRITES] += 1
@@ -283,7 +281,7 @@ def shorten(tree, gone):
     """Take the root out while it has one child only; returns how many, written to gone (int32[HIGHEST])."""
     count = 0
     root = tree.meta[ROOT]
-    # or every search would go through nodes that decide nothing
+    # or every search would visit nodes of one child
     while tree.level[root] > 0 and tree.count[root] == 1:
         below = tree.child[root, 0]
         _free_node(tree, root)

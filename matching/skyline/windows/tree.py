@@ -1,15 +1,15 @@
-"""The half of a window that all tree indexes share: batches in, ends and expiry, queries out, snapshots.
+"""Base of the tree window indexes: batches, ends and expiry, window queries.
 
-A tree is a class with the methods `_insert`, `_end` and `_search` over the messages of a `MessageLog`. Expiry is no
-different from any other end: at each boundary, messages whose life is over are ended with those that a later version or
-a deletion ends. Messages that do not outlive their own batch are never stored.
+A tree is a subclass with `_insert`, `_end` and `_search` over the messages of a `MessageLog`. Expiry is an end like any
+other: each boundary ends messages whose life is over, with those that a later version or a deletion ends. Messages that
+do not outlive their own batch are never stored.
 
-Where questions may reach back, the tree lags behind: an end is written to the log at once (`Log.ended`), and told to
-the tree when nobody can ask about a boundary before it any more. What is in the tree has then lived at the oldest
-boundary known or come after it, and a search looks up in the log who lived at the boundary in question. With no
-boundaries kept the tree is told at once, the log keeps no ends, and a search reads none.
+If past boundaries are retained, ends reach the tree late: an end is written to the log at once (`Log.ended`), and
+applied to the tree when it precedes all retained boundaries. A message in the tree has then lived at the oldest of them
+or come after it, and a search checks in the log whether it lived at the boundary of the query. Otherwise ends are
+applied at once, and the log has none.
 
-Read on in `matching.skyline.windows.mf_rtree`, where an end is a note.
+Read on in `matching.skyline.windows.mf_rtree`, where an end is an entry of the memo.
 """
 
 from abc import abstractmethod
@@ -31,7 +31,7 @@ _FEWEST_CANDIDATES = 256
 
 
 class CandidateColumns(NamedTuple):
-    """Where a kernel writes candidates; room for as many as the columns are long."""
+    """Output columns of a kernel for candidates; their length is the capacity."""
 
     seq: Int64
     life: Int64
@@ -65,23 +65,23 @@ class Work(NamedTuple):
 
 
 class TreeWindow(SkylineWindow):
-    """A window over a tree; see `matching.skyline.window` for what it answers.
+    """A window index over a tree; see `matching.skyline.window`.
 
     Parameters
     ----------
     space : Space
-    kept_boundaries : int    how many boundaries back `candidates` may ask
+    kept_boundaries : int    how many boundaries back `candidates` can answer
     """
 
     def __init__(self, space: Space, kept_boundaries: int = 0):
         super().__init__(space, kept_boundaries)
         self.log = MessageLog(remembers=kept_boundaries > 0)
-        # Slots of messages that count for the tree, as a heap by life, and where in it a slot stands: -1 for one whose
-        # end the tree has been told.
+        # Slots of messages that are alive for the tree, as a heap by life, and the place of each slot in it: -1 for one
+        # whose end was applied to the tree.
         self._heap, self._place = np.zeros(0, np.int32), np.zeros(0, np.int32)
         self._in_heap = 0
-        # Ends that the tree has not been told yet: number of the batch and slots, oldest first.
-        self._untold: deque[tuple[int, Int32]] = deque()
+        # Ends not yet applied to the tree: number of the batch and slots, oldest first.
+        self._late_ends: deque[tuple[int, Int32]] = deque()
         self._visits = np.zeros(2, np.int64)
 
     def __len__(self) -> int:
@@ -100,10 +100,10 @@ class TreeWindow(SkylineWindow):
         boundary : Boundary      the next one
         messages : MessageBatch  n messages with ascending seq, later than all before
         ended : int64[m]         seqs of messages, of this batch or earlier ones, that are alive no more because a later
-                                 version or a deletion has ended them; those unknown or expired are passed over
-        objects : int64[n]       which object each message speaks of, so that versions can be kept together; whoever is
-                                 given them must name in `ended` the version that a new one replaces. By default every
-                                 message is an object of its own. Always given or never.
+                                 version or a deletion has ended them; unknown or expired ones are ignored
+        objects : int64[n]       object of each message, so that versions can be kept together; `ended` must then name
+                                 the version that a new one replaces. By default every message is an object of its
+                                 own. Given for every batch or for none.
 
         Raises
         ------
@@ -127,14 +127,14 @@ class TreeWindow(SkylineWindow):
 
     def _add(self, messages: MessageBatch, objects: Int64 | None) -> None:
         slots = self.log.insert(messages, objects)
-        room = self.log.slots.capacity
-        if room > self._heap.shape[0]:
-            self._heap, self._place = resized(self._heap, room), resized(self._place, room, -1)
+        capacity = self.log.slots.capacity
+        if capacity > self._heap.shape[0]:
+            self._heap, self._place = resized(self._heap, capacity), resized(self._place, capacity, -1)
         self._in_heap = heap_push(self._heap, self._place, self._in_heap, self.log.life, slots)
         self._insert(as_input(slots, np.int32))
 
     def _note_ends(self, number: int, ended: Int64) -> None:
-        """Batch `number` ends these messages, of which some may be unknown, or have ended before."""
+        """Batch `number` ends these messages; unknown ones, and those that have ended before, are ignored."""
         slots = self.log.slots.find(np.unique(ended))
         slots = slots[slots >= 0]
         slots = slots[self._place[slots] >= 0]
@@ -142,34 +142,26 @@ class TreeWindow(SkylineWindow):
             slots = slots[self.log.ended[slots] == NEVER]
             self.log.ended[slots] = number
         if slots.shape[0]:
-            self._untold.append((number, slots))
+            self._late_ends.append((number, slots))
 
     def _due(self) -> Int32:
-        """Slots of messages whose end the tree must be told: nobody can ask about a boundary before it any more."""
-        told = [np.zeros(0, np.int32)]
-        while self._untold and self._untold[0][0] <= self.known[0].number:
-            number, slots = self._untold.popleft()
-            if self.kept_boundaries:  # some have expired meanwhile, and their slots may be those of others now
+        """Slots of messages to end in the tree: their ends precede all retained boundaries."""
+        due = [np.zeros(0, np.int32)]
+        while self._late_ends and self._late_ends[0][0] <= self.known[0].number:
+            number, slots = self._late_ends.popleft()
+            if self.kept_boundaries:  # some have expired meanwhile, and their slots may be reused
                 slots = slots[(self._place[slots] >= 0) & (self.log.ended[slots] == number)]
-            told.append(slots)
-        return np.concatenate(told)
+            due.append(slots)
+        return np.concatenate(due)
 
     def candidates(self, queries: SkylineQueries, as_of: Boundary | None = None) -> Candidates:
-        """All candidates of each query that live at the last boundary, or at another that is asked for; ascending seq.
-
-        Cost: see the index.
-
-        Raises
-        ------
-        EngineError
-            If that boundary is not among the last ones kept.
-        """
+        """See `SkylineWindow.candidates`; for the cost, see the index."""
         as_of = self._known_boundary(as_of)
         count = queries.region.shape[0]
         region = as_input(queries.region, np.float64)
         offsets, terms = as_input(queries.term_offsets, np.int64), as_input(queries.terms, np.int32)
         ends = np.zeros(count + 1, np.int64)
-        found = _room(_FEWEST_CANDIDATES)
+        found = _new_columns(_FEWEST_CANDIDATES)
         done = 0
         while done < count:
             done = self._search(as_of, region, offsets, terms, done, ends, found)
@@ -186,18 +178,18 @@ class TreeWindow(SkylineWindow):
         return Candidates(ends, seq[order], life[order], spatial[order], text[order])
 
     def work(self) -> Work:
-        """What updates and queries have cost so far."""
+        """Cost of updates and queries so far."""
         return Work(*self._update_work(), *map(int, self._visits))
 
     def bytes(self) -> dict[str, int]:
-        """Memory in use: `index` (the tree with its texts), `log` (the messages themselves, alike for all trees)."""
+        """Memory in use, in bytes: `index` (the tree with its texts), `log` (the messages, alike for all trees)."""
         return {"index": self._index_bytes(), "log": self.log.used_bytes() + 8 * self.log.slots.high_water}
 
     def size_bytes(self) -> int:
-        """Memory of all arrays, spare room included."""
+        """Memory of all arrays in bytes, spare capacity included."""
         index = sum(column.nbytes for group in self._state().values() for column in group.values())
-        untold = sum(slots.nbytes for _, slots in self._untold)
-        return index + untold + self.log.size_bytes() + self._heap.nbytes + self._place.nbytes
+        late = sum(slots.nbytes for _, slots in self._late_ends)
+        return index + late + self.log.size_bytes() + self._heap.nbytes + self._place.nbytes
 
     def _check(self, boundary: Boundary, messages: MessageBatch, objects: Int64 | None) -> None:
         last = self.boundary
@@ -215,17 +207,17 @@ class TreeWindow(SkylineWindow):
 
     @abstractmethod
     def _insert(self, slots: Int32) -> None:
-        """Put messages of the log into the tree."""
+        """Insert messages of the log into the tree."""
 
     @abstractmethod
     def _end(self, slots: Int32) -> None:
-        """Nobody will ask about these messages any more. Who takes them out of the tree takes them out of the log."""
+        """End messages that no query can reach any more; those removed from the tree are removed from the log too."""
 
     @abstractmethod
     def _search(self, as_of: Boundary, region, offsets, terms, first: int, ends: Int64, found: CandidateColumns) -> int:
-        """Answer queries from `first` on; returns the first one that did not fit, with its end in `ends` all the same.
+        """Answer queries from `first` on; returns the first that did not fit in `found`, with its end in `ends`.
 
-        ends[q + 1] is where the candidates of q end; who lived at the boundary says `window_log.lived_at`.
+        ends[q + 1] is the end of the candidates of q; `messages.lived_at` says which lived at the boundary.
         """
 
     @abstractmethod
@@ -245,5 +237,5 @@ def tables_of(**tables: Any) -> dict[str, dict[str, np.ndarray]]:
     return {name: table._asdict() for name, table in tables.items()}
 
 
-def _room(length: int) -> CandidateColumns:
+def _new_columns(length: int) -> CandidateColumns:
     return CandidateColumns(np.empty(length, np.int64), np.empty(length, np.int64), np.empty(length), np.empty(length))

@@ -290,7 +290,7 @@ class CleansThePast(MfRtree):
     """Broken: takes messages that ended out of the tree although somebody may still ask about them."""
 
     def _due(self):
-        told, self._untold = [slots for _, slots in self._untold], deque()
+        told, self._late_ends = [slots for _, slots in self._late_ends], deque()
         return np.concatenate([np.zeros(0, np.int32), *told])
 
 
@@ -334,12 +334,12 @@ def test_filter_up_to_its_fill_never_denies_and_seldom_affirms(shape):
     terms = rng.permutation(100_000)[: int(cuckoo.FULLEST * shape[0] * (1 << bits))]
     answers = [cuckoo.add(words, 100, bits, cuckoo.hash_term(term), shape) for term in terms.tolist()]
     assert set(answers) <= {0, 1} and sum(answers) > 0.98 * len(answers)
-    assert all(cuckoo.may_hold(words, 100, bits, cuckoo.hash_term(term), shape) for term in terms.tolist())
-    others = [cuckoo.may_hold(words, 100, bits, cuckoo.hash_term(t), shape) for t in range(200_000, 210_000)]
+    assert all(cuckoo.may_contain(words, 100, bits, cuckoo.hash_term(term), shape) for term in terms.tolist())
+    others = [cuckoo.may_contain(words, 100, bits, cuckoo.hash_term(t), shape) for t in range(200_000, 210_000)]
     assert 0 < sum(others) / len(others) < 2.5 * 2 * shape[0] / 1024
     if shape == cuckoo.INNER:  # all places at once, the same answers
         asked = [*terms.tolist(), *range(200_000, 210_000)]
-        at_once = [cuckoo.holds(words, 100, bits, cuckoo.hash_term(term)) for term in asked]
+        at_once = [cuckoo.contains(words, 100, bits, cuckoo.hash_term(term)) for term in asked]
         assert at_once == [True] * terms.size + others
     assert not words[:100].any() and (words >= 0).all()
 
@@ -350,7 +350,7 @@ def test_filter_of_a_leaf_counts_references_and_a_full_count_stays():
     for hashed, times in ((once, 1), (twice, 2), (often, 40)):
         for _ in range(times):
             cuckoo.add(words, 0, 2, hashed, cuckoo.LEAF)
-    held = lambda hashed: cuckoo.may_hold(words, 0, 2, hashed, cuckoo.LEAF)  # noqa: E731
+    held = lambda hashed: cuckoo.may_contain(words, 0, 2, hashed, cuckoo.LEAF)  # noqa: E731
     assert cuckoo.remove_entry(words, 0, 2, once) and not held(once)
     assert not cuckoo.remove_entry(words, 0, 2, twice) and held(twice)
     assert cuckoo.remove_entry(words, 0, 2, twice) and not held(twice)
